@@ -1,0 +1,1 @@
+"""harmonium's HTTP service: the Responses API over the conversation store and an engine."""

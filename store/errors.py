@@ -1,0 +1,55 @@
+"""What the store can say no with. Each error is raised where the fact is known and says one thing.
+
+    StoreError
+    ├── NotFound            no such turn for this tenant: unknown, deleted, evicted and foreign are the same
+    │   └── ParentNotFound  the turn to continue is not there
+    ├── NotContinuable      the turn is there, but its status forbids a child
+    ├── Conflict            another turn already has this id
+    ├── NewerFormat         a value was written by a newer version
+    └── StoreUnavailable    the server did not answer in time, or refused
+"""
+
+
+class StoreError(Exception):
+    """Any refusal of the store."""
+
+
+class NotFound(StoreError):
+    """No turn of this tenant has the id. Never says whether it existed or whose it is."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"no turn {id!r}")
+        self.id = id
+
+
+class ParentNotFound(NotFound):
+    """The turn that was to be continued is not there."""
+
+
+class NotContinuable(StoreError):
+    """The turn exists but can't have children, because of its `status`."""
+
+    def __init__(self, id: str, status: str) -> None:
+        super().__init__(f"turn {id!r} is {status} and can't be continued")
+        self.id = id
+        self.status = status
+
+
+class Conflict(StoreError):
+    """A different turn with this id is stored already."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"another turn {id!r} is stored already")
+        self.id = id
+
+
+class NewerFormat(StoreError):
+    """A stored value has a format version that this release doesn't know."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"a stored value has format version {version}, which this release can't read; upgrade it")
+        self.version = version
+
+
+class StoreUnavailable(StoreError):
+    """The server did not answer within the time limit, refused the connection, or failed."""

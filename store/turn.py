@@ -1,0 +1,69 @@
+"""The values of the store: a turn, its messages, and the chain that a turn ends.
+
+They are frozen, so what was read can't be changed in place, and a reader's chain is its own for ever.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+
+class Status(StrEnum):
+    """How a stored response ended. Whether a status may be continued is in `CONTINUABLE`."""
+
+    COMPLETED = "completed"
+    INCOMPLETE = "incomplete"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE, Status.CANCELLED})
+
+
+class StoredMessage(msgspec.Struct, frozen=True, array_like=True):
+    """One Harmony message as it stands in a prompt.
+
+    `tokens` are little-endian u32 ids from `<|start|>` to the closing token. With the header fields they are the only
+    copy of the message: its text decodes from them. `call_id` is set on a function call and on its output.
+    """
+
+    role: str
+    tokens: bytes
+    channel: str | None = None
+    recipient: str | None = None
+    name: str | None = None
+    content_type: str | None = None
+    call_id: str | None = None
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What one response added to its conversation; written once, whole, and never changed.
+
+    `response` is the response as served and `items` the input items as listed, both JSON that the store never reads.
+    """
+
+    id: str
+    parent: str | None
+    status: Status
+    messages: tuple[StoredMessage, ...]
+    response: bytes
+    items: bytes = b"[]"
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """The turns from a root to `tip`, oldest first: ids, and the messages that each turn added."""
+
+    ids: tuple[str, ...] = ()
+    turns: tuple[tuple[StoredMessage, ...], ...] = ()
+    pin: str | None = None
+
+    @property
+    def tip(self) -> str | None:
+        """The id of the newest turn, or None for an empty chain."""
+        return self.ids[-1] if self.ids else None
+
+    def messages(self) -> Iterator[StoredMessage]:
+        """Every message of the chain, oldest first."""
+        for turn in self.turns:
+            yield from turn
