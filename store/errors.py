@@ -1,12 +1,14 @@
 """What the store can say no with. Each error is raised where the fact is known and says one thing.
 
-    StoreError
-    ├── NotFound            no such turn for this tenant: unknown, deleted, evicted and foreign are the same
-    │   └── ParentNotFound  the turn to continue is not there
-    ├── NotContinuable      the turn is there, but its status forbids a child
-    ├── Conflict            another turn already has this id
-    ├── NewerFormat         a value was written by a newer version
-    └── StoreUnavailable    the server did not answer in time, or refused
+StoreError
+├── NotFound            no such turn for this tenant: unknown, deleted, evicted and foreign are the same
+│   └── ParentNotFound  the turn to continue is not there
+├── NotContinuable      the turn is there, but its status forbids a child
+│   └── ChainTooLong    the turn ends a chain of as many turns as there may be
+├── Conflict            another turn already has this id
+├── NewerFormat         a value was written by a newer version
+├── StoreUnavailable    the server did not answer in time, or refused
+└── DataFolderBusy      another process's embedded server keeps the data folder
 """
 
 
@@ -35,6 +37,15 @@ class NotContinuable(StoreError):
         self.status = status
 
 
+class ChainTooLong(NotContinuable):
+    """The turn can't have children, because its chain has the most turns allowed."""
+
+    def __init__(self, id: str, limit: int) -> None:
+        StoreError.__init__(self, f"turn {id!r} ends a chain of {limit} turns and can't be continued; start a new one")
+        self.id = id
+        self.status = "at the limit of its chain"
+
+
 class Conflict(StoreError):
     """A different turn with this id is stored already."""
 
@@ -53,3 +64,13 @@ class NewerFormat(StoreError):
 
 class StoreUnavailable(StoreError):
     """The server did not answer within the time limit, refused the connection, or failed."""
+
+
+class DataFolderBusy(StoreError):
+    """Another process owns the data folder `path`; `pid` is that process, where it is known."""
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        owner = "another process" if pid is None else f"process {pid}"
+        super().__init__(f"the data folder {path} is in use by {owner}")
+        self.path = path
+        self.pid = pid

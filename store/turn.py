@@ -3,7 +3,7 @@
 They are frozen, so what was read can't be changed in place, and a reader's chain is its own for ever.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -24,8 +24,9 @@ CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE, Status.CANCELLED})
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True):
     """One Harmony message as it stands in a prompt.
 
-    `tokens` are little-endian u32 ids from `<|start|>` to the closing token. With the header fields they are the only
-    copy of the message: its text decodes from them. `call_id` is set on a function call and on its output.
+    `tokens` are little-endian u32 ids from `<|start|>` to the closing token. With the header fields they are
+    the only copy of the message: its text decodes from them. `call_id` is set on a function call and on its
+    output.
     """
 
     role: str
@@ -40,7 +41,8 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True):
 class Turn(msgspec.Struct, frozen=True):
     """What one response added to its conversation; written once, whole, and never changed.
 
-    `response` is the response as served and `items` the input items as listed, both JSON that the store never reads.
+    `response` is the response as served and `items` the input items as listed, both JSON that the store never
+    reads.
     """
 
     id: str
@@ -52,10 +54,14 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """The turns from a root to `tip`, oldest first: ids, and the messages that each turn added."""
+    """The turns from a root to `tip`, oldest first: ids, and the messages that each turn added.
+
+    `turns` compares like a tuple; what the store returns decodes when first looked at. `pin` is set when the
+    chain was read to be continued, and goes to `append` or `unpin`.
+    """
 
     ids: tuple[str, ...] = ()
-    turns: tuple[tuple[StoredMessage, ...], ...] = ()
+    turns: Sequence[tuple[StoredMessage, ...]] = ()
     pin: str | None = None
 
     @property

@@ -1,0 +1,119 @@
+"""The command line: `harmonium serve`, `harmonium settings`, `harmonium --version`.
+
+Options are settings under another name, and their help is the settings' own description, so that the two
+can't differ. What goes wrong is said in one line on stderr. There is no option for API keys: the list of
+processes, which everybody on a machine can read, would show them.
+"""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Never
+
+import typer
+
+from service.settings import Settings, SettingsError, display, load_settings, variable
+
+EXIT_FAILURE = 1
+EXIT_SETTINGS = 2
+
+app = typer.Typer(
+    name="harmonium",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # its tracebacks show variables, and so could show keys
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """The entry point of the `harmonium` command."""
+    app()
+
+
+def _setting(name: str) -> Any:
+    """The option that overrides the setting `name`."""
+    field = Settings.model_fields[name]
+    default = field.get_default(call_default_factory=True, validated_data={})
+    return typer.Option(
+        help=f"{field.description} Else {variable(name)}, else {str(default) or 'empty'}.", show_default=False
+    )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"harmonium {version('harmonium')}")
+        raise typer.Exit
+
+
+@app.callback()
+def harmonium(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """The OpenAI Responses API over gpt-oss, on your own machine, with every conversation kept in Redis."""
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, _setting("host")] = None,
+    port: Annotated[int | None, _setting("port")] = None,
+    workers: Annotated[int | None, _setting("workers")] = None,
+    engine: Annotated[str | None, _setting("engine")] = None,
+    model: Annotated[str | None, _setting("model")] = None,
+    demo_tokens_per_second: Annotated[float | None, _setting("demo_tokens_per_second")] = None,
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    log_level: Annotated[str | None, _setting("log_level")] = None,
+    log_format: Annotated[str | None, _setting("log_format")] = None,
+) -> None:
+    """Serve the API until Ctrl-C or SIGTERM.
+
+    With no options at all it serves the demo engine at http://127.0.0.1:8000/v1 and keeps conversations in an
+    embedded server, so that they are there again after a restart. Point an OpenAI SDK at it with
+    `OPENAI_BASE_URL=http://127.0.0.1:8000/v1`.
+
+    To let other machines in, set `HARMONIUM_API_KEYS` and `--host 0.0.0.0`. `harmonium settings` lists
+    everything that can be set; options win over the environment, and that over a `.env` file.
+    """
+    settings = _load(**locals())
+    from service import serve as serving  # not at the top: with it --help would take a second
+    from service.app import create_app
+
+    try:
+        serving.run(settings, create_app)
+    except serving.StartError as error:
+        _fail(str(error), EXIT_FAILURE)
+
+
+@app.command("settings")
+def print_settings(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a .env file.")] = False,
+) -> None:
+    """Print every setting as it stands, with what it means: a .env file to start from. Secrets are masked."""
+    shown = display(_load())
+    if as_json:
+        typer.echo(json.dumps(shown, indent=2))
+        return
+    for name, value in shown.items():
+        text = str(value).lower() if isinstance(value, bool) else value
+        typer.echo(f"# {Settings.model_fields[name].description}\n{variable(name)}={text}\n")
+
+
+def _load(**overrides: object) -> Settings:
+    try:
+        return load_settings(**overrides)
+    except SettingsError as error:
+        _fail(str(error), EXIT_SETTINGS)
+
+
+def _fail(message: str, status: int) -> Never:
+    typer.echo(f"harmonium: {message}", err=True)
+    raise typer.Exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""How many requests one process works on at once. What is more is told to come back, at once and cheaply."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from service.errors import unavailable
+
+
+class Admission:
+    """Places for requests; `taken` of at most `limit` are in use."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.taken = 0
+
+    @contextmanager
+    def place(self) -> Generator[None]:
+        """Take a place until the end of the block. Raises ApiError 503 where none is free."""
+        if self.taken >= self.limit:
+            raise unavailable(
+                f"This process serves {self.limit} requests already. Try again in a moment, or raise "
+                "HARMONIUM_MAX_CONCURRENT_REQUESTS."
+            )
+        self.taken += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1

@@ -1,0 +1,124 @@
+"""The application: routes, what they share, and how refusals leave. Built once a process from the settings."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import cast
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from service.admission import Admission
+from service.auth import Keyring
+from service.creation import Service
+from service.endpoints import create, health, models, stored
+from service.engine.demo import DemoEngine
+from service.engine.port import Engine, ModelCard
+from service.errors import envelope, store_refusal
+from service.gate import Gate
+from service.protocol import segments, tokens
+from service.protocol.errors import ApiError, InvalidRequest
+from service.protocol.prompt import Identity
+from service.settings import Settings
+from store.connection import connect
+from store.errors import StoreError
+from store.history import ConversationHistoryStore
+
+MODEL_CREATED = 1_754_352_000
+"""2025-08-05, when gpt-oss came out."""
+
+
+def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
+    """The ASGI application. `engine` replaces the one that the settings name, for tests."""
+    tokens.byte_table()
+    segments.text_table()
+    service = Service(
+        settings=settings,
+        store=open_store(settings),
+        engine=engine or open_engine(settings),
+        identity=Identity(settings.model_identity, settings.knowledge_cutoff, settings.context_tokens),
+    )
+    app = FastAPI(
+        title="harmonium",
+        version=version("harmonium"),
+        description="The OpenAI Responses API over gpt-oss, with every conversation kept.",
+        lifespan=_lifespan,
+    )
+    app.state.service = service
+    for router in (create.router, stored.router, models.router):
+        app.include_router(router, prefix="/v1")
+    app.include_router(health.router)
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+    return Gate(app, Keyring(settings.api_keys), Admission(settings.max_concurrent_requests))
+
+
+def open_store(settings: Settings) -> ConversationHistoryStore:
+    """The store behind REDIS_URL."""
+    redis = connect(
+        settings.redis_url,
+        max_connections=settings.store_connections,
+        timeout_seconds=settings.store_timeout_seconds,
+    )
+    return ConversationHistoryStore(
+        redis,
+        prefix=settings.key_prefix,
+        timeout_seconds=settings.store_timeout_seconds,
+        pin_seconds=settings.request_seconds + settings.shutdown_seconds,
+    )
+
+
+def open_engine(settings: Settings) -> Engine:
+    """The engine that ENGINE names."""
+    card = ModelCard(settings.model, MODEL_CREATED, settings.context_tokens)
+    return DemoEngine(card, settings.demo_tokens_per_second)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
+    service = cast(Service, app.state.service)
+    await service.engine.start()
+    try:
+        yield
+    finally:
+        await service.engine.close()
+        await service.store.close()
+
+
+async def _on_api_error(request: Request, error: Exception) -> Response:
+    return envelope(cast(ApiError, error))
+
+
+async def _on_store_error(request: Request, error: Exception) -> Response:
+    return envelope(store_refusal(cast(StoreError, error)))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """A route or a method that isn't there."""
+    status = cast(HTTPException, error).status_code
+    return envelope(ApiError(status, f"Invalid URL ({request.method} {request.url.path[:200]})."))
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    """A query or path parameter of the wrong kind."""
+    first = cast(RequestValidationError, error).errors()[0]
+    param = str(first["loc"][-1])
+    return envelope(
+        InvalidRequest(
+            f"Invalid value for '{param}': {str(first['input'])[:60]!r}. {first['msg']}.",
+            code="invalid_value",
+            param=param,
+        )
+    )
+
+
+_HANDLERS = {
+    ApiError: _on_api_error,
+    StoreError: _on_store_error,
+    HTTPException: _on_http_error,
+    RequestValidationError: _on_invalid,
+}

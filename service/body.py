@@ -1,0 +1,54 @@
+"""Reads a request's body, and afterwards watches for its client to go away.
+
+Both use ASGI's `receive` directly: nothing may stand between it and the server, or a disconnect is seen late.
+"""
+
+from collections.abc import Callable
+
+from starlette.types import Receive
+
+from service.protocol.errors import ApiError, InvalidRequest
+
+
+class ClientGone(Exception):
+    """The client went away before its request was whole."""
+
+
+async def read_body(receive: Receive, content_length: bytes | None, limit: int) -> bytes:
+    """The whole body. Refuses one longer than `limit` bytes before reading it where its length was announced.
+
+    Raises ApiError 413, ClientGone.
+    """
+    if content_length is not None and (not content_length.isdigit() or int(content_length[:20]) > limit):
+        raise _too_large(limit)
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            break
+    if not size:
+        raise InvalidRequest("The request has no body; send a JSON object.", code="invalid_json")
+    return b"".join(pieces)
+
+
+async def watch(receive: Receive, gone: Callable[[], None]) -> None:
+    """Wait for the client to go away, then call `gone`. Cancel it when the answer is out."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    gone()
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(
+        413,
+        f"The request's body is larger than {limit} bytes. Send less, or continue a stored response.",
+        code="request_too_large",
+    )

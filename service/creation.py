@@ -1,0 +1,181 @@
+"""One create request from its body to a run, and its turn to the store. Knows no HTTP.
+
+    check ─▶ chain, pinned ─▶ prompt ─▶ run ─▶ append, unpinned
+
+The pin keeps the parent's history for this run even if somebody deletes the parent meanwhile. Whatever fails between
+the chain and the end lets go of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator
+from datetime import UTC, datetime
+from time import time
+from typing import TypeVar
+
+import msgspec
+
+from service import logs
+from service.engine.port import Engine, Generation, Sampling
+from service.errors import store_refusal
+from service.protocol import tokens
+from service.protocol.errors import ApiError
+from service.protocol.input import identify
+from service.protocol.machine import Machine
+from service.protocol.prompt import Identity, Prompt, build_prompt
+from service.protocol.response import Response, ResponseStatus
+from service.protocol.wire import CreateRequest
+from service.run import Run
+from service.settings import Settings
+from store.errors import StoreError
+from store.history import ConversationHistoryStore
+from store.turn import Chain, Status, Turn
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_JSON = msgspec.json.Encoder()
+
+
+class Service(msgspec.Struct, frozen=True):
+    """What every request needs: the settings, the store, the engine, and what the model is told it is."""
+
+    settings: Settings
+    store: ConversationHistoryStore
+    engine: Engine
+    identity: Identity
+    clock: Callable[[], float] = time
+
+
+class Creation:
+    """A checked request with its prompt, ready to run."""
+
+    def __init__(self, service: Service, tenant: str, request: CreateRequest, chain: Chain) -> None:
+        self._service = service
+        self._tenant = tenant
+        self._chain = chain
+        self.request = request
+        self.id = service.store.new_id(chain.tip)
+        self.created_at = service.clock()
+
+    async def build(self) -> Run:
+        """Build the prompt and the run. Raises ApiError; the pin is then gone."""
+        try:
+            prompt = await in_steps(self._prompt())
+            identify(prompt.items, self.id)
+        except BaseException:
+            await self._unpin()
+            raise
+        room = self._service.identity.context_tokens - len(prompt.tokens)
+        wanted = self.request.max_output_tokens or self._service.settings.max_output_tokens
+        generation = Generation(
+            id=self.id,
+            prompt=prompt.tokens,
+            sampling=Sampling(
+                max_tokens=min(wanted, room),
+                temperature=self.request.temperature,
+                top_p=self.request.top_p,
+                stop_ids=tokens.STOPS,
+            ),
+        )
+        machine = Machine(self._base(), self.request.tools.names, len(prompt.tokens))
+
+        async def keep(response: Response) -> None:
+            await self._keep(prompt, machine, response)
+
+        return Run(
+            self._service.engine,
+            generation,
+            machine,
+            keep,
+            seconds=self._service.settings.request_seconds,
+            one_call=not self.request.parallel_tool_calls,
+            clock=self._service.clock,
+        )
+
+    def _prompt(self) -> Generator[None, None, Prompt]:
+        return build_prompt(
+            self.request,
+            list(self._chain.messages()),
+            self._service.identity,
+            date=datetime.fromtimestamp(self.created_at, UTC).date().isoformat(),
+            max_items=self._service.settings.max_input_items,
+        )
+
+    def _base(self) -> Response:
+        """The response as it is created."""
+        request = self.request
+        return Response(
+            id=self.id,
+            created_at=int(self.created_at),
+            status=ResponseStatus.IN_PROGRESS,
+            model=request.model,
+            instructions=request.instructions,
+            previous_response_id=request.previous_response_id,
+            tools=list(request.tools.echo),
+            tool_choice="auto",
+            parallel_tool_calls=request.parallel_tool_calls,
+            max_output_tokens=request.max_output_tokens,
+            max_tool_calls=request.max_tool_calls,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            reasoning={"effort": request.effort, "summary": None},
+            text={"format": {"type": "text"}, "verbosity": "medium"},
+            metadata=request.metadata,
+            store=request.store,
+            safety_identifier=request.safety_identifier,
+            prompt_cache_key=request.prompt_cache_key,
+        )
+
+    async def _keep(self, prompt: Prompt, machine: Machine, response: Response) -> None:
+        """Store the turn, where the request wants that and its caller will learn its id. Raises StoreError."""
+        unheard = response.status is ResponseStatus.FAILED and not response.output and not self.request.stream
+        if not self.request.store or unheard:
+            await self._unpin()
+            return
+        turn = Turn(
+            id=self.id,
+            parent=self._chain.tip,
+            status=Status(response.status),
+            messages=(*prompt.messages, *machine.messages),
+            response=_JSON.encode(response),
+            items=_JSON.encode(prompt.items),
+        )
+        await self._service.store.append(self._tenant, turn, pin=self._chain.pin)
+
+    async def _unpin(self) -> None:
+        """Let go of the parent. If the store can't just now, the pin's own end has to do."""
+        if self._chain.tip is None or self._chain.pin is None:
+            return
+        try:
+            await self._service.store.unpin(self._tenant, self._chain.tip, self._chain.pin)
+        except StoreError as error:
+            logs.event(logger, logging.WARNING, "pin left to expire", response_id=self.id, reason=str(error))
+
+
+async def begin(service: Service, tenant: str, request: CreateRequest) -> Creation:
+    """Read what the request continues, pinned. Raises ApiError."""
+    if request.model != service.engine.model.id:
+        raise ApiError(
+            404,
+            f"The model '{request.model[:100]}' does not exist here; this service serves '{service.engine.model.id}'.",
+            code="model_not_found",
+            param="model",
+        )
+    chain = Chain()
+    if request.previous_response_id is not None:
+        try:
+            chain = await service.store.chain(tenant, request.previous_response_id, pin=True)
+        except StoreError as error:
+            raise store_refusal(error) from error
+    return Creation(service, tenant, request, chain)
+
+
+async def in_steps(work: Generator[None, None, T]) -> T:
+    """Run a generator to its end, letting others run between its steps."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value
+        await asyncio.sleep(0)

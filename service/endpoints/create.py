@@ -1,0 +1,52 @@
+"""`POST /v1/responses`: plain and streaming. Both consume one run's events; the plain answer is their fold."""
+
+import asyncio
+from typing import cast
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response as HttpResponse
+from starlette.types import Receive
+
+from service.body import read_body, watch
+from service.creation import Service, begin
+from service.endpoints.stream import EventStream, note_outcome
+from service.errors import JsonResponse, engine_refusal
+from service.gate import Arrival
+from service.protocol.fold import Fold
+from service.protocol.response import ResponseStatus
+from service.protocol.wire import read_create
+from service.run import Run
+
+router = APIRouter()
+
+
+@router.post("/responses", summary="Create a response")
+async def create(request: Request) -> HttpResponse:
+    """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
+    service = cast(Service, request.app.state.service)
+    arrival = cast(Arrival, request.scope["arrival"])
+    limits = service.settings
+    body = await read_body(request.receive, arrival.headers.get(b"content-length"), limits.max_body_bytes)
+    wanted = read_create(body, max_tools=limits.max_tools, store=limits.store)
+    creation = await begin(service, arrival.tenant, wanted)
+    arrival.facts["response_id"] = creation.id
+    run = await creation.build()
+    if wanted.stream:
+        return EventStream(run, arrival, limits, obfuscate=wanted.obfuscate)
+    return await _plain(run, request.receive, arrival)
+
+
+async def _plain(run: Run, receive: Receive, arrival: Arrival) -> HttpResponse:
+    """The whole response at once. Raises ApiError if the engine failed before it said anything."""
+    fold = Fold()
+    watcher = asyncio.create_task(watch(receive, run.stop))
+    try:
+        async for batch in run.events():
+            fold.add(batch)
+    finally:
+        watcher.cancel()
+    response = fold.response
+    note_outcome(arrival, response)
+    if run.failure is not None and response.status is ResponseStatus.FAILED and not response.output:
+        raise engine_refusal(run.failure)
+    return JsonResponse(response)

@@ -1,0 +1,148 @@
+"""DemoEngine: the engine port around a mind that samples without a model.
+
+The mind is a plain generator of token ids; this file cuts it into chunks, counts, paces, and stops it. It
+must never look at what the tokens say, and never run for long without giving other tasks a turn.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Iterator, Sequence
+
+from service.engine.demo.mind import think
+from service.engine.port import Chunk, EngineUnavailable, Finish, Generation, ModelCard
+from service.protocol.tokens import STOPS, byte_table
+
+CHUNK_TOKENS = 64
+"""The most ids in one chunk, so that a consumer's work on one chunk stays short too."""
+
+CHUNKS_PER_SECOND = 1000
+"""The most chunks a paced stream sends a second; a faster stream puts more tokens into each."""
+
+
+class DemoEngine:
+    """A deterministic stand-in for gpt-oss, which says that it is one.
+
+    `model` is what it claims to serve. `tokens_per_second` is the pace of one stream; 0 streams as fast as it
+    goes. Raises ValueError for a pace that is negative or not finite.
+    """
+
+    def __init__(self, model: ModelCard, tokens_per_second: float = 0) -> None:
+        if not (math.isfinite(tokens_per_second) and tokens_per_second >= 0):
+            raise ValueError(f"tokens_per_second must be 0 or more, not {tokens_per_second}")
+        self._model = model
+        self._pace = tokens_per_second
+        self._running = 0
+        self._closed = False
+        self._sleepers: set[asyncio.Future[None]] = set()
+
+    @property
+    def model(self) -> ModelCard:
+        """The model card given at construction."""
+        return self._model
+
+    @property
+    def running(self) -> int:
+        """How many generations are under way."""
+        return self._running
+
+    async def start(self) -> None:
+        """Build the vocabulary's byte table now (0.1 s), so that the first request doesn't wait for it."""
+        byte_table()
+        self._closed = False
+
+    async def check(self) -> None:
+        """Return unless the engine was closed. Raises EngineUnavailable."""
+        if self._closed:
+            raise EngineUnavailable("the demo engine is closed")
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        """Sample what the prompt asks for; see the port. Raises EngineUnavailable after `close`."""
+        await self.check()
+        self._running += 1
+        try:
+            draft, begun, sent = _Draft(generation), asyncio.get_running_loop().time(), 0
+            while True:
+                size = await self._tick(begun, sent)
+                for _ in draft.advance(size):
+                    await asyncio.sleep(0)
+                chunk = Chunk([], Finish.ABORT) if self._closed else draft.take(size)
+                sent += len(chunk.tokens)
+                yield chunk
+                if chunk.finish:
+                    return
+        finally:
+            self._running -= 1
+
+    async def close(self) -> None:
+        """Refuse new work and abort what is running, at once even where it waits for its next tick."""
+        self._closed = True
+        for sleeper in self._sleepers:
+            if not sleeper.done():
+                sleeper.set_result(None)
+
+    async def _tick(self, begun: float, sent: int) -> int:
+        """Give others a turn, then say how many ids are due where `sent` were sent since `begun`.
+
+        Deadlines count from the start, so a late tick delays none after it: what is overdue comes at once.
+        """
+        if not self._pace:
+            await asyncio.sleep(0)
+            return CHUNK_TOKENS
+        least = math.ceil(self._pace / CHUNKS_PER_SECOND)
+        await self._sleep_until(begun + (sent + least) / self._pace)
+        due = int((asyncio.get_running_loop().time() - begun) * self._pace) - sent
+        return min(max(due, least), CHUNK_TOKENS)
+
+    async def _sleep_until(self, deadline: float) -> None:
+        """Wait for a time of the loop's clock, or for `close`."""
+        loop = asyncio.get_running_loop()
+        sleeper: asyncio.Future[None] = loop.create_future()
+        self._sleepers.add(sleeper)
+        timer = loop.call_at(deadline, _wake, sleeper)
+        try:
+            await sleeper
+        finally:
+            timer.cancel()
+            self._sleepers.discard(sleeper)
+
+
+def _wake(sleeper: "asyncio.Future[None]") -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
+
+
+class _Draft:
+    """What was thought but not yet sent, up to the stop id or the last token that `max_tokens` allows."""
+
+    def __init__(self, generation: Generation) -> None:
+        self._pieces: Iterator[Sequence[int]] = think(generation.prompt)
+        self._stops = frozenset(STOPS + generation.sampling.stop_ids)
+        self._room = generation.sampling.max_tokens
+        self._ids: list[int] = []
+        self._finish: Finish | None = None if self._room > 0 else Finish.LENGTH
+
+    def advance(self, size: int) -> Iterator[None]:
+        """Think until `size` ids are there or the end is known.
+
+        False: thinking takes a while, let others run.
+        """
+        while self._finish is None and len(self._ids) < size:
+            piece = next(self._pieces)
+            if piece:
+                self._add(piece)
+            else:
+                yield
+
+    def take(self, size: int) -> Chunk:
+        """Hand over up to `size` ids, with the finish if nothing follows them."""
+        ids, self._ids = self._ids[:size], self._ids[size:]
+        return Chunk(ids, None if self._ids else self._finish)
+
+    def _add(self, piece: Sequence[int]) -> None:
+        if not self._stops.isdisjoint(piece):
+            length = next(i for i, token in enumerate(piece, 1) if token in self._stops)
+            piece, self._finish = piece[:length], Finish.STOP
+        if len(piece) > self._room or (len(piece) == self._room and self._finish is None):
+            piece, self._finish = piece[: self._room], Finish.LENGTH
+        self._room -= len(piece)
+        self._ids += piece

@@ -1,0 +1,135 @@
+"""Functions: which are declared in the developer message, and which one a user's words ask for.
+
+Declarations are found by their lines (`type NAME = …` inside `namespace NAME {…}`); a signature is read only
+when its function is called. The same tools come with every request of a client, so what was found is kept,
+within bounds.
+"""
+
+import re
+from collections.abc import Generator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from service.engine.demo.reading import PAUSE
+from service.engine.demo.shapes import Record, read_signature
+
+FUNCTIONS = 128
+"""How many declared functions are considered."""
+
+FUNCTIONS_PER_PAUSE = 8
+"""How many functions are compared with the words between two pauses."""
+
+SIGNATURE_CHARS = 16_384
+"""How much of one signature is read."""
+
+_LINE = re.compile(r"\n(?:namespace ([\w-]+) \{(?=\n)|type ([\w-]+) = (\(.*))")
+_ASKS_FOR_A_TOOL = re.compile(
+    r"\b(?:use|call|run|invoke|using|with)\b[^.!?\n]{0,30}\b(?:tools?|functions?)\b", re.IGNORECASE
+)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+_COMMON = frozenset(
+    _WORD.findall(
+        "a an the of for to in on at by and or is are be it its this that with from as i me my you your "
+        "what which who get set do use call run tool function current given user string number boolean "
+        "any null type return the if not please can will name value type default so we us how when where "
+        "words word hello say tell thi "
+    )
+)
+_NAME_WEIGHT = 3
+_ENOUGH = 2
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A declared function: full name (`functions.get_weather`), description and TypeScript signature."""
+
+    name: str
+    description: str
+    signature: str
+
+    @property
+    def short(self) -> str:
+        """The name without its namespace."""
+        return self.name.partition(".")[2]
+
+    @cached_property
+    def parameters(self) -> Record:
+        """The shape of its arguments."""
+        return read_signature(self.signature)
+
+    @cached_property
+    def name_words(self) -> frozenset[str]:
+        """The telling words of its name."""
+        return _vocabulary(self.short)
+
+    @cached_property
+    def other_words(self) -> frozenset[str]:
+        """The telling words of its description and parameters, without those of its name."""
+        signature, _, _ = self.signature.partition("=> any")
+        return _vocabulary(f"{self.description} {signature}") - self.name_words
+
+
+@lru_cache(maxsize=32)
+def declared(developer: str) -> tuple[Declaration, ...]:
+    """The functions that a developer message declares, in order, FUNCTIONS at most."""
+    if "\nnamespace " not in developer:
+        return ()
+    found: list[Declaration] = []
+    namespace, matches = "", list(_LINE.finditer(developer))
+    for match, following in zip(matches, [*matches[1:], None], strict=True):
+        if match[1]:
+            namespace = match[1]
+        elif namespace and len(found) < FUNCTIONS:
+            end = following.start() if following else len(developer)
+            body = developer[match.start(3) : min(end, match.start(3) + SIGNATURE_CHARS)]
+            found.append(Declaration(f"{namespace}.{match[2]}", _comment_before(developer, match.start() + 1), body))
+    return tuple(found)
+
+
+def fitting(declarations: tuple[Declaration, ...], words: str) -> Generator[tuple[int, ...], None, Declaration | None]:
+    """The function that fits the words best;
+
+    None where none fits and no tool is asked for. Yields are pauses.
+    """
+    said = _vocabulary(words)
+    best, best_score = None, 0
+    for place, declaration in enumerate(declarations):
+        if place % FUNCTIONS_PER_PAUSE == FUNCTIONS_PER_PAUSE - 1:
+            yield PAUSE
+        score = _score(declaration, said, words)
+        if score > best_score:
+            best, best_score = declaration, score
+    if best_score >= _ENOUGH:
+        return best
+    return (best or declarations[0]) if declarations and asks_for_a_tool(words) else None
+
+
+def asks_for_a_tool(words: str) -> bool:
+    """Whether the words ask for some tool or function to be used."""
+    return _ASKS_FOR_A_TOOL.search(words) is not None
+
+
+def _score(declaration: Declaration, said: frozenset[str], words: str) -> int:
+    """How many words the function and the user have in common; those of its name count more."""
+    if declaration.short in words and len(declaration.short) > 3:
+        return 100
+    return _NAME_WEIGHT * len(declaration.name_words & said) + len(declaration.other_words & said)
+
+
+def _vocabulary(text: str) -> frozenset[str]:
+    """The telling words of a text, in lower case and singular; snake_case and camelCase come apart."""
+    words = (word.lower() for word in _WORD.findall(text))
+    return frozenset(word.removesuffix("s") for word in words if len(word) > 2) - _COMMON
+
+
+def _comment_before(text: str, place: int) -> str:
+    """The `//` lines that stand right before `place`."""
+    lines: list[str] = []
+    while place > 0:
+        start = text.rfind("\n", 0, place - 1) + 1
+        line = text[start : place - 1]
+        if not line.startswith("//"):
+            break
+        lines.append(line[2:].strip())
+        place = start
+    return " ".join(reversed(lines))

@@ -1,0 +1,90 @@
+"""Recall: what was told earlier in this very prompt ("my name is Ada") answers "what is my name?".
+
+There is no memory but the prompt: what another conversation said can't come up here, which is what makes the
+demo engine a test of continuation. Patterns run over users' text, so each is linear: no unbounded repeat in
+another.
+"""
+
+import re
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+from service.engine.demo.reading import PAUSE, user_texts
+
+VALUE_CHARS = 80
+"""The longest value that is remembered."""
+
+_QUESTION = re.compile(
+    r"(?i)\b(?:(?:what|who|where|when|which)(?:'?s)?|remind me|tell me|repeat|do you (?:know|remember)"
+    r"|recall)\b"
+    r"(?P<rest>[^.!?\n]{0,100})"
+)
+_THING = re.compile(r"(?i)\b(?P<whose>my|the|our) (?P<what>[\w'-]{1,30}(?: [\w'-]{1,30}){0,5})")
+_TELLING = re.compile(
+    r"(?i)(?<!what )(?<!who )(?<!where )(?<!when )\b(?:my|the|our) "
+    r"(?P<what>[\w'-]{1,30}(?: [\w'-]{1,30}){0,4}?)"
+    r" (?:is|are|was)(?: now)?(?: called| named)?:? (?=\S)"
+)
+_VALUE_END = re.compile(r"[.!?,](?=\W|$)|[;\n]| (?:and|but) (?:my|the|our|i|you|please|remember)\b", re.IGNORECASE)
+_THING_END = re.compile(
+    r"(?i)(?:^| )(?:is|are|was|were|called|named|again|please|now|that|which|i|you|we|and|so|then|if)"
+    r"(?: .*|$)"
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked for, as it will be said back ("your name") and as it is looked for ("name")."""
+
+    spoken: str
+    what: str
+
+
+def asked(words: str) -> Question | None:
+    """The thing that `words` ask about, if they do."""
+    for match in _QUESTION.finditer(_plain(words)):
+        rest = _single_spaced(match["rest"])
+        thing = None if _TELLING.search(match[0]) else _THING.search(rest)
+        if thing:
+            what = _bare(thing["what"])
+            if what:
+                return Question(f"{'the' if thing['whose'].lower() == 'the' else 'your'} {what}", what.lower())
+    return None
+
+
+def recall(question: Question, prompt: Sequence[int]) -> Generator[tuple[int, ...], None, str | None]:
+    """The newest value told for the question in this prompt, or None. Yields are pauses."""
+    for text in user_texts(prompt):
+        if text is None:
+            yield PAUSE
+        elif question.what in _single_spaced(text).lower():
+            told = [value for what, value in _tellings(text) if what.lower() == question.what]
+            if told:
+                return told[-1]
+    return None
+
+
+def _tellings(text: str) -> Iterator[tuple[str, str]]:
+    """Every (thing, value) that a text tells, in order."""
+    for line in _plain(text).splitlines():
+        spaced = _single_spaced(line)
+        for match in _TELLING.finditer(spaced):
+            rest = spaced[match.end() : match.end() + VALUE_CHARS]
+            end = _VALUE_END.search(rest)
+            value = rest[: end.start() if end else None].strip(" \"'`*“”")
+            if value:
+                yield _bare(match["what"]), value
+
+
+def _bare(thing: str) -> str:
+    """ "Boat called" and "boat" are one thing."""
+    return _THING_END.sub("", thing).strip()
+
+
+def _plain(text: str) -> str:
+    """Typographic apostrophes become plain ones."""
+    return text.replace("\u2019", "'")
+
+
+def _single_spaced(text: str) -> str:
+    return " ".join(text.split())

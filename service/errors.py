@@ -1,0 +1,79 @@
+"""The one place where refusals and faults become HTTP: OpenAI's envelope with all four of its keys, always.
+
+The store's errors are worded here for people who never heard of the store. An id that is unknown, deleted, evicted or
+somebody else's gets one and the same answer.
+"""
+
+import msgspec
+from starlette.responses import Response
+
+from service.engine.port import EngineError
+from service.protocol.errors import ApiError, InvalidRequest, previous_response_not_found
+from store.errors import ChainTooLong, NotContinuable, NotFound, ParentNotFound, StoreError
+
+RETRY_SECONDS = 1
+"""When a client may come back to a store or an engine that is down: the SDKs wait at least this long."""
+
+
+class JsonResponse(Response):
+    """A JSON body, encoded by msgspec."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """Encode the content."""
+        return content if isinstance(content, bytes) else msgspec.json.encode(content)
+
+
+def envelope(error: ApiError) -> JsonResponse:
+    """The error as its sender sees it. What a retry can't mend says so, as the SDKs would try again."""
+    headers = {"x-should-retry": "true" if error.retry_after is not None else "false"}
+    if error.retry_after is not None:
+        headers["retry-after"] = str(error.retry_after)
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    return JsonResponse({"error": body}, error.status, headers)
+
+
+def response_not_found(id: str) -> ApiError:
+    """404 for a response that isn't there for this tenant."""
+    return ApiError(404, f"Response with id '{id[:100]}' not found.", param="response_id")
+
+
+def unavailable(message: str) -> ApiError:
+    """503: come back soon."""
+    return ApiError(503, message, type="server_error", code="service_unavailable", retry_after=RETRY_SECONDS)
+
+
+def store_refusal(error: StoreError) -> ApiError:
+    """What a refusal of the store is over HTTP."""
+    if isinstance(error, ParentNotFound):
+        return previous_response_not_found(error.id)
+    if isinstance(error, NotFound):
+        return response_not_found(error.id)
+    if isinstance(error, ChainTooLong):
+        return InvalidRequest(
+            f"The conversation is too long to continue: {error}. Start a new one with what matters of it.",
+            code="conversation_too_long",
+            param="previous_response_id",
+        )
+    if isinstance(error, NotContinuable):
+        return InvalidRequest(
+            f"The response '{error.id}' is {error.status} and can't be continued. Continue the one before it.",
+            code="previous_response_not_continuable",
+            param="previous_response_id",
+        )
+    return unavailable("The conversation store does not answer. Try again in a moment.")
+
+
+def engine_refusal(error: EngineError) -> ApiError:
+    """What a failing engine is over HTTP, while nothing has been answered yet."""
+    retry_after = RETRY_SECONDS if error.status == 503 else None
+    return ApiError(
+        error.status,
+        f"The engine failed: {error}",
+        type="server_error",
+        code="engine_error",
+        retry_after=retry_after,
+    )

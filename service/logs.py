@@ -1,0 +1,193 @@
+"""Structured logs: one line an event, for people or as JSON, written to stderr by a thread of its own.
+
+An event is a fixed message and fields: `event(logger, logging.INFO, "response completed", tokens=64, ms=12)`.
+The message says what happened and the fields say to what, so that lines can be searched and counted. Never
+log what users wrote, what a model answered, or a key: ids, counts, sizes, times and names belong here.
+
+Nothing here may stop the event loop. Lines wait in a bounded queue while stderr is slow; when it is full
+they are dropped, and a line says how many. Whatever a value holds, it can't break out of its line: newlines,
+control characters and everything beyond ASCII are escaped.
+"""
+
+import json
+import logging
+import queue
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Literal, TextIO, cast
+
+QUEUE_LINES = 4096
+"""Lines that wait for a slow stderr: a MB of ordinary ones, 32 MB of the longest."""
+
+MAX_VALUE_CHARS = 8192
+"""What is shown of one value; a traceback fits, a request body doesn't."""
+
+CLOSE_SECONDS = 2.0
+"""How long a process that ends waits for its last lines to be written."""
+
+Format = Literal["text", "json"]
+Value = str | int | float | bool | None
+
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""The request that is being served; set by the middleware, added to each line."""
+
+logger = logging.getLogger(__name__)
+
+_PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
+
+
+def event(logger: logging.Logger, level: int, message: str, /, **fields: Value) -> None:
+    """Log `message`, a fixed text, with `fields`. Units go in names: `ms`, `bytes`, `tokens`."""
+    if logger.isEnabledFor(level):
+        logger.log(level, "%s", message, extra={"fields": fields})
+
+
+def configure(level: str, form: Format, stream: TextIO | None = None) -> Callable[[], None]:
+    """Send everything that this process logs, uvicorn's lines and warnings included, to `stream` (stderr).
+
+    `level` is the name of the least that is logged. Called once a process; the result, when called, writes
+    what still waits, for at most CLOSE_SECONDS, and takes the handler away again.
+    """
+    handler = QueuedHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.captureWarnings(True)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = []
+        logger.propagate = name != "uvicorn.access"  # requests are logged once, by the service
+
+    def close() -> None:
+        root.removeHandler(handler)
+        logging.captureWarnings(False)
+        handler.close()
+
+    return close
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-11-20T08:41:00.123Z INFO  response completed response_id=… ms=12`: for people and grep."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of `record`, without its newline."""
+        parts = [_time(record), f"{record.levelname:<7}", _escape(record.getMessage())]
+        parts += [f"{_escape(name)}={_text(value)}" for name, value in _fields(self, record).items()]
+        return " ".join(parts)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of `record`, without its newline."""
+        line: dict[str, Value] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage()[:MAX_VALUE_CHARS],
+        }
+        fields = {name: value for name, value in _fields(self, record).items() if name not in line}
+        return json.dumps(line | fields, default=str)
+
+
+class QueuedHandler(logging.Handler):
+    """Formats a record where it is logged and writes the line from a thread, so that no caller waits."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: queue.Queue[str | None] = queue.Queue(QUEUE_LINES)
+        self._dropped = 0
+        self._writer = threading.Thread(target=self._write, name="log writer", daemon=True)
+        self._writer.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue the line of `record`, or count it as dropped if the queue is full."""
+        try:
+            line = self.format(record)
+        except Exception:  # a line that can't be formatted is reported by logging's own rule and harms nobody
+            self.handleError(record)
+            return
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
+
+    def close(self) -> None:
+        """Write what waits, for at most CLOSE_SECONDS."""
+        if self._writer.is_alive():
+            try:
+                self._lines.put(None, timeout=CLOSE_SECONDS)
+            except queue.Full:
+                self._dropped += 1
+            else:
+                self._writer.join(CLOSE_SECONDS)
+        super().close()
+
+    def _write(self) -> None:
+        try:
+            while (line := self._lines.get()) is not None:
+                self._stream.write(line + "\n")
+                if self._lines.empty():
+                    self._write_loss()
+                self._stream.flush()
+            self._write_loss()
+            self._stream.flush()
+        except (OSError, ValueError):
+            return  # stderr is gone: there is nowhere left to say so, and serving goes on
+
+    def _write_loss(self) -> None:
+        self.acquire()  # `emit` counts under this lock
+        dropped, self._dropped = self._dropped, 0
+        self.release()
+        if dropped:
+            record = logger.makeRecord(
+                logger.name,
+                logging.WARNING,
+                __file__,
+                0,
+                "log lines dropped",
+                (),
+                None,
+                extra={"fields": {"lines": dropped}},
+            )
+            self._stream.write(self.format(record) + "\n")
+
+
+def _fields(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, Value]:
+    """The fields of `record`, then the request it belongs to, then the traceback of what was raised."""
+    given = record.__dict__.get("fields")
+    fields = dict(cast("Mapping[str, Value]", given)) if isinstance(given, Mapping) else {}
+    if (current := request_id.get()) is not None:
+        fields.setdefault("request_id", current)
+    if record.exc_info:
+        fields["traceback"] = formatter.formatException(record.exc_info)
+    return {name: _cut(value) for name, value in fields.items() if value is not None}
+
+
+def _cut(value: Value) -> Value:
+    if isinstance(value, str) and len(value) > MAX_VALUE_CHARS:
+        return f"{value[:MAX_VALUE_CHARS]}… ({len(value)} characters)"
+    return round(value, 3) if isinstance(value, float) else value
+
+
+def _text(value: Value) -> str:
+    """A value as it stands after `name=`: bare where that is unmistakable, else quoted and escaped."""
+    if not isinstance(value, str):
+        return _escape(str(value))
+    return value if _PLAIN.fullmatch(value) else json.dumps(value)
+
+
+def _escape(text: str) -> str:
+    """`text` in printable ASCII, on one line."""
+    return text[:MAX_VALUE_CHARS].encode("unicode_escape").decode("ascii")
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(record.msecs):03d}Z"

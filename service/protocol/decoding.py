@@ -1,0 +1,111 @@
+"""JSON of untrusted requests to typed values, level by level, with errors that name the parameter and its value.
+
+Large members stay `msgspec.Raw` until they are needed, so that neither a huge list nor a deep one costs more than a
+scan. Every fault of the sender's becomes an InvalidRequest here; nothing else may escape.
+"""
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from service.protocol.errors import InvalidRequest, shown
+
+T = TypeVar("T")
+
+_AT = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+_MISSING = re.compile(r"Object missing required field `([^`]*)`")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_TYPES = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "a boolean",
+    "object": "an object",
+    "array": "an array",
+    "null": "null",
+}
+
+
+def decode(raw: bytes | msgspec.Raw, decoder: "msgspec.json.Decoder[T]", where: str = "") -> T:
+    """Decode `raw`, which stands at the parameter `where` ("" for the body). Raises InvalidRequest."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error), raw, where) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _malformed(error, bytes(raw), where) from None
+
+
+def _malformed(error: Exception, raw: bytes, where: str) -> InvalidRequest:
+    """The bytes are no JSON, no UTF-8, or nested beyond reason."""
+    if isinstance(error, RecursionError):
+        reason = "it is nested too deeply"
+    elif isinstance(error, UnicodeDecodeError):
+        reason = "it is not valid UTF-8"
+    elif _SURROGATE.search(raw):
+        reason = "a string has a lone surrogate escape (\\ud800 to \\udfff), which is no character"
+    else:
+        reason = str(error)
+    place = f"The value of '{where}'" if where else "The body of the request"
+    return InvalidRequest(f"{place} could not be parsed as JSON: {reason}.", code="invalid_json", param=where or None)
+
+
+def _refusal(message: str, raw: bytes | msgspec.Raw, where: str) -> InvalidRequest:
+    """msgspec's words for a value that doesn't fit, in ours."""
+    path = ""
+    if match := _AT.search(message):
+        path, message = match[1], message[: match.start()]
+    if match := _UNKNOWN.search(message):
+        param = _join(where, f"{path}.{match[1]}")
+        return InvalidRequest(
+            f"Unknown parameter: '{param}'. Check its spelling, or leave it out.",
+            code="unknown_parameter",
+            param=param,
+        )
+    if match := _MISSING.search(message):
+        param = _join(where, f"{path}.{match[1]}")
+        return InvalidRequest(f"Missing required parameter: '{param}'.", code="missing_required_parameter", param=param)
+    param = _join(where, path)
+    kind = "invalid_type" if "got `" in message else "invalid_value"
+    value = shown(_value_at(raw, path).decode("utf-8", "replace"))
+    return InvalidRequest(
+        f"Invalid {'type' if kind == 'invalid_type' else 'value'} for '{param or 'body'}': {_words(message)}. "
+        f"The value was {value}.",
+        code=kind,
+        param=param or None,
+    )
+
+
+def _words(message: str) -> str:
+    """`Expected `int | null`, got `str`` → expected an integer or null, but got a string."""
+    message = re.sub(
+        r"`([a-z |]+)`",
+        lambda match: " or ".join(_TYPES.get(name, name) for name in match[1].split(" | ")),
+        message,
+    )
+    return (message[0].lower() + message[1:]).replace(", got ", ", but got ")
+
+
+def _join(where: str, path: str) -> str:
+    return f"{where}{path.replace('[...]', '')}".lstrip(".")
+
+
+def _value_at(raw: bytes | msgspec.Raw, path: str) -> bytes:
+    """The JSON text at a path that msgspec printed, found without decoding what lies beside it."""
+    for match in _STEP.finditer(path):
+        try:
+            if match[1] is not None:
+                raw = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])[match[1]]
+            elif match[2] is not None:
+                raw = msgspec.json.decode(raw, type=list[msgspec.Raw])[int(match[2])]
+        except (msgspec.MsgspecError, UnicodeDecodeError, LookupError):
+            break  # a value inside a mapping has no name in the path; what is around it must do
+    return bytes(raw)[:400].strip()
+
+
+def decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":
+    """A reusable decoder; build them once, at import."""
+    return msgspec.json.Decoder(kind)

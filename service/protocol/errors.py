@@ -1,0 +1,84 @@
+"""What a request can be refused with: an HTTP status, and type, code, param and message of OpenAI's error envelope.
+
+Raised where the fact is known; one place, service/errors.py, turns them into HTTP. A message says which value was
+wrong and what to do. It may quote a little of the request to its own sender, and must never reach a log.
+"""
+
+SHOWN_CHARS = 60
+"""How much of a wrong value a message shows."""
+
+
+class ApiError(Exception):
+    """A refusal with its place in the envelope. `retry_after` (seconds) asks the client to come back."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+        self.code = code
+        self.param = param
+        self.retry_after = retry_after
+
+
+class InvalidRequest(ApiError):
+    """400: the request is wrong in a way that a retry won't mend."""
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(400, message, code=code, param=param)
+
+
+def shown(value: object) -> str:
+    """A short form of a wrong value for its own sender."""
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
+
+
+def invalid_value(param: str, value: object, expected: str) -> InvalidRequest:
+    """A value of the right type that isn't allowed."""
+    return InvalidRequest(f"Invalid value for '{param}': {shown(value)}. {expected}", code="invalid_value", param=param)
+
+
+def missing(param: str, advice: str) -> InvalidRequest:
+    """A parameter that must be there isn't."""
+    return InvalidRequest(
+        f"Missing required parameter: '{param}'. {advice}", code="missing_required_parameter", param=param
+    )
+
+
+def unsupported(param: str, value: object, advice: str) -> InvalidRequest:
+    """A parameter of the Responses API that this release doesn't serve."""
+    return InvalidRequest(
+        f"Unsupported parameter: '{param}' = {shown(value)} is not served by this release. {advice}",
+        code="unsupported_parameter",
+        param=param,
+    )
+
+
+def context_length_exceeded(limit: int, tokens: int | None) -> InvalidRequest:
+    """The prompt leaves no room for an answer. `tokens` is its length where all of it was counted."""
+    size = f"{tokens} tokens" if tokens is not None else f"more than {limit} tokens"
+    return InvalidRequest(
+        f"This model's context is {limit} tokens, and the prompt has {size}. Send less input, or continue from an "
+        "earlier response.",
+        code="context_length_exceeded",
+        param="input",
+    )
+
+
+def previous_response_not_found(id: str) -> InvalidRequest:
+    """The response to continue is unknown, deleted, evicted or somebody else's: one and the same to the outside."""
+    return InvalidRequest(
+        f"Previous response with id '{shown(id)}' not found. Send the whole conversation as input instead.",
+        code="previous_response_not_found",
+        param="previous_response_id",
+    )

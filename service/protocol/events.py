@@ -1,0 +1,148 @@
+"""The events of a response stream: what the machine yields, the fold consumes and the edge encodes.
+
+`sequence_number` is stamped once, by the machine, before anybody else sees an event; after that none is changed.
+Shapes and order: the Responses API as openai 3.51 types it. Encoding belongs to the edge.
+"""
+
+from typing import Any
+
+import msgspec
+
+from service.protocol.response import Item, OutputText, ReasoningText, Response
+
+UNSTAMPED = -1
+
+
+class Event(msgspec.Struct, tag_field="type", kw_only=True):
+    """What all events share."""
+
+    sequence_number: int = UNSTAMPED
+
+
+class ResponseCreated(Event, tag="response.created"):
+    """The first event: the response with its configuration and no output."""
+
+    response: Response
+
+
+class ResponseInProgress(Event, tag="response.in_progress"):
+    """Sampling begins."""
+
+    response: Response
+
+
+class ResponseCompleted(Event, tag="response.completed"):
+    """Terminal: the model ended by itself."""
+
+    response: Response
+
+
+class ResponseIncomplete(Event, tag="response.incomplete"):
+    """Terminal: a budget ended it, or nothing was said."""
+
+    response: Response
+
+
+class ResponseFailed(Event, tag="response.failed"):
+    """Terminal: an error, or a cancel (then the response's status is cancelled)."""
+
+    response: Response
+
+
+class Error(Event, tag="error"):
+    """What went wrong, just before `response.failed`. Flat, as the SDK types it: a nested one makes the SDK raise."""
+
+    code: str | None
+    message: str
+    param: str | None = None
+
+
+class OutputItemAdded(Event, tag="response.output_item.added"):
+    """An item begins, empty."""
+
+    output_index: int
+    item: Item
+
+
+class OutputItemDone(Event, tag="response.output_item.done"):
+    """An item ends, with its whole payload."""
+
+    output_index: int
+    item: Item
+
+
+class ContentPartAdded(Event, tag="response.content_part.added"):
+    """A content part begins, empty."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+    part: OutputText | ReasoningText
+
+
+class ContentPartDone(Event, tag="response.content_part.done"):
+    """A content part ends, whole."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+    part: OutputText | ReasoningText
+
+
+class OutputTextDelta(Event, tag="response.output_text.delta", gc=False):
+    """Some more text of a message."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+    delta: str
+    logprobs: tuple[Any, ...] = ()
+
+
+class OutputTextDone(Event, tag="response.output_text.done"):
+    """The whole text of a message's part."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+    text: str
+    logprobs: tuple[Any, ...] = ()
+
+
+class ReasoningTextDelta(Event, tag="response.reasoning_text.delta", gc=False):
+    """Some more reasoning."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+    delta: str
+
+
+class ReasoningTextDone(Event, tag="response.reasoning_text.done"):
+    """The whole text of a reasoning part."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+    text: str
+
+
+class FunctionCallArgumentsDelta(Event, tag="response.function_call_arguments.delta", gc=False):
+    """Some more of a call's arguments."""
+
+    item_id: str
+    output_index: int
+    delta: str
+
+
+class FunctionCallArgumentsDone(Event, tag="response.function_call_arguments.done"):
+    """A call's whole arguments."""
+
+    item_id: str
+    output_index: int
+    name: str
+    arguments: str
+
+
+Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
+Delta = OutputTextDelta | ReasoningTextDelta | FunctionCallArgumentsDelta

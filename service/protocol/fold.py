@@ -1,0 +1,72 @@
+"""Events to a Response: what a caller who doesn't stream gets is the fold of what a streaming caller sees.
+
+Folding the first n events of a stream gives the response as it stood then, so a log cut short by a crash folds too.
+The terminal event's response is authoritative, and equals what was folded up to it; tests hold us to that.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from service.protocol import events
+from service.protocol.events import Event
+from service.protocol.response import FunctionCall, Item, Message, Response
+
+_LIFECYCLE = (
+    events.ResponseCreated
+    | events.ResponseInProgress
+    | events.ResponseCompleted
+    | events.ResponseIncomplete
+    | events.ResponseFailed
+)
+
+
+class Fold:
+    """The state of a fold: `add` events in order, then read `response`."""
+
+    def __init__(self) -> None:
+        self._response: Response | None = None
+        self._items: list[Item] = []
+        self._deltas: list[str] = []
+        """What the open item's deltas added so far."""
+
+    def add(self, batch: Iterable[Event]) -> None:
+        """Take events in the order of their sequence numbers."""
+        for event in batch:
+            if isinstance(event, events.Delta):
+                self._deltas.append(event.delta)
+            elif isinstance(event, _LIFECYCLE):
+                self._response = event.response
+            elif isinstance(event, events.OutputItemAdded):
+                self._items.append(event.item)
+                self._deltas = []
+            elif isinstance(event, events.ContentPartAdded):
+                self._items[-1] = _with_part(self._items[-1], event)
+            elif isinstance(event, events.OutputItemDone):
+                self._items[-1] = event.item
+                self._deltas = []
+
+    @property
+    def response(self) -> Response:
+        """The response after the events so far. Raises ValueError before the first one."""
+        if self._response is None:
+            raise ValueError("nothing folded yet: a stream begins with response.created")
+        if not self._items:
+            return self._response
+        items = [*self._items[:-1], _with_text(self._items[-1], "".join(self._deltas))]
+        return msgspec.structs.replace(self._response, output=items)
+
+
+def _with_part(item: Item, event: events.ContentPartAdded) -> Item:
+    return item if isinstance(item, FunctionCall) else msgspec.structs.replace(item, content=[event.part])
+
+
+def _with_text(item: Item, text: str) -> Item:
+    """The item with its open text; an item that is done has no open deltas and stays as it is."""
+    if not text:
+        return item
+    if isinstance(item, FunctionCall):
+        return msgspec.structs.replace(item, arguments=text)
+    if isinstance(item, Message):
+        return msgspec.structs.replace(item, content=[msgspec.structs.replace(item.content[0], text=text)])
+    return msgspec.structs.replace(item, content=[msgspec.structs.replace(item.content[0], text=text)])

@@ -1,0 +1,119 @@
+"""The `tools` parameter: function tools, as the prompt shows them and as the Response echoes them.
+
+Tools repeat from request to request, so a list that was read once is kept, within named bounds.
+"""
+
+import re
+from functools import lru_cache
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from service.protocol.decoding import decode, decoder_of
+from service.protocol.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.protocol.typescript import Function
+
+TOOL_LISTS_CACHED = 64
+CACHED_LIST_BYTES = 65_536
+"""Longer lists are read anew each time, so the cache holds at most 4 MiB of them."""
+
+FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_RAW_LIST = decoder_of(list[msgspec.Raw] | None)
+
+
+class _Kind(msgspec.Struct):
+    type: str | None = None
+
+
+class FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
+    """A function that the caller runs, as sent and as echoed."""
+
+    type: str
+    name: str
+    description: Annotated[str, Meta(max_length=1_048_576)] | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = True
+    output_schema: Any = None
+    defer_loading: bool | None = None
+    async_: bool | None = msgspec.field(default=None, name="async")
+
+
+_KIND = decoder_of(_Kind)
+_FUNCTION = decoder_of(FunctionTool)
+
+
+class Tools(msgspec.Struct, frozen=True):
+    """The tools of a request: the functions for the prompt, their names, and the echo for the Response."""
+
+    functions: tuple[Function, ...] = ()
+    names: frozenset[str] = frozenset()
+    echo: tuple[dict[str, Any], ...] = ()
+
+
+NO_TOOLS = Tools()
+
+
+def read_tools(raw: msgspec.Raw, max_tools: int) -> Tools:
+    """Read the JSON of `tools`. Raises InvalidRequest, naming the tool by its place."""
+    sent = bytes(raw)
+    if len(sent) <= CACHED_LIST_BYTES:
+        return _read_cached(sent, max_tools)
+    return _read(sent, max_tools)
+
+
+def _read(raw: bytes, max_tools: int) -> Tools:
+    tools: list[msgspec.Raw] = decode(raw, _RAW_LIST, "tools") or []
+    if len(tools) > max_tools:
+        raise InvalidRequest(
+            f"Too many tools: {len(tools)}, at most {max_tools} are allowed.",
+            code="invalid_value",
+            param="tools",
+        )
+    if not tools:
+        return NO_TOOLS
+    read = [_function(tool, f"tools[{place}]") for place, tool in enumerate(tools)]
+    names = frozenset(tool.name for tool in read)
+    if len(names) < len(read):
+        raise InvalidRequest(
+            "Two tools have the same name. Give each function a name of its own.",
+            code="invalid_value",
+            param="tools",
+        )
+    return Tools(
+        functions=tuple(Function(tool.name, tool.description or "", tool.parameters) for tool in read),
+        names=names,
+        echo=tuple(_echo(tool) for tool in read),
+    )
+
+
+_read_cached = lru_cache(maxsize=TOOL_LISTS_CACHED)(_read)
+
+
+def _function(raw: msgspec.Raw, where: str) -> FunctionTool:
+    kind = decode(raw, _KIND, where).type
+    if kind is None:
+        raise missing(f"{where}.type", "This release serves tools of type 'function'.")
+    if kind != "function":
+        raise unsupported(f"{where}.type", kind, "This release serves tools of type 'function'.")
+    tool = decode(raw, _FUNCTION, where)
+    if not FUNCTION_NAME.fullmatch(tool.name):
+        raise invalid_value(
+            f"{where}.name",
+            tool.name,
+            "A function's name has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -.",
+        )
+    for name, value in (("defer_loading", tool.defer_loading), ("async", tool.async_)):
+        if value:
+            raise unsupported(f"{where}.{name}", "true", "Leave it out.")
+    return tool
+
+
+def _echo(tool: FunctionTool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": tool.strict,
+    }

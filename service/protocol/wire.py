@@ -1,0 +1,231 @@
+"""The body of a create request: its shape, its defaults, and what this release doesn't serve yet.
+
+A parameter is one of four: served; harmless (accepted, and echoed where the Response has a place for it); known but not
+served yet, which is fine while null or at its default and otherwise a 400 that names it; or unknown, a 400. Nothing
+that would change the answer is ignored in silence.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from service.protocol.decoding import decode, decoder_of
+from service.protocol.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.protocol.tools import Tools, read_tools
+
+MAX_INSTRUCTIONS_CHARS = 10_485_760
+MAX_METADATA_PAIRS = 16
+MIN_OUTPUT_TOKENS = 16
+
+_LATER = "A later release serves it; leave it out."
+_NULL = b"null"
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+HARMONY_EFFORT: dict[str, str] = {
+    "none": "low",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+"""gpt-oss knows three efforts; the others are clamped to the nearest."""
+
+
+class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
+    """How hard to think."""
+
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    mode: Literal["standard", "pro"] | None = None
+
+
+class TextParam(msgspec.Struct, forbid_unknown_fields=True):
+    """The form of the answer."""
+
+    format: dict[str, Any] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """How to stream."""
+
+    include_obfuscation: bool | None = None
+
+
+class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `POST /v1/responses` as sent: anything may be absent or null."""
+
+    model: str | None = None
+    input: msgspec.Raw = msgspec.Raw(_NULL)
+    instructions: Annotated[str, Meta(max_length=MAX_INSTRUCTIONS_CHARS)] | None = None
+    previous_response_id: str | None = None
+    tools: msgspec.Raw = msgspec.Raw(_NULL)
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: Annotated[int, Meta(ge=MIN_OUTPUT_TOKENS)] | None = None
+    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    reasoning: ReasoningParam | None = None
+    text: TextParam | None = None
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
+    prompt_cache_key: Annotated[str, Meta(max_length=1024)] | None = None
+    # harmless here, of meaning to OpenAI alone
+    user: Any = None
+    client_metadata: Any = None
+    prompt_cache_retention: Any = None
+    prompt_cache_options: Any = None
+    moderation: Any = None
+    access_programs: Any = None
+    # not served yet: see LATER
+    background: bool | None = None
+    conversation: Any = None
+    context_management: Any = None
+    include: list[str] | None = None
+    prompt: Any = None
+    tool_choice: Any = None
+    truncation: Literal["auto", "disabled"] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    service_tier: Any = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    image: Any = None
+    enable_response_messages: bool | None = None
+    previous_input_messages: Any = None
+    cache_salt: Any = None
+    priority: Any = None
+    request_id: Any = None
+    seed: Any = None
+    top_k: Any = None
+    min_p: Any = None
+    stop: Any = None
+    repetition_penalty: Any = None
+
+
+LATER: dict[str, tuple[Any, ...]] = {
+    "background": (False,),
+    "conversation": (),
+    "context_management": ([],),
+    "include": ([],),
+    "prompt": (),
+    "tool_choice": ("auto",),
+    "truncation": ("disabled",),
+    "top_logprobs": (0,),
+    "service_tier": ("auto", "default"),
+    "presence_penalty": (0.0,),
+    "frequency_penalty": (0.0,),
+    "image": (),
+    "enable_response_messages": (False,),
+    "previous_input_messages": ([],),
+    "cache_salt": (),
+    "priority": (0,),
+    "request_id": (),
+    "seed": (),
+    "top_k": (),
+    "min_p": (),
+    "stop": ([],),
+    "repetition_penalty": (),
+}
+"""Parameters that a later release serves, and the values besides null that ask for nothing."""
+
+_BODY = decoder_of(CreateBody)
+
+
+class CreateRequest(msgspec.Struct, frozen=True):
+    """A create request that has been checked, its defaults filled in. `input` is still JSON; see input.py."""
+
+    model: str
+    input: msgspec.Raw
+    instructions: str | None
+    previous_response_id: str | None
+    tools: Tools
+    parallel_tool_calls: bool
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    temperature: float
+    top_p: float
+    effort: Effort
+    metadata: dict[str, str]
+    store: bool
+    stream: bool
+    obfuscate: bool
+    safety_identifier: str | None
+    prompt_cache_key: str | None
+
+
+def read_create(body: bytes, *, max_tools: int, store: bool) -> CreateRequest:
+    """Check a create body. `store` is whether this service stores. Raises ApiError; decodes no more than it must."""
+    sent = decode(body, _BODY)
+    _refuse_what_comes_later(sent)
+    if not sent.model:
+        raise missing("model", "Ask GET /v1/models what is served here.")
+    if bytes(sent.input) == _NULL and sent.previous_response_id is None:
+        raise missing("input", "Give 'input', or 'previous_response_id' to continue a response.")
+    if sent.stream_options is not None and not sent.stream:
+        raise invalid_value("stream_options", "given without stream", "It is only allowed with 'stream': true.")
+    if not store and (sent.store or sent.previous_response_id):
+        param = "store" if sent.store else "previous_response_id"
+        raise unsupported(param, "given", "This service stores no responses; send the whole conversation as input.")
+    return CreateRequest(
+        model=sent.model,
+        input=sent.input,
+        instructions=sent.instructions,
+        previous_response_id=sent.previous_response_id,
+        tools=read_tools(sent.tools, max_tools),
+        parallel_tool_calls=sent.parallel_tool_calls is not False,
+        max_output_tokens=sent.max_output_tokens,
+        max_tool_calls=sent.max_tool_calls,
+        temperature=1.0 if sent.temperature is None else sent.temperature,
+        top_p=1.0 if sent.top_p is None else sent.top_p,
+        effort=(sent.reasoning and sent.reasoning.effort) or "medium",
+        metadata=_metadata(sent.metadata),
+        store=store if sent.store is None else sent.store,
+        stream=bool(sent.stream),
+        obfuscate=sent.stream_options is None or sent.stream_options.include_obfuscation is not False,
+        safety_identifier=sent.safety_identifier,
+        prompt_cache_key=sent.prompt_cache_key,
+    )
+
+
+def _refuse_what_comes_later(sent: CreateBody) -> None:
+    for name, harmless in LATER.items():
+        value = getattr(sent, name)
+        if value is not None and not any(value == each and type(value) is type(each) for each in harmless):
+            raise unsupported(name, msgspec.json.encode(value).decode(), _LATER)
+    if reasoning := sent.reasoning:
+        if reasoning.summary or reasoning.generate_summary:
+            raise unsupported("reasoning.summary", reasoning.summary or reasoning.generate_summary, _LATER)
+        if reasoning.context not in (None, "auto"):
+            raise unsupported("reasoning.context", reasoning.context, _LATER)
+        if reasoning.mode not in (None, "standard"):
+            raise unsupported("reasoning.mode", reasoning.mode, _LATER)
+    if text := sent.text:
+        if text.format not in (None, {"type": "text"}):
+            raise unsupported("text.format", msgspec.json.encode(text.format).decode(), _LATER)
+        if text.verbosity not in (None, "medium"):
+            raise unsupported("text.verbosity", text.verbosity, _LATER)
+
+
+def _metadata(sent: dict[str, str] | None) -> dict[str, str]:
+    """At most 16 pairs, keys to 64 and values to 512 characters."""
+    sent = sent or {}
+    if len(sent) > MAX_METADATA_PAIRS:
+        raise InvalidRequest(
+            f"Too many pairs in 'metadata': {len(sent)}, at most {MAX_METADATA_PAIRS} are allowed.",
+            code="invalid_value",
+            param="metadata",
+        )
+    for key, value in sent.items():
+        if len(key) > 64:
+            raise invalid_value("metadata", key, "A key has at most 64 characters.")
+        if len(value) > 512:
+            raise invalid_value(f"metadata.{key}", value, "A value has at most 512 characters.")
+    return sent

@@ -1,0 +1,276 @@
+"""The settings of the service: every knob, its bounds, and the rules between them.
+
+They come from the command line, then from `HARMONIUM_*` in the environment, then from `.env` in the working
+directory, and are read once, at start, into one frozen object that is passed to whoever needs it. Never look
+at the environment anywhere else, and never print an API key: keys are SecretStr, and `display` masks them.
+"""
+
+import difflib
+import ipaddress
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from dotenv import dotenv_values
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PREFIX = "HARMONIUM_"
+ENV_FILE = ".env"
+MASK = "****"
+DEFAULT_TENANT = "default"
+MAX_API_KEYS = 10_000
+MAX_KEY_CHARS = 512
+
+KIB = 1024
+MIB = 1024 * KIB
+
+_TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_CHARS}}}")
+
+
+class SettingsError(Exception):
+    """The settings can't be used. The message is one line: each variable, the reason, the way out."""
+
+
+class ApiKey(NamedTuple):
+    """A key that may be presented, and the tenant whose conversations it opens."""
+
+    tenant: str
+    key: SecretStr
+
+
+def _default_data_dir() -> Path:
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "harmonium"
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. `description` is the help text and the documentation of each."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file=ENV_FILE, extra="ignore", frozen=True, hide_input_in_errors=True
+    )
+
+    host: str = Field("127.0.0.1", description="Address to listen on. Without API keys it must be loopback.")
+    port: int = Field(8000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
+    workers: int = Field(1, ge=1, le=64, description="Processes that share the port and the store.")
+    api_keys: Annotated[tuple[ApiKey, ...], NoDecode] = Field(
+        (),
+        max_length=MAX_API_KEYS,
+        description="Keys that clients may present, comma-separated: `key` (tenant `default`) or "
+        "`tenant:key`. Tenants never see each other's conversations.",
+    )
+
+    engine: Literal["demo"] = Field(
+        "demo", description="What samples tokens. `demo` is a deterministic stand-in that needs no GPU."
+    )
+    model: str = Field("gpt-oss-20b", min_length=1, max_length=256, description="Id of the model that is served.")
+    model_identity: str = Field(
+        "You are ChatGPT, a large language model trained by OpenAI.",
+        max_length=4096,
+        description="First line of the system message. gpt-oss was trained with the default.",
+    )
+    knowledge_cutoff: str = Field(
+        "2024-06", max_length=32, description="Knowledge cutoff that the system message tells the model."
+    )
+    context_tokens: int = Field(
+        131_072,
+        ge=1024,
+        le=16_777_216,
+        description="The model's context: prompt and output together, in tokens.",
+    )
+    demo_tokens_per_second: float = Field(
+        0, ge=0, le=1_000_000, description="Pace of the demo engine; 0 is as fast as it can."
+    )
+
+    store: bool = Field(
+        True,
+        description="Whether responses are stored unless a request says otherwise; false forbids storing.",
+    )
+    redis_url: str = Field(
+        "",
+        repr=False,
+        description="Redis to keep conversations in: redis://, rediss:// or unix://. "
+        "Empty starts an embedded server that keeps its data in the data folder.",
+    )
+    key_prefix: str = Field(
+        "harmonium",
+        pattern=r"^[A-Za-z0-9_.:-]{1,64}$",
+        description="What every Redis key begins with; services that share a Redis need different ones.",
+    )
+    data_dir: Path = Field(
+        default_factory=_default_data_dir,
+        description="Folder of the embedded server's data. One harmonium at a time can own it.",
+    )
+    store_timeout_seconds: float = Field(
+        2.0,
+        gt=0,
+        le=60,
+        description="The most that one operation of the store may take before it counts as down.",
+    )
+    store_connections: int = Field(
+        64, ge=1, le=10_000, description="The most connections to Redis that one process opens."
+    )
+
+    max_body_bytes: int = Field(16 * MIB, ge=KIB, le=1024 * MIB, description="The largest request body, in bytes.")
+    max_input_items: int = Field(4096, ge=1, le=32_768, description="The most input items in one request.")
+    max_tools: int = Field(128, ge=0, le=10_000, description="The most tools that one request may declare.")
+    max_output_tokens: int = Field(
+        32_768,
+        ge=16,
+        description="Output tokens, reasoning included, when a request names no limit of its own.",
+    )
+    max_concurrent_requests: int = Field(
+        512,
+        ge=1,
+        le=100_000,
+        description="Requests that one process works on at once; more are told to come back.",
+    )
+    max_send_buffer_bytes: int = Field(
+        256 * KIB,
+        ge=KIB,
+        le=64 * MIB,
+        description="Unsent bytes of one stream before its reader counts as slow.",
+    )
+    request_seconds: float = Field(600, gt=0, le=86_400, description="The most that one response may take.")
+    keepalive_seconds: float = Field(
+        15, gt=0, le=3600, description="Silence on a stream before a comment keeps the connection alive."
+    )
+    send_seconds: float = Field(
+        60, gt=0, le=3600, description="How long a client may leave a stream unread before it counts as gone."
+    )
+    shutdown_seconds: int = Field(
+        30, ge=1, le=3600, description="How long open streams may go on after a stop was asked for."
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
+    log_format: Literal["text", "json"] = Field("text", description="Lines for people, or one JSON object a line.")
+
+    @field_validator("api_keys", mode="before")
+    @classmethod
+    def _parse_api_keys(cls, value: object) -> object:
+        return parse_api_keys(value) if isinstance(value, str) else value
+
+    @field_validator("data_dir")
+    @classmethod
+    def _expand_data_dir(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("redis_url")
+    @classmethod
+    def _check_redis_url(cls, value: str) -> str:
+        scheme, separator, _ = value.partition("://")
+        if value and not (separator and scheme in ("redis", "rediss", "unix")):
+            raise ValueError("should begin with redis://, rediss:// or unix://")
+        return value
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if not self.api_keys and not is_loopback(self.host):
+            raise ValueError(
+                f"{PREFIX}HOST={self.host} can be reached from other machines, but no API key is set, "
+                f"so anybody could read every conversation; set {PREFIX}API_KEYS, or listen on 127.0.0.1"
+            )
+        if self.max_output_tokens >= self.context_tokens:
+            raise ValueError(
+                f"{PREFIX}MAX_OUTPUT_TOKENS={self.max_output_tokens} leaves no room for a prompt in "
+                f"{PREFIX}CONTEXT_TOKENS={self.context_tokens}; it has to be smaller"
+            )
+        if self.keepalive_seconds >= self.request_seconds:
+            raise ValueError(
+                f"{PREFIX}KEEPALIVE_SECONDS={self.keepalive_seconds:g} would never come within "
+                f"{PREFIX}REQUEST_SECONDS={self.request_seconds:g}; it has to be smaller"
+            )
+        return self
+
+
+def load_settings(**overrides: object) -> Settings:
+    """Read the settings once. An override that is not None wins over the environment, `.env` and the default.
+
+    Raises SettingsError, whose message never holds a secret.
+    """
+    if overrides.keys() - Settings.model_fields.keys():
+        raise TypeError(f"not a setting: {', '.join(sorted(overrides.keys() - Settings.model_fields.keys()))}")
+    _refuse_unknown({*os.environ, *dotenv_values(ENV_FILE)})
+    try:
+        return Settings.model_validate({k: v for k, v in overrides.items() if v is not None})
+    except ValidationError as error:
+        raise SettingsError("; ".join(_reasons(error))) from None
+
+
+def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
+    """The keys in `text`: `key` or `tenant:key`, comma-separated.
+
+    Raises ValueError, which names the place of the entry that is wrong and never the key.
+    """
+    keys: list[ApiKey] = []
+    seen: set[str] = set()
+    for place, entry in enumerate(text.split(","), start=1):
+        entry = entry.strip()
+        if not entry:
+            continue
+        tenant, colon, key = entry.partition(":")
+        if not colon:
+            tenant, key = DEFAULT_TENANT, entry
+        if not _TENANT.fullmatch(tenant):
+            raise ValueError(f"entry {place}: a tenant's name should be 1 to 64 of the characters A-Z a-z 0-9 _ . -")
+        if not _KEY.fullmatch(key):
+            raise ValueError(
+                f"entry {place}: a key should be 1 to {MAX_KEY_CHARS} printable ASCII characters, no space"
+            )
+        if key in seen:
+            raise ValueError(f"entry {place}: this key is listed twice, so its tenant would be a matter of luck")
+        seen.add(key)
+        keys.append(ApiKey(tenant, SecretStr(key)))
+    return tuple(keys)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`: 127.0.0.0/8, ::1 or the name localhost."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def variable(name: str) -> str:
+    """The environment variable of the setting `name`."""
+    return PREFIX + name.upper()
+
+
+def display(settings: Settings) -> dict[str, str | int | float | bool]:
+    """Every setting by name, fit to be shown: keys and the password in the Redis URL are masked."""
+    shown: dict[str, str | int | float | bool] = {}
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        shown[name] = value if isinstance(value, (str, int, float)) else str(value)
+    shown["api_keys"] = ",".join(f"{key.tenant}:{MASK}" for key in settings.api_keys)
+    shown["redis_url"] = _without_password(settings.redis_url)
+    return shown
+
+
+def _without_password(url: str) -> str:
+    """`url` with its password masked, in the user part or in the query."""
+    password = urlsplit(url).password
+    masked = url.replace(f":{password}@", f":{MASK}@", 1) if password else url
+    return re.sub(r"(?i)([?&]password=)[^&]*", rf"\g<1>{MASK}", masked)
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    """Raise SettingsError for a HARMONIUM_* variable that is no setting: a misspelt limit is no limit."""
+    known = [variable(name) for name in Settings.model_fields]
+    for name in sorted(names):
+        if name.upper().startswith(PREFIX) and name.upper() not in known:
+            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)[0]
+            raise SettingsError(f"{name} is not a setting; did you mean {near}? `harmonium settings` lists all of them")
+
+
+def _reasons(error: ValidationError) -> Iterable[str]:
+    """One phrase for each thing that is wrong. The value is left out: it might be a secret."""
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        reason = each["msg"].removeprefix("Value error, ")
+        yield f"{variable(str(each['loc'][0]))}: {reason}" if each["loc"] else reason

@@ -1,0 +1,143 @@
+"""Server-sent events: a run's events as bytes, and the bounded buffer between the run and its client.
+
+An event is written in one piece, as `event:` and `data:` lines; `[DONE]` follows the last. Events that wait go out in
+one send, which is what makes streaming cheap: a template's share of 0.5 µs instead of a system call each. A
+client that lags makes the run wait, never the memory grow. Never negotiate on Accept: SDKs ask for JSON.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable
+from time import monotonic
+
+import msgspec
+
+from service.protocol import events
+from service.protocol.events import Event
+
+DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
+OBFUSCATION_STEP = 16
+"""A delta and its obfuscation together are a multiple of this long, so that lengths on the wire say little."""
+
+_NOISE_CHARS = 4096
+_HEADS: dict[type[Event], bytes] = {
+    kind: f"event: {kind.__struct_config__.tag}\ndata: ".encode()
+    for kind in vars(events).values()
+    if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
+}
+_DELTAS = (events.OutputTextDelta, events.ReasoningTextDelta, events.FunctionCallArgumentsDelta)
+
+
+class Encoder:
+    """Appends events to a buffer as server-sent events. `obfuscate` pads deltas with noise."""
+
+    def __init__(self, *, obfuscate: bool) -> None:
+        self._encode_into = msgspec.json.Encoder().encode_into
+        self._noise = secrets.token_urlsafe(_NOISE_CHARS)[:_NOISE_CHARS].encode() if obfuscate else b""
+        self._place = 0
+
+    def append(self, batch: Iterable[Event], buffer: bytearray) -> None:
+        """Write the events at the buffer's end, each in one piece."""
+        encode_into = self._encode_into
+        for event in batch:
+            kind = type(event)
+            buffer += _HEADS[kind]
+            encode_into(event, buffer, len(buffer))
+            if self._noise and kind in _DELTAS:
+                self._pad(event.delta, buffer)  # type: ignore[attr-defined]
+            buffer += b"\n\n"
+
+    def _pad(self, delta: str, buffer: bytearray) -> None:
+        """Put an `obfuscation` member before the closing brace."""
+        size = -len(delta) % OBFUSCATION_STEP
+        place = self._place = (self._place + 7) % (_NOISE_CHARS - OBFUSCATION_STEP)
+        buffer[-1:] = b',"obfuscation":"' + self._noise[place : place + size] + b'"}'
+
+
+class Outbox:
+    """Bytes on their way to one client, at most about `limit` of them; one task puts, another takes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self.buffer = bytearray()
+        """Append to it, then call `put`."""
+        self._ended = False
+        self._abandoned = False
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+
+    async def put(self) -> None:
+        """Let the buffer's bytes be taken, and wait while there are too many."""
+        _wake(self._reader)
+        while len(self.buffer) > self._limit and not self._abandoned:
+            self._writer = self._loop.create_future()
+            await self._writer
+        if self._abandoned:
+            self.buffer.clear()
+
+    async def take(self) -> bytearray | None:
+        """All that waits, as soon as something does; None when there will be no more."""
+        while not self.buffer:
+            if self._ended or self._abandoned:
+                return None
+            self._reader = self._loop.create_future()
+            await self._reader
+        taken, self.buffer = self.buffer, bytearray()
+        _wake(self._writer)
+        return taken
+
+    def end(self) -> None:
+        """Nothing more will be put."""
+        self._ended = True
+        _wake(self._reader)
+
+    def abandon(self) -> None:
+        """The client is gone: what is put from now on is dropped, and nobody waits."""
+        self._abandoned = True
+        _wake(self._reader)
+        _wake(self._writer)
+
+    def keep_alive(self) -> None:
+        """Show the client that the connection lives, unless bytes are waiting anyway."""
+        if not self.buffer and not self._ended:
+            self.buffer += KEEP_ALIVE
+            _wake(self._reader)
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
+
+
+class Watch:
+    """A timer of one stream: comments while nothing is sent, and an end to a client that stopped reading."""
+
+    def __init__(self, outbox: Outbox, *, every: float, stalled_after: float, stalled: Callable[[], None]) -> None:
+        self._outbox = outbox
+        self._every = every
+        self._stalled_after = stalled_after
+        self._stalled = stalled
+        self._loop = asyncio.get_running_loop()
+        self._since = monotonic()
+        self._sending = False
+        self._timer = self._loop.call_later(every, self._tick)
+
+    def sending(self, sending: bool) -> None:
+        """A send begins or has ended."""
+        self._sending = sending
+        self._since = monotonic()
+
+    def stop(self) -> None:
+        """The stream is over."""
+        self._timer.cancel()
+
+    def _tick(self) -> None:
+        quiet = monotonic() - self._since
+        if self._sending and quiet >= self._stalled_after:
+            self._stalled()
+            return
+        if not self._sending and quiet >= self._every:
+            self._outbox.keep_alive()
+        self._timer = self._loop.call_later(self._every, self._tick)

@@ -1,0 +1,296 @@
+"""ConversationHistoryStore: conversations as trees of immutable turns in Redis.
+
+A turn is written once, under its own id, with a link to its parent. A chain is the walk from a turn to its
+root, so two runs that continue the same turn share nothing that either could spoil. All that must be atomic
+is one Lua script; payloads are read by plain MGET, since bytes through Lua cost ten times as much.
+
+Never change or delete a key outside a script here, and never answer for a turn of another tenant: it is not
+found.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+from redis.asyncio import Redis
+
+from . import codec, scripts
+from .connection import Operation, Server
+from .errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound
+from .keys import HEX_DIGITS, Families, Key, Keyspace, checked_tenant, id_of, shard_of
+from .turn import CONTINUABLE, Chain, Turn
+
+MAX_DEPTH = 10_000
+"""The most turns of a chain; reading so many takes tens of milliseconds and no context holds them."""
+
+MGET_KEYS = 4_000
+"""The most values read by one command, so that others get their turn in between."""
+
+PRUNE_TURNS = 100
+"""The most tombstones that one script call takes away, for the same reason."""
+
+ENTROPY_BYTES = 24
+PIN_BYTES = 12
+
+NOTHING_LISTED = (b"", b"")
+"""What `items` gives for a turn that was deleted: neither a response nor input items."""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What is stored: readable responses, deleted turns that others still need, trees, bytes of payload."""
+
+    responses: int = 0
+    tombstones: int = 0
+    trees: int = 0
+    bytes: int = 0
+
+
+class ConversationHistoryStore:
+    """Append turns, read the chain that a turn ends, read a response, forget one."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        *,
+        prefix: str = "harmonium",
+        shards: int = 1,
+        timeout_seconds: float = 2.0,
+        attempts: int = 3,
+        pin_seconds: float = 900.0,
+        max_depth: int = MAX_DEPTH,
+        entropy: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        """A store over `redis` (see connection.connect), which it closes.
+
+        Every operation ends within `timeout_seconds`, sending a command up to `attempts` times. A pin counts
+        for `pin_seconds`, which must exceed the longest run. `entropy(n)` gives the n random bytes of ids and
+        tokens. Raises ValueError for a setting that can't work.
+        """
+        if pin_seconds <= 0 or max_depth < 1:
+            raise ValueError(f"pin_seconds={pin_seconds} and max_depth={max_depth} must be positive")
+        self._keyspace = Keyspace(prefix, shards)
+        self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self._pin_ms = max(1, round(pin_seconds * 1000))
+        self._max_depth = max_depth
+        self._entropy = entropy
+
+    def new_id(self, parent: str | None = None) -> str:
+        """An id that nobody else has, in the parent's shard, or for a root in any. Raises ParentNotFound."""
+        random = self._entropy(ENTROPY_BYTES)
+        shard = random[-1] % self._keyspace.shards if parent is None else shard_of(self._parent_digits(parent))
+        return id_of(self._keyspace.new_digits(shard, random))
+
+    async def chain(self, tenant: str, tip: str, *, pin: bool = False) -> Chain:
+        """The chain that `tip` ends, to continue it, and note that it was used.
+
+        With `pin`, the tip can be continued by whoever holds `Chain.pin` even if it is deleted meanwhile, for
+        `pin_seconds` at most; hand it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises
+        ParentNotFound, NotContinuable, StoreUnavailable.
+        """
+        digits = self._parent_digits(tip)
+        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
+        token = self._entropy(PIN_BYTES).hex() if pin else None
+        async with self._server.operation() as operation:
+            word, *detail = await scripts.chain(
+                operation,
+                node=Key(names.node + digits),
+                pins=Key(names.pins + digits),
+                clock=shard.clock,
+                leaves=shard.leaves,
+                trees=shard.trees,
+                nodes=names.node,
+                tenant=tenant,
+                tip=digits,
+                pin=token or "",
+                pin_ms=self._pin_ms,
+            )
+            if word == b"missing":
+                raise ParentNotFound(tip)
+            if word == b"status":
+                raise NotContinuable(tip, detail[0].decode())
+            path = _split(detail[0])
+            blobs = await self._mget(operation, names.messages, path)
+        if None in blobs:  # deleted, with all that only it had kept, between the walk and the reading
+            raise ParentNotFound(tip)
+        turns = codec.StoredTurns([blob for blob in blobs if blob is not None])
+        return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=token)
+
+    async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
+        """Store a turn whole and release its run's `pin` on the parent; a repeat of a stored turn is welcome.
+
+        Raises Conflict when another turn has the id, ParentNotFound when the parent is gone and not kept by
+        `pin`, NotContinuable when its status or depth forbids a child (ChainTooLong), StoreUnavailable.
+        """
+        parent = self._parent_digits(turn.parent) if turn.parent is not None else ""
+        digits = self._keyspace.digits(turn.id)
+        if parent and shard_of(parent) != shard_of(digits):
+            raise ValueError(f"{turn.id} must be in the shard of its parent {turn.parent}: make it by new_id(parent)")
+        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
+        async with self._server.operation() as operation:
+            word, *detail = await scripts.append(
+                operation,
+                node=Key(names.node + digits),
+                messages=Key(names.messages + digits),
+                response=Key(names.response + digits),
+                clock=shard.clock,
+                usage=shard.usage,
+                leaves=shard.leaves,
+                trees=shard.trees,
+                nodes=names.node,
+                pins=names.pins,
+                tree=names.tree,
+                tenant=tenant,
+                digits=digits,
+                parent=parent,
+                pin=pin or "",
+                status=turn.status,
+                continuable="1" if turn.status in CONTINUABLE else "0",
+                digest=codec.digest(turn),
+                max_depth=self._max_depth,
+                messages_blob=codec.encode_messages(turn.messages),
+                response_blob=codec.encode_response(turn.response, turn.items),
+            )
+        self._refuse_append(turn, word, detail)
+
+    async def unpin(self, tenant: str, tip: str, pin: str) -> None:
+        """Let go of a pin whose run ended without a turn; it may be gone already. Raises StoreUnavailable."""
+        digits = self._parent_digits(tip)
+        names = self._keyspace.families(tenant, digits)
+        async with self._server.operation() as operation:
+            node, pins = Key(names.node + digits), Key(names.pins + digits)
+            (word,) = await scripts.unpin(operation, node=node, pins=pins, pin=pin)
+            if word == b"prune":
+                await self._prune(operation, tenant, names, digits)
+
+    async def get(self, tenant: str, id: str) -> bytes:
+        """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""
+        digits = self._keyspace.digits(id)
+        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
+        async with self._server.operation() as operation:
+            (word,) = await scripts.touch(
+                operation,
+                node=Key(names.node + digits),
+                clock=shard.clock,
+                leaves=shard.leaves,
+                trees=shard.trees,
+                tenant=tenant,
+                digits=digits,
+            )
+            blob = None if word == b"missing" else await operation.command("GET", names.response + digits)
+        if blob is None:
+            raise NotFound(id)
+        return codec.decode_response(blob)[0]
+
+    async def items(self, tenant: str, ids: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        """(response JSON, input items JSON) of each of several turns of one chain, as `lineage` gives them.
+
+        A turn that was deleted lists no more, so it comes as NOTHING_LISTED, as does one that isn't there.
+        Raises NotFound for an id that can't exist, ValueError for turns of several shards, StoreUnavailable.
+        """
+        path = list(map(self._keyspace.digits, ids))
+        if not path:
+            return []
+        if len({shard_of(digits) for digits in path}) > 1:
+            raise ValueError("the turns of one chain are in one shard, these are not")
+        names = self._keyspace.families(tenant, path[0])
+        async with self._server.operation() as operation:
+            blobs = await self._mget(operation, names.response, path)
+        return [NOTHING_LISTED if blob is None else codec.decode_response(blob) for blob in blobs]
+
+    async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
+        """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
+        digits = self._keyspace.digits(id)
+        names = self._keyspace.families(tenant, digits)
+        async with self._server.operation() as operation:
+            word, *detail = await scripts.lineage(
+                operation, node=Key(names.node + digits), nodes=names.node, digits=digits
+            )
+        if word == b"missing":
+            raise NotFound(id)
+        return tuple(map(id_of, _split(detail[0])))
+
+    async def forget(self, tenant: str, id: str) -> None:
+        """Delete a turn: its id is unknown and its response gone from now on; its descendants keep their
+        history.
+
+        What no descendant and no run needs goes at once. Raises NotFound, StoreUnavailable.
+        """
+        digits = self._keyspace.digits(id)
+        names = self._keyspace.families(tenant, digits)
+        async with self._server.operation() as operation:
+            (word,) = await scripts.forget(
+                operation,
+                node=Key(names.node + digits),
+                response=Key(names.response + digits),
+                usage=self._keyspace.shard(digits).usage,
+                tenant=tenant,
+                token=self._entropy(PIN_BYTES).hex(),
+            )
+            if word == b"missing":
+                raise NotFound(id)
+            await self._prune(operation, tenant, names, digits)
+
+    async def usage(self, tenant: str | None = None) -> Usage:
+        """What a tenant has stored, or all of them, in all shards. Raises StoreUnavailable."""
+        suffix = "" if tenant is None else f"/{checked_tenant(tenant)}"
+        fields = [f"{field}{suffix}" for field in Usage.__struct_fields__]
+        async with self._server.operation() as operation:
+            rows = [await operation.command("HMGET", shard.usage, *fields) for shard in self._keyspace.all_shards()]
+        return Usage(*(sum(int(value or 0) for value in column) for column in zip(*rows, strict=True)))
+
+    async def check(self) -> None:
+        """Return if the server answers, or raise StoreUnavailable."""
+        async with self._server.operation() as operation:
+            await operation.command("PING")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._server.close()
+
+    def _parent_digits(self, id: str) -> str:
+        try:
+            return self._keyspace.digits(id)
+        except NotFound as error:
+            raise ParentNotFound(id) from error
+
+    def _refuse_append(self, turn: Turn, word: bytes, detail: list[bytes]) -> None:
+        if word == b"conflict":
+            raise Conflict(turn.id)
+        if word == b"missing":
+            raise ParentNotFound(str(turn.parent))
+        if word == b"status":
+            raise NotContinuable(str(turn.parent), detail[0].decode())
+        if word == b"long":
+            raise ChainTooLong(str(turn.parent), self._max_depth)
+
+    async def _prune(self, operation: Operation, tenant: str, names: Families, digits: str) -> None:
+        """Take away the tombstone `digits` and those above it that nothing needs, some at a time."""
+        shard = self._keyspace.shard(digits)
+        rest: list[bytes] = [digits.encode()]
+        while rest:
+            _, *rest = await scripts.prune(
+                operation,
+                usage=shard.usage,
+                leaves=shard.leaves,
+                trees=shard.trees,
+                nodes=names.node,
+                messages=names.messages,
+                pins=names.pins,
+                tree=names.tree,
+                tenant=tenant,
+                digits=rest[0].decode(),
+                limit=PRUNE_TURNS,
+            )
+
+    async def _mget(self, operation: Operation, family: str, path: Sequence[str]) -> list[bytes | None]:
+        blobs: list[bytes | None] = []
+        for start in range(0, len(path), MGET_KEYS):
+            keys: Iterable[str] = [family + digits for digits in path[start : start + MGET_KEYS]]
+            blobs += await operation.command("MGET", *keys)
+        return blobs
+
+
+def _split(ids: bytes) -> list[str]:
+    """The digits ids of a script's reply, newest first, as a list with the root first."""
+    text = ids.decode()
+    return [text[at : at + HEX_DIGITS] for at in range(len(text) - HEX_DIGITS, -1, -HEX_DIGITS)]

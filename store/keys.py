@@ -1,0 +1,117 @@
+"""Names: ids, shards, tenants, and every key that the store owns in Redis.
+
+    PREFIX:{SHARD}:clock                   the last score given, so that scores only rise
+    PREFIX:{SHARD}:usage                   hash of counters: FIELD for the shard, FIELD/TENANT for a tenant
+    PREFIX:{SHARD}:leaves                  zset TENANT/DIGITS of the turns without children, by last use
+    PREFIX:{SHARD}:trees                   zset TENANT/ROOT of the trees, by last use of any of their turns
+    PREFIX:{SHARD}:t:TENANT:node:DIGITS      hash, a turn without payload; its fields are in lua/append.lua
+    PREFIX:{SHARD}:t:TENANT:messages:DIGITS  string, the messages that the turn added (codec.py)
+    PREFIX:{SHARD}:t:TENANT:response:DIGITS  string, the response as served, and its input items (codec.py)
+    PREFIX:{SHARD}:t:TENANT:pins:DIGITS      zset, pin token -> the ms at which it stops counting; expires
+    PREFIX:{SHARD}:t:TENANT:tree:ROOT        set, the DIGITS of the leaves of one tree
+
+DIGITS and ROOT are the 48 hex digits of an id, without `resp_`. A tree lives in one shard, whose name is the
+only hash tag, so one script can change a tree atomically, on a cluster too. Never build a key elsewhere: a
+script gets whole keys, or a family's prefix that it completes with digits.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import NewType
+
+from .errors import NotFound
+
+Key = NewType("Key", str)
+"""The whole name of something in Redis. In a script's signature it marks what goes into KEYS."""
+
+ID_PREFIX = "resp_"
+SHARD_DIGITS = 2
+RANDOM_DIGITS = 46
+HEX_DIGITS = SHARD_DIGITS + RANDOM_DIGITS
+MAX_SHARDS = 16**SHARD_DIGITS
+
+_ID = re.compile(rf"{ID_PREFIX}([0-9a-f]{{{HEX_DIGITS}}})", re.ASCII)
+_TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+_PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardKeys:
+    """The keys that all trees of a shard share."""
+
+    clock: Key
+    usage: Key
+    leaves: Key
+    trees: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Families:
+    """What a tenant's keys in a shard begin with; a turn's digits, or a root's for `tree`, complete them."""
+
+    node: str
+    messages: str
+    response: str
+    pins: str
+    tree: str
+
+
+class Keyspace:
+    """All names under one prefix, for a number of shards. Pure: it asks nobody."""
+
+    def __init__(self, prefix: str, shards: int) -> None:
+        """Raises ValueError for a prefix that could break a hash tag, or not 1 to 256 shards."""
+        if not _PREFIX.fullmatch(prefix):
+            raise ValueError(f"key prefix {prefix!r} must be 1 to 64 characters of A-Z a-z 0-9 _ . : -")
+        if not 1 <= shards <= MAX_SHARDS:
+            raise ValueError(
+                f"shards is {shards} and must be from 1 to {MAX_SHARDS}, as an id has two hex digits for it"
+            )
+        self.prefix = prefix
+        self.shards = shards
+        self._shards = [_shard_keys(f"{prefix}:{{{shard:02x}}}") for shard in range(shards)]
+
+    def digits(self, id: str) -> str:
+        """The digits of an id; NotFound for what no store with these shards can have made."""
+        match = _ID.fullmatch(id)
+        if match is None or int(match[1][:SHARD_DIGITS], 16) >= self.shards:
+            raise NotFound(id)
+        return match[1]
+
+    def new_digits(self, shard: int, entropy: bytes) -> str:
+        """The digits of a new id in `shard`, from at least 23 random bytes."""
+        return f"{shard:02x}{entropy.hex()[:RANDOM_DIGITS]}"
+
+    def shard(self, digits: str) -> ShardKeys:
+        """The keys shared by the trees of this turn's shard."""
+        return self._shards[shard_of(digits)]
+
+    def families(self, tenant: str, digits: str) -> Families:
+        """The prefixes of the tenant's keys in this turn's shard; ValueError for a malformed tenant."""
+        base = f"{self.prefix}:{{{digits[:SHARD_DIGITS]}}}:t:{checked_tenant(tenant)}:"
+        return Families(f"{base}node:", f"{base}messages:", f"{base}response:", f"{base}pins:", f"{base}tree:")
+
+    def all_shards(self) -> list[ShardKeys]:
+        """The shared keys of every shard, in order."""
+        return self._shards
+
+
+def shard_of(digits: str) -> int:
+    """The shard that a turn lives in, as its id says."""
+    return int(digits[:SHARD_DIGITS], 16)
+
+
+def id_of(digits: str) -> str:
+    """The id as clients see it."""
+    return ID_PREFIX + digits
+
+
+def checked_tenant(tenant: str) -> str:
+    """`tenant` itself; ValueError if it isn't 1 to 64 characters of A-Z a-z 0-9 _ . -"""
+    if not _TENANT.fullmatch(tenant):
+        raise ValueError(f"tenant {tenant!r} must be 1 to 64 characters of A-Z a-z 0-9 _ . -")
+    return tenant
+
+
+def _shard_keys(base: str) -> ShardKeys:
+    return ShardKeys(Key(f"{base}:clock"), Key(f"{base}:usage"), Key(f"{base}:leaves"), Key(f"{base}:trees"))

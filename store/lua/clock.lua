@@ -1,0 +1,29 @@
+-- Shared by the scripts that use a turn: the time, the LRU's score, and the touch itself.
+-- Invariant: scores of a shard only rise, even when the server's clock steps back, so no two uses are equally
+-- old.
+
+local function now_us()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- A score has sixteen digits and Lua would print fourteen of them.
+local function exact(number)
+  return string.format('%.0f', number)
+end
+
+local function next_score(clock)
+  local last = tonumber(redis.call('GET', clock) or 0)
+  local score = exact(math.max(now_us(), last + 1))
+  redis.call('SET', clock, score)
+  return score
+end
+
+-- XX: an inner turn is in no leaf set and must not enter it by being used; its own score counts once it is a
+-- leaf.
+local function touch(clock, leaves, trees, node, tenant, digits, root)
+  local score = next_score(clock)
+  redis.call('HSET', node, 'touched', score)
+  redis.call('ZADD', leaves, 'XX', score, tenant .. '/' .. digits)
+  redis.call('ZADD', trees, 'XX', score, tenant .. '/' .. root)
+end

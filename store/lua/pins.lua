@@ -1,0 +1,16 @@
+-- Shared by the scripts that ask whether a run is under way on a turn.
+-- Invariant: a pin past its time doesn't count, whether or not its key is still there.
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function holds(pins, pin)
+  local expiry = pin ~= '' and redis.call('ZSCORE', pins, pin)
+  return expiry and tonumber(expiry) > now_ms()
+end
+
+local function pinned(pins)
+  return redis.call('ZCOUNT', pins, '(' .. now_ms(), '+inf') > 0
+end

@@ -1,0 +1,165 @@
+"""The Lua scripts as typed functions: `await APPEND(server, node=…, digits=…)` runs lua/append.lua.
+
+A script is declared by a function without a body. Its parameters become locals of the Lua with the same
+names: those marked `Key` come from KEYS, the rest from ARGV, an `int` as a number. So no script counts
+ARGV[7], and a script's head comment, its declaration and its callers can't drift apart
+(tests/store/test_scripts.py compares them).
+
+Never pass None (Redis would get the word "None"), and never write a script that can't be run twice: after a
+lost reply the same call is sent again.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, Generic, ParamSpec, get_type_hints
+
+from redis.exceptions import NoScriptError
+
+from .connection import Argument, Operation
+from .keys import Key
+
+P = ParamSpec("P")
+
+Reply = list[bytes]
+"""A script's result: a word for what happened, then what there is to say about it."""
+
+_LUA = files("store").joinpath("lua")
+
+
+class Script(Generic[P]):
+    """One Lua script: its declared names, its source with those names bound, and how to run it."""
+
+    def __init__(self, declaration: Callable[P, None], includes: tuple[str, ...]) -> None:
+        self.name = declaration.__name__
+        hints = get_type_hints(declaration)
+        names = list(inspect.signature(declaration).parameters)
+        self.keys = tuple(name for name in names if hints[name] is Key)
+        self.arguments = tuple(name for name in names if hints[name] is not Key)
+        self._numbers = frozenset(name for name in names if hints[name] is int)
+        self._includes = includes
+
+    @cached_property
+    def source(self) -> str:
+        """The Lua as the server gets it: the locals on one line, the shared functions, the script itself."""
+        bound = [f"local {name} = KEYS[{i}]" for i, name in enumerate(self.keys, 1)]
+        for i, name in enumerate(self.arguments, 1):
+            value = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
+            bound.append(f"local {name} = {value}")
+        return "\n".join(["; ".join(bound), *(lua(part) for part in self._includes), lua(self.name)])
+
+    @cached_property
+    def sha(self) -> str:
+        """The name by which the server knows the script."""
+        return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+    def __call__(self, operation: Operation, *args: P.args, **values: P.kwargs) -> Awaitable[Reply]:
+        """Run the script. Raises TypeError for a value that is missing, unknown or None."""
+        if args or len(values) != len(self.keys) + len(self.arguments):
+            raise TypeError(f"{self.name} takes {', '.join(self.keys + self.arguments)} by name")
+        return self._run(operation, [self._value(values, name) for name in self.keys + self.arguments])
+
+    def _value(self, values: dict[str, Any], name: str) -> Argument:
+        value = values.get(name)
+        if value is None:
+            raise TypeError(f"{self.name} needs a value for {name}, not None")
+        return value
+
+    async def _run(self, operation: Operation, values: list[Argument]) -> Reply:
+        try:
+            return await operation.command("EVALSHA", self.sha, len(self.keys), *values)
+        except NoScriptError:  # a server that was restarted, flushed or failed over; EVAL also loads what it runs
+            return await operation.command("EVAL", self.source, len(self.keys), *values)
+
+
+def lua(name: str) -> str:
+    """The text of lua/NAME.lua."""
+    return _LUA.joinpath(f"{name}.lua").read_text()
+
+
+def script(*includes: str) -> Callable[[Callable[P, None]], Script[P]]:
+    """Make the script lua/NAME.lua of a declaration called NAME, after the shared lua/INCLUDE.lua files."""
+
+    def declare(declaration: Callable[P, None]) -> Script[P]:
+        return Script(declaration, includes)
+
+    return declare
+
+
+@script("clock", "pins", "walk")
+def chain(
+    *,
+    node: Key,
+    pins: Key,
+    clock: Key,
+    leaves: Key,
+    trees: Key,
+    nodes: str,
+    tenant: str,
+    tip: str,
+    pin: str,
+    pin_ms: int,
+) -> None: ...
+
+
+@script("walk")
+def lineage(*, node: Key, nodes: str, digits: str) -> None: ...
+
+
+@script("clock")
+def touch(*, node: Key, clock: Key, leaves: Key, trees: Key, tenant: str, digits: str) -> None: ...
+
+
+@script("clock", "pins", "usage", "walk")
+def append(
+    *,
+    node: Key,
+    messages: Key,
+    response: Key,
+    clock: Key,
+    usage: Key,
+    leaves: Key,
+    trees: Key,
+    nodes: str,
+    pins: str,
+    tree: str,
+    tenant: str,
+    digits: str,
+    parent: str,
+    pin: str,
+    status: str,
+    continuable: str,
+    digest: str,
+    max_depth: int,
+    messages_blob: bytes,
+    response_blob: bytes,
+) -> None: ...
+
+
+@script()
+def unpin(*, node: Key, pins: Key, pin: str) -> None: ...
+
+
+@script("usage")
+def forget(*, node: Key, response: Key, usage: Key, tenant: str, token: str) -> None: ...
+
+
+@script("pins", "usage")
+def prune(
+    *,
+    usage: Key,
+    leaves: Key,
+    trees: Key,
+    nodes: str,
+    messages: str,
+    pins: str,
+    tree: str,
+    tenant: str,
+    digits: str,
+    limit: int,
+) -> None: ...
+
+
+ALL: tuple[Script[...], ...] = (chain, lineage, touch, append, unpin, forget, prune)

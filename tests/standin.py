@@ -1,0 +1,67 @@
+"""A stand-in for the application, for tests of the shell around it: a few routes, no store, no engine.
+
+It lives in a module so that worker processes can import it. Never test the application's behaviour with it.
+"""
+
+import asyncio
+import os
+import time
+from typing import Any
+
+from service.settings import Settings
+
+
+def create_app(settings: Settings) -> Any:
+    """`/pid`, `/redis`: what this process is and was given; `/slow`: a second's stream; `/body`: its own."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        received = await _read(receive) if scope["method"] == "POST" else b""
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        if scope["path"] == "/slow":
+            await _stream_for_a_second(send)
+        known = {
+            "/pid": str(os.getpid()),
+            "/redis": settings.redis_url,
+            "/body": f"{len(received)} bytes, {len(scope['headers'])} headers",
+        }
+        body = known.get(scope["path"], "done")
+        await send({"type": "http.response.body", "body": body.encode()})
+
+    return app
+
+
+def create_broken_app(settings: Settings) -> Any:
+    """An application that can't start."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "no engine"})
+
+    return app
+
+
+async def _read(receive: Any) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return body
+
+
+async def _live(receive: Any, send: Any) -> None:
+    while True:
+        message = await receive()
+        await send({"type": message["type"] + ".complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+async def _stream_for_a_second(send: Any) -> None:
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        await send({"type": "http.response.body", "body": b"tick ", "more_body": True})
+        await asyncio.sleep(0.05)

@@ -1,0 +1,72 @@
+"""Real servers for the store's tests, a prefix of its own for each test, and a check that none leaves a mess.
+
+Never flush a server here: all tests of a run share it, at the same time where xdist is used.
+"""
+
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from audit import complaints
+from redis.asyncio import Redis
+
+from store.connection import connect
+from store.embedded import EmbeddedServer
+from store.history import ConversationHistoryStore
+
+START_SECONDS = 10.0
+
+
+@pytest.fixture(scope="session", params=["valkey", "redis"])
+def server_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a server listens that lasts for the whole run: the embedded one, and Debian's where there is one."""
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "valkey":
+        with EmbeddedServer(folder) as server:
+            yield server.url
+    else:
+        yield from _redis_server(folder)
+
+
+def _redis_server(folder: Path) -> Iterator[str]:
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("no redis-server on the PATH; CI installs Debian's")
+    path = folder / "redis.sock"
+    command = [program, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not path.is_socket():
+                assert time.monotonic() < deadline, "redis-server did not start in time"
+                time.sleep(0.01)
+            yield f"unix://{path}"
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A key prefix that no other test has."""
+    return f"test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+async def redis(server_url: str) -> AsyncIterator[Redis]:
+    """A client of the server, for looking behind the store's back."""
+    client = connect(server_url)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+async def store(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
+    """A store with nothing in it. After the test all keys must belong to stored turns, and add up."""
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix)
+    yield store
+    await store.close()
+    assert await complaints(redis, prefix) == []

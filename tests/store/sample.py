@@ -1,0 +1,29 @@
+"""Turns to store in tests: small, and told apart by their text."""
+
+from store.history import ConversationHistoryStore
+from store.turn import Status, StoredMessage, Turn
+
+TENANT = "acme"
+
+
+def turn(id: str, parent: str | None = None, *, text: str = "hello", status: Status = Status.COMPLETED) -> Turn:
+    """A turn with one message, and a response and input items that name its text."""
+    message = StoredMessage("user", tokens=text.encode().ljust(8, b"\0"))
+    return Turn(id, parent, status, (message,), f'{{"text":"{text}"}}'.encode(), f'["{text}"]'.encode())
+
+
+async def grow(store: ConversationHistoryStore, *names: str, parent: str | None = None) -> list[str]:
+    """Append turns with these texts, each the child of the one before; their ids."""
+    ids: list[str] = []
+    for name in names:
+        id = store.new_id(parent)
+        await store.append(TENANT, turn(id, parent, text=name))
+        ids.append(id)
+        parent = id
+    return ids
+
+
+async def said(store: ConversationHistoryStore, tip: str) -> list[str]:
+    """The texts of the chain that `tip` ends, oldest first."""
+    chain = await store.chain(TENANT, tip)
+    return [message.tokens.rstrip(b"\0").decode() for message in chain.messages()]

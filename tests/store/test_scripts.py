@@ -1,0 +1,89 @@
+"""Scripts: the head of each tells the truth, no value can go missing, and a server that lost them gets them again."""
+
+import re
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from sample import TENANT, grow, said, turn
+
+import store
+from store import scripts
+from store.connection import Argument
+from store.history import ConversationHistoryStore
+from store.scripts import Script, lua
+
+FOLDER = Path(store.__file__).parent / "lua"
+ALL = scripts.ALL
+_ENTRY = re.compile(r"--(?: (Keys|Arguments): +| {3,})(\w+) {2,}\S")
+
+
+def head(name: str) -> list[str]:
+    """The comment that opens a script."""
+    lines = lua(name).splitlines()
+    return lines[: next(i for i, line in enumerate(lines) if not line.startswith("--"))]
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_a_head_names_the_declared_keys_and_arguments_in_order(script: Script[...]) -> None:
+    named: dict[str, list[str]] = {"Keys": [], "Arguments": []}
+    section = ""
+    for line in head(script.name):
+        if line.startswith("-- Result:"):
+            break
+        if match := _ENTRY.match(line):
+            section = match[1] or section
+            named[section].append(match[2])
+    assert tuple(named["Keys"]) == script.keys
+    assert tuple(named["Arguments"]) == script.arguments
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_a_head_tells_the_result_and_the_invariant(script: Script[...]) -> None:
+    text = "\n".join(head(script.name))
+    assert "\n-- Result:    {" in text
+    assert "\n-- Invariant: " in text
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_a_script_returns_only_the_words_that_its_head_promises(script: Script[...]) -> None:
+    body = lua(script.name).removeprefix("\n".join(head(script.name)))
+    returned = set(re.findall(r"return \{.*?'(\w+)'", body)) | set(re.findall(r"(?:and|or) '(\w+)' \}", body))
+    promised = set(re.findall(r"\{'(\w+)'", "\n".join(head(script.name))))
+    assert returned <= promised
+    assert all(f"'{word}'" in body for word in promised)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.lua")), ids=lambda path: path.stem)
+def test_no_script_counts_its_keys_or_arguments(path: Path) -> None:
+    assert not re.search(r"\b(KEYS|ARGV)\b", path.read_text())
+
+
+def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:
+    shared = {path.stem for path in FOLDER.glob("*.lua") if path.read_text().startswith("-- Shared by")}
+    assert {path.stem for path in FOLDER.glob("*.lua")} == shared | {script.name for script in ALL}
+    assert len(ALL) == len({script.sha for script in ALL})
+
+
+class Unused:
+    """An operation that must not be reached."""
+
+    async def command(self, *args: Argument) -> object:
+        raise AssertionError(f"{args} was sent")
+
+
+@pytest.mark.parametrize(
+    "values", [{"node": "n", "pins": "p", "pin": None}, {"node": "n", "pins": "p"}, {"pin": "x"} | dict.fromkeys("abc")]
+)
+def test_a_value_that_is_none_missing_or_unknown_is_refused_by_name(values: dict[str, str]) -> None:
+    with pytest.raises(TypeError, match="pin"):
+        scripts.unpin(Unused(), **values)  # type: ignore[arg-type]
+
+
+async def test_a_server_that_lost_the_scripts_gets_them_again(store: ConversationHistoryStore, redis: Redis) -> None:
+    (root,) = await grow(store, "one")
+    await redis.script_flush()
+    child = store.new_id(root)
+    await store.append(TENANT, turn(child, root, text="two"))
+    await redis.script_flush()
+    assert await said(store, child) == ["one", "two"]

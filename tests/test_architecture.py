@@ -1,0 +1,173 @@
+"""The rules that keep the packages apart, read from the syntax of every file.
+
+Each rule is a function from a file to its breaches. One test runs all of them over the tree, and another
+trips each on a snippet, so that a rule that has gone blind is noticed. Add a rule here rather than a plea in
+a document.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PASSED_OVER = {".git", ".venv", ".env", ".hypothesis", "__pycache__", "node_modules", "build", "dist", "data"}
+
+WEB = ("fastapi", "starlette", "uvicorn", "pydantic", "pydantic_settings", "typer", "openai")
+IMPURE = (
+    *("asyncio", "ctypes", "getpass", "http", "logging", "multiprocessing", "os", "pathlib", "platform", "random"),
+    *("secrets", "select", "selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess"),
+    *("tempfile", "threading", "time", "urllib", "uuid"),
+)
+CLOCKS = ("now", "utcnow", "today")
+PURE_BESIDES_STDLIB = ("msgspec", "bpe_openai", "service.protocol", "store.turn")
+WIRE = "service/protocol/wire.py"
+SETTINGS = "service/settings.py"
+
+REGISTRY = re.compile(r"[a-z+]+://|--(?:extra-)?index-url|--find-links|--trusted-host", re.IGNORECASE)
+LOCKS = re.compile(r"(?:requirements/.+\.txt|.*package-lock\.json|.*\.lock)")
+MACHINE_PATH = re.compile(r"(?<![\w.~*-])/(?:work|root|home/(?!harmonium/)\w+)/")
+
+Rule = Callable[[str, str], Iterator[str]]
+
+
+def store_stands_alone(path: str, text: str) -> Iterator[str]:
+    """store/ is a library: it knows neither the service nor anything of HTTP or the API."""
+    if path.startswith("store/"):
+        yield from (name for name in imports(path, text) if within(name, ("service", *WEB)))
+
+
+def protocol_is_pure(path: str, text: str) -> Iterator[str]:
+    """service/protocol/ does no I/O and knows no clock, no chance and no environment: they are passed in."""
+    if path.startswith("service/protocol/"):
+        allowed = (*PURE_BESIDES_STDLIB, "openai.types") if path == WIRE else PURE_BESIDES_STDLIB
+        for name in imports(path, text):
+            pure = name.partition(".")[0] in sys.stdlib_module_names and not within(name, IMPURE)
+            if not pure and not within(name, allowed):
+                yield name
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and node.attr in CLOCKS:
+                yield f".{node.attr}"
+
+
+def openai_is_for_types_on_the_wire(path: str, text: str) -> Iterator[str]:
+    """The SDK lends its types to one file, and the reference Harmony library is for tests alone."""
+    for name in imports(path, text):
+        if within(name, ("openai_harmony",)) or (within(name, ("openai",)) and path != WIRE):
+            yield name
+
+
+def engines_know_no_http_and_no_store(path: str, text: str) -> Iterator[str]:
+    """An engine samples tokens: who asked, and where the answer is kept, is nothing to it."""
+    if path.startswith("service/engine/"):
+        yield from (name for name in imports(path, text) if within(name, ("service.endpoints", "store", *WEB)))
+
+
+def settings_alone_read_the_environment(path: str, text: str) -> Iterator[str]:
+    """The environment is read once, at start, in one file."""
+    if path != SETTINGS:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
+                yield f"os.{node.attr}"
+        yield from (name for name in imports(path, text) if within(name, ("os.environ", "os.getenv", "dotenv")))
+
+
+def locks_name_no_registry(path: str, text: str) -> Iterator[str]:
+    """A lock file says what is installed, never from where: that is each machine's own affair."""
+    if LOCKS.fullmatch(path):
+        yield from (found.group() for found in REGISTRY.finditer(text))
+
+
+def no_file_knows_a_machine(path: str, text: str) -> Iterator[str]:
+    """Nothing depends on where somebody's checkout happens to be."""
+    yield from (found.group() for found in MACHINE_PATH.finditer(text))
+
+
+CODE_RULES: tuple[Rule, ...] = (
+    store_stands_alone,
+    protocol_is_pure,
+    openai_is_for_types_on_the_wire,
+    engines_know_no_http_and_no_store,
+    settings_alone_read_the_environment,
+)
+TEXT_RULES: tuple[Rule, ...] = (locks_name_no_registry, no_file_knows_a_machine)
+
+
+def imports(path: str, text: str) -> Iterator[str]:
+    """The full name of everything that a module imports, wherever in it."""
+    package = PurePosixPath(path).parent.parts
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            origin = ".".join((*above, *([node.module] if node.module else [])))
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def within(name: str, modules: tuple[str, ...]) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+def files(folder: Path = ROOT) -> Iterator[tuple[str, str]]:
+    """Every text file of the project: its path from the root, and its text."""
+    for entry in sorted(folder.iterdir()):
+        if entry.name in PASSED_OVER or entry.name.endswith((".egg-info", "_cache")):
+            continue
+        if entry.is_dir():
+            yield from files(entry)
+        elif b"\0" not in (content := entry.read_bytes()):
+            yield entry.relative_to(ROOT).as_posix(), content.decode()
+
+
+@pytest.mark.parametrize("rule", CODE_RULES + TEXT_RULES, ids=lambda rule: rule.__name__)
+def test_the_tree_keeps_the_rule(rule: Rule) -> None:
+    code = rule in CODE_RULES
+    read = [(path, text) for path, text in files() if not code or re.match(r"(store|service)/.*\.py$", path)]
+    assert len(read) > 10
+    assert [f"{path}: {breach}" for path, text in read for breach in rule(path, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "snippet"),
+    [
+        (store_stands_alone, "store/x.py", "from service.settings import Settings"),
+        (store_stands_alone, "store/x.py", "def f():\n    import fastapi"),
+        (protocol_is_pure, "service/protocol/x.py", "import time"),
+        (protocol_is_pure, "service/protocol/x.py", "from os import environ"),
+        (protocol_is_pure, "service/protocol/x.py", "from store import history"),
+        (protocol_is_pure, "service/protocol/x.py", "from ..engine.port import Engine"),
+        (protocol_is_pure, "service/protocol/x.py", "import redis"),
+        (protocol_is_pure, "service/protocol/x.py", "import datetime as d\nd.datetime.now()"),
+        (openai_is_for_types_on_the_wire, "service/protocol/x.py", "from openai.types import responses"),
+        (openai_is_for_types_on_the_wire, "service/run.py", "import openai_harmony"),
+        (engines_know_no_http_and_no_store, "service/engine/x.py", "from ..endpoints import responses"),
+        (settings_alone_read_the_environment, "service/app.py", "import os\nos.environ['X']"),
+        (settings_alone_read_the_environment, "store/x.py", "from os import getenv"),
+        (locks_name_no_registry, "requirements/x.txt", "--index-url https://host/simple"),
+        (locks_name_no_registry, "package-lock.json", '"resolved": "https://host/x.tgz"'),
+        (no_file_knows_a_machine, "README.md", "see /" + "root/notes"),
+        (no_file_knows_a_machine, "bench/x.py", "open('/" + "work/x')"),
+    ],
+)
+def test_a_breach_of_the_rule_is_found(rule: Rule, path: str, snippet: str) -> None:
+    assert list(rule(path, snippet))
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "snippet"),
+    [
+        (store_stands_alone, "store/x.py", "import redis\nfrom .turn import Turn\nimport service_of_others"),
+        (protocol_is_pure, "service/protocol/x.py", "import re\nfrom .tokens import encode"),
+        (protocol_is_pure, "service/protocol/x.py", "from store.turn import Turn"),
+        (protocol_is_pure, WIRE, "from openai.types.responses import Response"),
+        (settings_alone_read_the_environment, SETTINGS, "import os\nos.environ"),
+        (locks_name_no_registry, "README.md", "https://example.com"),
+        (no_file_knows_a_machine, "README.md", "tests/work/ and network/root/x"),
+    ],
+)
+def test_what_the_rule_allows_is_let_through(rule: Rule, path: str, snippet: str) -> None:
+    assert list(rule(path, snippet)) == []

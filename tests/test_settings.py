@@ -1,0 +1,142 @@
+"""Settings: where they come from, what is refused and with which words, and what is never shown."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.settings import (
+    ApiKey,
+    Settings,
+    SettingsError,
+    display,
+    is_loopback,
+    load_settings,
+    parse_api_keys,
+    variable,
+)
+
+SECRET = "sk-very-secret"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(variable(name), raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_defaults_serve_this_machine_alone_and_need_nothing() -> None:
+    settings = load_settings()
+    assert (settings.host, settings.port, settings.engine, settings.redis_url) == (
+        "127.0.0.1",
+        8000,
+        "demo",
+        "",
+    )
+
+
+def test_an_override_wins_over_the_environment_which_wins_over_the_env_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text("HARMONIUM_PORT=1\nHARMONIUM_WORKERS=2\nHARMONIUM_MODEL=m\nOTHER=x\n")
+    monkeypatch.setenv("HARMONIUM_PORT", "3")
+    monkeypatch.setenv("HARMONIUM_WORKERS", "4")
+    settings = load_settings(port=5, host=None)
+    assert (settings.port, settings.workers, settings.model) == (5, 4, "m")
+
+
+def test_settings_can_not_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        load_settings().port = 1  # type: ignore[misc]
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
+@pytest.mark.parametrize("place", ["environment", "file"])
+def test_an_unknown_variable_is_refused_and_the_nearest_one_named(
+    place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if place == "environment":
+        monkeypatch.setenv("HARMONIUM_MAX_BODY_BITES", "1")
+    else:
+        (tmp_path / ".env").write_text("HARMONIUM_MAX_BODY_BITES=1\n")
+    with pytest.raises(SettingsError, match="BITES is not a setting; did you mean HARMONIUM_MAX_BODY_BYTES"):
+        load_settings()
+
+
+def test_all_that_is_wrong_is_said_in_one_line() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(port=70_000, workers="many")
+    message = str(caught.value)
+    assert "HARMONIUM_PORT: " in message
+    assert "HARMONIUM_WORKERS: " in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_loopback_needs_no_key(host: str) -> None:
+    assert load_settings(host=host).host == host
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])
+def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
+    assert not is_loopback(host)
+    with pytest.raises(SettingsError, match="set HARMONIUM_API_KEYS"):
+        load_settings(host=host)
+    assert load_settings(host=host, api_keys=SECRET).host == host
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"max_output_tokens": 2048, "context_tokens": 2048}, "leaves no room for a prompt"),
+        ({"keepalive_seconds": 60, "request_seconds": 60}, "would never come"),
+        ({"shutdown_seconds": 0}, "HARMONIUM_SHUTDOWN_SECONDS"),
+        ({"redis_url": "localhost:6379"}, "redis://"),
+        ({"engine": "steam"}, "HARMONIUM_ENGINE"),
+        ({"key_prefix": "a{b}"}, "HARMONIUM_KEY_PREFIX"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_with_the_reason(wrong: dict[str, object], reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        load_settings(**wrong)
+
+
+def test_a_key_belongs_to_the_tenant_before_the_colon_or_to_the_default_one() -> None:
+    keys = [(tenant, key.get_secret_value()) for tenant, key in parse_api_keys(" one, acme:two:three ,")]
+    assert keys == [("default", "one"), ("acme", "two:three")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        (f"a b:{SECRET}", "entry 1: a tenant's name"),
+        (f"ok,{SECRET} x", "entry 2: a key should be"),
+        (f"acme:{SECRET},{SECRET}", "entry 2: this key is listed twice"),
+        (f"{SECRET}:", "entry 1: a key should be"),
+    ],
+)
+def test_a_malformed_key_is_refused_without_being_shown(keys: str, reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason) as caught:
+        load_settings(api_keys=keys)
+    assert SECRET not in str(caught.value)
+
+
+def test_no_form_of_the_settings_shows_a_secret() -> None:
+    settings = load_settings(api_keys=f"acme:{SECRET}", redis_url=f"redis://me:{SECRET}@host/0?password={SECRET}")
+    shown = display(settings)
+    assert SECRET not in f"{settings!r} {settings} {shown}"
+    assert shown["api_keys"] == "acme:****"
+    assert shown["redis_url"] == "redis://me:****@host/0?password=****"
+    assert isinstance(settings.api_keys[0], ApiKey)
+
+
+def test_data_is_kept_where_the_desktop_says_data_goes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert load_settings().data_dir == tmp_path / "harmonium"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert load_settings().data_dir == Path.home() / ".local/share/harmonium"
+    assert load_settings(data_dir="here").data_dir == Path.cwd() / "here"
