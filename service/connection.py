@@ -19,6 +19,9 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 256
 """The most headers and trailers of one request."""
 
+MAX_CONNECTIONS = 4096
+"""The most connections of one process, idle ones and open streams included; more are hung up on."""
+
 HEAD_SECONDS = 30.0
 """How long a head may take, from the connection or from its first byte to its end."""
 
@@ -47,8 +50,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_clock: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection; one that never sends a request is closed too."""
+        """Accept the connection; one that never sends a request is closed, and so is one too many."""
         super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            self.transport.close()
+            return
         self._head_clock = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:

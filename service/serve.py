@@ -9,6 +9,7 @@ import ctypes
 import errno
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -25,12 +26,15 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from service import logs
-from service.connection import BoundedHttpProtocol
+from service.connection import MAX_CONNECTIONS, BoundedHttpProtocol
 from service.settings import Settings, display, variable
 from store.errors import DataFolderBusy, StoreUnavailable
 
 BACKLOG = 2048
 """Connections that wait in the kernel while a process is busy, as far as its own limit permits."""
+
+OPEN_FILES = 2 * MAX_CONNECTIONS
+"""Enough for every connection, and as much again for the store, the engine and the rest."""
 
 KEEP_ALIVE_SECONDS = 65
 """How long an idle connection is kept: longer than the pools of clients and proxies (5 to 60 s) keep it, so
@@ -61,7 +65,8 @@ def run(settings: Settings, create_app: CreateApp) -> None:
     Raises StartError. SystemExit has status 0 after a signal and 3 if the application could not start.
     """
     exit_on_signals()
-    with listen(settings.host, settings.port) as listener, store(settings) as served:
+    allow_files()
+    with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
         close_logs = logs.configure(settings.log_level, settings.log_format)  # after the store: it starts a thread
         try:
             _announce(settings, listener)
@@ -94,6 +99,14 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise StartError(_advice(host, port, error)) from error
     return listener
+
+
+def allow_files() -> None:
+    """Raise this process's limit of open files, often 1,024 by default, to what its connections may need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Supervisor(Multiprocess):
@@ -164,7 +177,7 @@ def exit_on_signals() -> None:
 
 
 @contextmanager
-def store(settings: Settings) -> Generator[Settings]:
+def redis_for(settings: Settings) -> Generator[Settings]:
     """The settings with a Redis in them: the one that is set, or an embedded one, which runs meanwhile.
 
     Raises StartError.

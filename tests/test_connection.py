@@ -129,3 +129,12 @@ async def test_a_head_that_does_not_come_in_time_is_hung_up_on(
     reader, writer = await connect()
     writer.write(sent)
     assert await answer_to(reader) == b""
+
+
+async def test_a_connection_too_many_is_hung_up_on(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 1)
+    first, first_writer = await connect()
+    second, _ = await connect()
+    assert await answer_to(second) == b""
+    first_writer.write(GET + b"\r\n")
+    assert b"200 OK" in await asyncio.wait_for(first.readuntil(b"0\r\n\r\n"), DEADLINE_SECONDS)

@@ -9,7 +9,7 @@ from service.creation import Service
 from service.endpoints.listing import list_input_items
 from service.errors import JsonResponse
 from service.gate import Arrival
-from service.protocol.errors import unsupported
+from service.protocol.errors import InvalidRequest, unsupported
 
 router = APIRouter()
 
@@ -40,6 +40,14 @@ async def delete(request: Request, response_id: str) -> HttpResponse:
     service = cast(Service, request.app.state.service)
     await service.store.forget(_tenant(request), response_id)
     return JsonResponse({"id": response_id, "object": "response.deleted", "deleted": True})
+
+
+@router.post("/responses/{response_id}/cancel", summary="Cancel a background response")
+async def cancel(request: Request, response_id: str) -> HttpResponse:
+    """Only background responses can be cancelled, and this release serves none: 400 for any that is stored."""
+    service = cast(Service, request.app.state.service)
+    await service.store.get(_tenant(request), response_id)
+    raise InvalidRequest("Cannot cancel a synchronous response. Close its connection instead.", param="response_id")
 
 
 @router.get("/responses/{response_id}/input_items", summary="List the input items of a response")

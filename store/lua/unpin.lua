@@ -7,4 +7,5 @@
 -- Invariant: other pins stay; a pin that is gone already is no error.
 
 redis.call('ZREM', pins, pin)
-return { redis.call('HEXISTS', node, 'deleted') == 1 and 'prune' or 'ok' }
+local deleted = redis.call('HEXISTS', node, 'deleted') == 1
+return { deleted and 'prune' or 'ok' }

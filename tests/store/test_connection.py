@@ -1,0 +1,183 @@
+"""The way to the server: answers belong to their questions, and no operation outlives its time."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import exceptions as redis_errors
+from redis.asyncio import Redis
+from sample import TENANT, grow, said, turn
+
+from store.connection import Operation, connect
+from store.embedded import EmbeddedServer
+from store.errors import StoreUnavailable
+from store.history import ConversationHistoryStore
+
+LIMIT_SECONDS = 0.3
+GRACE_SECONDS = 1.0
+POOL = 4
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A server that a test may treat badly."""
+    with EmbeddedServer(tmp_path_factory.mktemp("own")) as server:
+        yield server
+
+
+async def test_a_cancelled_read_never_leaves_its_reply_to_the_next_one(
+    server_url: str, store: ConversationHistoryStore, prefix: str
+) -> None:
+    ids = [(await grow(store, f"text {number}"))[0] for number in range(16)]
+    few = ConversationHistoryStore(connect(server_url, max_connections=POOL), prefix=prefix)
+    for ticks in range(40):  # each round is cut somewhere else, from taking a connection to reading a reply
+        reads = [asyncio.create_task(few.get(TENANT, id)) for id in ids]
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        for read in reads:
+            read.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+        answers = await asyncio.gather(*(few.get(TENANT, id) for id in ids))
+        assert answers == [turn(id, text=f"text {number}").response for number, id in enumerate(ids)]
+    await few.close()
+
+
+async def test_more_readers_than_connections_wait_for_their_turn(
+    server_url: str, store: ConversationHistoryStore, prefix: str
+) -> None:
+    (root,) = await grow(store, "one")
+    narrow = ConversationHistoryStore(connect(server_url, max_connections=1), prefix=prefix)
+    assert await asyncio.gather(*(said(narrow, root) for _ in range(100))) == [["one"]] * 100
+    await narrow.close()
+
+
+OPERATIONS: dict[str, Callable[[ConversationHistoryStore, str], Awaitable[Any]]] = {
+    "chain": lambda store, id: store.chain(TENANT, id),
+    "append": lambda store, id: store.append(TENANT, turn(store.new_id(id), id)),
+    "unpin": lambda store, id: store.unpin(TENANT, id, "pin"),
+    "get": lambda store, id: store.get(TENANT, id),
+    "items": lambda store, id: store.items(TENANT, [id]),
+    "lineage": lambda store, id: store.lineage(TENANT, id),
+    "forget": lambda store, id: store.forget(TENANT, id),
+    "usage": lambda store, id: store.usage(),
+    "check": lambda store, id: store.check(),
+}
+
+
+def test_the_operations_below_are_all_there_are() -> None:
+    public = {name for name in vars(ConversationHistoryStore) if not name.startswith("_")}
+    assert public == OPERATIONS.keys() | {"new_id", "close"}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_an_operation_on_a_server_that_hangs_ends_in_time(own_server: EmbeddedServer, name: str) -> None:
+    store = ConversationHistoryStore(connect(own_server.url), timeout_seconds=LIMIT_SECONDS)
+    (id,) = await grow(store, "one")
+    os.kill(own_server.pid, signal.SIGSTOP)
+    try:
+        start = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="did not answer within"):
+            await OPERATIONS[name](store, id)
+        assert time.monotonic() - start < LIMIT_SECONDS + GRACE_SECONDS
+    finally:
+        os.kill(own_server.pid, signal.SIGCONT)
+    await store.check()
+    await store.close()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_an_operation_without_a_server_is_refused(tmp_path: Path, name: str) -> None:
+    store = ConversationHistoryStore(connect(f"unix://{tmp_path}/none.sock"), timeout_seconds=LIMIT_SECONDS)
+    with pytest.raises(StoreUnavailable):
+        await OPERATIONS[name](store, store.new_id())
+    await store.close()
+
+
+async def test_a_server_out_of_memory_refuses_and_changes_nothing(own_server: EmbeddedServer) -> None:
+    client = connect(own_server.url)
+    store = ConversationHistoryStore(client)
+    (root,) = await grow(store, "one")
+    before = await store.usage()
+    await client.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(StoreUnavailable, match="memory"):
+            await store.append(TENANT, turn(store.new_id(root), root))
+    finally:
+        await client.config_set("maxmemory", "0")
+    assert await store.usage() == before
+    assert await said(store, root) == ["one"]
+    await store.close()
+
+
+async def test_a_replica_that_can_not_write_is_unavailable(own_server: EmbeddedServer) -> None:
+    client = connect(own_server.url)
+    store = ConversationHistoryStore(client)
+    await client.replicaof("127.0.0.1", "1")
+    try:
+        with pytest.raises(StoreUnavailable):
+            await store.append(TENANT, turn(store.new_id()))
+    finally:
+        await client.replicaof("NO", "ONE")
+    await store.close()
+
+
+class Flaky:
+    """A pool of one connection that loses the first replies."""
+
+    def __init__(self, losses: int) -> None:
+        self.losses = losses
+        self.sent: list[tuple[Any, ...]] = []
+        self.lent = 0
+
+    async def get_connection(self) -> "Flaky":
+        self.lent += 1
+        return self
+
+    async def release(self, connection: object) -> None:
+        self.lent -= 1
+
+    async def send_command(self, *args: Any) -> None:
+        self.sent.append(args)
+
+    async def read_response(self) -> str:
+        if len(self.sent) <= self.losses:
+            raise redis_errors.ConnectionError("lost")
+        return "reply"
+
+
+async def test_a_lost_reply_is_asked_for_again_within_the_attempts() -> None:
+    pool = Flaky(losses=2)
+    async with Operation(pool, timeout_seconds=2.0, attempts=3) as operation:
+        assert await operation.command("GET", "x") == "reply"
+    assert (pool.sent, pool.lent) == ([("GET", "x")] * 3, 0)
+
+
+async def test_replies_lost_more_often_than_that_are_an_unavailable_server() -> None:
+    pool = Flaky(losses=3)
+    with pytest.raises(StoreUnavailable, match="lost"):
+        async with Operation(pool, timeout_seconds=2.0, attempts=3) as operation:
+            await operation.command("GET", "x")
+    assert (len(pool.sent), pool.lent) == (3, 0)
+
+
+async def test_a_task_cancelled_from_outside_is_cancelled_and_not_unavailable(redis: Redis) -> None:
+    async def blocked() -> None:
+        async with Operation(redis.connection_pool, timeout_seconds=5.0, attempts=1) as operation:
+            await operation.command("BLPOP", "nothing-here", 5)
+
+    task = asyncio.create_task(blocked())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("limits", [{"timeout_seconds": 0}, {"attempts": 0}, {"pin_seconds": 0}, {"max_depth": 0}])
+async def test_limits_that_leave_nothing_are_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        ConversationHistoryStore(connect("redis://127.0.0.1:1"), **limits)
