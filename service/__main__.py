@@ -6,13 +6,14 @@ processes, which everybody on a machine can read, would show them.
 """
 
 import json
+import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Never
 
 import typer
 
-from service.settings import Settings, SettingsError, display, load_settings, variable
+from service.settings import MASK, Settings, SettingsError, display, load_settings, variable
 
 EXIT_FAILURE = 1
 EXIT_SETTINGS = 2
@@ -99,8 +100,18 @@ def print_settings(
         typer.echo(json.dumps(shown, indent=2))
         return
     for name, value in shown.items():
-        text = str(value).lower() if isinstance(value, bool) else value
-        typer.echo(f"# {Settings.model_fields[name].description}\n{variable(name)}={text}\n")
+        line = f"{variable(name)}={_quoted(value)}"
+        masked = MASK in line  # then it must not be read back: the mask would become the secret
+        typer.echo(f"# {Settings.model_fields[name].description}\n{'# ' if masked else ''}{line}\n")
+
+
+def _quoted(value: str | int | float | bool) -> str:
+    """A value as `.env` wants it."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if re.fullmatch(r"[\w.,:/@%+-]*", text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _load(**overrides: object) -> Settings:

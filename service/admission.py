@@ -1,5 +1,6 @@
 """How many requests one process works on at once. What is more is told to come back, at once and cheaply."""
 
+import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -12,6 +13,8 @@ class Admission:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.taken = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     @contextmanager
     def place(self) -> Generator[None]:
@@ -22,7 +25,19 @@ class Admission:
                 "HARMONIUM_MAX_CONCURRENT_REQUESTS."
             )
         self.taken += 1
+        self._empty.clear()
         try:
             yield
         finally:
             self.taken -= 1
+            if not self.taken:
+                self._empty.set()
+
+    async def wait_until_empty(self, seconds: float) -> bool:
+        """Wait until no place is taken, at most so long; whether that came true."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True

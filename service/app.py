@@ -49,12 +49,13 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
         lifespan=_lifespan,
     )
     app.state.service = service
+    app.state.admission = admission = Admission(settings.max_concurrent_requests)
     for router in (create.router, stored.router, models.router):
         app.include_router(router, prefix="/v1")
     app.include_router(health.router)
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
-    return Gate(app, Keyring(settings.api_keys), Admission(settings.max_concurrent_requests))
+    return Gate(app, Keyring(settings.api_keys), admission)
 
 
 def open_store(settings: Settings) -> ConversationHistoryStore:
@@ -85,6 +86,8 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     try:
         yield
     finally:
+        # requests that were cut off may still be storing what was said
+        await cast(Admission, app.state.admission).wait_until_empty(2 * service.settings.store_timeout_seconds)
         await service.engine.close()
         await service.store.close()
 

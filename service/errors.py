@@ -26,10 +26,12 @@ class JsonResponse(Response):
 
 
 def envelope(error: ApiError) -> JsonResponse:
-    """The error as its sender sees it. What a retry can't mend says so, as the SDKs would try again."""
-    headers = {"x-should-retry": "true" if error.retry_after is not None else "false"}
+    """The error as its sender sees it. SDKs are told whether a retry may mend it."""
+    headers: dict[str, str] = {}
     if error.retry_after is not None:
-        headers["retry-after"] = str(error.retry_after)
+        headers = {"x-should-retry": "true", "retry-after": str(error.retry_after)}
+    elif error.status < 500:
+        headers = {"x-should-retry": "false"}
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}

@@ -4,6 +4,7 @@ Pure ASGI. It stamps the time of arrival and wraps `send`, and leaves `receive` 
 client go away at once. Every answer leaves through here, so each has the headers that SDKs read.
 """
 
+import asyncio
 import logging
 import secrets
 from time import monotonic
@@ -69,6 +70,8 @@ class Gate:
             await envelope(error)(scope, receive, answer)
         except ClientGone:
             arrival.facts["client"] = "gone"
+        except asyncio.CancelledError:  # the server stops and its patience is over; what was said is stored
+            arrival.facts["client"] = "cut off"
         except Exception:
             logger.exception("request failed")
             if not arrival.status:

@@ -52,6 +52,7 @@ class Run:
         self._sampler: asyncio.Task[object] | None = None
         """The task that waits for the engine at this moment."""
         self._stopped: Ending | None = None
+        self._interrupted = False
         self._cached_tokens = 0
         self.failure: EngineError | None = None
         """What the engine failed with, once it has."""
@@ -97,18 +98,25 @@ class Run:
             ending, now=int(self._clock()), cached_tokens=self._cached_tokens, error=self._error(ending)
         )
         yield machine.terminal(await self._kept(response))
+        if self._interrupted:
+            raise asyncio.CancelledError
 
     async def _next(self, chunks: AsyncGenerator[Chunk, None]) -> Chunk | None:
-        """The engine's next chunk, or None once it has none or the run was stopped."""
+        """The engine's next chunk, or None once it has none or the run was stopped.
+
+        A cancelled task is a stop too: the process is going down, and what was said is worth keeping until then.
+        """
         if self._stopped is not None:
             return None
-        self._sampler = asyncio.current_task()
+        sampler = self._sampler = asyncio.current_task()
         try:
             return await anext(chunks, None)
         except asyncio.CancelledError:
-            if self._stopped is None or self._sampler is None:
-                raise
-            self._sampler.uncancel()
+            if self._stopped is None:
+                self._stopped = Ending.ABORT
+                self._interrupted = True
+            if sampler is not None:
+                sampler.uncancel()
             return None
         finally:
             self._sampler = None

@@ -180,11 +180,6 @@ class Settings(BaseSettings):
                 f"{PREFIX}MAX_OUTPUT_TOKENS={self.max_output_tokens} leaves no room for a prompt in "
                 f"{PREFIX}CONTEXT_TOKENS={self.context_tokens}; it has to be smaller"
             )
-        if self.keepalive_seconds >= self.request_seconds:
-            raise ValueError(
-                f"{PREFIX}KEEPALIVE_SECONDS={self.keepalive_seconds:g} would never come within "
-                f"{PREFIX}REQUEST_SECONDS={self.request_seconds:g}; it has to be smaller"
-            )
         return self
 
 

@@ -135,10 +135,19 @@ def test_help_teaches_in_the_words_of_the_settings() -> None:
 
 def test_the_settings_it_prints_can_be_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARMONIUM_STORE", "false")
+    monkeypatch.setenv("HARMONIUM_MODEL_IDENTITY", r"""It's "me" # \n not a comment""")
     before = load_settings()
     (tmp_path / ".env").write_text(CliRunner().invoke(app, ["settings"]).output)
     monkeypatch.delenv("HARMONIUM_STORE")
+    monkeypatch.delenv("HARMONIUM_MODEL_IDENTITY")
     assert load_settings() == before
+
+
+def test_a_mask_is_never_read_back_as_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_API_KEYS", "acme:sk-secret")
+    (tmp_path / ".env").write_text(CliRunner().invoke(app, ["settings"]).output)
+    monkeypatch.delenv("HARMONIUM_API_KEYS")
+    assert load_settings().api_keys == ()
 
 
 def test_the_settings_it_prints_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

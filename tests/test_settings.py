@@ -93,7 +93,6 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
     ("wrong", "reason"),
     [
         ({"max_output_tokens": 2048, "context_tokens": 2048}, "leaves no room for a prompt"),
-        ({"keepalive_seconds": 60, "request_seconds": 60}, "would never come"),
         ({"shutdown_seconds": 0}, "HARMONIUM_SHUTDOWN_SECONDS"),
         ({"redis_url": "localhost:6379"}, "redis://"),
         ({"engine": "steam"}, "HARMONIUM_ENGINE"),

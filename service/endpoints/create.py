@@ -39,7 +39,12 @@ async def create(request: Request) -> HttpResponse:
 async def _plain(run: Run, receive: Receive, arrival: Arrival) -> HttpResponse:
     """The whole response at once. Raises ApiError if the engine failed before it said anything."""
     fold = Fold()
-    watcher = asyncio.create_task(watch(receive, run.stop))
+
+    def gone() -> None:
+        arrival.facts["client"] = "gone"
+        run.stop()
+
+    watcher = asyncio.create_task(watch(receive, gone))
     try:
         async for batch in run.events():
             fold.add(batch)

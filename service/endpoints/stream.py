@@ -10,7 +10,7 @@ import asyncio
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
-from service.body import watch
+from service.body import ClientGone, watch
 from service.gate import Arrival
 from service.protocol import events
 from service.protocol.response import Response
@@ -39,31 +39,40 @@ class EventStream(HttpResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         outbox = Outbox(self._settings.max_send_buffer_bytes)
-        writer = asyncio.current_task()
+        sender = asyncio.current_task()
+        stalled = False
 
         def gone() -> None:
             self._arrival.facts["client"] = "gone"
             self._run.stop()
             outbox.abandon()
 
-        def stalled() -> None:
+        def stop_sending() -> None:
+            nonlocal stalled
+            stalled = True
             gone()
-            if writer is not None:
-                writer.cancel()
+            if sender is not None:
+                sender.cancel()
 
         timer = Watch(
             outbox,
             every=self._settings.keepalive_seconds,
             stalled_after=self._settings.send_seconds,
-            stalled=stalled,
+            stalled=stop_sending,
         )
         producer = asyncio.create_task(self._produce(outbox))
         watcher = asyncio.create_task(watch(receive, gone))
         try:
             await self._send(outbox, timer, send)
+        except asyncio.CancelledError:
+            if not stalled:
+                raise  # the process is going down
+            raise ClientGone from None
         finally:
             timer.stop()
             watcher.cancel()
+            self._run.stop()
+            outbox.abandon()
             await producer
 
     async def _produce(self, outbox: Outbox) -> None:

@@ -152,7 +152,7 @@ class EngineConformance(ABC):
         assert alone[0].tokens != alone[1].tokens
 
     async def test_a_generation_counts_as_running_from_its_first_chunk_to_its_end(self, engine: Engine) -> None:
-        generator = engine.generate(Generation("test", self.long_prompt(), Sampling(20, 0, stop_ids=STOPS)))
+        generator = engine.generate(Generation("test", self.long_prompt(), Sampling(LONG_TOKENS, 0, stop_ids=STOPS)))
         await anext(generator)
         assert engine.running == 1
         assert [chunk async for chunk in generator][-1].finish

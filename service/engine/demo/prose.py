@@ -167,7 +167,8 @@ _SPELLED = {spelled(number): number for number in range(101)} | {"hundred": 100}
 
 def _number(text: str) -> int | None:
     """The number that a word stands for, in digits or spelled; None for any other word."""
-    digits = text.rstrip(",-").replace(",", "")
+    word = text.strip(",-")
+    digits = word.replace(",", "")
     if digits.isascii() and digits.isdigit():
         return int(digits)
-    return _SPELLED.get(text)
+    return _SPELLED.get(word)

@@ -84,7 +84,7 @@ def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
         if span is None:
             yield PAUSE
             continue
-        role = prompt[span.start + 1] if span.start + 1 < span.end else END
+        role = prompt[span.start + 1] if span.start + 1 < span.end else ASSISTANT
         if turn is None and role != ASSISTANT:
             turn = span.end
         if role == _USER:

@@ -16,7 +16,7 @@ VALUE_CHARS = 80
 
 _QUESTION = re.compile(
     r"(?i)\b(?:(?:what|who|where|when|which)(?:'?s)?|remind me|tell me|repeat|do you (?:know|remember)"
-    r"|recall)\b"
+    r"|recall)\b(?! about\b)"
     r"(?P<rest>[^.!?\n]{0,100})"
 )
 _THING = re.compile(r"(?i)\b(?P<whose>my|the|our) (?P<what>[\w'-]{1,30}(?: [\w'-]{1,30}){0,5})")

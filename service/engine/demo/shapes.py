@@ -93,6 +93,7 @@ _NAMED: dict[str, Shape] = {
     "true": OneOf((True,)),
     "false": OneOf((False,)),
 }
+_OBJECT_DESCRIPTION = re.compile(r": +//[^\n]*\n(?:(?! *\{)[^\n]*\n){0,50}(?= *\{)")
 _TOKEN = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|[\w$-]+(?:\.\d+)?|[^\s\w]')
 
 
@@ -105,7 +106,7 @@ class _Reader:
     """A cursor over one signature's tokens."""
 
     def __init__(self, text: str) -> None:
-        found = (match[0] for match in _TOKEN.finditer(text))
+        found = (match[0] for match in _TOKEN.finditer(_OBJECT_DESCRIPTION.sub(": ", text)))
         self._tokens = [token for _, token in zip(range(TOKENS), found, strict=False) if token[:2] != "//"]
         self._place = 0
 
@@ -177,17 +178,31 @@ def _literal(token: str) -> Shape:
 
 
 def _union(options: list[Shape]) -> Shape:
-    """One shape for `a | b`.
+    """One shape for `a | b`. Literals become one choice.
 
-    Literals become one choice; `"a" | "b"[]` is how an array of that choice is rendered.
+    Brackets are rendered without parentheses: `"a" | "b"[]` and `string | null[]` are arrays of the whole union.
     """
     if len(options) == 1:
         return options[0]
-    last = options[-1]
-    if isinstance(last, ListOf) and isinstance(last.item, OneOf) and all(isinstance(o, OneOf) for o in options[:-1]):
-        return ListOf(_union([*options[:-1], last.item]))
+    last = _innermost(options[-1])
+    if last != options[-1] and (last == Nothing() or all(isinstance(o, OneOf) for o in [*options[:-1], last])):
+        return _list_of_all(options[:-1], options[-1])
     literals = tuple(value for option in options if isinstance(option, OneOf) for value in option.values)
     others = tuple(option for option in options if not isinstance(option, OneOf))
     if not others:
         return OneOf(literals)
     return Either((OneOf(literals), *others) if literals else others)
+
+
+def _innermost(shape: Shape) -> Shape:
+    """What an array, perhaps of arrays, is made of."""
+    while isinstance(shape, ListOf):
+        shape = shape.item
+    return shape
+
+
+def _list_of_all(others: list[Shape], last: Shape) -> Shape:
+    """The array, perhaps of arrays, of a whole union, where the text has the brackets at its last option."""
+    if isinstance(last, ListOf):
+        return ListOf(_list_of_all(others, last.item))
+    return _union([*others, last])

@@ -1,0 +1,144 @@
+"""What the benchmarks of a running service share: the service as a process, its CPU time, and a cheap client.
+
+The client runs in the benchmark's own process and the service in another, so that what one costs never counts
+for the other. Nothing here may know what is measured.
+"""
+
+import asyncio
+import ctypes
+import os
+import pstats
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+HOST = "127.0.0.1"
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+PROFILE_ROWS = 25
+
+LAST_CHUNK = b"0\r\n\r\n"
+READ_BYTES = 1 << 20
+
+
+class Server:
+    """A service in a process of its own, in a folder that goes with it; a context manager.
+
+    `command` is run with `-m` or the like already in it, by this interpreter; HARMONIUM_PORT and _DATA_DIR are set
+    for it, and no other setting of the caller's reaches it. With `profile` it runs under cProfile, and says what
+    it found when it stops.
+    """
+
+    def __init__(self, interpreter: str, command: Sequence[str], *, profile: bool = False) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._profile = Path(self._folder.name) / "profile" if profile else None
+        self.port = _free_port()
+        profiler = ["-m", "cProfile", "-o", str(self._profile)] if profile else []
+        self._argv = [interpreter, *profiler, *command]
+
+    def __enter__(self) -> Self:
+        outside = {name: value for name, value in os.environ.items() if not name.upper().startswith("HARMONIUM_")}
+        data = str(Path(self._folder.name) / "data")
+        self._log = (Path(self._folder.name) / "log").open("w+")
+        self._process = subprocess.Popen(
+            self._argv,
+            env={**outside, "HARMONIUM_PORT": str(self.port), "HARMONIUM_DATA_DIR": data},
+            cwd=self._folder.name,
+            stderr=self._log,
+        )
+        self._wait()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._profile is not None and error is None:
+            pstats.Stats(str(self._profile)).sort_stats("tottime").print_stats(PROFILE_ROWS)
+        self._log.close()
+        self._folder.cleanup()
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the process so far: user and system, all of its threads, none of its children."""
+        clock = ctypes.c_int()
+        failed = ctypes.CDLL(None).clock_getcpuclockid(self._process.pid, ctypes.byref(clock))
+        if failed:
+            raise OSError(failed, os.strerror(failed))
+        return time.clock_gettime(clock.value)
+
+    def _wait(self) -> None:
+        """Return once a connection is answered."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return asyncio.run(_probe(self.port))
+            except OSError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self._process.kill()
+                    self._log.seek(0)
+                    raise RuntimeError(f"the service did not start: {self._log.read()}") from None
+                time.sleep(0.05)
+
+
+class Client:
+    """One connection that is kept; raw sockets, as a client library would take more CPU than the service."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __aenter__(self) -> Self:
+        self._reader, self._writer = await asyncio.open_connection(HOST, self._port, limit=READ_BYTES)
+        return self
+
+    async def __aexit__(self, *exit: object) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    async def post(self, path: str, body: bytes) -> bytes:
+        """The whole body of the answer. Raises RuntimeError for a status other than 200."""
+        self._send(path, body)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        answer = await self._reader.readexactly(size)
+        if not head.startswith(b"HTTP/1.1 200 "):
+            raise RuntimeError(f"refused: {head.decode()}{answer.decode()}")
+        return answer
+
+    async def stream(self, path: str, body: bytes) -> int:
+        """Read a chunked answer to its end; how many bytes came. Raises RuntimeError for a status other than 200."""
+        self._send(path, body)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200 "):
+            raise RuntimeError(f"refused: {head.decode()}")
+        size, tail = 0, b""
+        while not tail.endswith(LAST_CHUNK):
+            piece = await self._reader.read(READ_BYTES)
+            if not piece:
+                raise RuntimeError("the stream broke off")
+            size += len(piece)
+            tail = (tail + piece)[-len(LAST_CHUNK) :]
+        return size
+
+    def _send(self, path: str, body: bytes) -> None:
+        head = f"POST {path} HTTP/1.1\r\nhost: {HOST}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+        self._writer.write(head.encode() + b"\r\n\r\n" + body)
+
+
+async def _probe(port: int) -> None:
+    _, writer = await asyncio.open_connection(HOST, port)
+    writer.close()
+    await writer.wait_closed()
+
+
+def _free_port() -> int:
+    with socket.create_server((HOST, 0)) as free:
+        return free.getsockname()[1]

@@ -1,0 +1,140 @@
+"""The embedded server: one owner a folder, nothing lost when that owner is killed, nothing left when it stops."""
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from sample import TENANT, grow, said
+
+from store import embedded
+from store.connection import connect
+from store.embedded import EmbeddedServer
+from store.errors import DataFolderBusy, StoreUnavailable
+from store.history import ConversationHistoryStore
+
+RESTART_SECONDS = 3.0
+ACKNOWLEDGED = 50
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def chain_length(url: str, tip: str) -> int:
+    store = ConversationHistoryStore(connect(url))
+    length = len((await store.chain(TENANT, tip)).ids)
+    await store.close()
+    return length
+
+
+async def keep(url: str, *texts: str) -> str:
+    store = ConversationHistoryStore(connect(url))
+    ids = await grow(store, *texts)
+    await store.close()
+    return ids[-1]
+
+
+async def read(url: str, tip: str) -> list[str]:
+    store = ConversationHistoryStore(connect(url))
+    texts = await said(store, tip)
+    await store.close()
+    return texts
+
+
+def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as server:
+        tip = asyncio.run(keep(server.url, "one", "two"))
+    with EmbeddedServer(tmp_path) as server:
+        assert asyncio.run(read(server.url, tip)) == ["one", "two"]
+
+
+def test_only_the_owner_can_get_at_the_folder_and_the_socket(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "data"
+    with EmbeddedServer(folder) as server:
+        socket = Path(server.url.removeprefix("unix://"))
+        assert len(os.fsencode(socket)) <= 107
+        assert [mode(path) for path in (folder, socket.parent, socket)] == [0o700, 0o700, 0o700]
+    assert not socket.parent.exists()
+
+
+def test_a_second_owner_of_a_folder_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as server:
+        with pytest.raises(DataFolderBusy) as caught:
+            EmbeddedServer(tmp_path).start()
+        assert (caught.value.path, caught.value.pid) == (str(tmp_path), os.getpid())
+        assert embedded._answers(server.url.removeprefix("unix://"))
+
+
+def test_a_killed_owner_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("owner.py")), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        server_pid = int(owner.stdout.readline())
+        acknowledged = [owner.stdout.readline().strip() for _ in range(ACKNOWLEDGED)]
+        owner.kill()
+        acknowledged += [line.strip() for line in owner.stdout if line.endswith("\n")]
+    start = time.monotonic()
+    with EmbeddedServer(tmp_path) as server:
+        assert time.monotonic() - start < RESTART_SECONDS
+        assert server.pid != server_pid
+        assert asyncio.run(chain_length(server.url, acknowledged[-1])) == len(acknowledged)
+    leftovers = [line for line in (tmp_path / "lock").read_text().splitlines()[1:] if Path(line).exists()]
+    assert leftovers == []
+
+
+def test_a_folder_whose_server_outlives_its_owner_is_refused_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "HANDOVER_SECONDS", 0.05)
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as gone:
+        gone.wait()
+    with EmbeddedServer(tmp_path):
+        (tmp_path / "lock").write_text(f"{gone.pid}\n")
+        with pytest.raises(DataFolderBusy, match=f"in use by process {gone.pid}"):
+            EmbeddedServer(tmp_path).start()
+
+
+def test_a_server_that_can_not_start_says_why_and_lets_go_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "appendonlydir").write_text("in the way")
+    with pytest.raises(StoreUnavailable, match="ended at once"):
+        EmbeddedServer(tmp_path).start()
+    (tmp_path / "appendonlydir").unlink()
+    with EmbeddedServer(tmp_path) as server:
+        assert server.pid
+
+
+def test_a_log_that_has_grown_too_long_is_begun_anew(tmp_path: Path) -> None:
+    log = tmp_path / "valkey.log"
+    log.write_bytes(b"x" * (embedded.MAX_LOG_BYTES + 1))
+    with EmbeddedServer(tmp_path):
+        assert log.stat().st_size < embedded.MAX_LOG_BYTES
+
+
+def test_a_server_is_started_once_and_from_the_main_thread_alone(tmp_path: Path) -> None:
+    caught: list[str] = []
+
+    def start() -> None:
+        with pytest.raises(RuntimeError) as error:
+            EmbeddedServer(tmp_path).start()
+        caught.append(str(error.value))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert "main thread" in caught[0]
+    with EmbeddedServer(tmp_path) as server, pytest.raises(RuntimeError, match="running already"):
+        server.start()
+
+
+def test_a_server_that_is_not_running_has_no_address_and_stops_without_fuss(tmp_path: Path) -> None:
+    server = EmbeddedServer(tmp_path)
+    server.stop()
+    for attribute in ("url", "pid"):
+        with pytest.raises(RuntimeError, match="not running"):
+            getattr(server, attribute)
