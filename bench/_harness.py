@@ -11,6 +11,7 @@ import pstats
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -25,22 +26,23 @@ PROFILE_ROWS = 25
 
 LAST_CHUNK = b"0\r\n\r\n"
 READ_BYTES = 1 << 20
+LOOK_SECONDS = 0.005
 
 
 class Server:
     """A service in a process of its own, in a folder that goes with it; a context manager.
 
-    `command` is run with `-m` or the like already in it, by this interpreter; HARMONIUM_PORT and _DATA_DIR are set
-    for it, and no other setting of the caller's reaches it. With `profile` it runs under cProfile, and says what
-    it found when it stops.
+    `command` is what this interpreter gets: a script or `-m` and a module, and arguments. It finds its port and
+    its data folder in HARMONIUM_PORT and HARMONIUM_DATA_DIR, and no other setting of the caller's. With
+    `profile` it runs under cProfile, whose top rows are printed when it has stopped.
     """
 
-    def __init__(self, interpreter: str, command: Sequence[str], *, profile: bool = False) -> None:
+    def __init__(self, command: Sequence[str], *, profile: bool = False) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._profile = Path(self._folder.name) / "profile" if profile else None
         self.port = _free_port()
         profiler = ["-m", "cProfile", "-o", str(self._profile)] if profile else []
-        self._argv = [interpreter, *profiler, *command]
+        self._argv = [sys.executable, *profiler, *command]
 
     def __enter__(self) -> Self:
         outside = {name: value for name, value in os.environ.items() if not name.upper().startswith("HARMONIUM_")}
@@ -114,13 +116,20 @@ class Client:
         return answer
 
     async def stream(self, path: str, body: bytes) -> int:
-        """Read a chunked answer to its end; how many bytes came. Raises RuntimeError for a status other than 200."""
+        """Read a chunked answer to its end; how many bytes came. Raises RuntimeError for a status other than 200.
+
+        It looks every LOOK_SECONDS at what has come. Would it wait, each write of the service would wake it, and
+        on one machine the writer pays for that; a client elsewhere costs the service nothing.
+        """
         self._send(path, body)
         head = await self._reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200 "):
             raise RuntimeError(f"refused: {head.decode()}")
         size, tail = 0, b""
         while not tail.endswith(LAST_CHUNK):
+            self._writer.transport.pause_reading()
+            await asyncio.sleep(LOOK_SECONDS)
+            self._writer.transport.resume_reading()
             piece = await self._reader.read(READ_BYTES)
             if not piece:
                 raise RuntimeError("the stream broke off")

@@ -30,7 +30,6 @@ DEPTHS = (0, 1, 10, 50)
 DEEPEST = DEPTHS[-1]
 TOKENS = 64
 CONCURRENCY = 8
-CHAINS = 8
 WARM_UP = 200
 PATH = "/v1/responses"
 
@@ -54,7 +53,7 @@ async def create(client: Client, number: int, parent: str | None) -> bytes:
 
 
 async def grow(clients: Sequence[Client]) -> list[list[str]]:
-    """CHAINS chains of DEEPEST turns, each as its ids."""
+    """A chain of DEEPEST turns for each client, as its ids."""
 
     async def chain(client: Client) -> list[str]:
         ids: list[str] = []
@@ -63,7 +62,7 @@ async def grow(clients: Sequence[Client]) -> list[list[str]]:
             ids.append(json.loads(answer)["id"])
         return ids
 
-    return await asyncio.gather(*(chain(clients[place % len(clients)]) for place in range(CHAINS)))
+    return await asyncio.gather(*map(chain, clients))
 
 
 async def load(clients: Sequence[Client], parents: Sequence[str | None], count: int) -> float:
@@ -116,7 +115,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=400, help="creates of a depth in a round (400)")
     parser.add_argument("--profile", action="store_true", help="run the service under cProfile and print its top rows")
     options = parser.parse_args()
-    with Server(sys.executable, ["-m", "service", "serve"], profile=options.profile) as server:
+    with Server(["-m", "service", "serve"], profile=options.profile) as server:
         cost, ratio = report(asyncio.run(measure(server, options.rounds, options.requests)))
     print(
         f"create: {cost:.2f} ms alone, {ratio:.2f}x at depth {DEEPEST}"

@@ -22,7 +22,7 @@ from service.errors import envelope, store_refusal
 from service.gate import Gate
 from service.protocol import segments, tokens
 from service.protocol.errors import ApiError, InvalidRequest
-from service.protocol.prompt import Identity
+from service.protocol.prompt import Identity, Limits
 from service.settings import Settings
 from store.connection import connect
 from store.errors import StoreError
@@ -41,6 +41,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
         store=open_store(settings),
         engine=engine or open_engine(settings),
         identity=Identity(settings.model_identity, settings.knowledge_cutoff, settings.context_tokens),
+        limits=Limits(settings.max_input_items, settings.max_tools, settings.max_tools_bytes),
     )
     app = FastAPI(
         title="harmonium",

@@ -22,8 +22,9 @@ from service.protocol import tokens
 from service.protocol.errors import ApiError
 from service.protocol.input import identify
 from service.protocol.machine import Machine
-from service.protocol.prompt import Identity, Prompt, build_prompt
+from service.protocol.prompt import Identity, Limits, Prompt, build_prompt
 from service.protocol.response import Response, ResponseStatus
+from service.protocol.tools import Tools
 from service.protocol.wire import CreateRequest
 from service.run import Run
 from service.settings import Settings
@@ -44,6 +45,7 @@ class Service(msgspec.Struct, frozen=True):
     store: ConversationHistoryStore
     engine: Engine
     identity: Identity
+    limits: Limits
     clock: Callable[[], float] = time
 
 
@@ -78,7 +80,7 @@ class Creation:
                 stop_ids=tokens.STOPS,
             ),
         )
-        machine = Machine(self._base(), self.request.tools.names, len(prompt.tokens))
+        machine = Machine(self._base(prompt.tools), prompt.tools.names, len(prompt.tokens))
 
         async def keep(response: Response) -> None:
             await self._keep(prompt, machine, response)
@@ -99,10 +101,10 @@ class Creation:
             list(self._chain.messages()),
             self._service.identity,
             date=datetime.fromtimestamp(self.created_at, UTC).date().isoformat(),
-            max_items=self._service.settings.max_input_items,
+            limits=self._service.limits,
         )
 
-    def _base(self) -> Response:
+    def _base(self, tools: Tools) -> Response:
         """The response as it is created."""
         request = self.request
         return Response(
@@ -112,7 +114,7 @@ class Creation:
             model=request.model,
             instructions=request.instructions,
             previous_response_id=request.previous_response_id,
-            tools=list(request.tools.echo),
+            tools=list(tools.echo),
             tool_choice="auto",
             parallel_tool_calls=request.parallel_tool_calls,
             max_output_tokens=request.max_output_tokens,

@@ -69,13 +69,13 @@ def store_refusal(error: StoreError) -> ApiError:
     return unavailable("The conversation store does not answer. Try again in a moment.")
 
 
-def engine_refusal(error: EngineError) -> ApiError:
-    """What a failing engine is over HTTP, while nothing has been answered yet."""
-    retry_after = RETRY_SECONDS if error.status == 503 else None
-    return ApiError(
-        error.status,
-        f"The engine failed: {error}",
-        type="server_error",
-        code="engine_error",
-        retry_after=retry_after,
-    )
+def nothing_said(message: str, failure: EngineError | None, *, timed_out: bool) -> ApiError:
+    """What a plain response is that failed without output: 5xx with the reason, so that SDKs raise and may retry.
+
+    `failure` is the engine's, if it raised one; else the time was up, or the engine ended without a word.
+    """
+    if timed_out:
+        return ApiError(504, message, type="server_error", code="timeout")
+    status = failure.status if failure is not None else 500
+    retry_after = RETRY_SECONDS if status == 503 else None
+    return ApiError(status, message, type="server_error", code="engine_error", retry_after=retry_after)

@@ -22,7 +22,7 @@ from service.protocol.errors import ApiError
 logger = logging.getLogger(__name__)
 
 OPENAI_VERSION = b"2020-10-01"
-OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
+OPEN_PATHS = frozenset({"/health", "/ready"})
 """What needs no key: probes have none, and learn nothing but whether the service works."""
 
 CLIENT_ID_CHARS = 512

@@ -64,6 +64,11 @@ class Run:
             if self._sampler is not None:
                 self._sampler.cancel()
 
+    @property
+    def timed_out(self) -> bool:
+        """Whether it was stopped because it took too long."""
+        return self._stopped is Ending.TIMEOUT
+
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """The response's events in batches as they come, the terminal one last and after the turn was kept."""
         machine = self._machine

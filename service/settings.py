@@ -116,9 +116,12 @@ class Settings(BaseSettings):
         64, ge=1, le=10_000, description="The most connections to Redis that one process opens."
     )
 
-    max_body_bytes: int = Field(16 * MIB, ge=KIB, le=1024 * MIB, description="The largest request body, in bytes.")
+    max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB, description="The largest request body, in bytes.")
     max_input_items: int = Field(4096, ge=1, le=32_768, description="The most input items in one request.")
     max_tools: int = Field(128, ge=0, le=10_000, description="The most tools that one request may declare.")
+    max_tools_bytes: int = Field(
+        MIB, ge=KIB, le=16 * MIB, description="The largest `tools` of one request as JSON, in bytes."
+    )
     max_output_tokens: int = Field(
         32_768,
         ge=16,

@@ -46,6 +46,19 @@ class _Contexts(threading.local):
 _contexts = _Contexts()
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """A turn as it is stored: two blobs, and what tells this turn from another."""
+
+    messages: bytes
+    response: bytes
+    digest: str
+
+
+def pack(turn: Turn) -> Packed:
+    """All of a turn. Compressing and hashing are most of the work, and let go of the GIL."""
+    return Packed(encode_messages(turn.messages), encode_response(turn.response, turn.items), digest(turn))
+
+
 def encode_messages(messages: tuple[StoredMessage, ...]) -> bytes:
     """The messages blob of a turn."""
     return _VERSION + msgspec.msgpack.encode(messages)

@@ -7,9 +7,11 @@ operation. Hence the rule: never send a command through it that does harm when i
 
 import asyncio
 import random
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
+import hiredis
 from redis import exceptions as redis_errors
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -26,11 +28,13 @@ FIRST_PAUSE_SECONDS = 0.02
 
 Argument = str | bytes | int
 
+_pack = cast(Callable[[tuple[Argument, ...]], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
+
 
 class Connection(Protocol):
     """What is used of a redis-py connection: it reconnects by itself, and closes when it is cut short."""
 
-    async def send_command(self, *args: Argument) -> None: ...
+    async def send_packed_command(self, command: bytes) -> None: ...
     async def read_response(self) -> Any: ...
 
 
@@ -83,12 +87,11 @@ class Server:
 
 
 class Operation:
-    """Some commands one after the other on one connection under one deadline, and where Redis's errors become
-    ours.
+    """Some commands in a row on one connection, under one deadline; and where Redis's errors become ours.
 
-    It speaks to the connection itself, as the client's own `execute_command` takes twice as long. A task that
-    is cancelled between a command and its reply closes the connection, so that nobody else can read that
-    reply.
+    It packs its commands in C and speaks to the connection itself, as the client's own `execute_command` takes
+    twice as long. A task that is cancelled between a command and its reply closes the connection, so that
+    nobody else can read that reply.
     """
 
     def __init__(self, pool: Pool, timeout_seconds: float, attempts: int) -> None:
@@ -111,7 +114,7 @@ class Operation:
     async def _attempt(self, args: tuple[Argument, ...]) -> Any:
         if self._connection is None:
             self._connection = await self._pool.get_connection()
-        await self._connection.send_command(*args)
+        await self._connection.send_packed_command(_pack(args))
         return await self._connection.read_response()
 
     async def __aenter__(self) -> Self:

@@ -8,6 +8,7 @@ Never change or delete a key outside a script here, and never answer for a turn 
 found.
 """
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 
@@ -25,6 +26,9 @@ MAX_DEPTH = 10_000
 
 MGET_KEYS = 4_000
 """The most values read by one command, so that others get their turn in between."""
+
+THREAD_FROM_BYTES = 131_072
+"""From here on a turn is packed by a thread: compressing and hashing let go of the GIL, and take a ms or more."""
 
 PRUNE_TURNS = 100
 """The most tombstones that one script call takes away, for the same reason."""
@@ -126,6 +130,8 @@ class ConversationHistoryStore:
         if parent and shard_of(parent) != shard_of(digits):
             raise ValueError(f"{turn.id} must be in the shard of its parent {turn.parent}: make it by new_id(parent)")
         shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
+        large = len(turn.response) + len(turn.items) > THREAD_FROM_BYTES
+        packed = await asyncio.to_thread(codec.pack, turn) if large else codec.pack(turn)
         async with self._server.operation() as operation:
             word, *detail = await scripts.append(
                 operation,
@@ -145,10 +151,10 @@ class ConversationHistoryStore:
                 pin=pin or "",
                 status=turn.status,
                 continuable="1" if turn.status in CONTINUABLE else "0",
-                digest=codec.digest(turn),
+                digest=packed.digest,
                 max_depth=self._max_depth,
-                messages_blob=codec.encode_messages(turn.messages),
-                response_blob=codec.encode_response(turn.response, turn.items),
+                messages_blob=packed.messages,
+                response_blob=packed.response,
             )
         self._refuse_append(turn, word, detail)
 

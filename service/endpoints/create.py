@@ -10,10 +10,9 @@ from starlette.types import Receive
 from service.body import read_body, watch
 from service.creation import Service, begin
 from service.endpoints.stream import EventStream, note_outcome
-from service.errors import JsonResponse, engine_refusal
+from service.errors import JsonResponse, nothing_said
 from service.gate import Arrival
 from service.protocol.fold import Fold
-from service.protocol.response import ResponseStatus
 from service.protocol.wire import read_create
 from service.run import Run
 
@@ -27,7 +26,7 @@ async def create(request: Request) -> HttpResponse:
     arrival = cast(Arrival, request.scope["arrival"])
     limits = service.settings
     body = await read_body(request.receive, arrival.headers.get(b"content-length"), limits.max_body_bytes)
-    wanted = read_create(body, max_tools=limits.max_tools, store=limits.store)
+    wanted = read_create(body, store=limits.store)
     creation = await begin(service, arrival.tenant, wanted)
     arrival.facts["response_id"] = creation.id
     run = await creation.build()
@@ -37,7 +36,7 @@ async def create(request: Request) -> HttpResponse:
 
 
 async def _plain(run: Run, receive: Receive, arrival: Arrival) -> HttpResponse:
-    """The whole response at once. Raises ApiError if the engine failed before it said anything."""
+    """The whole response at once. Raises ApiError if it failed before anything was said."""
     fold = Fold()
 
     def gone() -> None:
@@ -52,6 +51,6 @@ async def _plain(run: Run, receive: Receive, arrival: Arrival) -> HttpResponse:
         watcher.cancel()
     response = fold.response
     note_outcome(arrival, response)
-    if run.failure is not None and response.status is ResponseStatus.FAILED and not response.output:
-        raise engine_refusal(run.failure)
+    if response.error is not None and not response.output:
+        raise nothing_said(response.error.message, run.failure, timed_out=run.timed_out)
     return JsonResponse(response)

@@ -13,6 +13,8 @@ from service.protocol.errors import InvalidRequest, shown
 
 T = TypeVar("T")
 
+SHOWN_BYTES = 400
+
 _AT = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
@@ -70,7 +72,7 @@ def _refusal(message: str, raw: bytes | msgspec.Raw, where: str) -> InvalidReque
         return InvalidRequest(f"Missing required parameter: '{param}'.", code="missing_required_parameter", param=param)
     param = _join(where, path)
     kind = "invalid_type" if "got `" in message else "invalid_value"
-    value = shown(_value_at(raw, path).decode("utf-8", "replace"))
+    value = shown_raw(_value_at(raw, path))
     return InvalidRequest(
         f"Invalid {'type' if kind == 'invalid_type' else 'value'} for '{param or 'body'}': {_words(message)}. "
         f"The value was {value}.",
@@ -93,7 +95,12 @@ def _join(where: str, path: str) -> str:
     return f"{where}{path.replace('[...]', '')}".lstrip(".")
 
 
-def _value_at(raw: bytes | msgspec.Raw, path: str) -> bytes:
+def shown_raw(raw: bytes | msgspec.Raw) -> str:
+    """A short form of a value's JSON for its own sender."""
+    return shown(bytes(memoryview(raw)[:SHOWN_BYTES]).decode("utf-8", "replace").strip())
+
+
+def _value_at(raw: bytes | msgspec.Raw, path: str) -> bytes | msgspec.Raw:
     """The JSON text at a path that msgspec printed, found without decoding what lies beside it."""
     for match in _STEP.finditer(path):
         try:
@@ -103,7 +110,7 @@ def _value_at(raw: bytes | msgspec.Raw, path: str) -> bytes:
                 raw = msgspec.json.decode(raw, type=list[msgspec.Raw])[int(match[2])]
         except (msgspec.MsgspecError, UnicodeDecodeError, LookupError):
             break  # a value inside a mapping has no name in the path; what is around it must do
-    return bytes(raw)[:400].strip()
+    return raw
 
 
 def decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":

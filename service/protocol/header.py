@@ -20,6 +20,9 @@ ROLES = ("assistant", "user", "system", "developer", "tool")
 HEADERS_CACHED = 1024
 """Headers repeat; a cached one costs a look-up."""
 
+_NEXT_WORDS = (" to=", " json")
+"""What may follow a channel, or a role."""
+
 _WORD = re.compile(r"\S+")
 _RECIPIENT = re.compile(r"[A-Za-z0-9_.\-]+")
 _UNMARKED_CHANNEL = re.compile(r"\s*(analysis|commentary|final)?(?:\s*to=([A-Za-z0-9_.\-]+))?")
@@ -46,6 +49,15 @@ def read_header(ids: Sequence[int], *, role_given: bool, marked: bool) -> tuple[
     not, whatever isn't a header is content. Returns the header and that content.
     """
     return _read(tuple(ids), role_given, marked)
+
+
+def cut_short(ids: Sequence[int], content: str) -> bool:
+    """Whether the `content` found in an unmarked header is but the first letters of its next word.
+
+    A budget of tokens may end a generation anywhere; nobody should then be told "comment".
+    """
+    expected = (*CHANNELS, *_NEXT_WORDS) if tokens.CHANNEL in ids else _NEXT_WORDS
+    return any(word.startswith(content) for word in expected)
 
 
 @lru_cache(maxsize=HEADERS_CACHED)
@@ -80,12 +92,15 @@ class _Reading:
         self.clean = True
 
     def word(self, word: str) -> None:
-        """A word behind the role or the channel: a recipient, or else a content type."""
+        """A word behind the role or the channel: a recipient, a channel that lost its mark, or else a content type."""
         if word.startswith("to="):
             self.set_recipient(word[3:])
         elif word.startswith("functions."):
             self.clean = False
             self.set_recipient(word)
+        elif self.channel is None and word in CHANNELS:
+            self.clean = False
+            self.channel = word
         elif self.content_type is None:
             self.content_type = word
         else:

@@ -18,7 +18,13 @@ from service.protocol.errors import InvalidRequest, invalid_value, missing, unsu
 
 MAX_CALL_ID_CHARS = 256
 ITEMS_A_STEP = 128
-"""How many items are read before others get a turn: below 1 ms."""
+BYTES_A_STEP = 65_536
+"""How many items, and how much JSON of them, is read before others get a turn: at most some 3 ms."""
+
+MAX_PARTS = 1024
+"""The most content parts of one item; all items of a request may have four times as many as there may be items."""
+
+_PARTS_AN_ITEM = 4
 
 _CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _TEXT_PARTS = ("input_text", "output_text", "text")
@@ -32,6 +38,11 @@ class MessageItem(msgspec.Struct, tag="message", tag_field="type"):
     status: str = "completed"
     id: str = ""
     phase: Literal["commentary", "final_answer"] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def parts(self) -> int:
+        """How many content parts it has."""
+        return len(self.content)
 
     @property
     def text(self) -> str:
@@ -48,6 +59,11 @@ class FunctionCallItem(msgspec.Struct, tag="function_call", tag_field="type"):
     status: str = "completed"
     id: str = ""
 
+    @property
+    def parts(self) -> int:
+        """It has no content parts."""
+        return 0
+
 
 class FunctionCallOutputItem(msgspec.Struct, tag="function_call_output", tag_field="type"):
     """What the function returned."""
@@ -56,6 +72,11 @@ class FunctionCallOutputItem(msgspec.Struct, tag="function_call_output", tag_fie
     output: str | list[dict[str, Any]]
     status: str = "completed"
     id: str = ""
+
+    @property
+    def parts(self) -> int:
+        """How many content parts it has."""
+        return 0 if isinstance(self.output, str) else len(self.output)
 
     @property
     def text(self) -> str:
@@ -72,12 +93,20 @@ class ReasoningItem(msgspec.Struct, tag="reasoning", tag_field="type"):
     id: str = ""
 
     @property
+    def parts(self) -> int:
+        """How many content parts it has."""
+        return len(self.content) + len(self.summary)
+
+    @property
     def text(self) -> str:
         """The raw reasoning."""
         return "\n".join(part["text"] for part in self.content)
 
 
 InputItem = MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem
+
+
+_ABSENT = msgspec.Raw(b"null")
 
 
 class _Kind(msgspec.Struct):
@@ -94,7 +123,7 @@ class _Part(msgspec.Struct):
 
 class _Message(msgspec.Struct):
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[_Part]
+    content: msgspec.Raw
     phase: Literal["commentary", "final_answer"] | None = None
 
 
@@ -107,18 +136,21 @@ class _FunctionCall(msgspec.Struct):
 
 class _FunctionCallOutput(msgspec.Struct):
     call_id: str
-    output: str | list[_Part]
+    output: msgspec.Raw
 
 
 class _Reasoning(msgspec.Struct):
-    content: list[_Part] | None = None
-    summary: list[_Part] | None = None
+    content: msgspec.Raw = _ABSENT
+    summary: msgspec.Raw = _ABSENT
     encrypted_content: str | None = None
 
 
 _KIND = decoder_of(_Kind)
 _TEXT = decoder_of(str)
 _LIST = decoder_of(list[msgspec.Raw])
+_LIST_OR_NULL = decoder_of(list[msgspec.Raw] | None)
+_TEXT_OR_PARTS = decoder_of(str | list[_Part])
+_PART = decoder_of(_Part)
 _MESSAGE = decoder_of(_Message)
 _FUNCTION_CALL = decoder_of(_FunctionCall)
 _FUNCTION_CALL_OUTPUT = decoder_of(_FunctionCallOutput)
@@ -147,9 +179,19 @@ def read_input(raw: msgspec.Raw, *, max_items: int) -> Generator[None, None, lis
             param="input",
         )
     items: list[InputItem] = []
-    for place, item in enumerate(sent):
-        items.append(_item(item, f"input[{place}]"))
-        if place % ITEMS_A_STEP == ITEMS_A_STEP - 1:
+    read = parts = 0
+    for place, item in enumerate(sent, 1):
+        items.append(_item(item, f"input[{place - 1}]"))
+        parts += items[-1].parts
+        if parts > max_items * _PARTS_AN_ITEM:
+            raise InvalidRequest(
+                f"Too many content parts in 'input': more than {max_items * _PARTS_AN_ITEM}. Join their texts.",
+                code="invalid_value",
+                param="input",
+            )
+        read += len(memoryview(item))
+        if place % ITEMS_A_STEP == 0 or read > BYTES_A_STEP:
+            read = 0
             yield
     return items
 
@@ -178,11 +220,30 @@ def _item(raw: msgspec.Raw, where: str) -> InputItem:
 def _message(raw: msgspec.Raw, where: str) -> MessageItem:
     sent = decode(raw, _MESSAGE, where)
     kind = "output_text" if sent.role == "assistant" else "input_text"
-    if isinstance(sent.content, str):
-        content = [_text_part(kind, sent.content)]
+    text = _text_or_parts(sent.content, f"{where}.content")
+    if isinstance(text, str):
+        content = [_text_part(kind, text)]
     else:
-        content = [_part(part, kind, f"{where}.content[{place}]") for place, part in enumerate(sent.content)]
+        content = [_part(part, kind, f"{where}.content[{place}]") for place, part in enumerate(text)]
     return MessageItem(sent.role, content, phase=sent.phase or msgspec.UNSET)
+
+
+def _text_or_parts(raw: msgspec.Raw, where: str) -> str | list[_Part]:
+    """A text, or the parts of a list, of which there may not be too many."""
+    if bytes(memoryview(raw)[:1]) != b"[":
+        return decode(raw, _TEXT_OR_PARTS, where)
+    return _parts(raw, where)
+
+
+def _parts(raw: msgspec.Raw, where: str) -> list[_Part]:
+    sent: list[msgspec.Raw] = decode(raw, _LIST_OR_NULL, where) or []
+    if len(sent) > MAX_PARTS:
+        raise InvalidRequest(
+            f"Too many parts in '{where}': {len(sent)}, at most {MAX_PARTS} are allowed.",
+            code="invalid_value",
+            param=where,
+        )
+    return [decode(part, _PART, f"{where}[{place}]") for place, part in enumerate(sent)]
 
 
 def _part(part: _Part, kind: str, where: str) -> dict[str, Any]:
@@ -217,9 +278,10 @@ def _function_call(raw: msgspec.Raw, where: str) -> FunctionCallItem:
 def _function_call_output(raw: msgspec.Raw, where: str) -> FunctionCallOutputItem:
     sent = decode(raw, _FUNCTION_CALL_OUTPUT, where)
     call_id = _checked_call_id(sent.call_id, where)
-    if isinstance(sent.output, str):
-        return FunctionCallOutputItem(call_id, sent.output)
-    parts = [_part(part, "input_text", f"{where}.output[{place}]") for place, part in enumerate(sent.output)]
+    output = _text_or_parts(sent.output, f"{where}.output")
+    if isinstance(output, str):
+        return FunctionCallOutputItem(call_id, output)
+    parts = [_part(part, "input_text", f"{where}.output[{place}]") for place, part in enumerate(output)]
     return FunctionCallOutputItem(call_id, parts)
 
 
@@ -234,8 +296,12 @@ def _reasoning(raw: msgspec.Raw, where: str) -> ReasoningItem:
     if sent.encrypted_content is not None:
         raise unsupported(f"{where}.encrypted_content", sent.encrypted_content, "Leave it out, or send null.")
     return ReasoningItem(
-        content=[{"type": "reasoning_text", "text": part.text or ""} for part in sent.content or ()],
-        summary=[{"type": "summary_text", "text": part.text or ""} for part in sent.summary or ()],
+        content=[
+            {"type": "reasoning_text", "text": part.text or ""} for part in _parts(sent.content, f"{where}.content")
+        ],
+        summary=[
+            {"type": "summary_text", "text": part.text or ""} for part in _parts(sent.summary, f"{where}.summary")
+        ],
     )
 
 

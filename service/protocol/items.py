@@ -11,7 +11,7 @@ from typing import Protocol
 
 from service.protocol import events, ids
 from service.protocol.events import Event
-from service.protocol.header import Header
+from service.protocol.header import CHANNELS, Header
 from service.protocol.response import (
     FunctionCall,
     Item,
@@ -154,9 +154,11 @@ def emitter_for(header: Header, response_id: str, index: int, functions: Set[str
 
     A recipient decides before the channel does, because models call functions on any channel. Without one, analysis
     is reasoning, final and no channel an answer; commentary and channels that don't exist are preambles, so that
-    what was said to the user stays visible. A recipient that is no function is shown as a preamble too.
+    what was said to the user stays visible, unless the channel is the name of a declared function. A recipient that
+    is no function is shown as a preamble too.
     """
-    name = function_name(header.recipient, functions)
+    misplaced = header.channel if header.channel not in CHANNELS else None
+    name = function_name(header.recipient or misplaced, functions)
     if name is not None:
         return FunctionCallEmitter(response_id, index, name)
     if header.channel == "analysis" and header.recipient is None:

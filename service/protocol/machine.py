@@ -16,7 +16,7 @@ from service.protocol.events import Event
 from service.protocol.header import Header
 from service.protocol.ids import MAX_OUTPUT_ITEMS
 from service.protocol.items import Emitter, emitter_for
-from service.protocol.render import close_id, message
+from service.protocol.render import close_id, frame
 from service.protocol.response import (
     FunctionCall,
     IncompleteDetails,
@@ -31,6 +31,9 @@ from service.protocol.response import (
 )
 from service.protocol.segments import Closed, Opened, Segment, Segmenter
 from store.turn import StoredMessage
+
+SLICE_CHARS = 32_768
+"""How much of a malformed message's text is encoded at once: at most 131,072 ids; the tokenizer refuses 200,000."""
 
 _OPENING = (tokens.START, tokens.ASSISTANT)
 
@@ -183,23 +186,25 @@ def _kept(item: Item, header: Header, closed: Closed) -> StoredMessage | None:
     if closed.clean:
         return _as_sampled(header, closed, None)
     if isinstance(item, Reasoning):
-        return message(item.content[0].text, "assistant", channel="analysis")
-    channel = "final" if item.phase == "final_answer" else "commentary"
-    return message(item.content[0].text, "assistant", channel=channel)
+        return _anew(item.content[0].text, "analysis")
+    return _anew(item.content[0].text, "final" if item.phase == "final_answer" else "commentary")
 
 
 def _kept_call(item: FunctionCall, header: Header, closed: Closed) -> StoredMessage:
     recipient = f"functions.{item.name}"
     if closed.clean and header.recipient == recipient:
         return _as_sampled(header, closed, item.call_id)
-    return message(
-        item.arguments,
-        "assistant",
-        channel="commentary",
-        recipient=recipient,
-        content_type="<|constrain|>json",
-        call_id=item.call_id,
-    )
+    return _anew(item.arguments, "commentary", recipient, "<|constrain|>json", item.call_id)
+
+
+def _anew(
+    text: str, channel: str, recipient: str | None = None, content_type: str | None = None, call_id: str | None = None
+) -> StoredMessage:
+    """The message as openai-harmony renders it; only one longer than a slice may have other ids where it is cut."""
+    content: list[int] = []
+    for start in range(0, len(text), SLICE_CHARS):
+        content += tokens.encode(text[start : start + SLICE_CHARS])
+    return frame(content, "assistant", channel=channel, recipient=recipient, content_type=content_type, call_id=call_id)
 
 
 def _as_sampled(header: Header, closed: Closed, call_id: str | None) -> StoredMessage:
@@ -207,10 +212,9 @@ def _as_sampled(header: Header, closed: Closed, call_id: str | None) -> StoredMe
     ids = list(closed.ids)
     if ids[0] != tokens.START:
         ids[:0] = _OPENING
-    if closed.stop is None:
-        ids.append(close_id("assistant", header.recipient))
-    elif closed.stop not in (tokens.END, tokens.CALL):
-        ids[-1] = close_id("assistant", header.recipient)
+    if closed.stop is not None:
+        del ids[-1]
+    ids.append(close_id("assistant", header.recipient))
     return StoredMessage(
         role="assistant",
         tokens=tokens.pack(ids),

@@ -10,10 +10,11 @@ a chain. Building is a generator that yields between pieces of work, so that no 
 
 from array import array
 from collections.abc import Generator, Iterable, Sequence
+from functools import lru_cache
 
 import msgspec
 
-from service.protocol import tokens
+from service.protocol import render, tokens
 from service.protocol.errors import InvalidRequest, context_length_exceeded
 from service.protocol.input import (
     FunctionCallItem,
@@ -24,14 +25,16 @@ from service.protocol.input import (
     read_input,
 )
 from service.protocol.render import PROMPT_END, developer_text, message_steps, system_message
-from service.protocol.tokens import TooManyTokens
-from service.protocol.tools import Tools
-from service.protocol.typescript import SchemaTooDeep, SchemaTooLarge
+from service.protocol.tokens import RunTooLong, TooManyTokens
+from service.protocol.tools import Tools, read_tools
 from service.protocol.wire import HARMONY_EFFORT, CreateRequest
 from store.turn import StoredMessage
 
 DEVELOPER_MESSAGES_CACHED = 64
 CACHED_DEVELOPER_CHARS = 65_536
+BYTES_A_STEP = 65_536
+"""How many bytes of new tokens are made before others get a turn."""
+
 _BYTES_A_TOKEN = 4
 
 
@@ -43,43 +46,68 @@ class Identity(msgspec.Struct, frozen=True):
     context_tokens: int
 
 
+class Limits(msgspec.Struct, frozen=True):
+    """The most input items, tools, and bytes of the tools' JSON in one request."""
+
+    items: int = 4096
+    tools: int = 128
+    tools_bytes: int = 1_048_576
+
+
 class Prompt(msgspec.Struct, frozen=True):
-    """What the engine gets, and what the turn will add of the request: checked items and their messages."""
+    """What the engine gets, and what a response shows and a turn keeps of the request."""
 
     tokens: "array[int]"
+    tools: Tools
     items: list[InputItem]
     messages: list[StoredMessage]
 
 
 def build_prompt(
-    request: CreateRequest, chain: Sequence[StoredMessage], identity: Identity, *, date: str, max_items: int
+    request: CreateRequest, chain: Sequence[StoredMessage], identity: Identity, *, date: str, limits: Limits
 ) -> Generator[None, None, Prompt]:
-    """Read the request's input and build its prompt, yielding between pieces of at most a few milliseconds.
+    """Read the request's tools and input and build its prompt, yielding between pieces of a few milliseconds.
 
     `chain` is oldest first; `date` is the request's UTC day, such as 2025-06-28. Raises InvalidRequest: for bad
     items, for call ids without a call, for calls without an output, and for a prompt that leaves no room.
     """
-    items = yield from read_input(request.input, max_items=max_items)
+    tools = yield from read_tools(request.tools, max_tools=limits.tools, max_bytes=limits.tools_bytes)
+    items = yield from read_input(request.input, max_items=limits.items)
     if not items and not chain:
         raise InvalidRequest("'input' is empty: give at least one item.", code="invalid_value", param="input")
     limit = identity.context_tokens
-    calls = _calls(chain)
-    new: list[StoredMessage] = []
-    room = limit
     try:
-        opening = yield from _opening(request, identity, date, limit)
-        for place, item in enumerate(items):
-            message = yield from _message(item, place, calls, room)
-            if message is not None:
-                new.append(message)
-                room -= len(message.tokens) // _BYTES_A_TOKEN
+        opening = yield from _opening(request, tools, identity, date)
+        new = yield from _new_messages(items, chain, limit)
     except TooManyTokens:
         raise context_length_exceeded(limit, None) from None
-    _refuse_open_calls(calls)
+    except RunTooLong as error:
+        raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     joined = tokens.unpack(b"".join((*opening, *in_prompt([*chain, *new]), PROMPT_END)))
     if len(joined) >= limit:
         raise context_length_exceeded(limit, len(joined))
-    return Prompt(joined, items, new)
+    return Prompt(joined, tools, items, new)
+
+
+def _new_messages(
+    items: Sequence[InputItem], chain: Sequence[StoredMessage], room: int
+) -> Generator[None, None, list[StoredMessage]]:
+    """The messages that the items add, of at most `room` tokens. Raises TooManyTokens, InvalidRequest."""
+    calls = _calls(chain)
+    new: list[StoredMessage] = []
+    unbroken = 0
+    for place, item in enumerate(items):
+        added = yield from _message(item, place, calls, room)
+        if added is None:
+            continue
+        new.append(added)
+        room -= len(added.tokens) // _BYTES_A_TOKEN
+        unbroken += len(added.tokens)
+        if unbroken > BYTES_A_STEP:
+            unbroken = 0
+            yield
+    _refuse_open_calls(calls)
+    return new
 
 
 def in_prompt(messages: Sequence[StoredMessage]) -> Iterable[bytes]:
@@ -93,42 +121,28 @@ def in_prompt(messages: Sequence[StoredMessage]) -> Iterable[bytes]:
             yield message.tokens
 
 
-def _opening(request: CreateRequest, identity: Identity, date: str, limit: int) -> Generator[None, None, list[bytes]]:
+def _opening(request: CreateRequest, tools: Tools, identity: Identity, date: str) -> Generator[None, None, list[bytes]]:
     """The system message, and the developer message where there are instructions or tools."""
-    tools = request.tools
     system = system_message(
         identity=identity.name,
         knowledge_cutoff=identity.knowledge_cutoff,
         date=date,
         effort=HARMONY_EFFORT[request.effort],
-        has_functions=bool(tools.functions),
+        has_functions=bool(tools.section),
     )
-    if not request.instructions and not tools.functions:
+    text = developer_text(request.instructions or None, tools.section)
+    if not text:
         return [system]
-    return [system, (yield from _developer_message(request.instructions or None, tools, limit))]
+    if len(text) <= CACHED_DEVELOPER_CHARS:
+        return [system, _developer_message(text)]
+    long = yield from message_steps(text, "developer", limit=identity.context_tokens)
+    return [system, long.tokens]
 
 
-def _developer_message(instructions: str | None, tools: Tools, limit: int) -> Generator[None, None, bytes]:
-    try:
-        text = developer_text(instructions, tools.functions)
-    except (SchemaTooDeep, SchemaTooLarge) as error:
-        raise InvalidRequest(f"Invalid tools: {error}.", code="invalid_value", param="tools") from None
-    return (yield from _cached_developer_message(text, limit))
-
-
-_developer_cache: dict[str, bytes] = {}
-"""Instructions and tools repeat from request to request; the oldest entry leaves first."""
-
-
-def _cached_developer_message(text: str, limit: int) -> Generator[None, None, bytes]:
-    kept = _developer_cache.get(text)
-    if kept is None:
-        kept = (yield from message_steps(text, "developer", limit=limit)).tokens
-        if len(text) <= CACHED_DEVELOPER_CHARS:
-            if len(_developer_cache) >= DEVELOPER_MESSAGES_CACHED:
-                del _developer_cache[next(iter(_developer_cache))]
-            _developer_cache[text] = kept
-    return kept
+@lru_cache(maxsize=DEVELOPER_MESSAGES_CACHED)
+def _developer_message(text: str) -> bytes:
+    """Instructions and tools repeat from request to request, so short ones are encoded once."""
+    return render.message(text, "developer").tokens
 
 
 class _Calls:
@@ -189,7 +203,7 @@ def _said(item: MessageItem, room: int) -> Generator[None, None, StoredMessage]:
     if item.role == "assistant":
         channel = "commentary" if item.phase == "commentary" else "final"
         return (yield from message_steps(item.text, "assistant", channel=channel, limit=room))
-    text = developer_text(item.text, ())
+    text = developer_text(item.text)
     return (yield from message_steps(text, "developer", limit=room))
 
 

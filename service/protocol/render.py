@@ -23,7 +23,6 @@ from service.protocol.tokens import (
     encode_steps,
     pack,
 )
-from service.protocol.typescript import Function, namespace
 from store.turn import StoredMessage
 
 PROMPT_END: bytes = pack((START, ASSISTANT))
@@ -100,7 +99,7 @@ def message_steps(
 def _header(
     role: str, name: str | None, recipient: str | None, channel: str | None, content_type: str | None
 ) -> tuple[int, ...]:
-    """Each part is encoded by itself: joined first, two parts might merge into other ids."""
+    """Each part is encoded by itself: joined first, a name that ends in spaces would merge with what follows."""
     ids = [START, *_author(role, name)]
     if recipient is not None and recipient != "all":
         ids += encode(f" to={recipient}")
@@ -119,7 +118,7 @@ def _author(role: str, name: str | None) -> list[int]:
         if name is None:
             raise ValueError("a tool's message needs the tool's name")
         return encode(name)
-    return encode(role) if name is None else encode(role) + encode(f":{name}")
+    return encode(role if name is None else f"{role}:{name}")
 
 
 def _content_type(content_type: str) -> list[int]:
@@ -146,15 +145,14 @@ def system_message(*, identity: str, knowledge_cutoff: str, date: str, effort: s
     return message("\n\n".join((opening, f"Reasoning: {effort}", channels)), "system").tokens
 
 
-def developer_text(instructions: str | None, functions: Sequence[Function]) -> str:
-    """The text of the developer message, instructions before tools; "" where there is neither.
+def developer_text(instructions: str | None, tools: str = "") -> str:
+    """The text of a developer message: instructions, then the section of the tools; "" where there is neither.
 
-    As in openai-harmony an empty text of instructions has its heading, and only None has none.
-    Raises SchemaTooLarge.
+    Only None is no instructions: an empty text still has its heading, as in openai-harmony.
     """
     sections: list[str] = []
     if instructions is not None:
         sections += ["# Instructions", instructions]
-    if functions:
-        sections += ["# Tools", namespace("functions", functions)]
+    if tools:
+        sections += ["# Tools", tools]
     return "\n\n".join(sections)

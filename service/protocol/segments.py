@@ -2,8 +2,9 @@
 
 The segmenter is a state machine over token ids. It knows Harmony's marks and nothing of items or events. It keeps
 three promises on any input: it never raises, it takes time linear in the tokens, and every ordinary token's text
-comes out again, as part of a header (`Header.raw`) or as text. What it had to mend it marks as not `clean`; such a
-message's tokens are not kept for later prompts, its text is rendered anew.
+comes out again, as part of a header (`Header.raw`) or as text, save for a header that leads to nothing: one that names
+neither channel nor recipient, or that the end cut short. What it had to mend it marks as not `clean`; such a message's
+tokens are not kept for later prompts, its text is rendered anew.
 
     state     token                 what it does
     BETWEEN   START                 HEADER
@@ -29,7 +30,7 @@ from functools import cache
 import msgspec
 
 from service.protocol import tokens
-from service.protocol.header import Header, read_header
+from service.protocol.header import Header, cut_short, read_header
 
 MAX_HEADER_TOKENS = 128
 """A longer header is none: the longest legal one, a 64-character function name, has some 60 tokens."""
@@ -114,7 +115,7 @@ class Segmenter:
         out: list[Segment] = []
         if self.state is State.HEADER and self._header_ids:
             header, text = read_header(self._header_ids, role_given=self._first, marked=False)
-            if text:
+            if text and not cut_short(self._header_ids, text):
                 self._open(out.append, header, text)
         if self.state is State.CONTENT:
             self._close(out.append, stop=None)

@@ -43,11 +43,23 @@ _BOUNDARY = re.compile(r"""[^\W_](?=[\s"(),.:;?!\u3001\u3002\uff01\uff0c\uff1a\u
 """A letter or digit before white space or punctuation, Latin or Chinese: o200k's pre-tokenizer always splits there,
 as no run of letters or digits goes past it. (An apostrophe would not do: "it's" is one piece.)
 """
+LONGEST_RUN_CHARS = 131_072
+"""The longest stretch without a place to cut: some 20 ms, and no text that anybody reads has one."""
+
 _encoding = bpe_openai.get_encoding("o200k_base")
 
 
 class TooManyTokens(Exception):
     """A text has more tokens than the limit it was encoded under."""
+
+
+class RunTooLong(Exception):
+    """A text goes on and on without white space or punctuation."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"it has more than {LONGEST_RUN_CHARS} characters in a row without a word's end; break them up"
+        )
 
 
 def encode(text: str) -> list[int]:
@@ -59,8 +71,7 @@ def encode_steps(text: str, limit: int) -> Generator[None, None, list[int]]:
     """Encode `text` slice by slice, yielding in between so that the caller can let others run.
 
     The slices are cut only where the pre-tokenizer always splits, so the ids equal those of `encode(text)`. A window
-    without such a place grows up to the next one. Raises TooManyTokens past `limit` ids, and for a text of a million
-    characters without any such place.
+    without such a place grows up to the next one. Raises TooManyTokens past `limit` ids, and RunTooLong.
     """
     ids: list[int] = []
     start = 0
@@ -68,7 +79,7 @@ def encode_steps(text: str, limit: int) -> Generator[None, None, list[int]]:
         end = _cut(text, start)
         try:
             ids += encode(text[start:end])
-        except ValueError as error:  # TokenLimitError is one too: bpe-openai refuses 1,000,000 chars or 200,000 ids
+        except ValueError as error:  # bpe-openai's TokenLimitError: 200,000 ids, of characters that take several each
             raise TooManyTokens from error
         if len(ids) > limit:
             raise TooManyTokens
@@ -86,8 +97,12 @@ def _cut(text: str, start: int) -> int:
     boundaries = [match.end() for match in _BOUNDARY.finditer(text, max(start, end - BOUNDARY_SEARCH_CHARS), end + 1)]
     if boundaries:
         return boundaries[-1]
-    match = _BOUNDARY.search(text, end)
-    return match.end() if match else len(text)
+    match = _BOUNDARY.search(text, end, start + LONGEST_RUN_CHARS)
+    if match:
+        return match.end()
+    if len(text) - start > LONGEST_RUN_CHARS:
+        raise RunTooLong
+    return len(text)
 
 
 @cache

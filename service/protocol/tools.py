@@ -4,6 +4,7 @@ Tools repeat from request to request, so a list that was read once is kept, with
 """
 
 import re
+from collections.abc import Generator
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -12,7 +13,8 @@ from msgspec import Meta
 
 from service.protocol.decoding import decode, decoder_of
 from service.protocol.errors import InvalidRequest, invalid_value, missing, unsupported
-from service.protocol.typescript import Function
+from service.protocol.steps import in_one_go
+from service.protocol.typescript import Function, SchemaTooLarge, namespace_steps
 
 TOOL_LISTS_CACHED = 64
 CACHED_LIST_BYTES = 65_536
@@ -44,25 +46,31 @@ _FUNCTION = decoder_of(FunctionTool)
 
 
 class Tools(msgspec.Struct, frozen=True):
-    """The tools of a request: the functions for the prompt, their names, and the echo for the Response."""
+    """The tools of a request: their names, their section of the prompt ("" for none), and the Response's echo."""
 
-    functions: tuple[Function, ...] = ()
     names: frozenset[str] = frozenset()
+    section: str = ""
     echo: tuple[dict[str, Any], ...] = ()
 
 
-NO_TOOLS = Tools()
+def read_tools(raw: msgspec.Raw, *, max_tools: int, max_bytes: int) -> Generator[None, None, Tools]:
+    """Read the JSON of `tools`, at most `max_bytes` of it, yielding now and then.
 
-
-def read_tools(raw: msgspec.Raw, max_tools: int) -> Tools:
-    """Read the JSON of `tools`. Raises InvalidRequest, naming the tool by its place."""
+    Raises InvalidRequest, naming the tool by its place.
+    """
     sent = bytes(raw)
+    if len(sent) > max_bytes:
+        raise InvalidRequest(
+            f"'tools' has {len(sent)} bytes, at most {max_bytes} are allowed. Declare fewer or simpler functions.",
+            code="invalid_value",
+            param="tools",
+        )
     if len(sent) <= CACHED_LIST_BYTES:
         return _read_cached(sent, max_tools)
-    return _read(sent, max_tools)
+    return (yield from _read(sent, max_tools))
 
 
-def _read(raw: bytes, max_tools: int) -> Tools:
+def _read(raw: bytes, max_tools: int) -> Generator[None, None, Tools]:
     tools: list[msgspec.Raw] = decode(raw, _RAW_LIST, "tools") or []
     if len(tools) > max_tools:
         raise InvalidRequest(
@@ -71,8 +79,11 @@ def _read(raw: bytes, max_tools: int) -> Tools:
             param="tools",
         )
     if not tools:
-        return NO_TOOLS
-    read = [_function(tool, f"tools[{place}]") for place, tool in enumerate(tools)]
+        return Tools()
+    read: list[FunctionTool] = []
+    for place, tool in enumerate(tools):
+        read.append(_function(tool, f"tools[{place}]"))
+        yield
     names = frozenset(tool.name for tool in read)
     if len(names) < len(read):
         raise InvalidRequest(
@@ -80,14 +91,17 @@ def _read(raw: bytes, max_tools: int) -> Tools:
             code="invalid_value",
             param="tools",
         )
-    return Tools(
-        functions=tuple(Function(tool.name, tool.description or "", tool.parameters) for tool in read),
-        names=names,
-        echo=tuple(_echo(tool) for tool in read),
-    )
+    functions = [Function(tool.name, tool.description or "", tool.parameters) for tool in read]
+    try:
+        section = yield from namespace_steps("functions", functions)
+    except SchemaTooLarge as error:
+        raise InvalidRequest(f"Invalid tools: {error}.", code="invalid_value", param="tools") from None
+    return Tools(names, section, tuple(_echo(tool) for tool in read))
 
 
-_read_cached = lru_cache(maxsize=TOOL_LISTS_CACHED)(_read)
+@lru_cache(maxsize=TOOL_LISTS_CACHED)
+def _read_cached(raw: bytes, max_tools: int) -> Tools:
+    return in_one_go(_read(raw, max_tools))
 
 
 def _function(raw: msgspec.Raw, where: str) -> FunctionTool:

@@ -8,26 +8,28 @@ before any recursion begins; what else makes no sense as a schema is "any".
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import TypeAlias, cast
 
 import msgspec
+
+from service.protocol.steps import in_one_go
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | None"
 
 DEPTH_LIMIT = 64
 """The most lists and objects inside one another. A property costs two, so objects may nest 32 deep."""
 
-VALUES_LIMIT = 50_000
-"""The most values in the schemas of a namespace: enough to fill a context, and at worst 5 µs each."""
+VALUES_LIMIT = 8192
+"""The most values in the schema of one function, at worst 5 µs each: some 40 ms, and far beyond real ones."""
 
 _INTEGERS = range(-(2**63), 2**64)
 """What serde_json keeps as an integer; beyond, it prints a float."""
 
 
 class SchemaTooLarge(ValueError):
-    """The schemas of a namespace hold more than VALUES_LIMIT values."""
+    """The schema of a function holds more than VALUES_LIMIT values."""
 
 
 class SchemaTooDeep(SchemaTooLarge):
@@ -43,20 +45,28 @@ class Function(msgspec.Struct, frozen=True):
 
 
 def namespace(name: str, functions: Sequence[Function], description: str | None = None) -> str:
-    """One section of `# Tools`: its heading, and a signature for each of `functions`.
+    """One section of `# Tools`, in one go; see `namespace_steps`."""
+    return in_one_go(namespace_steps(name, functions, description))
+
+
+def namespace_steps(
+    name: str, functions: Sequence[Function], description: str | None = None
+) -> Generator[None, None, str]:
+    """One section of `# Tools`: its heading, and a signature for each of `functions`, yielding between them.
 
     A namespace without functions is its description alone, as for a tool that takes free text (python).
     Raises SchemaTooLarge.
     """
-    _check_size([function.parameters for function in functions])
     heading = f"## {name}\n"
     about = _lines(description or "")
     if not functions:
         return "\n".join([heading, *about])
     lines = [heading, *_comments(about), f"namespace {name} {{\n"]
     for function in functions:
+        _check_size(function.parameters)
         lines += _comments(_lines(function.description))
         lines.append(_signature(function))
+        yield
     lines.append(f"}} // namespace {name}")
     return "\n".join(lines)
 
@@ -66,7 +76,7 @@ def type_of(schema: object, indent: str = "") -> str:
 
     `indent` is the white space that each line but the first begins with. Raises SchemaTooLarge.
     """
-    _check_size([schema])
+    _check_size(schema)
     return _type(cast(Json, schema), indent)
 
 
@@ -75,13 +85,13 @@ def _signature(function: Function) -> str:
     return f"type {function.name} = ({arguments}) => any;\n"
 
 
-def _check_size(schemas: list[object]) -> None:
+def _check_size(schema: object) -> None:
     """Raise SchemaTooLarge past a limit. Goes level by level, as recursion is what must be protected."""
-    level, values = schemas, 0
+    level, values = [schema], 0
     for _ in range(DEPTH_LIMIT + 1):
         values += len(level)
         if values > VALUES_LIMIT:
-            raise SchemaTooLarge(f"the schemas hold more than {VALUES_LIMIT} values; shorten them")
+            raise SchemaTooLarge(f"a function's schema holds more than {VALUES_LIMIT} values; shorten it")
         level = list(islice(chain.from_iterable(map(_children, level)), VALUES_LIMIT))
         if not level:
             return

@@ -10,16 +10,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from service.protocol.decoding import decode, decoder_of
+from service.protocol.decoding import decode, decoder_of, shown_raw
 from service.protocol.errors import InvalidRequest, invalid_value, missing, unsupported
-from service.protocol.tools import Tools, read_tools
 
 MAX_INSTRUCTIONS_CHARS = 10_485_760
 MAX_METADATA_PAIRS = 16
+MAX_METADATA_BYTES = 131_072
+"""Twice what 16 pairs take when each character is escaped; a longer value is never decoded."""
+
 MIN_OUTPUT_TOKENS = 16
 
 _LATER = "A later release serves it; leave it out."
-_NULL = b"null"
+_ABSENT = msgspec.Raw(b"null")
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 HARMONY_EFFORT: dict[str, str] = {
@@ -47,7 +49,7 @@ class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
 class TextParam(msgspec.Struct, forbid_unknown_fields=True):
     """The form of the answer."""
 
-    format: dict[str, Any] | None = None
+    format: msgspec.Raw = _ABSENT
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
@@ -61,10 +63,10 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `POST /v1/responses` as sent: anything may be absent or null."""
 
     model: str | None = None
-    input: msgspec.Raw = msgspec.Raw(_NULL)
+    input: msgspec.Raw = _ABSENT
     instructions: Annotated[str, Meta(max_length=MAX_INSTRUCTIONS_CHARS)] | None = None
     previous_response_id: str | None = None
-    tools: msgspec.Raw = msgspec.Raw(_NULL)
+    tools: msgspec.Raw = _ABSENT
     parallel_tool_calls: bool | None = None
     max_output_tokens: Annotated[int, Meta(ge=MIN_OUTPUT_TOKENS)] | None = None
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
@@ -72,42 +74,42 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     reasoning: ReasoningParam | None = None
     text: TextParam | None = None
-    metadata: dict[str, str] | None = None
+    metadata: msgspec.Raw = _ABSENT
     store: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
     prompt_cache_key: Annotated[str, Meta(max_length=1024)] | None = None
-    # harmless here, of meaning to OpenAI alone
-    user: Any = None
-    client_metadata: Any = None
-    prompt_cache_retention: Any = None
-    prompt_cache_options: Any = None
-    moderation: Any = None
-    access_programs: Any = None
+    # harmless here, of meaning to OpenAI alone; never decoded
+    user: msgspec.Raw = _ABSENT
+    client_metadata: msgspec.Raw = _ABSENT
+    prompt_cache_retention: msgspec.Raw = _ABSENT
+    prompt_cache_options: msgspec.Raw = _ABSENT
+    moderation: msgspec.Raw = _ABSENT
+    access_programs: msgspec.Raw = _ABSENT
     # not served yet: see LATER
-    background: bool | None = None
-    conversation: Any = None
-    context_management: Any = None
-    include: list[str] | None = None
-    prompt: Any = None
-    tool_choice: Any = None
-    truncation: Literal["auto", "disabled"] | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    service_tier: Any = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    image: Any = None
-    enable_response_messages: bool | None = None
-    previous_input_messages: Any = None
-    cache_salt: Any = None
-    priority: Any = None
-    request_id: Any = None
-    seed: Any = None
-    top_k: Any = None
-    min_p: Any = None
-    stop: Any = None
-    repetition_penalty: Any = None
+    background: msgspec.Raw = _ABSENT
+    conversation: msgspec.Raw = _ABSENT
+    context_management: msgspec.Raw = _ABSENT
+    include: msgspec.Raw = _ABSENT
+    prompt: msgspec.Raw = _ABSENT
+    tool_choice: msgspec.Raw = _ABSENT
+    truncation: msgspec.Raw = _ABSENT
+    top_logprobs: msgspec.Raw = _ABSENT
+    service_tier: msgspec.Raw = _ABSENT
+    presence_penalty: msgspec.Raw = _ABSENT
+    frequency_penalty: msgspec.Raw = _ABSENT
+    image: msgspec.Raw = _ABSENT
+    enable_response_messages: msgspec.Raw = _ABSENT
+    previous_input_messages: msgspec.Raw = _ABSENT
+    cache_salt: msgspec.Raw = _ABSENT
+    priority: msgspec.Raw = _ABSENT
+    request_id: msgspec.Raw = _ABSENT
+    seed: msgspec.Raw = _ABSENT
+    top_k: msgspec.Raw = _ABSENT
+    min_p: msgspec.Raw = _ABSENT
+    stop: msgspec.Raw = _ABSENT
+    repetition_penalty: msgspec.Raw = _ABSENT
 
 
 LATER: dict[str, tuple[Any, ...]] = {
@@ -120,8 +122,8 @@ LATER: dict[str, tuple[Any, ...]] = {
     "truncation": ("disabled",),
     "top_logprobs": (0,),
     "service_tier": ("auto", "default"),
-    "presence_penalty": (0.0,),
-    "frequency_penalty": (0.0,),
+    "presence_penalty": (0, 0.0),
+    "frequency_penalty": (0, 0.0),
     "image": (),
     "enable_response_messages": (False,),
     "previous_input_messages": ([],),
@@ -136,17 +138,25 @@ LATER: dict[str, tuple[Any, ...]] = {
 }
 """Parameters that a later release serves, and the values besides null that ask for nothing."""
 
+LONGEST_HARMLESS_BYTES = 64
+"""A longer value asks for something; so no long one is ever decoded."""
+
 _BODY = decoder_of(CreateBody)
+_ANY = decoder_of(Any)
+_METADATA = decoder_of(dict[str, str] | None)
 
 
 class CreateRequest(msgspec.Struct, frozen=True):
-    """A create request that has been checked, its defaults filled in. `input` is still JSON; see input.py."""
+    """A create request that has been checked, its defaults filled in.
+
+    `input` and `tools` are still JSON; they are read in steps, by input.py and tools.py.
+    """
 
     model: str
     input: msgspec.Raw
     instructions: str | None
     previous_response_id: str | None
-    tools: Tools
+    tools: msgspec.Raw
     parallel_tool_calls: bool
     max_output_tokens: int | None
     max_tool_calls: int | None
@@ -161,13 +171,13 @@ class CreateRequest(msgspec.Struct, frozen=True):
     prompt_cache_key: str | None
 
 
-def read_create(body: bytes, *, max_tools: int, store: bool) -> CreateRequest:
+def read_create(body: bytes, *, store: bool) -> CreateRequest:
     """Check a create body. `store` is whether this service stores. Raises ApiError; decodes no more than it must."""
     sent = decode(body, _BODY)
     _refuse_what_comes_later(sent)
     if not sent.model:
         raise missing("model", "Ask GET /v1/models what is served here.")
-    if bytes(sent.input) == _NULL and sent.previous_response_id is None:
+    if sent.input == _ABSENT and sent.previous_response_id is None:
         raise missing("input", "Give 'input', or 'previous_response_id' to continue a response.")
     if sent.stream_options is not None and not sent.stream:
         raise invalid_value("stream_options", "given without stream", "It is only allowed with 'stream': true.")
@@ -179,7 +189,7 @@ def read_create(body: bytes, *, max_tools: int, store: bool) -> CreateRequest:
         input=sent.input,
         instructions=sent.instructions,
         previous_response_id=sent.previous_response_id,
-        tools=read_tools(sent.tools, max_tools),
+        tools=sent.tools,
         parallel_tool_calls=sent.parallel_tool_calls is not False,
         max_output_tokens=sent.max_output_tokens,
         max_tool_calls=sent.max_tool_calls,
@@ -197,9 +207,7 @@ def read_create(body: bytes, *, max_tools: int, store: bool) -> CreateRequest:
 
 def _refuse_what_comes_later(sent: CreateBody) -> None:
     for name, harmless in LATER.items():
-        value = getattr(sent, name)
-        if value is not None and not any(value == each and type(value) is type(each) for each in harmless):
-            raise unsupported(name, msgspec.json.encode(value).decode(), _LATER)
+        _refuse_unless_harmless(name, getattr(sent, name), harmless)
     if reasoning := sent.reasoning:
         if reasoning.summary or reasoning.generate_summary:
             raise unsupported("reasoning.summary", reasoning.summary or reasoning.generate_summary, _LATER)
@@ -208,15 +216,25 @@ def _refuse_what_comes_later(sent: CreateBody) -> None:
         if reasoning.mode not in (None, "standard"):
             raise unsupported("reasoning.mode", reasoning.mode, _LATER)
     if text := sent.text:
-        if text.format not in (None, {"type": "text"}):
-            raise unsupported("text.format", msgspec.json.encode(text.format).decode(), _LATER)
+        _refuse_unless_harmless("text.format", text.format, ({"type": "text"},))
         if text.verbosity not in (None, "medium"):
             raise unsupported("text.verbosity", text.verbosity, _LATER)
 
 
-def _metadata(sent: dict[str, str] | None) -> dict[str, str]:
+def _refuse_unless_harmless(name: str, raw: msgspec.Raw, harmless: tuple[Any, ...]) -> None:
+    """Raise InvalidRequest for a value that asks for something."""
+    if raw == _ABSENT:
+        return
+    value = decode(raw, _ANY, name) if len(memoryview(raw)) <= LONGEST_HARMLESS_BYTES else ...
+    if not any(value == each and type(value) is type(each) for each in harmless):
+        raise unsupported(name, shown_raw(raw), _LATER)
+
+
+def _metadata(raw: msgspec.Raw) -> dict[str, str]:
     """At most 16 pairs, keys to 64 and values to 512 characters."""
-    sent = sent or {}
+    if len(memoryview(raw)) > MAX_METADATA_BYTES:
+        raise invalid_value("metadata", shown_raw(raw), f"It has at most {MAX_METADATA_PAIRS} short pairs.")
+    sent: dict[str, str] = decode(raw, _METADATA, "metadata") or {}
     if len(sent) > MAX_METADATA_PAIRS:
         raise InvalidRequest(
             f"Too many pairs in 'metadata': {len(sent)}, at most {MAX_METADATA_PAIRS} are allowed.",

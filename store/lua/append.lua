@@ -69,5 +69,9 @@ redis.call('SET', response, response_blob)
 redis.call('ZADD', leaves, score, tenant .. '/' .. digits)
 redis.call('ZADD', trees, score, tenant .. '/' .. root)
 redis.call('SADD', tree .. root, digits)
-count(usage, tenant, { responses = 1, trees = parent == '' and 1 or 0, bytes = #messages_blob + #response_blob
-}) return { 'ok' }
+count(usage, tenant, {
+  responses = 1,
+  trees = parent == '' and 1 or 0,
+  bytes = #messages_blob + #response_blob,
+})
+return { 'ok' }

@@ -36,9 +36,9 @@ class Sampled:
     chunks: list[Chunk]
 
 
-async def sample(engine: Engine, prompt: Sequence[int], max_tokens: int, **sampling: tuple[int, ...]) -> Sampled:
+async def sample(engine: Engine, prompt: Sequence[int], max_tokens: int, stop_ids: tuple[int, ...] = STOPS) -> Sampled:
     """Run one greedy generation to its end."""
-    request = Generation("test", prompt, Sampling(max_tokens, 0, stop_ids=sampling.get("stop_ids", STOPS)))
+    request = Generation("test", prompt, Sampling(max_tokens, 0, stop_ids=stop_ids))
     chunks = [chunk async for chunk in engine.generate(request)]
     tokens = [token for chunk in chunks for token in chunk.tokens]
     return Sampled(tokens, chunks[-1].finish if chunks else None, chunks)

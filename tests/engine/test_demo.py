@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from array import array
 from collections.abc import AsyncGenerator, Sequence
 from itertools import pairwise
@@ -15,7 +16,7 @@ from service.engine.demo.mind import think
 from service.engine.port import Finish, Generation, ModelCard, Sampling
 from service.protocol.tokens import CHANNEL, FIRST_SPECIAL, MESSAGE, RETURN, encode
 from tests.engine.conformance import EngineConformance, begin, sample
-from tests.engine.prompts import answer, call, final, output, parsed, prompt, user
+from tests.engine.prompts import WEATHER, answer, call, final, output, parsed, prompt, user
 from tests.protocol.oracle import Oracle, Said
 
 MODEL = ModelCard("harmonium-demo", 1_700_000_000, 131_072)
@@ -85,8 +86,11 @@ def test_counting_far_begins_at_once() -> None:
 
 
 @pytest.mark.parametrize("words", [40, 2000])
-def test_a_story_has_the_words_that_were_asked_for(words: int) -> None:
-    story = answer(prompt(user(f"Write a very long story, at least {words} words."))).final
+@pytest.mark.parametrize(
+    "asking", ["a very long story, at least {} words.", "a {}-word essay", "of the sea in {} words"]
+)
+def test_a_story_has_the_words_that_were_asked_for(words: int, asking: str) -> None:
+    story = answer(prompt(user(f"Write {asking.format(words)}"))).final
     assert words <= len(story.split()) < words + 20
     sentences = [sentence.strip() for sentence in story.split(".")]
     assert len(set(sentences)) == len(sentences)
@@ -107,6 +111,8 @@ def test_hello_in_three_words_has_three_words() -> None:
         ("the code word is 'slate'", "What was the code word I told you?", "The code word is slate."),
         ("My  favourite\tcolour is deep blue!", "tell me my favourite colour", "Your favourite colour is deep blue."),
         ("my cat is Tom and my dog is Rex", "Do you remember my dog?", "Your dog is Rex."),
+        ("Remember the number 42.", "What number did I tell you to remember?", "The number is 42."),
+        ("my dog is Rex", "Where is the sea? And what is my dog called?", "Your dog is Rex."),
         ("my number is 3.14, roughly", "What\u2019s my number?", "Your number is 3.14."),
     ],
 )
@@ -146,6 +152,7 @@ def test_it_passes_on_what_a_tool_said() -> None:
     chain = [user("weather in Paris?"), call("get_weather", '{"city":"Paris"}'), output("get_weather", "18C, sunny")]
     said = answer(prompt(*chain))
     assert said.final == "The get_weather function says: 18C, sunny"
+    assert "weather in Paris?" in said.analysis
     assert not said.called
 
 
@@ -265,10 +272,11 @@ def test_an_impossible_pace_is_refused(pace: float) -> None:
     "words",
     ["my " * 100_000, "the a a a a " * 30_000, "count " * 60_000, "what " * 60_000, "a" * 300_000, '"' * 300_000],
 )
-async def test_hostile_words_cost_no_long_step(words: str) -> None:
-    loop, longest = asyncio.get_running_loop(), 0.0
-    pieces = think(array("I", prompt(user(words), user(words + " what is my name?"))))
-    before = loop.time()
+def test_hostile_words_cost_no_long_step(words: str) -> None:
+    longest = 0.0
+    head = {"developer": WEATHER + "\n\n# Response Formats\n\n## a\n\n" + '{"type":"string"}'}
+    pieces = think(array("I", prompt(user(words), user(words + " what is my name in Paris weather?"), **head)))
+    before = time.thread_time()
     for _ in pieces:
-        longest, before = max(longest, loop.time() - before), loop.time()
-    assert longest < LOOSE * 0.003
+        longest, before = max(longest, time.thread_time() - before), time.thread_time()
+    assert longest < LOOSE * 0.002

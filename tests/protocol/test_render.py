@@ -23,7 +23,7 @@ from service.protocol.render import (
     system_message,
 )
 from service.protocol.tokens import TooManyTokens, decode, encode, unpack
-from service.protocol.typescript import Function
+from service.protocol.typescript import Function, namespace
 from store.turn import StoredMessage
 from tests.protocol.oracle import Oracle, Said
 
@@ -115,9 +115,7 @@ def test_no_text_of_a_message_becomes_a_special_id(said: Said) -> None:
 
 
 def test_a_tool_call_puts_the_recipient_before_the_channel() -> None:
-    ids = open_message(
-        "assistant", recipient="functions.f", channel="commentary", content_type="<|constrain|>json"
-    )
+    ids = open_message("assistant", recipient="functions.f", channel="commentary", content_type="<|constrain|>json")
 
     assert ids == (
         tokens.START,
@@ -209,7 +207,7 @@ def test_steps_give_the_same_message(text: str, window: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a few words, " * 70_000, " " * 999_999, "🙂" * 64_000, "的一是不了。" * 25_000],
+    ["a few words, " * 70_000, " " * 131_072, "🙂" * 64_000, "的一是不了。" * 25_000],
     ids=["prose", "spaces", "emoji", "Chinese"],
 )
 def test_a_long_message_is_made_in_short_steps(text: str) -> None:
@@ -258,6 +256,12 @@ def test_a_system_message_reads_as_the_model_was_trained() -> None:
 # --- the developer message ---
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+def section(functions: list[Function]) -> str:
+    return namespace("functions", functions) if functions else ""
+
+
 functions = st.builds(Function, texts, texts, st.none() | st.just({}) | st.just(PARAMETERS))
 
 
@@ -266,7 +270,7 @@ functions = st.builds(Function, texts, texts, st.none() | st.just({}) | st.just(
 def test_any_developer_message_equals_that_of_openai_harmony(
     oracle: Oracle, instructions: str | None, functions: list[Function]
 ) -> None:
-    ours = message(developer_text(instructions, functions), "developer")
+    ours = message(developer_text(instructions, section(functions)), "developer")
 
     assert unpack(ours.tokens).tolist() == oracle.developer_message(instructions, functions)
 
@@ -274,7 +278,7 @@ def test_any_developer_message_equals_that_of_openai_harmony(
 def test_a_developer_message_reads_as_the_model_was_trained() -> None:
     functions = [Function("get_weather", "The weather now.", PARAMETERS), Function("now", "", None)]
 
-    assert developer_text("Be brief.", functions) == (
+    assert developer_text("Be brief.", section(functions)) == (
         "# Instructions\n\nBe brief.\n\n# Tools\n\n## functions\n\nnamespace functions {\n\n"
         "// The weather now.\ntype get_weather = (_: {\ncity: string,\n}) => any;\n\n"
         "type now = () => any;\n\n} // namespace functions"
@@ -282,8 +286,8 @@ def test_a_developer_message_reads_as_the_model_was_trained() -> None:
 
 
 def test_without_instructions_and_functions_there_is_no_developer_text() -> None:
-    assert developer_text(None, []) == ""
+    assert developer_text(None) == ""
 
 
 def test_empty_instructions_still_have_their_heading() -> None:
-    assert developer_text("", []) == "# Instructions\n\n"
+    assert developer_text("") == "# Instructions\n\n"

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from service.protocol import tokens
-from service.protocol.tokens import TooManyTokens, decode, encode, encode_steps, pack, unpack
+from service.protocol.tokens import RunTooLong, TooManyTokens, decode, encode, encode_steps, pack, unpack
 from tests.protocol.oracle import Oracle
 
 thousands = settings(max_examples=2000, derandomize=True, deadline=None)
@@ -142,11 +142,11 @@ LONG_TEXTS = {
     "prose": "the quick brown fox jumps over the lazy dog. " * 15_000,
     "minified JSON": '{"name":"x","list":[1,2,3]},' * 15_000,
     "Chinese prose": drawn(HANZI + "\uff0c。" * 3, 150_000),
-    "Chinese without punctuation": drawn(HANZI, 150_000),
-    "nearly a million spaces": " " * 999_999,
-    "one letter": "a" * 900_000,
+    "Chinese without punctuation": drawn(HANZI, 130_000),
+    "spaces": " " * tokens.LONGEST_RUN_CHARS,
+    "one letter": "a" * tokens.LONGEST_RUN_CHARS,
     "emoji": "🙂" * 64_000,
-    "digits": "7" * 500_000,
+    "digits": "7" * tokens.LONGEST_RUN_CHARS,
 }
 
 
@@ -186,7 +186,23 @@ def test_a_text_past_the_limit_is_refused_before_all_of_it_is_encoded() -> None:
         next(steps)
 
 
-@pytest.mark.parametrize("text", [" " * 1_000_000, drawn(HANZI, 300_000)], ids=["characters", "ids"])
-def test_a_text_that_the_encoder_refuses_has_too_many_tokens(text: str) -> None:
-    with pytest.raises(TooManyTokens):
+RUNS = {
+    "spaces": " " * 1_000_000,
+    "Chinese": drawn(HANZI, 300_000),
+    "letters": "a" * 10_000_000,
+    "digits": "7" * 131_073,
+}
+
+
+@pytest.mark.parametrize("text", RUNS.values(), ids=RUNS.keys())
+def test_a_run_without_a_place_to_cut_is_refused_at_once(text: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises(RunTooLong):
         run_steps(encode_steps(text, limit=10**9))
+
+    assert time.perf_counter() - began < STEP_SECONDS
+
+
+def test_a_run_of_many_ids_for_each_character_has_too_many_tokens() -> None:
+    with pytest.raises(TooManyTokens):
+        run_steps(encode_steps("\U00030000" * 130_000, limit=10**9))

@@ -199,10 +199,12 @@ def run_model(url: str, examples: int) -> None:
     run_state_machine_as_test(machine, settings=limits)
 
 
+@pytest.mark.timeout(600)  # passes in seconds; the rest is for shrinking what fails
 def test_the_store_behaves_like_a_plain_dict_of_turns(server_url: str) -> None:
     run_model(server_url, examples=15)
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1800)
 def test_the_store_behaves_like_a_plain_dict_of_turns_for_long(server_url: str) -> None:
     run_model(server_url, examples=500)

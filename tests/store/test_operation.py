@@ -131,7 +131,7 @@ class Flaky:
 
     def __init__(self, losses: int) -> None:
         self.losses = losses
-        self.sent: list[tuple[Any, ...]] = []
+        self.sent: list[bytes] = []
         self.lent = 0
 
     async def get_connection(self) -> "Flaky":
@@ -141,8 +141,8 @@ class Flaky:
     async def release(self, connection: object) -> None:
         self.lent -= 1
 
-    async def send_command(self, *args: Any) -> None:
-        self.sent.append(args)
+    async def send_packed_command(self, command: bytes) -> None:
+        self.sent.append(command)
 
     async def read_response(self) -> str:
         if len(self.sent) <= self.losses:
@@ -154,7 +154,7 @@ async def test_a_lost_reply_is_asked_for_again_within_the_attempts() -> None:
     pool = Flaky(losses=2)
     async with Operation(pool, timeout_seconds=2.0, attempts=3) as operation:
         assert await operation.command("GET", "x") == "reply"
-    assert (pool.sent, pool.lent) == ([("GET", "x")] * 3, 0)
+    assert (pool.sent, pool.lent) == ([b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n"] * 3, 0)
 
 
 async def test_replies_lost_more_often_than_that_are_an_unavailable_server() -> None:
@@ -163,6 +163,16 @@ async def test_replies_lost_more_often_than_that_are_an_unavailable_server() -> 
         async with Operation(pool, timeout_seconds=2.0, attempts=3) as operation:
             await operation.command("GET", "x")
     assert (len(pool.sent), pool.lent) == (3, 0)
+
+
+async def test_a_connection_that_the_server_closed_is_opened_again(own_server: EmbeddedServer) -> None:
+    client, killer = connect(own_server.url), connect(own_server.url)
+    async with Operation(client.connection_pool, timeout_seconds=5.0, attempts=3) as operation:
+        first = await operation.command("CLIENT", "ID")
+        await killer.client_kill_filter(_id=str(first))
+        assert await operation.command("CLIENT", "ID") != first
+    await client.aclose()
+    await killer.aclose()
 
 
 async def test_a_task_cancelled_from_outside_is_cancelled_and_not_unavailable(redis: Redis) -> None:

@@ -34,11 +34,13 @@ _QUOTED = re.compile(r"\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|`([^`\n]{1,4
 _CAPITALISED = re.compile(r"\b[A-Z][\w'-]{0,40}(?: [A-Z][\w'-]{0,40}){0,3}")
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w)")
 _AFTER = re.compile(r"\b(?:in|for|at|of|to|from|on|about|named|called) (?:the )?([\w'-]{1,40})")
-_BESIDE = re.compile(r"\"([^\"]{1,400})\"|([\w@./+-]{1,100})")
+_BESIDE = re.compile(r"(?: is |: ?| ?= ?| (?=[A-Z\d\"]|\S{1,64}@))(?:\"([^\"]{1,400})\"|([\w@./+-]{1,100}))")
+_WORD = re.compile(r"[^\W_]+")
 _SUM = re.compile(r"[\d.(][\d.()]{0,20}(?: ?[-+*/^%] ?[\d.()]{1,20}){1,20}")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w.-]{1,100}\w|https?://[^\s\"'<>]{1,300}")
 _NEGATION = re.compile(r"\b(?:not?|don't|off|disabled?|false|without|never)\b")
 _WHOLE = frozenset({"query", "q", "question", "text", "message", "prompt", "content", "input", "body", "search"})
+_ADDRESSES = frozenset({"email", "mail", "to", "recipient", "url", "uri", "link", "website", "address"})
 _SUMS = frozenset({"expression", "formula", "equation", "calculation"})
 _OPENERS = frozenset(
     re.findall(
@@ -61,6 +63,7 @@ class Words:
         self.quoted = ["".join(match.groups("")) for match in _QUOTED.finditer(self.text)]
         self.names = [name for match in _CAPITALISED.finditer(self.text) if (name := _name(match[0]))]
         self.numbers = [_number(match[0]) for match in _NUMBER.finditer(self.text)]
+        self._plain = f" {_plain(words)} "
 
     def take_number(self, shape: Number) -> object:
         """The first number that the shape allows, or Missing."""
@@ -72,8 +75,8 @@ class Words:
 
     def mentions(self, value: object) -> bool:
         """Whether the words say `value`, as a word of its own."""
-        said = str(value).lower()
-        return bool(said) and re.search(rf"(?<!\w){re.escape(said)}(?!\w)", self.lower) is not None
+        said = _plain(str(value))
+        return bool(said) and f" {said} " in self._plain
 
 
 class Missing:
@@ -114,8 +117,7 @@ def _record(shape: Record, words: Words) -> dict[str, object]:
 
 def _optional(inner: Field, words: Words) -> object:
     """An optional field is filled where the words name it, or a choice of it."""
-    spoken = inner.name.replace("_", " ").replace("-", " ").lower()
-    if isinstance(inner.shape, OneOf) or words.mentions(spoken):
+    if isinstance(inner.shape, OneOf) or words.mentions(inner.name):
         return _found(inner.shape, inner.name, words)
     return _MISSING
 
@@ -128,7 +130,7 @@ def _found(shape: Shape, name: str, words: Words) -> object:
         case Number():
             return words.take_number(shape)
         case Boolean():
-            return not _NEGATION.search(words.lower) if words.mentions(name.replace("_", " ")) else _MISSING
+            return not _NEGATION.search(words.lower) if words.mentions(name) else _MISSING
         case OneOf(values):
             return next((value for value in values if value is not None and _names(words, value)), _MISSING)
         case ListOf(item):
@@ -165,18 +167,16 @@ def _made_up(shape: Shape, name: str, words: Words) -> object:
 
 def _text(name: str, words: Words) -> object:
     """A string for the field `name`: said beside it, quoted, a proper name, or after a preposition."""
-    beside = _said_beside(name, words.text) if name else ""
+    beside = _said_beside(name, words) if name else ""
     if beside:
         return beside
     if words.quoted:
         return words.quoted.pop(0)
     lower = name.lower()
-    address = _ADDRESS.search(words.text)
-    if address and ("mail" in lower or "url" in lower or "link" in lower):
-        return address[0]
-    total = _SUM.search(words.text)
-    if lower in _SUMS and total:
-        return total[0].strip()
+    special = _ADDRESS if lower in _ADDRESSES else _SUM if lower in _SUMS else None
+    match = special.search(words.text) if special else None
+    if match:
+        return match[0].strip()
     if lower in _WHOLE:
         return words.text[:TEXT_CHARS] or _MISSING
     if words.names:
@@ -185,11 +185,11 @@ def _text(name: str, words: Words) -> object:
     return after[1] if after else _MISSING
 
 
-def _said_beside(name: str, text: str) -> str:
+def _said_beside(name: str, words: Words) -> str:
     """What stands right after the field's name: `city: Oslo`, `to ann@example.org`, `subject "Lunch"`."""
-    spoken = re.escape(name.replace("_", " "))
-    start = re.search(rf"(?i:\b{spoken})(?: is |: ?| ?= ?| (?=[A-Z\d\"]|\S{{1,64}}@))", text)
-    value = _BESIDE.match(text, start.end()) if start else None
+    spoken = f" {name.replace('_', ' ').lower()}"
+    place = f" {words.lower}".find(spoken)
+    value = _BESIDE.match(words.text, place + len(spoken) - 1) if place >= 0 else None
     return (value[1] or value[2]).rstrip(".") if value else ""
 
 
@@ -212,7 +212,7 @@ def _names(words: Words, value: object) -> bool:
     """Whether the words name a choice: whole, or "celsius" for "c"."""
     if isinstance(value, str) and value.lower() in ("c", "f"):
         return ("celsius" if value.lower() == "c" else "fahrenheit") in words.lower
-    return words.mentions(str(value).replace("_", " ")) or words.mentions(value)
+    return words.mentions(value)
 
 
 def _name(phrase: str) -> str:
@@ -221,6 +221,11 @@ def _name(phrase: str) -> str:
     while parts and parts[0].lower() in _OPENERS:
         parts.pop(0)
     return " ".join(parts).removesuffix("'s")
+
+
+def _plain(text: str) -> str:
+    """The words of a text alone, in lower case, one space apart: `my_flag` is "my flag"."""
+    return " ".join(_WORD.findall(text.lower()))
 
 
 def _number(digits: str) -> float:

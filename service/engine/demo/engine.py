@@ -122,10 +122,7 @@ class _Draft:
         self._finish: Finish | None = None if self._room > 0 else Finish.LENGTH
 
     def advance(self, size: int) -> Iterator[None]:
-        """Think until `size` ids are there or the end is known.
-
-        False: thinking takes a while, let others run.
-        """
+        """Think until `size` ids are there or the end is known. A yield is a pause, for others to run."""
         while self._finish is None and len(self._ids) < size:
             piece = next(self._pieces)
             if piece:

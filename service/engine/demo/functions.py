@@ -36,7 +36,7 @@ _COMMON = frozenset(
     )
 )
 _NAME_WEIGHT = 3
-_ENOUGH = 2
+_ENOUGH = 2  # a word of the name, or two of the description
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,12 @@ def declared(developer: str) -> tuple[Declaration, ...]:
     return tuple(found)
 
 
-def fitting(declarations: tuple[Declaration, ...], words: str) -> Generator[tuple[int, ...], None, Declaration | None]:
-    """The function that fits the words best;
+def fitting(
+    declarations: tuple[Declaration, ...], words: str, asked_for: bool
+) -> Generator[tuple[int, ...], None, Declaration | None]:
+    """The function that fits the words best, or None where none fits.
 
-    None where none fits and no tool is asked for. Yields are pauses.
+    Where some tool is `asked_for`, any word in common is enough, and the first function is better than none.
     """
     said = _vocabulary(words)
     best, best_score = None, 0
@@ -99,12 +101,12 @@ def fitting(declarations: tuple[Declaration, ...], words: str) -> Generator[tupl
         score = _score(declaration, said, words)
         if score > best_score:
             best, best_score = declaration, score
-    if best_score >= _ENOUGH:
-        return best
-    return (best or declarations[0]) if declarations and asks_for_a_tool(words) else None
+    if asked_for and declarations:
+        return best or declarations[0]
+    return best if best_score >= _ENOUGH else None
 
 
-def asks_for_a_tool(words: str) -> bool:
+def mentions_tools(words: str) -> bool:
     """Whether the words ask for some tool or function to be used."""
     return _ASKS_FOR_A_TOOL.search(words) is not None
 

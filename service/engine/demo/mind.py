@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import islice
 
 from service.engine.demo.arguments import arguments, value_for
-from service.engine.demo.functions import Declaration, asks_for_a_tool, declared, fitting
+from service.engine.demo.functions import Declaration, declared, fitting, mentions_tools
 from service.engine.demo.prose import wished
 from service.engine.demo.reading import PAUSE, Output, Reading, read
 from service.engine.demo.recall import asked, recall
@@ -83,26 +83,24 @@ def _plan(reading: Reading, prompt: Ids) -> Generator[Ids, None, Plan]:
     """Decide what to say: what a tool said, what was told before, a long text, a call, or who this is."""
     if reading.outputs:
         return _answer(reading, "A tool has answered; I pass on what it says.", _relayed(reading.outputs))
-    question = asked(reading.words)
-    told = (yield from recall(question, prompt)) if question else None
-    if question and told:
-        line = f"{question.spoken[0].upper()}{question.spoken[1:]} is {told}."
-        return _answer(reading, "I was told this earlier, so I can say it.", [line])
+    questions = asked(reading.words)
+    for question in questions:
+        told = yield from recall(question, prompt)
+        if told:
+            line = f"{question.spoken[0].upper()}{question.spoken[1:]} is {told}."
+            return _answer(reading, "I was told this earlier, so I can say it.", [line])
     declarations = declared(reading.developer)
-    wish = None if declarations and asks_for_a_tool(reading.words) else wished(reading.words)
+    asks_for_a_tool = bool(declarations) and mentions_tools(reading.words)
+    wish = None if asks_for_a_tool else wished(reading.words)
     if wish:
         return _answer(reading, f"The user wants me to {wish.name}.", wish.lines)
-    function = yield from fitting(declarations, reading.words)
+    function = yield from fitting(declarations, reading.words, asks_for_a_tool)
     if function:
         preamble = f"I will call {function.short} for this." if _effort(reading) == "high" else ""
-        return Plan(
-            _thoughts(reading, f"The {function.short} function fits what the user asks."),
-            (),
-            function,
-            preamble,
-        )
-    if question:
-        line = f"I don't know {question.spoken}: nobody has told me in this conversation."
+        thoughts = _thoughts(reading, f"The {function.short} function fits what the user asks.")
+        return Plan(thoughts, call=function, preamble=preamble)
+    if questions:
+        line = f"I don't know {questions[0].spoken}: nobody has told me in this conversation."
         return _answer(reading, "Nothing in this conversation tells me that.", [line])
     return _answer(reading, "Nothing here asks for a skill of mine; I say who I am.", [_introduction(reading.words)])
 

@@ -18,6 +18,7 @@ STORY_WORDS, LONG_STORY_WORDS = 120, 1000
 """How long a story is when nobody says."""
 
 SENTENCES_PER_PARAGRAPH = 5
+"""How a story is broken up, so that it reads like one."""
 
 _GREETING = "Hello there friend, I am harmonium's demo engine, glad to meet you."
 
@@ -82,7 +83,10 @@ _PLACES = (
 
 _COUNT = re.compile(r"\bcount(?:ing)?\b([^.!?\n]{0,80})")
 _RANGE = re.compile(r"(?:\b(?P<first>[\w,-]{1,20}) )?\b(?:to|until|through) (?P<last>[\w,-]{1,20})")
-_LENGTH = re.compile(r"\b(?P<least>at least |over |more than )?(?P<number>[\w,-]{1,20}) words?\b")
+_LENGTH = re.compile(
+    r"\b(?:(?P<least>at least|over|more than) |(?P<exact>in|with|using|exactly|say) )?"
+    r"(?P<number>[\w,]{1,20}(?:-[a-z]{1,9})?)[ -]words?\b"
+)
 _STORY = re.compile(r"\b(?:write|tell)\b[^.!?\n]{0,60}\b(?:story|essay|poem|tale|novel|article)\b")
 
 
@@ -146,12 +150,12 @@ def _counting(text: str) -> Wish | None:
 
 
 def _writing(text: str) -> Wish | None:
-    length = _LENGTH.search(text)
-    number = _number(length["number"]) if length else None
-    if length and number:
-        if not length["least"] and number <= len(_GREETING.split()):
+    for length in _LENGTH.finditer(text):
+        number = _number(length["number"]) or 0
+        if length["exact"] and 0 < number <= len(_GREETING.split()):
             return Wish(f"use {number} words", iter([_greeting(number)]))
-        return Wish(f"write {number} words", story(min(number, WORDS)))
+        if number > len(_GREETING.split()) or (number and length["least"]):
+            return Wish(f"write {number} words", story(min(number, WORDS)))
     asked = _STORY.search(text)
     if asked:
         return Wish("write a story", story(LONG_STORY_WORDS if "long" in asked[0] else STORY_WORDS))

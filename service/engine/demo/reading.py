@@ -79,7 +79,7 @@ def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
     """Read what every answer needs: both ends of the prompt."""
     system, developer = yield from _head(prompt)
     outputs: list[Output] = []
-    words, turn = "", None
+    words, turn, called = "", None, False
     for span in _spans_from_the_end(prompt):
         if span is None:
             yield PAUSE
@@ -89,12 +89,13 @@ def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
             turn = span.end
         if role == _USER:
             words = excerpt(prompt, span.start, span.end)
+            if len(words) > MESSAGE_CHARS:
+                yield PAUSE
             break
         if role in (_SYSTEM, _DEVELOPER):
             break
-        if role == ASSISTANT and outputs:
-            break
-        if role != ASSISTANT and len(outputs) < OUTPUTS_READ:
+        called = called or (role == ASSISTANT and turn is not None)
+        if not called and role != ASSISTANT and len(outputs) < OUTPUTS_READ:
             outputs.append(_output(prompt, span))
     sampled = prompt[(turn or 0) + 2 :]
     return Reading(system, developer, words, tuple(reversed(outputs)), sampled)
@@ -194,10 +195,7 @@ def _end_of(prompt: Sequence[int], start: int) -> Generator[tuple[int, ...], Non
 
 
 def _text(prompt: Sequence[int], start: int, end: int) -> Generator[tuple[int, ...], None, str]:
-    """Decode a stretch of the head piece by piece.
-
-    Heads hardly change between requests, so pieces are kept.
-    """
+    """Decode a stretch of the head piece by piece; as heads hardly change, the pieces are kept."""
     decoded = b""
     for low in range(start, end, PIECE_TOKENS):
         if low > start:

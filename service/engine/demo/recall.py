@@ -14,16 +14,20 @@ from service.engine.demo.reading import PAUSE, user_texts
 VALUE_CHARS = 80
 """The longest value that is remembered."""
 
+QUESTIONS = 3
+"""How many questions of one message are looked into."""
+
 _QUESTION = re.compile(
     r"(?i)\b(?:(?:what|who|where|when|which)(?:'?s)?|remind me|tell me|repeat|do you (?:know|remember)"
     r"|recall)\b(?! about\b)"
     r"(?P<rest>[^.!?\n]{0,100})"
 )
 _THING = re.compile(r"(?i)\b(?P<whose>my|the|our) (?P<what>[\w'-]{1,30}(?: [\w'-]{1,30}){0,5})")
+_TOLD_THING = re.compile(r"(?i)(?P<what>[\w'-]{1,30}) (?:did|have|was|should)(?P<whose>) (?:i|you)\b")
 _TELLING = re.compile(
     r"(?i)(?<!what )(?<!who )(?<!where )(?<!when )\b(?:my|the|our) "
     r"(?P<what>[\w'-]{1,30}(?: [\w'-]{1,30}){0,4}?)"
-    r" (?:is|are|was)(?: now)?(?: called| named)?:? (?=\S)"
+    r"(?: (?:is|are|was)(?: now)?(?: called| named)?:? (?=\S)|:? (?=[\"'`\d]))"
 )
 _VALUE_END = re.compile(r"[.!?,](?=\W|$)|[;\n]| (?:and|but) (?:my|the|our|i|you|please|remember)\b", re.IGNORECASE)
 _THING_END = re.compile(
@@ -40,16 +44,17 @@ class Question:
     what: str
 
 
-def asked(words: str) -> Question | None:
-    """The thing that `words` ask about, if they do."""
+def asked(words: str) -> tuple[Question, ...]:
+    """The things that `words` ask about, QUESTIONS at most."""
+    questions: list[Question] = []
     for match in _QUESTION.finditer(_plain(words)):
         rest = _single_spaced(match["rest"])
-        thing = None if _TELLING.search(match[0]) else _THING.search(rest)
-        if thing:
-            what = _bare(thing["what"])
-            if what:
-                return Question(f"{'the' if thing['whose'].lower() == 'the' else 'your'} {what}", what.lower())
-    return None
+        thing = None if _TELLING.search(match[0]) else _THING.search(rest) or _TOLD_THING.match(rest)
+        what = _bare(thing["what"]) if thing else ""
+        if thing and what and len(questions) < QUESTIONS:
+            whose = "your" if thing["whose"] and thing["whose"].lower() != "the" else "the"
+            questions.append(Question(f"{whose} {what}", what.lower()))
+    return tuple(questions)
 
 
 def recall(question: Question, prompt: Sequence[int]) -> Generator[tuple[int, ...], None, str | None]:
@@ -77,7 +82,7 @@ def _tellings(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _bare(thing: str) -> str:
-    """ "Boat called" and "boat" are one thing."""
+    """A thing without what only follows its name: "boat called" and "boat" are the same."""
     return _THING_END.sub("", thing).strip()
 
 

@@ -5,6 +5,7 @@ know is passed over, so a value made from the shape may miss it; the service val
 """
 
 import json
+from functools import lru_cache
 from typing import cast
 
 from service.engine.demo.shapes import (
@@ -29,6 +30,7 @@ SECTION = "# Response Formats"
 """The heading under which the prompt holds the schema."""
 
 
+@lru_cache(maxsize=32)
 def response_shape(developer: str) -> Shape | None:
     """The shape that the developer message demands of the final answer, or None where it demands none."""
     _, found, section = developer.rpartition(SECTION)

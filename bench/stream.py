@@ -1,0 +1,196 @@
+"""What a streamed token costs the serving process, from the engine's port to the socket.
+
+    python bench/stream.py [--check] [--profile]
+
+Eight streams at once, from an engine that hands out tokens made beforehand (_prepared.py): one, 8 or 64 at each
+turn of the loop. A token's cost is the CPU of long streams less that of short ones, by the tokens between, less
+what it costs to take the tokens from the engine and send nothing. Rivals make a pydantic event of each token. All take
+turns within a round, so that whatever else the machine does hits all of them; figures are medians.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack
+from functools import partial
+from itertools import chain, product
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeVar
+
+import uvloop
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench._harness import Client, Server  # noqa: E402
+from bench._prepared import MODEL, PATH, WAYS, sampled  # noqa: E402
+from service.protocol.machine import Machine  # noqa: E402
+from service.protocol.response import Response, ResponseStatus  # noqa: E402
+from service.sse import Encoder, Outbox  # noqa: E402
+
+TARGET_US = 12.0
+TARGET_RATIO = 8.0
+
+CHUNKS: tuple[int, ...] = (1, 8, 64)
+"""Tokens that the engine has ready at each turn of the loop; with 1 they go out as they come."""
+
+STREAMS = 8
+SHORT_TOKENS = 16
+LONG_TOKENS = 1000
+STAGE_ROUNDS = 7
+RIVALS = ("pydantic", "gateway")
+"""See _prepared.py; the last one is what other gateways do."""
+
+STAGES: tuple[str, ...] = ("machine", "encode", "outbox")
+SCRIPT = str(ROOT / "bench" / "_prepared.py")
+
+Way = tuple[str, int]
+"""What is measured: one of WAYS, and how many tokens it gets at a time."""
+
+T = TypeVar("T")
+
+
+async def load(server: Server, clients: list[Client], count: int) -> float:
+    """A stream of `count` tokens on each connection at once; the service's CPU in seconds."""
+    request = {"model": MODEL, "input": "Write.", "stream": True, "max_output_tokens": count}
+    body = json.dumps(request).encode()
+    before = server.cpu_seconds()
+    await asyncio.gather(*(client.stream(PATH, body) for client in clients))
+    return server.cpu_seconds() - before
+
+
+async def measure(servers: Mapping[Way, Server], rounds: int) -> dict[Way, list[float]]:
+    """For each server what a token costs, in µs, round by round; the engine's share is in it."""
+    found: dict[Way, list[float]] = {way: [] for way in servers}
+    clients = {way: [await Client(server.port).__aenter__() for _ in range(STREAMS)] for way, server in servers.items()}
+    for warm in (False, *[True] * rounds):
+        for way, server in servers.items():
+            short = await load(server, clients[way], SHORT_TOKENS)
+            long = await load(server, clients[way], LONG_TOKENS)
+            if warm:
+                found[way].append((long - short) / (LONG_TOKENS - SHORT_TOKENS) / STREAMS * 1e6)
+    for client in chain.from_iterable(clients.values()):
+        await client.__aexit__()
+    return found
+
+
+def base_response() -> Response:
+    """A response as it begins."""
+    return Response(
+        id=f"resp_{'0' * 48}",
+        created_at=0,
+        status=ResponseStatus.IN_PROGRESS,
+        model=MODEL,
+        instructions=None,
+        previous_response_id=None,
+        tools=[],
+        tool_choice="auto",
+        parallel_tool_calls=True,
+        max_output_tokens=None,
+        max_tool_calls=None,
+        temperature=1.0,
+        top_p=1.0,
+        reasoning={},
+        text={},
+        metadata={},
+        store=True,
+        safety_identifier=None,
+        prompt_cache_key=None,
+    )
+
+
+async def stages(size: int) -> dict[str, float]:
+    """What each stage takes alone in µs a token, for chunks of `size`: all of the way but HTTP and the socket."""
+    ids, spent = sampled(LONG_TOKENS), dict.fromkeys(STAGES, 0.0)
+
+    def timed(stage: str, action: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        result = action()
+        spent[stage] += time.perf_counter() - began
+        return result
+
+    machine, encoder = Machine(base_response(), frozenset(), 1), Encoder(obfuscate=True)
+    chunks = [ids[at : at + size] for at in range(0, LONG_TOKENS, size)]
+    batches = [timed("machine", partial(machine.feed, chunk)) for chunk in chunks]
+    pieces = [bytearray() for _ in batches]
+    for batch, piece in zip(batches, pieces, strict=True):
+        timed("encode", partial(encoder.append, batch, piece))
+    spent["outbox"] = await through_outbox(pieces)
+    return {stage: seconds / LONG_TOKENS * 1e6 for stage, seconds in spent.items()}
+
+
+async def through_outbox(pieces: list[bytearray]) -> float:
+    """The seconds that `pieces` take from one task to another, which drops them."""
+    outbox = Outbox(sum(map(len, pieces)))
+
+    async def drain() -> None:
+        while await outbox.take() is not None:
+            pass
+
+    drained = asyncio.create_task(drain())
+    began = time.perf_counter()
+    for piece in pieces:
+        outbox.buffer += piece
+        await outbox.put()
+        await asyncio.sleep(0)
+    outbox.end()
+    await drained
+    return time.perf_counter() - began
+
+
+def report(found: Mapping[Way, list[float]]) -> tuple[float, float]:
+    """Print a row for each size of chunk; µs a token as they come, and how many times as much the rival takes."""
+    columns = ("at a time", "CPU us", "least", *RIVALS, "nothing", *STAGES)
+    print(" ".join(f"{column:>9}" for column in columns))
+    figures: dict[int, tuple[float, float]] = {}
+    for size in CHUNKS:
+        nothing = median(found["nothing", size])
+        ours = [each - nothing for each in found["service", size]]
+        ratios = {
+            rival: median((theirs - nothing) / own for theirs, own in zip(found[rival, size], ours, strict=True))
+            for rival in RIVALS
+        }
+        figures[size] = median(ours), ratios[RIVALS[-1]]
+        runs = [run(stages(size)) for _ in range(STAGE_ROUNDS)]
+        alone = [f"{min(each[stage] for each in runs):9.2f}" for stage in STAGES]
+        rivals = [f"{ratio:8.1f}x" for ratio in ratios.values()]
+        print(f"{size:9} {median(ours):9.2f} {min(ours):9.2f}", *rivals, f"{nothing:9.2f}", *alone)
+    print("\n`nothing` takes the tokens and sends none; it has been subtracted. The last three columns are")
+    print("stages run alone; what is left of the CPU is the run, HTTP and the socket.")
+    return figures[CHUNKS[0]]
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work` on the loop that the service has."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def main() -> int:
+    """0, or 1 when --check is given and a target missed."""
+    parser = argparse.ArgumentParser(description="the serving process's CPU for a streamed token")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument("--rounds", type=int, default=9, help="how often each way is measured (9)")
+    parser.add_argument("--profile", action="store_const", const=("service", 1), help="print cProfile's top rows")
+    options = parser.parse_args()
+    with ExitStack() as running:
+        servers = {
+            way: running.enter_context(Server([SCRIPT, way[0], str(way[1])], profile=way == options.profile))
+            for way in product(WAYS, CHUNKS)
+        }
+        found = asyncio.run(measure(servers, options.rounds))
+    cost, ratio = report(found)
+    print(
+        f"stream: {cost:.1f} us a token, {ratio:.1f}x less than a gateway with pydantic events"
+        f" (target <= {TARGET_US:g} us and >= {TARGET_RATIO:g}x)"
+    )
+    met = cost <= TARGET_US and ratio >= TARGET_RATIO
+    return 0 if met or not options.check else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

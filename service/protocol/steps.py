@@ -1,0 +1,18 @@
+"""Work in steps: a generator that yields between pieces of at most a few milliseconds and returns its result.
+
+Pure code can't await, and must not stall the event loop either; so whoever drives it decides what happens in between.
+"""
+
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def in_one_go(work: Generator[None, None, T]) -> T:
+    """The result of work that is known to be short."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value

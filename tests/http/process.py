@@ -1,0 +1,126 @@
+"""`harmonium serve` in a process of its own, as a user starts it: on a free port, with a data folder of its own.
+
+It is told everything through its environment and speaks through HTTP and its log. Never look inside it.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+from openai import AsyncOpenAI, OpenAI
+
+from service.settings import PREFIX, variable
+from tests.http.waiting import wait_until
+
+MODEL = "gpt-oss-20b"
+START_SECONDS = 20.0
+STOP_SECONDS = 20.0
+HARMONIUM = Path(sys.executable).parent / "harmonium"
+
+
+class ServiceProcess:
+    """One service, which can be stopped, killed and started again on the same data folder and port."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        """Starts it. `folder` holds its data and its log; `settings` are those of service/settings.py."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        wanted = {"port": self.port, "data_dir": folder / "data", **settings}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        self._environment = kept | {variable(name): str(value) for name, value in wanted.items()}
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._clients: dict[str, OpenAI] = {}
+        self._https: dict[str | None, httpx.Client] = {}
+        self.start()
+
+    @property
+    def log(self) -> str:
+        """Everything that it logged so far."""
+        return (self._folder / "log").read_text()
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        with (self._folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [HARMONIUM, "serve"], env=self._environment, cwd=self._folder, stdout=log, stderr=log
+            )
+        wait_until(self._ready, START_SECONDS)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._hang_up()
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM, and don't wait."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        return self.process.wait(STOP_SECONDS)
+
+    def stop(self) -> None:
+        """End it, gently if that works."""
+        self._hang_up()
+        self.ask_to_stop()
+        try:
+            self.wait()
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def client(self, key: str = "none") -> OpenAI:
+        """The official client, which never tries twice."""
+        if key not in self._clients:
+            self._clients[key] = OpenAI(
+                base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=30, http_client=self.http(key)
+            )
+        return self._clients[key]
+
+    def async_client(self, key: str = "none") -> AsyncOpenAI:
+        """The official client for asyncio, to be closed by whoever asked for it."""
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=30)
+
+    def http(self, key: str | None = None) -> httpx.Client:
+        """A plain HTTP client, for what no SDK would send."""
+        if key not in self._https:
+            headers = {} if key is None else {"authorization": f"Bearer {key}"}
+            self._https[key] = httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False)
+        return self._https[key]
+
+    def redis_pid(self) -> int:
+        """The process id of its embedded server."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        assert len(children) == 1, f"the service has {len(children)} child processes, not one"
+        return int(children[0])
+
+    def memory_bytes(self) -> int:
+        """How much memory it has resident."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+    def connections(self) -> int:
+        """How many connections of clients it has, idle ones included."""
+        self._hang_up()
+        established = "01"
+        rows = [row.split() for row in Path(f"/proc/{self.process.pid}/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[1].endswith(f":{self.port:04X}") and row[3] == established for row in rows)
+
+    def _hang_up(self) -> None:
+        for client in self._https.values():
+            client.close()
+        self._clients.clear()
+        self._https.clear()
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, self.log
+        try:
+            return httpx.get(f"{self.url}/ready", trust_env=False).status_code == 200
+        except httpx.ConnectError:
+            return False

@@ -1,0 +1,119 @@
+"""Folding events: equal to the terminal event's response, and to what the openai SDK accumulates of the same stream."""
+
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import omit
+from openai._models import construct_type
+from openai.lib.streaming.responses._responses import ResponseStreamState
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from service.protocol import events
+from service.protocol.events import Event
+from service.protocol.fold import Fold
+from service.protocol.machine import Ending
+from tests.protocol import samples
+from tests.protocol.samples import as_json, harmony, run
+
+hundreds = settings(max_examples=250, derandomize=True, deadline=None)
+
+endings = st.sampled_from(Ending)
+sdk_event = TypeAdapter[Any](ResponseStreamEvent)
+sdk_response = TypeAdapter(Response)
+
+
+def terminal(stream: list[Event]) -> Any:
+    """The response of a stream's terminal event."""
+    return cast(events.Terminal, stream[-1]).response
+
+
+# --- our own fold ---
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings)
+def test_the_fold_of_a_stream_is_the_response_of_its_terminal_event(ids: list[int], ending: Ending) -> None:
+    stream = run(samples.machine(), [ids], ending)
+    whole, but_last = Fold(), Fold()
+    whole.add(stream)
+    but_last.add(stream[:-1])
+
+    assert as_json(whole.response) == as_json(terminal(stream))
+    assert but_last.response.output == terminal(stream).output
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings)
+def test_any_prefix_of_a_stream_folds(ids: list[int], ending: Ending) -> None:
+    fold = Fold()
+    texts: list[str] = []
+    for event in run(samples.machine(), [ids], ending):
+        fold.add([event])
+        texts.append("".join(map(samples.text_of, fold.response.output)))
+
+    assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
+
+
+def test_a_fold_shows_the_text_of_an_open_item() -> None:
+    machine = samples.machine()
+    fold = Fold()
+    fold.add(machine.begin())
+    fold.add(machine.feed(harmony("<|channel|>final<|message|>Hello there")))
+    (item,) = fold.response.output
+
+    assert (item.status, samples.text_of(item)) == ("in_progress", "Hello there")
+
+
+def test_nothing_can_be_read_before_the_first_event() -> None:
+    with pytest.raises(ValueError, match=r"response\.created"):
+        _ = Fold().response
+
+
+# --- the SDK's ---
+
+
+def accumulated(stream: list[Event]) -> list[str]:
+    """What the SDK's helper adds up from the stream's deltas, item by item; reasoning it doesn't add up."""
+    state = ResponseStreamState[Any](input_tools=omit, text_format=omit)
+    for event in stream:
+        state.handle_event(cast(Any, construct_type(type_=ResponseStreamEvent, value=as_json(event))))
+    items = [state._output_items[index] for index in sorted(state._output_items)]
+    return [each.arguments if each.type == "function_call" else sdk_text(each) for each in items]
+
+
+def sdk_text(item: Any) -> str:
+    return "".join(part.text for part in item.content) if item.type == "message" else ""
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings)
+def test_the_sdk_accumulates_what_the_terminal_event_says(ids: list[int], ending: Ending) -> None:
+    stream = run(samples.machine(), [ids], ending)
+    output = terminal(stream).output
+
+    assert accumulated(stream) == ["" if each.id.startswith("rs_") else samples.text_of(each) for each in output]
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings)
+def test_every_event_is_one_that_the_sdk_types(ids: list[int], ending: Ending) -> None:
+    for event in run(samples.machine(), [ids], ending):
+        sdk_event.validate_python(in_sdk_terms(as_json(event)), strict=True)
+
+
+def in_sdk_terms(event: dict[str, Any]) -> dict[str, Any]:
+    """The event without the one reason for an incomplete response that is ours alone."""
+    details = (event.get("response") or {}).get("incomplete_details") or {}
+    if details.get("reason") == "no_output":
+        details["reason"] = "max_output_tokens"
+    return event
+
+
+def test_the_response_is_one_that_the_sdk_types() -> None:
+    stream = run(samples.machine(), [harmony("<|channel|>final<|message|>42<|return|>")])
+
+    assert sdk_response.validate_python(as_json(terminal(stream)), strict=True).output_text == "42"

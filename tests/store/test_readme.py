@@ -1,0 +1,24 @@
+"""What the store's README shows can be typed as it stands."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import store
+
+README = Path(store.__file__).with_name("README.md")
+
+
+def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=30
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "Usage(responses=1, tombstones=1, trees=1" in run.stdout
+
+
+def test_every_file_is_in_the_table() -> None:
+    listed = set(re.findall(r"`(\w+\.py)`", README.read_text()))
+    assert listed == {path.name for path in README.parent.glob("*.py")} - {"__init__.py"}

@@ -1,0 +1,145 @@
+"""The documents are true: every setting, route, error code, event and benchmark has its entry, every path exists.
+
+What can be compared without a service is compared here; what has to run is in test_examples.py. A failure names
+what is missing; put it into the document.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.protocol import events
+from service.protocol.header import Header
+from service.protocol.items import Emitter, emitter_for
+from tests.documents import DOCUMENTS, ROOT, anchors, block, links, prose, read, rows, settings_table
+from tests.test_architecture import files
+
+RESPONSE_ID = "resp_" + 48 * "0"
+HEADERS = {
+    "message": Header("assistant", "final", None, None, None, "", True),
+    "reasoning": Header("assistant", "analysis", None, None, None, "", True),
+    "function_call": Header("assistant", "commentary", "functions.f", None, None, "", True),
+}
+"""A header that makes each kind of item."""
+
+# taken apart, so that the rule doesn't find itself
+FOREIGN = re.compile(r"\.\./sha" r"red|\bsha" r"red/\w+\.md|cla" r"ude|anthro" r"pic|copi" r"lot", re.IGNORECASE)
+
+
+def emitted(emitter: Emitter) -> list[str]:
+    """The types of an item's events, with one delta."""
+    _, closing = emitter.close("completed")
+    return [str(event.__struct_config__.tag) for event in (*emitter.open(), emitter.text("x"), *closing)]
+
+
+def raised() -> Iterator[tuple[int | None, str]]:
+    """The status, where the call names it, and the code of every error in the source of the service."""
+    for path, text in files():
+        if re.match(r"service/.*\.py$", path):
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    yield from codes_of(node, node.func.id)
+
+
+def codes_of(call: ast.Call, name: str) -> Iterator[tuple[int | None, str]]:
+    first = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+    if name == "ResponseError" and isinstance(first, str):
+        yield None, first
+    status = 400 if name == "InvalidRequest" else first if isinstance(first, int) else None
+    for keyword in call.keywords:
+        if keyword.arg == "code" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str):
+            yield status, keyword.value.value
+
+
+def test_every_setting_has_its_row_as_its_description_says() -> None:
+    shown = [line for line in read("docs/configuration.md").splitlines() if line.startswith("| `HARMONIUM_")]
+    assert shown == settings_table(), "run: python -m tests.documents"
+
+
+def test_the_settings_that_readme_shows_are_the_same_rows() -> None:
+    shown = [line for line in read("README.md").splitlines() if line.startswith("| `HARMONIUM_")]
+    assert len(shown) > 5
+    assert set(shown) <= set(settings_table())
+
+
+def test_every_setting_that_a_document_names_exists() -> None:
+    known = {row.split("`")[1] for row in settings_table()}
+    for document in DOCUMENTS:
+        assert set(re.findall(r"HARMONIUM_[A-Z_]+[A-Z]", document.read_text())) <= known, document.name
+
+
+def test_every_error_code_has_its_row_and_no_row_is_about_none() -> None:
+    table = [row for row in rows(read("docs/errors.md")) if row[0].isdigit()]
+    documented = {code.strip("`") for _, code, *_ in table if code != "null"}
+    assert documented == {code for _, code in raised()}
+
+
+def test_an_error_code_stands_beside_the_statuses_it_comes_with() -> None:
+    table = {(int(row[0]), row[1].strip("`")) for row in rows(read("docs/errors.md")) if row[0].isdigit()}
+    found = {(status, code) for status, code in raised() if status is not None}
+    assert len(found) > 10
+    assert found <= table
+
+
+def test_every_event_is_in_the_document_and_no_other() -> None:
+    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
+    tags = {str(kind.__struct_config__.tag) for kind in kinds if kind is not events.Event}
+    named = set(re.findall(r"\bresponse(?:\.[a-z_]+)+", read("docs/events.md")))
+    assert named | {"error"} == tags
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_the_order_of_an_item_s_events_is_the_one_in_the_document(kind: str) -> None:
+    shown = [line.removesuffix(" *") for line in block("docs/events.md", kind).splitlines()]
+    assert shown == emitted(emitter_for(HEADERS[kind], RESPONSE_ID, 0, frozenset("f")))
+
+
+def test_every_benchmark_has_its_section() -> None:
+    names = {path.stem for path in (ROOT / "bench").glob("[a-z]*.py")}
+    sections = set(re.findall(r"(?m)^## (\w+)$", read("docs/performance.md")))
+    assert sections == names
+    assert all(f"$ scripts/bench {name} --check" in read("docs/performance.md") for name in names)
+
+
+def test_every_decision_is_listed_and_says_what_was_given_up() -> None:
+    folder = ROOT / "docs" / "decisions"
+    records = sorted(path.name for path in folder.glob("0*.md"))
+    assert sorted(links(read("docs/decisions/README.md"))) == records
+    for name in records:
+        headings = re.findall(r"(?m)^## (.+)$", (folder / name).read_text())
+        assert headings == ["Context", "Choice", "What we gave up"], name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in links(document.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        there = (document.parent / path).resolve() if path else document
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there.read_text()), target
+
+
+def test_what_a_document_says_is_in_a_file_is_there() -> None:
+    for document in DOCUMENTS:
+        text = prose(document.read_text())
+        for path in re.findall(r"`((?:service|store|tests|bench|docs|scripts)/[\w./-]+)`", text):
+            assert (ROOT / path).exists(), f"{document.name}: {path}"
+        for name, path in re.findall(r"`([\w.]+)` in `([\w/]+\.py)`", text.replace("\n", " ")):
+            for part in name.split("."):
+                defined = rf"(?m)^\s*(?:async )?(?:def|class) {part}\b|^{part}\b"
+                assert re.search(defined, read(path)), f"{document.name}: {name} in {path}"
+
+
+def test_the_project_speaks_of_itself_alone() -> None:
+    for path, text in files():
+        assert FOREIGN.findall(text) == [], path
+
+
+@pytest.mark.parametrize("text", ["see ../" + "shared/x", "shared" + "/style.md", "Cla" + "ude wrote this"])
+def test_what_is_foreign_is_found(text: str) -> None:
+    assert FOREIGN.search(text)
