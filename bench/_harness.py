@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 HOST = "127.0.0.1"
 START_SECONDS = 30.0
@@ -78,7 +79,7 @@ class Server:
         return time.clock_gettime(clock.value)
 
     def _wait(self) -> None:
-        """Return once a connection is answered."""
+        """Return once a connection is taken; the first request may still wait for the application."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -101,7 +102,7 @@ class Client:
         self._reader, self._writer = await asyncio.open_connection(HOST, self._port, limit=READ_BYTES)
         return self
 
-    async def __aexit__(self, *exit: object) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         self._writer.close()
         await self._writer.wait_closed()
 
@@ -125,11 +126,12 @@ class Client:
         head = await self._reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200 "):
             raise RuntimeError(f"refused: {head.decode()}")
+        transport = cast(asyncio.Transport, self._writer.transport)
         size, tail = 0, b""
         while not tail.endswith(LAST_CHUNK):
-            self._writer.transport.pause_reading()
+            transport.pause_reading()
             await asyncio.sleep(LOOK_SECONDS)
-            self._writer.transport.resume_reading()
+            transport.resume_reading()
             piece = await self._reader.read(READ_BYTES)
             if not piece:
                 raise RuntimeError("the stream broke off")
@@ -140,6 +142,13 @@ class Client:
     def _send(self, path: str, body: bytes) -> None:
         head = f"POST {path} HTTP/1.1\r\nhost: {HOST}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
         self._writer.write(head.encode() + b"\r\n\r\n" + body)
+
+
+@asynccontextmanager
+async def connected(port: int, count: int) -> AsyncGenerator[list[Client], None]:
+    """`count` clients, each on a connection of its own."""
+    async with AsyncExitStack() as open_ones:
+        yield [await open_ones.enter_async_context(Client(port)) for _ in range(count)]
 
 
 async def _probe(port: int) -> None:

@@ -20,7 +20,7 @@ from statistics import median
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench._harness import Client, Server  # noqa: E402
+from bench._harness import Client, Server, connected  # noqa: E402
 
 TARGET_MS = 1.5
 TARGET_RATIO = 1.5
@@ -81,17 +81,15 @@ async def load(clients: Sequence[Client], parents: Sequence[str | None], count: 
 async def measure(server: Server, rounds: int, count: int) -> dict[int, list[tuple[float, float]]]:
     """For each depth a (CPU seconds a create, creates a second) of each round."""
     found: dict[int, list[tuple[float, float]]] = {depth: [] for depth in DEPTHS}
-    clients = [await Client(server.port).__aenter__() for _ in range(CONCURRENCY)]
-    chains = await grow(clients)
-    await load(clients, [None], WARM_UP)
-    for _ in range(rounds):
-        for depth in DEPTHS:
-            parents = [ids[depth - 1] for ids in chains] if depth else [None]
-            before = server.cpu_seconds()
-            rate = await load(clients, parents, count)
-            found[depth].append(((server.cpu_seconds() - before) / count, rate))
-    for client in clients:
-        await client.__aexit__()
+    async with connected(server.port, CONCURRENCY) as clients:
+        chains = await grow(clients)
+        await load(clients, [None], WARM_UP)
+        for _ in range(rounds):
+            for depth in DEPTHS:
+                parents = [ids[depth - 1] for ids in chains] if depth else [None]
+                before = server.cpu_seconds()
+                rate = await load(clients, parents, count)
+                found[depth].append(((server.cpu_seconds() - before) / count, rate))
     return found
 
 

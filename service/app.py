@@ -18,7 +18,7 @@ from service.creation import Service
 from service.endpoints import create, health, models, stored
 from service.engine.demo import DemoEngine
 from service.engine.port import Engine, ModelCard
-from service.errors import envelope, store_refusal
+from service.errors import envelope, fault, store_refusal
 from service.gate import Gate
 from service.protocol import segments, tokens
 from service.protocol.errors import ApiError, InvalidRequest
@@ -120,9 +120,15 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     )
 
 
+async def _on_fault(request: Request, error: Exception) -> Response:
+    """A mistake of ours. Starlette raises it again behind the answer, so the gate logs it."""
+    return envelope(fault())
+
+
 _HANDLERS = {
     ApiError: _on_api_error,
     StoreError: _on_store_error,
     HTTPException: _on_http_error,
     RequestValidationError: _on_invalid,
+    Exception: _on_fault,
 }

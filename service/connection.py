@@ -1,8 +1,8 @@
 """The HTTP connection: uvicorn's httptools protocol with bounds on what may come before a request is known.
 
 httptools has none: it keeps an endless URL, header or trailer until memory is gone (64 MiB of tiny headers
-made 1.4 GiB of tuples), and waits for ever for a head that comes a byte a minute. Bodies are the
-application's to bound; never read or answer a request here.
+made 1.4 GiB of tuples), and waits for ever for a head that comes a byte a minute, or for a client that
+reads nothing of its answer. Bodies are the application's to bound; never read or answer a request here.
 """
 
 import asyncio
@@ -22,6 +22,9 @@ MAX_HEADERS = 256
 MAX_CONNECTIONS = 4096
 """The most connections of one process, idle ones and open streams included; more are hung up on."""
 
+SEND_SECONDS = 60.0
+"""How long a client may leave what was sent unread, where the configuration has no `send_seconds`."""
+
 HEAD_SECONDS = 30.0
 """How long a head may take, from the connection or from its first byte to its end."""
 
@@ -31,7 +34,7 @@ class HeadTooLarge(Exception):
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """One connection whose heads are bounded in bytes, in number of headers and in time."""
+    """One connection: its heads are bounded in bytes, in number of headers and in time, and so is what isn't read."""
 
     def __init__(
         self,
@@ -48,6 +51,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._progressed = False
         self._bytes_without_progress = 0
         self._head_clock: asyncio.TimerHandle | None = None
+        self._send_seconds = float(getattr(config, "send_seconds", SEND_SECONDS))
+        self._send_clock: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection; one that never sends a request is closed, and so is one too many."""
@@ -60,7 +65,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._stop_clock()
+        self._stop_send_clock()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client has more than enough to read. If it goes on like that, it is gone, whatever still waits here."""
+        super().pause_writing()
+        self._send_clock = self.loop.call_later(self._send_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read on."""
+        self._stop_send_clock()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Parse `data`; refuse when one URL, header or trailer goes on and on inside the parser."""
@@ -125,6 +141,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._head_bytes > MAX_HEAD_BYTES or self._head_count > MAX_HEADERS:
             self._too_large = True
             raise HeadTooLarge
+
+    def _stop_send_clock(self) -> None:
+        if self._send_clock is not None:
+            self._send_clock.cancel()
+            self._send_clock = None
 
     def _stop_clock(self) -> None:
         if self._head_clock is not None:

@@ -91,7 +91,6 @@ class Creation:
             machine,
             keep,
             seconds=self._service.settings.request_seconds,
-            one_call=not self.request.parallel_tool_calls,
             clock=self._service.clock,
         )
 

@@ -48,6 +48,16 @@ def unavailable(message: str) -> ApiError:
     return ApiError(503, message, type="server_error", code="service_unavailable", retry_after=RETRY_SECONDS)
 
 
+def fault() -> ApiError:
+    """500: a mistake of ours. Its reason is for the log alone."""
+    return ApiError(
+        500,
+        "The service failed on this request. Its log has the reason under the x-request-id of this answer.",
+        type="server_error",
+        code="server_error",
+    )
+
+
 def store_refusal(error: StoreError) -> ApiError:
     """What a refusal of the store is over HTTP."""
     if isinstance(error, ParentNotFound):

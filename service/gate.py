@@ -16,7 +16,7 @@ from service import logs
 from service.admission import Admission
 from service.auth import Keyring, refuse_foreign
 from service.body import ClientGone
-from service.errors import envelope
+from service.errors import envelope, fault
 from service.protocol.errors import ApiError
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Gate:
         except Exception:
             logger.exception("request failed")
             if not arrival.status:
-                await envelope(_fault())(scope, receive, answer)
+                await envelope(fault())(scope, receive, answer)
         finally:
             _log(scope, arrival)
             logs.request_id.reset(token)
@@ -97,15 +97,6 @@ def _answering(arrival: Arrival, send: Send) -> Send:
         await send(message)
 
     return answer
-
-
-def _fault() -> ApiError:
-    return ApiError(
-        500,
-        "The service failed on this request. Its log has the reason under the x-request-id of this answer.",
-        type="server_error",
-        code="server_error",
-    )
 
 
 def _log(scope: Scope, arrival: Arrival) -> None:

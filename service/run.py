@@ -39,7 +39,6 @@ class Run:
         keep: Keep,
         *,
         seconds: float,
-        one_call: bool,
         clock: Clock,
     ) -> None:
         self._engine = engine
@@ -47,7 +46,6 @@ class Run:
         self._machine = machine
         self._keep = keep
         self._seconds = seconds
-        self._one_call = one_call
         self._clock = clock
         self._sampler: asyncio.Task[object] | None = None
         """The task that waits for the engine at this moment."""
@@ -83,11 +81,11 @@ class Run:
                 batch = machine.feed(chunk.tokens)
                 if batch:
                     yield batch
+                if machine.full:
+                    ending = Ending.STOP
+                    break
                 if chunk.finish is not None:
                     ending = _ENDINGS[chunk.finish]
-                    break
-                if self._one_call and machine.calls:
-                    ending = Ending.STOP
                     break
             else:
                 ending = self._stopped or Ending.ERROR

@@ -140,6 +140,7 @@ class Config(uvicorn.Config):
 
     def __init__(self, settings: Settings, create_app: CreateApp, **options: Any) -> None:
         self.settings = settings
+        self.send_seconds = settings.send_seconds
         super().__init__(partial(create_app, settings), factory=True, **options)
 
     def configure_logging(self) -> None:

@@ -7,7 +7,7 @@ client that lags makes the run wait, never the memory grow. Never negotiate on A
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import monotonic
 
 import msgspec
@@ -111,18 +111,16 @@ def _wake(waiter: asyncio.Future[None] | None) -> None:
         waiter.set_result(None)
 
 
-class Watch:
-    """A timer of one stream: comments while nothing is sent, and an end to a client that stopped reading."""
+class Pulse:
+    """A comment for every `seconds` in which nothing is sent, so that nobody takes the connection for dead."""
 
-    def __init__(self, outbox: Outbox, *, every: float, stalled_after: float, stalled: Callable[[], None]) -> None:
+    def __init__(self, outbox: Outbox, seconds: float) -> None:
         self._outbox = outbox
-        self._every = every
-        self._stalled_after = stalled_after
-        self._stalled = stalled
+        self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._since = monotonic()
         self._sending = False
-        self._timer = self._loop.call_later(every, self._tick)
+        self._timer = self._loop.call_later(seconds, self._tick)
 
     def sending(self, sending: bool) -> None:
         """A send begins or has ended."""
@@ -134,10 +132,7 @@ class Watch:
         self._timer.cancel()
 
     def _tick(self) -> None:
-        quiet = monotonic() - self._since
-        if self._sending and quiet >= self._stalled_after:
-            self._stalled()
-            return
-        if not self._sending and quiet >= self._every:
+        left = self._since + self._seconds - monotonic()
+        if left <= 0 and not self._sending:
             self._outbox.keep_alive()
-        self._timer = self._loop.call_later(self._every, self._tick)
+        self._timer = self._loop.call_later(left if left > 0 else self._seconds, self._tick)

@@ -1,8 +1,9 @@
 """A run as a stream of server-sent events.
 
 Two tasks: one drives the run and fills the outbox, this one empties it into the connection, so that events that come
-faster than they can be sent travel together. A client that goes away, or stops reading for `send_seconds`, ends the
-run; what was said by then is stored. Never let a slow client grow the memory: the outbox is bounded.
+faster than they can be sent travel together. A client that goes away ends the run, and so does one that stops
+reading, as its connection is cut after `send_seconds`; what was said by then is stored. Never let a slow client grow
+the memory: the outbox is bounded.
 """
 
 import asyncio
@@ -10,13 +11,13 @@ import asyncio
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
-from service.body import ClientGone, watch
+from service.body import watch
 from service.gate import Arrival
 from service.protocol import events
 from service.protocol.response import Response
 from service.run import Run
 from service.settings import Settings
-from service.sse import DONE, Encoder, Outbox, Watch
+from service.sse import DONE, Encoder, Outbox, Pulse
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -39,37 +40,21 @@ class EventStream(HttpResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         outbox = Outbox(self._settings.max_send_buffer_bytes)
-        sender = asyncio.current_task()
-        stalled = False
 
         def gone() -> None:
             self._arrival.facts["client"] = "gone"
             self._run.stop()
             outbox.abandon()
 
-        def stop_sending() -> None:
-            nonlocal stalled
-            stalled = True
-            gone()
-            if sender is not None:
-                sender.cancel()
-
-        timer = Watch(
-            outbox,
-            every=self._settings.keepalive_seconds,
-            stalled_after=self._settings.send_seconds,
-            stalled=stop_sending,
-        )
+        pulse = Pulse(outbox, self._settings.keepalive_seconds)
         producer = asyncio.create_task(self._produce(outbox))
         watcher = asyncio.create_task(watch(receive, gone))
         try:
-            await self._send(outbox, timer, send)
-        except asyncio.CancelledError:
-            if not stalled:
-                raise  # the process is going down
-            raise ClientGone from None
+            await self._send(outbox, pulse, send)
+            await producer  # if it failed, the body gets no end, so that nobody takes it for whole
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            timer.stop()
+            pulse.stop()
             watcher.cancel()
             self._run.stop()
             outbox.abandon()
@@ -88,13 +73,12 @@ class EventStream(HttpResponse):
         finally:
             outbox.end()
 
-    async def _send(self, outbox: Outbox, timer: Watch, send: Send) -> None:
+    async def _send(self, outbox: Outbox, pulse: Pulse, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         while (piece := await outbox.take()) is not None:
-            timer.sending(True)
+            pulse.sending(True)
             await send({"type": "http.response.body", "body": bytes(piece), "more_body": True})
-            timer.sending(False)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            pulse.sending(False)
 
 
 def note_outcome(arrival: Arrival, response: Response) -> None:

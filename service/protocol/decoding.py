@@ -19,7 +19,9 @@ _AT = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"  # a high one alone, a low one alone
+)
 _TYPES = {
     "int": "an integer",
     "float": "a number",
@@ -47,7 +49,7 @@ def _malformed(error: Exception, raw: bytes, where: str) -> InvalidRequest:
         reason = "it is nested too deeply"
     elif isinstance(error, UnicodeDecodeError):
         reason = "it is not valid UTF-8"
-    elif _SURROGATE.search(raw):
+    elif _LONE_SURROGATE.search(raw):
         reason = "a string has a lone surrogate escape (\\ud800 to \\udfff), which is no character"
     else:
         reason = str(error)

@@ -25,7 +25,7 @@ _NEXT_WORDS = (" to=", " json")
 
 _WORD = re.compile(r"\S+")
 _RECIPIENT = re.compile(r"[A-Za-z0-9_.\-]+")
-_UNMARKED_CHANNEL = re.compile(r"\s*(analysis|commentary|final)?(?:\s*to=([A-Za-z0-9_.\-]+))?")
+_UNMARKED_CHANNEL = re.compile(r"\s*(analysis|commentary|final)?(?:\s*to=([A-Za-z0-9_.\-]+))?(?:\s+$)?")
 _UNMARKED_TYPE = re.compile(r"\s*(json)?")
 _UNMARKED_START = re.compile(r"(?:\s*assistant)*(?:\s*to=([A-Za-z0-9_.\-]+)\s*$)?")
 
@@ -177,7 +177,7 @@ def _read_unmarked(pieces: list[tuple[int, str]]) -> tuple[Header, str]:
         elif mark == tokens.CONSTRAIN:
             reading.content_type = f"<|constrain|>{match[1]}" if match[1] else None
         else:
-            reading.recipient = match[1]
+            reading.recipient = match[1] or reading.recipient
         if text[match.end() :]:
             content.append(text[match.end() :])
     return _header(reading, [(0, "".join(used))], "assistant", None, False), "".join(content)

@@ -79,8 +79,8 @@ class Machine:
         self.output: list[Item] = []
         self.messages: list[StoredMessage] = []
         """The messages sampled, as they will stand in later prompts."""
-        self.calls = 0
-        """How many function calls are complete."""
+        self.full = False
+        """Whether the response may have no more items: its one function call is complete. What follows is dropped."""
 
     def begin(self) -> list[Event]:
         """The response is created and in progress."""
@@ -137,6 +137,8 @@ class Machine:
     def _take(self, segments: list[Segment], *, complete: bool) -> list[Event]:
         out: list[Event] = []
         for segment in segments:
+            if self.full:
+                break
             if type(segment) is str:
                 if self._emitter is not None:
                     out.append(self._emitter.text(segment))
@@ -172,7 +174,7 @@ class Machine:
         kept = _kept(item, self._header, closed)
         if kept is not None:
             self.messages.append(kept)
-            self.calls += isinstance(item, FunctionCall)
+            self.full = isinstance(item, FunctionCall) and not self._base.parallel_tool_calls
         self._emitter = None
 
 

@@ -115,10 +115,15 @@ def in_prompt(messages: Sequence[StoredMessage]) -> Iterable[bytes]:
 
     Calls and their outputs stay on whatever channel they are, as tool use suffers without them.
     """
-    last_final = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].channel == "final"), -1)
+    last_final = next((i for i in range(len(messages) - 1, -1, -1) if _is_final(messages[i])), -1)
     for place, message in enumerate(messages):
         if place > last_final or message.channel != "analysis" or message.recipient is not None:
             yield message.tokens
+
+
+def _is_final(message: StoredMessage) -> bool:
+    """Whether it is a final answer; a model may also call a function on that channel."""
+    return message.channel == "final" and message.recipient is None
 
 
 def _opening(request: CreateRequest, tools: Tools, identity: Identity, date: str) -> Generator[None, None, list[bytes]]:

@@ -101,5 +101,12 @@ def then(ids: list[int]) -> list[int]:
 
 def called(name: str, arguments: str) -> list[int]:
     """A whole call of a function."""
-    header = [*encode(f" to=functions.{name}"), CHANNEL, *encode("commentary"), *encode(" "), CONSTRAIN, *encode("json")]
+    header = [
+        *encode(f" to=functions.{name}"),
+        CHANNEL,
+        *encode("commentary"),
+        *encode(" "),
+        CONSTRAIN,
+        *encode("json"),
+    ]
     return [*header, MESSAGE, *encode(arguments), CALL]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 from openai import AsyncOpenAI, OpenAI
+from redis import Redis
 
 from service.settings import PREFIX, variable
 from tests.http.waiting import wait_until
@@ -99,6 +100,13 @@ class ServiceProcess:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         assert len(children) == 1, f"the service has {len(children)} child processes, not one"
         return int(children[0])
+
+    def keys(self) -> set[bytes]:
+        """Every key in its embedded server, found as its own lock file says."""
+        runtime = (self._folder / "data" / "lock").read_text().splitlines()[1]
+        (path,) = Path(runtime).glob("*.sock*")
+        with Redis(unix_socket_path=str(path)) as redis:
+            return set(redis.keys("*"))
 
     def memory_bytes(self) -> int:
         """How much memory it has resident."""

@@ -1,7 +1,9 @@
-"""Streams as they come over the wire: server-sent events to dictionaries, and what holds for every stream."""
+"""Streams as they come over the wire: server-sent events to dictionaries, past the grammar of all streams."""
 
 import json
 from typing import Any
+
+from tests.event_grammar import check_stream
 
 Event = dict[str, Any]
 
@@ -16,22 +18,5 @@ def parsed(body: str) -> list[Event]:
         event = json.loads(data.removeprefix("data: "))
         assert name == f"event: {event['type']}"
         events.append(event)
-    return checked(events)
-
-
-def checked(events: list[Event]) -> list[Event]:
-    """The same events, which keep the grammar of a stream."""
-    terminal = ("response.completed", "response.incomplete", "response.failed")
-    assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
-    assert [event["type"] in terminal for event in events] == [False] * (len(events) - 1) + [True]
-    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
-    assert done == events[-1]["response"]["output"]
-    deltas: dict[str, str] = {}
-    for event in events:
-        if event["type"].endswith(".delta"):
-            deltas[event["item_id"]] = deltas.get(event["item_id"], "") + event["delta"]
-    for item in done:
-        whole = item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"]
-        assert deltas.get(item["id"], "") == whole
+    check_stream(events)
     return events

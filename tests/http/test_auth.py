@@ -95,7 +95,9 @@ def test_probes_need_no_key(tenants: ServiceProcess) -> None:
     assert tenants.http().get("/ready").status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example"]
+)
 def test_without_keys_a_foreign_host_header_is_refused(service: ServiceProcess, host: str) -> None:
     answer = service.http().get("/v1/models", headers={"host": host})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host_not_allowed")

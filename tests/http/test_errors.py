@@ -1,14 +1,16 @@
 """Refusals as the official client meets them: typed exceptions, whose fields say what to do."""
 
 import asyncio
+from collections.abc import Iterator
 
+import httpx
 import openai
 import pytest
 from openai.types.responses import Response
 
 from service.engine.scripted import Stall
 from service.settings import Settings
-from tests.http.inside import scripted, serving
+from tests.http.inside import opened, scripted, serving
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.waiting import until
 
@@ -82,14 +84,24 @@ def test_what_is_not_there_answers_in_the_envelope_too(service: ServiceProcess, 
 
 async def test_a_bug_in_the_service_is_a_server_error_in_the_envelope(settings: Settings) -> None:
     def burst(generation: object) -> list[list[int]]:
-        raise ZeroDivisionError("the reason is for the log alone")
+        raise ZeroDivisionError("marmalade")
 
     async with serving(settings, scripted(burst)) as inside, inside.http() as http:
         answer = await http.post("/v1/responses", json={"model": MODEL, "input": "hi"})
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == answer.json()["error"]["type"] == "server_error"
-    assert "the reason" not in answer.text
+    assert "marmalade" not in answer.text
     assert answer.headers["x-request-id"].startswith("req_")
+
+
+async def test_a_stream_that_meets_a_bug_is_visibly_cut_off(settings: Settings) -> None:
+    def burst(generation: object) -> Iterator[list[int]]:
+        yield opened("Half an answer")
+        raise ZeroDivisionError
+
+    async with serving(settings, scripted(burst)) as inside, inside.http() as http:
+        with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+            await http.post("/v1/responses", json={"model": MODEL, "input": "hi", "stream": True})
 
 
 async def test_a_service_that_is_full_says_when_to_come_back(settings: Settings) -> None:

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from service.engine.port import EngineError, EngineUnavailable
-from service.engine.scripted import Die, EndWithoutFinish, Script, Stall
+from service.engine.scripted import Die, EndWithoutFinish, Stall
 from service.protocol.tokens import CHANNEL, CONSTRAIN, LAST_LEGAL, MESSAGE, START, encode
 from service.settings import Settings
 from tests.http.inside import Inside, opened, scripted, serving
@@ -81,19 +81,29 @@ async def test_a_failed_response_can_not_be_continued(settings: Settings) -> Non
     assert refusal.value.code == "previous_response_not_continuable"
 
 
-@pytest.mark.parametrize("script", [[Stall()], [opened("Slow"), Stall()]], ids=["silent", "talking"])
-async def test_a_response_that_takes_too_long_fails_and_says_so(settings: Settings, script: Script) -> None:
+async def test_a_response_that_takes_too_long_fails_and_says_so(settings: Settings) -> None:
     hurried = settings.model_copy(update={"request_seconds": 0.2})
-    async with serving(hurried, scripted(script)) as inside:
+    async with serving(hurried, scripted([opened("Slow"), Stall()])) as inside, inside.client() as client:
         events = await streamed(inside)
         plain = (await post(inside)).json()
-        async with inside.http() as http:
-            kept = await http.get(f"/v1/responses/{plain['id']}")
-        assert kept.json() == plain
+        assert (await client.responses.retrieve(plain["id"])).status == "failed"
     for response in (events[-1]["response"], plain):
         assert response["status"] == "failed"
         assert "longer than 0.2 s" in response["error"]["message"]
-        assert len(response["output"]) == len(script) - 1
+        assert response["output"][0]["content"][0]["text"] == "Slow"
+
+
+async def test_silence_that_takes_too_long_is_a_plain_error(settings: Settings) -> None:
+    hurried = settings.model_copy(update={"request_seconds": 0.2})
+    engine = scripted([Stall()])
+    async with serving(hurried, engine) as inside:
+        answer = await post(inside)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+        assert "longer than 0.2 s" in answer.json()["error"]["message"]
+        assert (await inside.store.usage()).responses == 0
+        events = await streamed(inside)
+    assert [event["type"] for event in events[2:]] == ["error", "response.failed"]
+    assert len(engine.aborted) == 2
 
 
 MALFORMED: dict[str, list[int]] = {

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.http.process import MODEL, ServiceProcess
-from tests.http.streams import checked
 from tests.http.waiting import wait_until
 
 Start = Callable[..., ServiceProcess]
@@ -38,7 +37,7 @@ def test_the_whole_client_works_after_a_kill(start: Start) -> None:
     service.start()
     client = service.client()
     with client.responses.stream(model=MODEL, input="My boat is called Vesper.") as stream:
-        checked([event.event.to_dict() if hasattr(event, "event") else event.to_dict() for event in stream])
+        assert [event.type for event in stream][-1] == "response.completed"
         first = stream.get_final_response()
     tool: Any = {"type": "function", "name": "get_time", "description": "The time in a city.", "parameters": None}
     asked = client.responses.create(

@@ -49,7 +49,7 @@ def test_a_plain_request_finishes_too(start: Start) -> None:
     with httpx.Client(base_url=service.url, timeout=30, trust_env=False) as http:
         request = http.build_request("POST", "/v1/responses", json={"model": MODEL, "input": "Count to 20."})
         with socket.create_connection(("127.0.0.1", service.port), timeout=20) as raw:
-            head = f"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            head = "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             raw.sendall(f"{head}content-length: {len(request.content)}\r\n\r\n".encode() + request.content)
             wait_until(lambda: http.get("/health").status_code == 200)
             service.ask_to_stop()

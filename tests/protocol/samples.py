@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from service.protocol import tokens
 from service.protocol.events import Event
 from service.protocol.machine import Ending, Machine
-from service.protocol.response import FunctionCall, Item, Response, ResponseError, ResponseStatus
+from service.protocol.response import FunctionCall, Item, Message, Response, ResponseError, ResponseStatus
 from service.protocol.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
 
 RESPONSE_ID = f"resp_{'0123456789ab' * 4}"
 FUNCTIONS = frozenset({"get_weather", "lookup"})
 OPENING = [START, tokens.ASSISTANT]
 NOW = 1_700_000_000
+ANSWER = "<|channel|>final<|message|>42<|return|>"
 PROMPT_TOKENS = 100
 _BYTE_TOKENS = {piece: token for token, piece in enumerate(tokens.byte_table()) if len(piece) == 1}
 
@@ -46,9 +47,14 @@ def harmony(text: str) -> list[int]:
     return ids
 
 
+def byte_token(byte: int) -> int:
+    """The id whose text is one byte."""
+    return _BYTE_TOKENS[bytes([byte])]
+
+
 def byte_by_byte(text: str) -> list[int]:
     """Ids of one byte each, so that every character beyond ASCII is split."""
-    return [_BYTE_TOKENS[bytes([byte])] for byte in text.encode()]
+    return [byte_token(byte) for byte in text.encode()]
 
 
 # --- well-formed ---
@@ -228,3 +234,17 @@ def text_of(item: Item) -> str:
     if isinstance(item, FunctionCall):
         return item.arguments
     return "".join(part.text for part in item.content)
+
+
+def sampled(text: str, ending: Ending = Ending.STOP) -> Machine:
+    """The machine after a generation in Harmony's notation that ended so."""
+    fed = machine()
+    run(fed, [harmony(text)], ending)
+    return fed
+
+
+def short(item: Item) -> tuple[str, ...]:
+    """An item in a line: its kind, for a call its name, and its text."""
+    if isinstance(item, FunctionCall):
+        return "call", item.name, item.arguments
+    return item.phase if isinstance(item, Message) else "reasoning", text_of(item)

@@ -1,0 +1,47 @@
+"""Ids of items: derived from the response's, and traced back to it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.protocol.ids import (
+    MAX_INPUT_ITEMS,
+    MAX_OUTPUT_ITEMS,
+    call_id,
+    input_item_id,
+    output_item_id,
+    response_of,
+)
+
+HEX = "00ff" * 12
+RESPONSE = f"resp_{HEX}"
+kinds = st.sampled_from(["message", "reasoning", "function_call", "function_call_output"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix"),
+    [("message", "msg_"), ("reasoning", "rs_"), ("function_call", "fc_"), ("function_call_output", "fco_")],
+)
+def test_an_item_id_is_its_kind_the_response_and_the_place(kind: str, prefix: str) -> None:
+    assert output_item_id(RESPONSE, kind, 10) == f"{prefix}{HEX}000a"
+    assert input_item_id(RESPONSE, kind, 10) == f"{prefix}{HEX}800a"
+
+
+def test_a_call_id_is_the_response_and_the_place() -> None:
+    assert call_id(RESPONSE, 1) == f"call_{HEX}0001"
+
+
+@given(kind=kinds, index=st.integers(0, MAX_OUTPUT_ITEMS - 1))
+def test_any_item_leads_back_to_its_response(kind: str, index: int) -> None:
+    assert response_of(output_item_id(RESPONSE, kind, index)) == RESPONSE
+    assert response_of(input_item_id(RESPONSE, kind, index)) == RESPONSE
+
+
+@given(kind=kinds, output=st.integers(0, MAX_OUTPUT_ITEMS - 1), given=st.integers(0, MAX_INPUT_ITEMS - 1))
+def test_no_input_item_has_the_id_of_an_output_item(kind: str, output: int, given: int) -> None:
+    assert output_item_id(RESPONSE, kind, output) != input_item_id(RESPONSE, kind, given)
+
+
+@pytest.mark.parametrize("foreign", ["", "msg_", "msg_123", f"msg{HEX}0000", f"x_{HEX}0000", f"{RESPONSE}0000", "_"])
+def test_an_id_that_we_did_not_make_leads_nowhere(foreign: str) -> None:
+    assert response_of(foreign) is None

@@ -1,0 +1,160 @@
+"""What sampled messages become: an item of the right kind, and a sane one where the message is malformed."""
+
+import pytest
+
+from service.protocol import ids
+from service.protocol.response import FunctionCall
+from service.protocol.tokens import END, encode
+from tests.protocol import samples
+from tests.protocol.samples import ANSWER, RESPONSE_ID, harmony, run, sampled, short
+
+
+def items(text: str) -> list[tuple[str, ...]]:
+    """The items, in short, that a generation becomes."""
+    return [short(item) for item in sampled(text).output]
+
+
+# --- well-formed ---
+
+
+def test_analysis_is_reasoning_commentary_a_preamble_and_final_the_answer() -> None:
+    text = (
+        "<|channel|>analysis<|message|>Hm.<|end|>"
+        "<|start|>assistant<|channel|>commentary<|message|>Let me see.<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>42<|return|>"
+    )
+
+    assert items(text) == [("reasoning", "Hm."), ("commentary", "Let me see."), ("final_answer", "42")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|channel|>commentary to=functions.lookup <|constrain|>json<|message|>{}<|call|>",
+        " to=functions.lookup<|channel|>commentary <|constrain|>json<|message|>{}<|call|>",
+        "<|channel|>commentary to=functions.lookup json<|message|>{}<|call|>",
+    ],
+    ids=["recipient after the channel", "recipient before it", "unmarked type"],
+)
+def test_a_recipient_makes_a_function_call(text: str) -> None:
+    assert items(text) == [("call", "lookup", "{}")]
+
+
+def test_ids_of_items_and_calls_come_from_the_response_and_the_place() -> None:
+    output = sampled(
+        "<|channel|>analysis<|message|>Hm.<|end|>"
+        "<|start|>assistant<|channel|>commentary to=functions.lookup<|message|>{}<|call|>"
+    ).output
+
+    assert output[0].id == ids.output_item_id(RESPONSE_ID, "reasoning", 0)
+    assert output[1].id == ids.output_item_id(RESPONSE_ID, "function_call", 1)
+    assert isinstance(output[1], FunctionCall)
+    assert output[1].call_id == ids.call_id(RESPONSE_ID, 1)
+
+
+# --- malformed output, each seen from gpt-oss, and the sane items it becomes ---
+
+CALLED = [("call", "lookup", "{}")]
+MALFORMED = {
+    "the start between messages is missing": (
+        f"<|channel|>analysis<|message|>Hm.<|end|>{ANSWER}",
+        [("reasoning", "Hm."), ("final_answer", "42")],
+    ),
+    "the role between messages is missing": (
+        f"<|channel|>analysis<|message|>Hm.<|end|><|start|>{ANSWER}",
+        [("reasoning", "Hm."), ("final_answer", "42")],
+    ),
+    "the end between messages is missing": (
+        f"<|channel|>analysis<|message|>Hm.<|start|>assistant{ANSWER}",
+        [("reasoning", "Hm."), ("final_answer", "42")],
+    ),
+    "end and start between messages are missing": (
+        f"<|channel|>analysis<|message|>Hm.{ANSWER}",
+        [("reasoning", "Hm."), ("final_answer", "42")],
+    ),
+    "an end is doubled": (
+        f"<|channel|>analysis<|message|>Hm.<|end|><|end|><|start|>assistant{ANSWER}",
+        [("reasoning", "Hm."), ("final_answer", "42")],
+    ),
+    "the role is doubled": (f"assistant{ANSWER}", [("final_answer", "42")]),
+    "the whole opening is doubled": (f"<|start|>assistant{ANSWER}", [("final_answer", "42")]),
+    "a type and no recipient": (
+        '<|channel|>commentary<|constrain|>json<|message|>{"a":1}<|end|>',
+        [("commentary", '{"a":1}')],
+    ),
+    "the type as the recipient": (
+        "<|channel|>commentary to=<|constrain|>json<|message|>{}<|call|>",
+        [("commentary", "{}")],
+    ),
+    "the recipient in the channel's place": ("<|channel|>functions.lookup<|message|>{}<|call|>", CALLED),
+    "the recipient with its to= in the channel's place": (
+        "<|channel|>to=functions.lookup<|message|>{}<|call|>",
+        CALLED,
+    ),
+    "a declared name in the channel's place": ("<|channel|>lookup <|constrain|>json<|message|>{}<|call|>", CALLED),
+    "the recipient in the role": (
+        f"{ANSWER}<|start|>functions.lookup<|message|>{{}}<|call|>",
+        [("final_answer", "42"), *CALLED],
+    ),
+    "the recipient without its to=": ("<|channel|>commentary functions.lookup<|message|>{}<|call|>", CALLED),
+    "a call on the analysis channel": ("<|channel|>analysis to=functions.lookup code<|message|>{}<|call|>", CALLED),
+    "a call without a channel": (" to=functions.lookup<|message|>{}<|call|>", CALLED),
+    "functions. is missing": ("<|channel|>commentary to=lookup<|message|>{}<|call|>", CALLED),
+    "functions. is doubled": ("<|channel|>commentary to=functions.functions.lookup<|message|>{}<|call|>", CALLED),
+    "the type is glued to the name": ("<|channel|>commentary to=functions.lookupjson<|message|>{}<|call|>", CALLED),
+    "the channel is glued to the name": (
+        " to=functions.lookup<|channel|>commentary<|channel|>commentary<|message|>{}<|call|>",
+        CALLED,
+    ),
+    "a call is ended by end": ("<|channel|>commentary to=functions.lookup<|message|>{}<|end|>", CALLED),
+    "a call is ended by return": ("<|channel|>commentary to=functions.lookup<|message|>{}<|return|>", CALLED),
+    "the call's message mark is missing": ("<|channel|>commentary to=functions.lookup{}<|call|>", CALLED),
+    "the call's message mark is missing after its type": (
+        "<|channel|>commentary to=functions.lookup <|constrain|>json{}<|call|>",
+        CALLED,
+    ),
+    "a call without arguments": ("<|channel|>commentary to=functions.lookup<|call|>", [("call", "lookup", "")]),
+    "arguments that are not JSON": (
+        "<|channel|>commentary to=functions.lookup<|message|>{city: Oslo<|call|>",
+        [("call", "lookup", "{city: Oslo")],
+    ),
+    "a function that nobody declared": (
+        "<|channel|>commentary to=functions.other<|message|>{}<|call|>",
+        [("call", "other", "{}")],
+    ),
+    "a recipient that is no function": (
+        "<|channel|>commentary to=browser.open<|message|>{}<|call|>",
+        [("commentary", "{}")],
+    ),
+    "an unknown channel": ("<|channel|>comment<|message|>Hi<|end|>", [("commentary", "Hi")]),
+    "no channel at all": ("<|message|>Hi<|return|>", [("final_answer", "Hi")]),
+    "an empty final": ("<|channel|>final<|message|><|return|>", [("final_answer", "")]),
+    "text before any header": (
+        f"Hi there<|end|><|start|>assistant{ANSWER}",
+        [("final_answer", "Hi there"), ("final_answer", "42")],
+    ),
+    "text alone": ("Hi there", [("final_answer", "Hi there")]),
+    "text after the end": (f"{ANSWER}More", [("final_answer", "42"), ("final_answer", "More")]),
+    "the final's message mark is missing": ('<|channel|>final{"a":1}<|return|>', [("final_answer", '{"a":1}')]),
+    "the analysis' message mark is missing": ("<|channel|>analysis The user<|end|>", [("reasoning", " The user")]),
+    "the analysis' channel mark is missing": ("analysis<|message|>Secret<|end|>", [("reasoning", "Secret")]),
+    "the channel is glued to the role": (
+        f"{ANSWER}<|start|>assistantanalysis<|message|>Secret<|end|>",
+        [("final_answer", "42"), ("reasoning", "Secret")],
+    ),
+    "analysis alone": ("<|channel|>analysis<|message|>Hm.<|return|>", [("reasoning", "Hm.")]),
+    "marks inside the text": ("<|channel|>final<|message|>4<|constrain|>2<|return|>", [("final_answer", "42")]),
+    "marks alone": ("<|end|><|start|>assistant<|end|>", []),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), MALFORMED.values(), ids=MALFORMED)
+def test_malformed_output_becomes_sane_items(text: str, expected: list[tuple[str, ...]]) -> None:
+    assert items(text) == expected
+
+
+def test_an_id_that_does_not_exist_loses_no_text() -> None:
+    machine = samples.machine()
+    run(machine, [[*harmony("<|channel|>final<|message|>4"), 201088, *encode("2"), END]])
+
+    assert [short(item) for item in machine.output] == [("final_answer", "42")]
