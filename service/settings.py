@@ -112,6 +112,12 @@ class Settings(BaseSettings):
         le=60,
         description="The most that one operation of the store may take before it counts as down.",
     )
+    store_cache_bytes: int = Field(
+        64 * MIB,
+        ge=0,
+        le=64 * 1024 * MIB,
+        description="Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none.",
+    )
     store_connections: int = Field(
         64, ge=1, le=10_000, description="The most connections to Redis that one process opens."
     )

@@ -8,7 +8,7 @@ refuses what it can't know. Never change what a version means: add the next one.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from typing import overload
@@ -17,7 +17,7 @@ import msgspec
 import zstandard
 
 from .errors import NewerFormat
-from .turn import StoredMessage, Turn
+from .turn import Messages, Turn
 
 FORMAT = 1
 _VERSION = bytes([FORMAT])
@@ -31,7 +31,7 @@ COMPRESS_FROM_BYTES = 512
 
 DIGEST_BYTES = 16
 
-_messages_decoder = msgspec.msgpack.Decoder(tuple[StoredMessage, ...])
+_messages_decoder = msgspec.msgpack.Decoder(Messages)
 _response_decoder = msgspec.msgpack.Decoder(tuple[bytes, bytes])
 
 
@@ -59,45 +59,56 @@ def pack(turn: Turn) -> Packed:
     return Packed(encode_messages(turn.messages), encode_response(turn.response, turn.items), digest(turn))
 
 
-def encode_messages(messages: tuple[StoredMessage, ...]) -> bytes:
+def encode_messages(messages: Messages) -> bytes:
     """The messages blob of a turn."""
     return _VERSION + msgspec.msgpack.encode(messages)
 
 
-def decode_messages(blob: bytes) -> tuple[StoredMessage, ...]:
+def decode_messages(blob: bytes) -> Messages:
     """The messages of a blob. Raises NewerFormat."""
     _check_version(blob)
     return _messages_decoder.decode(blob[1:])
 
 
-class StoredTurns(Sequence[tuple[StoredMessage, ...]]):
-    """The messages of a chain's turns, decoded when first looked at.
+class StoredTurns(Sequence[Messages]):
+    """The messages of a chain's turns; those that came as blobs are decoded when first looked at.
 
     Decoding takes a quarter as long as fetching, and is the CPU's work instead of a wait: so it is left to
-    whoever renders. Raises NewerFormat when made, not later.
+    whoever renders. `decoded(place, messages)` is told of each. Raises NewerFormat when made, not later.
     """
 
-    def __init__(self, blobs: Sequence[bytes]) -> None:
-        for blob in blobs:
-            _check_version(blob)
-        self._blobs = blobs
+    def __init__(
+        self, stored: Sequence[bytes | Messages], decoded: Callable[[int, Messages], None] | None = None
+    ) -> None:
+        for each in stored:
+            if isinstance(each, bytes):
+                _check_version(each)
+        self._stored = stored
+        self._decoded = decoded
 
     @cached_property
-    def _turns(self) -> tuple[tuple[StoredMessage, ...], ...]:
-        return tuple([_messages_decoder.decode(blob[1:]) for blob in self._blobs])
+    def _turns(self) -> tuple[Messages, ...]:
+        turns: list[Messages] = []
+        for place, each in enumerate(self._stored):
+            if isinstance(each, bytes):
+                each = _messages_decoder.decode(each[1:])
+                if self._decoded is not None:
+                    self._decoded(place, each)
+            turns.append(each)
+        return tuple(turns)
 
     @overload
-    def __getitem__(self, index: int) -> tuple[StoredMessage, ...]: ...
+    def __getitem__(self, index: int) -> Messages: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[tuple[StoredMessage, ...], ...]: ...
-    def __getitem__(self, index: int | slice) -> tuple[StoredMessage, ...] | tuple[tuple[StoredMessage, ...], ...]:
+    def __getitem__(self, index: slice) -> tuple[Messages, ...]: ...
+    def __getitem__(self, index: int | slice) -> Messages | tuple[Messages, ...]:
         return self._turns[index]
 
-    def __iter__(self) -> Iterator[tuple[StoredMessage, ...]]:
+    def __iter__(self) -> Iterator[Messages]:
         return iter(self._turns)
 
     def __len__(self) -> int:
-        return len(self._blobs)
+        return len(self._stored)
 
     def __eq__(self, other: object) -> bool:
         return self._turns == (other._turns if isinstance(other, StoredTurns) else other)

@@ -10,16 +10,18 @@ found.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import msgspec
 from redis.asyncio import Redis
 
 from . import codec, scripts
+from .cache import TurnCache
 from .connection import Operation, Server
 from .errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound
 from .keys import HEX_DIGITS, Families, Key, Keyspace, checked_tenant, id_of, shard_of
-from .turn import CONTINUABLE, Chain, Turn
+from .turn import CONTINUABLE, Chain, Messages, Turn
 
 MAX_DEPTH = 10_000
 """The most turns of a chain; reading so many takes tens of milliseconds and no context holds them."""
@@ -62,6 +64,7 @@ class ConversationHistoryStore:
         attempts: int = 3,
         pin_seconds: float = 900.0,
         max_depth: int = MAX_DEPTH,
+        cache_bytes: int = 0,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         """A store over `redis` (see connection.connect), which it closes.
@@ -76,6 +79,7 @@ class ConversationHistoryStore:
         self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self._pin_ms = max(1, round(pin_seconds * 1000))
         self._max_depth = max_depth
+        self._cache = TurnCache(cache_bytes)
         self._entropy = entropy
 
     def new_id(self, parent: str | None = None) -> str:
@@ -113,11 +117,17 @@ class ConversationHistoryStore:
             if word == b"status":
                 raise NotContinuable(tip, detail[0].decode())
             path = _split(detail[0])
-            blobs = await self._mget(operation, names.messages, path)
+            keys = [names.messages + each for each in path]
+            turns = [self._cache.get(key) for key in keys]
+            missing = [place for place, turn in enumerate(turns) if turn is None]
+            blobs = await self._mget(operation, [keys[place] for place in missing])
         if None in blobs:  # deleted, with all that only it had kept, between the walk and the reading
             raise ParentNotFound(tip)
-        turns = codec.StoredTurns([blob for blob in blobs if blob is not None])
-        return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=token)
+        stored = cast(list[bytes | Messages], turns)
+        for place, blob in zip(missing, blobs, strict=True):
+            stored[place] = cast(bytes, blob)
+        read = codec.StoredTurns(stored, lambda place, messages: self._cache.put(keys[place], messages))
+        return Chain(ids=tuple(map(id_of, path)), turns=read, pin=token)
 
     async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
         """Store a turn whole and release its run's `pin` on the parent; a repeat of a stored turn is welcome.
@@ -157,6 +167,7 @@ class ConversationHistoryStore:
                 response_blob=packed.response,
             )
         self._refuse_append(turn, word, detail)
+        self._cache.put(names.messages + digits, turn.messages)
 
     async def unpin(self, tenant: str, tip: str, pin: str) -> None:
         """Let go of a pin whose run ended without a turn; it may be gone already. Raises StoreUnavailable."""
@@ -200,7 +211,7 @@ class ConversationHistoryStore:
             raise ValueError("the turns of one chain are in one shard, these are not")
         names = self._keyspace.families(tenant, path[0])
         async with self._server.operation() as operation:
-            blobs = await self._mget(operation, names.response, path)
+            blobs = await self._mget(operation, [names.response + digits for digits in path])
         return [NOTHING_LISTED if blob is None else codec.decode_response(blob) for blob in blobs]
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
@@ -288,11 +299,10 @@ class ConversationHistoryStore:
                 limit=PRUNE_TURNS,
             )
 
-    async def _mget(self, operation: Operation, family: str, path: Sequence[str]) -> list[bytes | None]:
+    async def _mget(self, operation: Operation, keys: Sequence[str]) -> list[bytes | None]:
         blobs: list[bytes | None] = []
-        for start in range(0, len(path), MGET_KEYS):
-            keys: Iterable[str] = [family + digits for digits in path[start : start + MGET_KEYS]]
-            blobs += await operation.command("MGET", *keys)
+        for start in range(0, len(keys), MGET_KEYS):
+            blobs += await operation.command("MGET", *keys[start : start + MGET_KEYS])
         return blobs
 
 

@@ -38,6 +38,10 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True):
     call_id: str | None = None
 
 
+Messages = tuple[StoredMessage, ...]
+"""What one turn added, in order."""
+
+
 class Turn(msgspec.Struct, frozen=True):
     """What one response added to its conversation; written once, whole, and never changed.
 
@@ -48,7 +52,7 @@ class Turn(msgspec.Struct, frozen=True):
     id: str
     parent: str | None
     status: Status
-    messages: tuple[StoredMessage, ...]
+    messages: Messages
     response: bytes
     items: bytes = b"[]"
 
@@ -61,7 +65,7 @@ class Chain(msgspec.Struct, frozen=True):
     """
 
     ids: tuple[str, ...] = ()
-    turns: Sequence[tuple[StoredMessage, ...]] = ()
+    turns: Sequence[Messages] = ()
     pin: str | None = None
 
     @property

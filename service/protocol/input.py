@@ -8,7 +8,7 @@ prompt.py.
 
 import re
 from collections.abc import Generator
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -104,6 +104,9 @@ class ReasoningItem(msgspec.Struct, tag="reasoning", tag_field="type"):
 
 
 InputItem = MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem
+T = TypeVar("T")
+Reading = Generator[None, None, T]
+"""Yields between pieces of work, and returns what was read."""
 
 
 _ABSENT = msgspec.Raw(b"null")
@@ -157,7 +160,7 @@ _FUNCTION_CALL_OUTPUT = decoder_of(_FunctionCallOutput)
 _REASONING = decoder_of(_Reasoning)
 
 
-def read_input(raw: msgspec.Raw, *, max_items: int) -> Generator[None, None, list[InputItem]]:
+def read_input(raw: msgspec.Raw, *, max_items: int) -> Reading[list[InputItem]]:
     """Read `input`, a text or a list of items, yielding now and then. Raises InvalidRequest, naming the item."""
     first = bytes(memoryview(raw)[:1])
     if first == b'"':
@@ -170,7 +173,7 @@ def read_input(raw: msgspec.Raw, *, max_items: int) -> Generator[None, None, lis
             code="invalid_type",
             param="input",
         )
-    sent = decode(raw, _LIST, "input")
+    sent: list[msgspec.Raw] = yield from _decode(raw, _LIST, "input")
     if len(sent) > max_items:
         raise InvalidRequest(
             f"Too many items in 'input': {len(sent)}, at most {max_items} are allowed. Continue a stored response "
@@ -181,7 +184,7 @@ def read_input(raw: msgspec.Raw, *, max_items: int) -> Generator[None, None, lis
     items: list[InputItem] = []
     read = parts = 0
     for place, item in enumerate(sent, 1):
-        items.append(_item(item, f"input[{place - 1}]"))
+        items.append((yield from _item(item, f"input[{place - 1}]")))
         parts += items[-1].parts
         if parts > max_items * _PARTS_AN_ITEM:
             raise InvalidRequest(
@@ -206,19 +209,27 @@ def _user_message(text: str) -> MessageItem:
     return MessageItem("user", [{"type": "input_text", "text": text}])
 
 
-def _item(raw: msgspec.Raw, where: str) -> InputItem:
-    kind = decode(raw, _KIND, where)
+def _decode(raw: msgspec.Raw, decoder: "msgspec.json.Decoder[T]", where: str) -> Reading[T]:
+    """`decode` as a step of its own where it is long: each scan of 8 MB takes up to 16 ms."""
+    value = decode(raw, decoder, where)
+    if len(memoryview(raw)) > BYTES_A_STEP:
+        yield
+    return value
+
+
+def _item(raw: msgspec.Raw, where: str) -> Reading[InputItem]:
+    kind: _Kind = yield from _decode(raw, _KIND, where)
     name = kind.type or ("message" if kind.role is not None else "item_reference" if kind.id else None)
     if name is None:
         raise missing(f"{where}.type", "A message needs at least 'role' and 'content'.")
     reader = _READERS.get(name)
     if reader is None:
         raise unsupported(f"{where}.type", name, f"Items of these types are: {', '.join(_READERS)}.")
-    return reader(raw, where)
+    return (yield from reader(raw, where))
 
 
-def _message(raw: msgspec.Raw, where: str) -> MessageItem:
-    sent = decode(raw, _MESSAGE, where)
+def _message(raw: msgspec.Raw, where: str) -> Reading[MessageItem]:
+    sent: _Message = yield from _decode(raw, _MESSAGE, where)
     kind = "output_text" if sent.role == "assistant" else "input_text"
     text = _text_or_parts(sent.content, f"{where}.content")
     if isinstance(text, str):
@@ -262,8 +273,8 @@ def _text_part(kind: str, text: str) -> dict[str, Any]:
     return {"type": kind, "text": text}
 
 
-def _function_call(raw: msgspec.Raw, where: str) -> FunctionCallItem:
-    sent = decode(raw, _FUNCTION_CALL, where)
+def _function_call(raw: msgspec.Raw, where: str) -> Reading[FunctionCallItem]:
+    sent: _FunctionCall = yield from _decode(raw, _FUNCTION_CALL, where)
     if not _CALL_NAME.fullmatch(sent.name):
         raise invalid_value(
             f"{where}.name",
@@ -275,8 +286,8 @@ def _function_call(raw: msgspec.Raw, where: str) -> FunctionCallItem:
     return FunctionCallItem(_checked_call_id(sent.call_id, where), sent.name, sent.arguments)
 
 
-def _function_call_output(raw: msgspec.Raw, where: str) -> FunctionCallOutputItem:
-    sent = decode(raw, _FUNCTION_CALL_OUTPUT, where)
+def _function_call_output(raw: msgspec.Raw, where: str) -> Reading[FunctionCallOutputItem]:
+    sent: _FunctionCallOutput = yield from _decode(raw, _FUNCTION_CALL_OUTPUT, where)
     call_id = _checked_call_id(sent.call_id, where)
     output = _text_or_parts(sent.output, f"{where}.output")
     if isinstance(output, str):
@@ -291,8 +302,8 @@ def _checked_call_id(call_id: str, where: str) -> str:
     return call_id
 
 
-def _reasoning(raw: msgspec.Raw, where: str) -> ReasoningItem:
-    sent = decode(raw, _REASONING, where)
+def _reasoning(raw: msgspec.Raw, where: str) -> Reading[ReasoningItem]:
+    sent: _Reasoning = yield from _decode(raw, _REASONING, where)
     if sent.encrypted_content is not None:
         raise unsupported(f"{where}.encrypted_content", sent.encrypted_content, "Leave it out, or send null.")
     return ReasoningItem(

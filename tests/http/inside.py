@@ -41,7 +41,7 @@ class Inside:
 
     def http(self) -> httpx.AsyncClient:
         """A plain HTTP client, for what no SDK would send."""
-        return httpx.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
+        return httpx.AsyncClient(base_url=self.url, timeout=30, trust_env=False, verify=False)
 
     @property
     def port(self) -> int:

@@ -60,7 +60,7 @@ def test_a_plain_request_finishes_too(start: Start) -> None:
 
 
 def test_a_stream_that_outlives_its_time_is_cut_and_what_was_said_is_kept(start: Start) -> None:
-    service = start(demo_tokens_per_second=20, shutdown_seconds=1)
+    service = start(demo_tokens_per_second=100, shutdown_seconds=1)
     with open_stream(service, input="Count to 1000.") as answer:
         lines = answer.iter_lines()
         id = next(line for line in lines if "resp_" in line).partition('"id":"')[2].partition('"')[0]

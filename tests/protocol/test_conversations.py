@@ -29,7 +29,7 @@ from tests.protocol.requests import DATE, IDENTITY, TOOLS, prompt
 from tests.protocol.samples import FUNCTIONS, PROMPT_TOKENS, Sampled, created, generation, run
 
 thousands = settings(max_examples=2000, derandomize=True, deadline=None)
-hundreds = settings(max_examples=250, derandomize=True, deadline=None)
+hundreds = settings(max_examples=200, derandomize=True, deadline=None)
 
 Json = dict[str, Any]
 

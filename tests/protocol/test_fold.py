@@ -19,7 +19,7 @@ from service.protocol.machine import Ending
 from tests.protocol import samples
 from tests.protocol.samples import as_json, harmony, run
 
-hundreds = settings(max_examples=250, derandomize=True, deadline=None)
+hundreds = settings(max_examples=200, derandomize=True, deadline=None)
 
 endings = st.sampled_from(Ending)
 sdk_event = TypeAdapter[Any](ResponseStreamEvent)

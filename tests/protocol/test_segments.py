@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
-from openai_harmony import Role, StreamableParser
+from openai_harmony import Role, StreamableParser, TextContent
 
 from service.protocol import tokens
 from service.protocol.segments import MAX_HEADER_TOKENS, Closed, Opened, Segment, Segmenter, State, text_table
@@ -15,8 +15,8 @@ from tests.protocol import samples
 from tests.protocol.oracle import Oracle
 from tests.protocol.samples import byte_by_byte, generation, harmony, split
 
-thousand = settings(max_examples=1000, derandomize=True, deadline=None)
-hundreds = settings(max_examples=300, derandomize=True, deadline=None)
+five_hundred = settings(max_examples=500, derandomize=True, deadline=None)
+hundreds = settings(max_examples=250, derandomize=True, deadline=None)
 
 
 def segments(*chunks: Sequence[int]) -> list[Segment]:
@@ -51,7 +51,12 @@ def parsed(oracle: Oracle, ids: Sequence[int]) -> list[Read]:
         parser.process(token)
     parser.process_eos()
     return [
-        (each.channel, each.recipient, each.content_type, "".join(part.text for part in each.content))
+        (
+            each.channel,
+            each.recipient,
+            each.content_type,
+            "".join(part.text for part in each.content if isinstance(part, TextContent)),
+        )
         for each in parser.messages
     ]
 
@@ -59,7 +64,7 @@ def parsed(oracle: Oracle, ids: Sequence[int]) -> list[Read]:
 # --- well-formed ---
 
 
-@thousand
+@five_hundred
 @given(messages=samples.conversations)
 def test_well_formed_tokens_read_as_openai_harmony_reads_them(oracle: Oracle, messages: list[samples.Sampled]) -> None:
     ids = generation(messages)

@@ -63,10 +63,12 @@ async def redis(server_url: str) -> AsyncIterator[Redis]:
     await client.aclose()
 
 
-@pytest.fixture
-async def store(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
+@pytest.fixture(params=[0, 1 << 20], ids=["uncached", "cached"])
+async def store(
+    request: pytest.FixtureRequest, server_url: str, redis: Redis, prefix: str
+) -> AsyncIterator[ConversationHistoryStore]:
     """A store with nothing in it. After the test all keys must belong to stored turns, and add up."""
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix)
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, cache_bytes=request.param)
     yield store
     await store.close()
     assert await complaints(redis, prefix) == []

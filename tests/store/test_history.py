@@ -194,17 +194,19 @@ async def test_usage_is_what_is_stored(store: ConversationHistoryStore) -> None:
 
 
 async def test_a_chain_with_a_hole_is_never_returned_without_it(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
+    store: ConversationHistoryStore, redis: Redis, prefix: str, server_url: str
 ) -> None:
+    reader = ConversationHistoryStore(connect(server_url), prefix=prefix)  # has seen none of it
     ids = await grow(store, "one", "two", "three")
     key = f"{prefix}:{{00}}:t:{TENANT}:messages:{ids[1][5:]}"
     blob = await redis.get(key)
     await redis.delete(key)
     assert len(await complaints(redis, prefix)) == 2  # the length noted in the turn, and the usage
     with pytest.raises(ParentNotFound):
-        await store.chain(TENANT, ids[-1])
+        await reader.chain(TENANT, ids[-1])
     await redis.set(key, blob)
-    assert await said(store, ids[-1]) == ["one", "two", "three"]
+    assert await said(reader, ids[-1]) == ["one", "two", "three"]
+    await reader.close()
 
 
 async def test_the_check_after_each_test_sees_a_key_that_belongs_to_nothing(
