@@ -30,7 +30,7 @@ from bench._harness import Client, Server, connected  # noqa: E402
 from bench._prepared import MODEL, PATH, WAYS, sampled  # noqa: E402
 from service.protocol.machine import Machine  # noqa: E402
 from service.protocol.response import Response, ResponseStatus  # noqa: E402
-from service.sse import Encoder, Outbox  # noqa: E402
+from service.sse import Encoder  # noqa: E402
 
 TARGET_US = 12.0
 TARGET_RATIO = 8.0
@@ -50,7 +50,7 @@ STAGE_ROUNDS = 7
 RIVALS = ("pydantic", "gateway")
 """See _prepared.py; the last one is what other gateways do."""
 
-STAGES: tuple[str, ...] = ("machine", "encode", "outbox")
+STAGES: tuple[str, ...] = ("machine", "encode")
 SCRIPT = str(ROOT / "bench" / "_prepared.py")
 
 Way = tuple[str, int]
@@ -125,27 +125,7 @@ async def stages(size: int) -> dict[str, float]:
     pieces = [bytearray() for _ in batches]
     for batch, piece in zip(batches, pieces, strict=True):
         timed("encode", partial(encoder.append, batch, piece))
-    spent["outbox"] = await through_outbox(pieces)
     return {stage: seconds / LONG_TOKENS * 1e6 for stage, seconds in spent.items()}
-
-
-async def through_outbox(pieces: list[bytearray]) -> float:
-    """The seconds that `pieces` take from one task to another, which drops them."""
-    outbox = Outbox(sum(map(len, pieces)))
-
-    async def drain() -> None:
-        while await outbox.take() is not None:
-            pass
-
-    drained = asyncio.create_task(drain())
-    began = time.perf_counter()
-    for piece in pieces:
-        outbox.buffer += piece
-        await outbox.put()
-        await asyncio.sleep(0)
-    outbox.end()
-    await drained
-    return time.perf_counter() - began
 
 
 def report(found: Mapping[Way, list[float]]) -> tuple[float, float]:
@@ -165,7 +145,7 @@ def report(found: Mapping[Way, list[float]]) -> tuple[float, float]:
         alone = [f"{min(each[stage] for each in runs):9.2f}" for stage in STAGES]
         rivals = [f"{ratio:8.1f}x" for ratio in ratios.values()]
         print(f"{size:9} {median(ours):9.2f} {min(ours):9.2f}", *rivals, f"{nothing:9.2f}", *alone)
-    print("\n`nothing` takes the tokens and sends none; it has been subtracted. The last three columns are")
+    print("\n`nothing` takes the tokens and sends none; it has been subtracted. The last two columns are")
     print("stages run alone; what is left of the CPU is the run, HTTP and the socket.")
     return figures[AS_THEY_COME][0], figures[JUDGED][1]
 

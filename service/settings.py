@@ -139,12 +139,6 @@ class Settings(BaseSettings):
         le=100_000,
         description="Requests that one process works on at once; more are told to come back.",
     )
-    max_send_buffer_bytes: int = Field(
-        256 * KIB,
-        ge=KIB,
-        le=64 * MIB,
-        description="Unsent bytes of one stream before its reader counts as slow.",
-    )
     request_seconds: float = Field(600, gt=0, le=86_400, description="The most that one response may take.")
     keepalive_seconds: float = Field(
         15, gt=0, le=3600, description="Silence on a stream before a comment keeps the connection alive."

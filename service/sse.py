@@ -1,8 +1,8 @@
-"""Server-sent events: a run's events as bytes, and the bounded buffer between the run and its client.
+"""Server-sent events: a run's events as bytes, and comments that keep a quiet connection alive.
 
-An event is written in one piece, as `event:` and `data:` lines; `[DONE]` follows the last. Events that wait go out in
-one send, which is what makes streaming cheap: half a microsecond each instead of a system call each. A client
-that lags makes the run wait, never the memory grow. Never negotiate on Accept: SDKs ask for JSON.
+An event is written in one piece, as `event:` and `data:` lines; `[DONE]` follows the last. The events of a batch go out
+in one send, which is what makes streaming cheap: half a microsecond each instead of a system call each. Never negotiate
+on Accept: SDKs ask for JSON.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from time import monotonic
 
 import msgspec
+from starlette.types import Message, Send
 
 from service.protocol import events
 from service.protocol.events import Event
@@ -78,84 +79,34 @@ def _noise() -> list[list[bytes]]:
     ]
 
 
-class Outbox:
-    """Bytes on their way to one client, at most about `limit` of them; one task puts, another takes."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._loop = asyncio.get_running_loop()
-        self.buffer = bytearray()
-        """Append to it, then call `put`."""
-        self._ended = False
-        self._abandoned = False
-        self._reader: asyncio.Future[None] | None = None
-        self._writer: asyncio.Future[None] | None = None
-
-    async def put(self) -> None:
-        """Let the buffer's bytes be taken, and wait while there are too many."""
-        _wake(self._reader)
-        while len(self.buffer) > self._limit and not self._abandoned:
-            self._writer = self._loop.create_future()
-            await self._writer
-        if self._abandoned:
-            self.buffer.clear()
-
-    async def take(self) -> bytearray | None:
-        """All that waits, as soon as something does; None when there will be no more."""
-        while not self.buffer:
-            if self._ended or self._abandoned:
-                return None
-            self._reader = self._loop.create_future()
-            await self._reader
-        taken, self.buffer = self.buffer, bytearray()
-        _wake(self._writer)
-        return taken
-
-    def end(self) -> None:
-        """Nothing more will be put."""
-        self._ended = True
-        _wake(self._reader)
-
-    def abandon(self) -> None:
-        """The client is gone: what is put from now on is dropped, and nobody waits."""
-        self._abandoned = True
-        _wake(self._reader)
-        _wake(self._writer)
-
-    def keep_alive(self) -> None:
-        """Show the client that the connection lives, unless bytes are waiting anyway."""
-        if not self.buffer and not self._ended:
-            self.buffer += KEEP_ALIVE
-            _wake(self._reader)
-
-
-def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
-
-
 class Pulse:
     """A comment for every `seconds` in which nothing is sent, so that nobody takes the connection for dead."""
 
-    def __init__(self, outbox: Outbox, seconds: float) -> None:
-        self._outbox = outbox
+    def __init__(self, send: Send, seconds: float) -> None:
+        self._send = send
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._since = monotonic()
-        self._sending = False
+        self._comment: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(seconds, self._tick)
 
-    def sending(self, sending: bool) -> None:
-        """A send begins or has ended."""
-        self._sending = sending
+    def sent(self) -> None:
+        """Something else was sent."""
         self._since = monotonic()
 
     def stop(self) -> None:
         """The stream is over."""
         self._timer.cancel()
+        if self._comment is not None:
+            self._comment.cancel()
 
     def _tick(self) -> None:
         left = self._since + self._seconds - monotonic()
-        if left <= 0 and not self._sending:
-            self._outbox.keep_alive()
+        if left <= 0 and (self._comment is None or self._comment.done()):
+            message = {"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True}
+            self._comment = self._loop.create_task(_sent(self._send, message))
         self._timer = self._loop.call_later(left if left > 0 else self._seconds, self._tick)
+
+
+async def _sent(send: Send, message: Message) -> None:
+    await send(message)

@@ -8,6 +8,7 @@ import re
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from service.protocol.errors import InvalidRequest, shown
 
@@ -38,7 +39,7 @@ def decode(raw: bytes | msgspec.Raw, decoder: "msgspec.json.Decoder[T]", where: 
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise _refusal(str(error), raw, where) from None
+        raise _refusal(str(error), raw, where, decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(error, bytes(raw), where) from None
 
@@ -57,7 +58,7 @@ def _malformed(error: Exception, raw: bytes, where: str) -> InvalidRequest:
     return InvalidRequest(f"{place} could not be parsed as JSON: {reason}.", code="invalid_json", param=where or None)
 
 
-def _refusal(message: str, raw: bytes | msgspec.Raw, where: str) -> InvalidRequest:
+def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) -> InvalidRequest:
     """msgspec's words for a value that doesn't fit, in ours."""
     path = ""
     if match := _AT.search(message):
@@ -75,12 +76,24 @@ def _refusal(message: str, raw: bytes | msgspec.Raw, where: str) -> InvalidReque
     param = _join(where, path)
     kind = "invalid_type" if "got `" in message else "invalid_value"
     value = shown_raw(_value_at(raw, path))
+    if message.startswith("Invalid enum value"):
+        message = f"Expected one of {', '.join(_literals(inspect.type_info(expected), path))}"
     return InvalidRequest(
         f"Invalid {'type' if kind == 'invalid_type' else 'value'} for '{param or 'body'}': {_words(message)}. "
         f"The value was {value}.",
         code=kind,
         param=param or None,
     )
+
+
+def _literals(expected: inspect.Type, path: str) -> list[str]:
+    """The values that are allowed at a path of struct members; null is always among those of an optional one."""
+    for name in path.strip(".").split("."):
+        kinds = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
+        struct = next(kind for kind in kinds if isinstance(kind, inspect.StructType))
+        expected = next(field.type for field in struct.fields if field.encode_name == name)
+    kinds = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
+    return [str(value) for kind in kinds if isinstance(kind, inspect.LiteralType) for value in kind.values]
 
 
 def _words(message: str) -> str:

@@ -118,7 +118,7 @@ async def test_sdk_users_stop_the_engine_by_closing_the_stream(settings: Setting
 
 
 def test_a_client_that_stops_reading_costs_no_memory_and_is_dropped(start: Callable[..., ServiceProcess]) -> None:
-    service = start(send_seconds=1, keepalive_seconds=0.5, max_send_buffer_bytes=65_536)
+    service = start(send_seconds=1, keepalive_seconds=0.5)
     service.client().responses.create(model=MODEL, input="Count to 1000.")
     before = service.memory_bytes()
     with socket.socket() as lazy:

@@ -257,14 +257,14 @@ def test_bad_input_is_refused_by_name(value: Any, code: str | None, param: str, 
 def test_a_long_list_is_read_in_steps() -> None:
     raw = msgspec.Raw(msgspec.json.encode([MESSAGE] * (3 * ITEMS_A_STEP)))
 
-    assert sum(1 for _ in read_input(raw, max_items=MAX_ITEMS)) == 3
+    assert sum(1 for _ in read_input(raw, max_items=MAX_ITEMS)) >= 3
 
 
-def test_long_items_are_read_one_by_one() -> None:
+def test_others_get_a_turn_between_any_two_long_items() -> None:
     long = {"role": "user", "content": "x" * BYTES_A_STEP}
     raw = msgspec.Raw(msgspec.json.encode([long] * 5))
 
-    assert sum(1 for _ in read_input(raw, max_items=MAX_ITEMS)) == 5
+    assert sum(1 for _ in read_input(raw, max_items=MAX_ITEMS)) >= 5
 
 
 def test_a_list_that_is_far_too_long_is_refused_quickly() -> None:
