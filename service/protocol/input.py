@@ -15,6 +15,13 @@ import msgspec
 from service.protocol import ids
 from service.protocol.decoding import decode, decoder_of
 from service.protocol.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.protocol.input_items import (
+    FunctionCallItem,
+    FunctionCallOutputItem,
+    InputItem,
+    MessageItem,
+    ReasoningItem,
+)
 
 MAX_CALL_ID_CHARS = 256
 ITEMS_A_STEP = 128
@@ -30,80 +37,6 @@ _CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _TEXT_PARTS = ("input_text", "output_text", "text")
 
 
-class MessageItem(msgspec.Struct, tag="message", tag_field="type"):
-    """A message of the caller's, or one of the assistant's that the caller replays."""
-
-    role: Literal["user", "assistant", "system", "developer"]
-    content: list[dict[str, Any]]
-    status: str = "completed"
-    id: str = ""
-    phase: Literal["commentary", "final_answer"] | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return len(self.content)
-
-    @property
-    def text(self) -> str:
-        """All of its parts' text."""
-        return "".join(part.get("text", part.get("refusal", "")) for part in self.content)
-
-
-class FunctionCallItem(msgspec.Struct, tag="function_call", tag_field="type"):
-    """A call that the model made earlier."""
-
-    call_id: str
-    name: str
-    arguments: str
-    status: str = "completed"
-    id: str = ""
-
-    @property
-    def parts(self) -> int:
-        """It has no content parts."""
-        return 0
-
-
-class FunctionCallOutputItem(msgspec.Struct, tag="function_call_output", tag_field="type"):
-    """What the function returned."""
-
-    call_id: str
-    output: str | list[dict[str, Any]]
-    status: str = "completed"
-    id: str = ""
-
-    @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return 0 if isinstance(self.output, str) else len(self.output)
-
-    @property
-    def text(self) -> str:
-        """The output as one text."""
-        return self.output if isinstance(self.output, str) else "".join(part["text"] for part in self.output)
-
-
-class ReasoningItem(msgspec.Struct, tag="reasoning", tag_field="type"):
-    """What the model thought earlier; with a summary alone it adds nothing to the prompt."""
-
-    content: list[dict[str, Any]]
-    summary: list[dict[str, Any]]
-    status: str = "completed"
-    id: str = ""
-
-    @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return len(self.content) + len(self.summary)
-
-    @property
-    def text(self) -> str:
-        """The raw reasoning."""
-        return "\n".join(part["text"] for part in self.content)
-
-
-InputItem = MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem
 T = TypeVar("T")
 Reading = Generator[None, None, T]
 """Yields between pieces of work, and returns what was read."""

@@ -16,13 +16,13 @@ import msgspec
 
 from service.protocol import render, tokens
 from service.protocol.errors import InvalidRequest, context_length_exceeded
-from service.protocol.input import (
+from service.protocol.input import read_input
+from service.protocol.input_items import (
     FunctionCallItem,
     FunctionCallOutputItem,
     InputItem,
     MessageItem,
     ReasoningItem,
-    read_input,
 )
 from service.protocol.render import PROMPT_END, developer_text, message_steps, system_message
 from service.protocol.tokens import RunTooLong, TooManyTokens

@@ -141,7 +141,7 @@ REFUSED: dict[str, tuple[Any, str | None, str, str]] = {
     ),
     "a reference": ([{"type": "item_reference", "id": "msg_1"}], "unsupported_parameter", "input[0].type", "reference"),
     "a reference without its type": ([{"id": "msg_1"}], "unsupported_parameter", "input[0].type", "item_reference"),
-    "an unknown role": ([{"role": "bard", "content": "Hi"}], "invalid_value", "input[0].role", "'bard'"),
+    "an unknown role": ([{"role": "bard", "content": "Hi"}], "invalid_value", "input[0].role", '"bard"'),
     "no content": ([{"role": "user"}], "missing_required_parameter", "input[0].content", "Missing"),
     "null content": ([{"role": "user", "content": None}], "invalid_type", "input[0].content", "got null"),
     "a number as content": ([{"role": "user", "content": 5}], "invalid_type", "input[0].content", "got an integer"),
