@@ -11,6 +11,9 @@ StoreError
 └── DataFolderBusy      another process's embedded server keeps the data folder
 """
 
+SHOWN_CHARS = 100
+"""How much of an id that can't exist a message shows; ids that can exist are shorter."""
+
 
 class StoreError(Exception):
     """Any refusal of the store."""
@@ -20,7 +23,7 @@ class NotFound(StoreError):
     """No turn of this tenant has the id. Never says whether it existed or whose it is."""
 
     def __init__(self, id: str) -> None:
-        super().__init__(f"no turn {id!r}")
+        super().__init__(f"no turn {id[:SHOWN_CHARS]!r}")  # it may be anything, of any length
         self.id = id
 
 

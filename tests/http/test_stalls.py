@@ -2,7 +2,6 @@
 
 import asyncio
 import http.client
-import json
 import socket
 import threading
 import time
@@ -17,7 +16,7 @@ from tests.http.inside import answer, scripted, serving
 from tests.http.process import ServiceProcess
 
 STALL_SECONDS = 0.05
-ATTEMPTS = 3
+ATTEMPTS = 4
 """The machine has other things to do, so the best of some attempts counts."""
 
 CASES: dict[str, Callable[[], bytes]] = LEGAL | {name: bad.body for name, bad in HEAVY.items() if callable(bad.body)}
@@ -42,22 +41,33 @@ async def worst_lag(work: "asyncio.Future[int]") -> float:
     return worst
 
 
+async def best_lag(port: int, body: bytes) -> float:
+    """The worst lag of the best attempt; no more attempts than it takes to be sure."""
+    best = STALL_SECONDS
+    for _ in range(ATTEMPTS):
+        work = asyncio.get_running_loop().run_in_executor(None, post, port, body)
+        best = min(best, await worst_lag(work))
+        assert work.result() in (200, 400, 413)
+        if best < STALL_SECONDS / 2:
+            break
+    return best
+
+
 @pytest.mark.parametrize("name", CASES)
 async def test_the_loop_never_stops_for_long(settings: Settings, name: str) -> None:
-    body = CASES[name]()
     async with serving(settings, scripted([answer("Fine.")])) as inside:
-        lags: list[float] = []
-        while len(lags) < ATTEMPTS and min(lags, default=1.0) > STALL_SECONDS / 2:
-            work = asyncio.get_running_loop().run_in_executor(None, post, inside.port, body)
-            lags.append(await worst_lag(work))
-            assert work.result() in (200, 400, 413)
-    print(f"{min(lags) * 1000:.1f} ms at worst: {name}")
-    assert min(lags) < STALL_SECONDS, f"the loop stopped for {lags}"
+        lag = await best_lag(inside.port, CASES[name]())
+    print(f"{lag * 1000:.1f} ms at worst: {name}")
+    assert lag < STALL_SECONDS
 
 
-def test_others_are_served_while_heavy_requests_are_read(service: ServiceProcess) -> None:
-    worst = {name: min(slowest_probe(service, make()) for _ in range(ATTEMPTS)) for name, make in CASES.items()}
-    assert max(worst.values()) < STALL_SECONDS, json.dumps(worst, indent=1)
+@pytest.mark.parametrize("name", CASES)
+def test_others_are_served_while_a_heavy_request_is_read(service: ServiceProcess, name: str) -> None:
+    body = CASES[name]()
+    slowest = [slowest_probe(service, body)]
+    while slowest[-1] >= STALL_SECONDS and len(slowest) < ATTEMPTS:
+        slowest.append(slowest_probe(service, body))
+    assert slowest[-1] < STALL_SECONDS, f"the slowest probes took {slowest}"
 
 
 def slowest_probe(service: ServiceProcess, body: bytes) -> float:
