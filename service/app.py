@@ -15,12 +15,13 @@ from starlette.types import ASGIApp
 
 from service.admission import Admission
 from service.auth import Keyring
+from service.body import ClientGone
 from service.creation import Service
 from service.endpoints import create, health, models, stored
 from service.engine.demo import DemoEngine
 from service.engine.port import Engine, ModelCard
 from service.errors import envelope, fault, store_refusal
-from service.gate import Gate
+from service.gate import Arrival, Gate
 from service.protocol import segments, tokens
 from service.protocol.errors import ApiError, InvalidRequest
 from service.protocol.prompt import Identity, Limits
@@ -124,6 +125,12 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     )
 
 
+async def _on_client_gone(request: Request, error: Exception) -> Response:
+    """Nobody is there to be answered; the log gets the status that nginx uses for it."""
+    cast(Arrival, request.scope["arrival"]).facts["client"] = "gone"
+    return Response(status_code=499)
+
+
 async def _on_fault(request: Request, error: Exception) -> Response:
     """A mistake of ours. Starlette raises it again behind the answer, so the gate logs it."""
     return envelope(fault())
@@ -132,6 +139,7 @@ async def _on_fault(request: Request, error: Exception) -> Response:
 _HANDLERS = {
     ApiError: _on_api_error,
     StoreError: _on_store_error,
+    ClientGone: _on_client_gone,
     HTTPException: _on_http_error,
     RequestValidationError: _on_invalid,
     Exception: _on_fault,

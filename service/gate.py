@@ -15,7 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service import logs
 from service.admission import Admission
 from service.auth import Keyring, refuse_foreign
-from service.body import ClientGone
 from service.errors import envelope, fault
 from service.protocol.errors import ApiError
 
@@ -68,8 +67,6 @@ class Gate:
                     await self._app(scope, receive, answer)
         except ApiError as error:
             await envelope(error)(scope, receive, answer)
-        except ClientGone:
-            arrival.facts["client"] = "gone"
         except asyncio.CancelledError:  # the server stops and its patience is over; what was said is stored
             arrival.facts["client"] = "cut off"
         except Exception:

@@ -46,15 +46,19 @@ class EventStream(HttpResponse):
 
         watcher = asyncio.create_task(watch(receive, gone))
         pulse = Pulse(send, self._settings.keepalive_seconds)
+        batches = self._run.events()
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            async for batch in self._run.events():
+            async for batch in batches:
                 await send({"type": "http.response.body", "body": self._encoded(batch), "more_body": True})
                 pulse.sent()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             pulse.stop()
             watcher.cancel()
+            self._run.stop()
+            async for _ in batches:  # where sending was broken off, what was said is stored all the same
+                pass
 
     def _encoded(self, batch: list[Event]) -> bytes:
         buffer = bytearray()

@@ -19,6 +19,9 @@ MAX_METADATA_BYTES = 131_072
 """Twice what 16 pairs take when each character is escaped; a longer value is never decoded."""
 
 MIN_OUTPUT_TOKENS = 16
+MAX_INT = 2**31 - 1
+"""JSON knows no largest integer; programs that read an echo do."""
+
 
 _LATER = "A later release serves it; leave it out."
 _ABSENT = msgspec.Raw(b"null")
@@ -68,8 +71,8 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     previous_response_id: str | None = None
     tools: msgspec.Raw = _ABSENT
     parallel_tool_calls: bool | None = None
-    max_output_tokens: Annotated[int, Meta(ge=MIN_OUTPUT_TOKENS)] | None = None
-    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
+    max_output_tokens: Annotated[int, Meta(ge=MIN_OUTPUT_TOKENS, le=MAX_INT)] | None = None
+    max_tool_calls: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     reasoning: ReasoningParam | None = None

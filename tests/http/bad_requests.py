@@ -104,6 +104,7 @@ PARAMETERS: dict[str, Bad] = {
     "top_p above one": create("top_p", 1.5, "invalid_value", "1.5"),
     "a list for top_p": create("top_p", [], "invalid_type", "a number"),
     "too few output tokens": create("max_output_tokens", 15, "invalid_value", "15"),
+    "more output tokens than a program can count": create("max_output_tokens", 10**40, "invalid_value", "2147483647"),
     "half an output token": create("max_output_tokens", 20.5, "invalid_type", "an integer"),
     "no tool calls": create("max_tool_calls", 0, "invalid_value", "0"),
     "a text for parallel calls": create("parallel_tool_calls", "no", "invalid_type", "a boolean"),

@@ -4,6 +4,7 @@ It is told everything through its environment and speaks through HTTP and its lo
 """
 
 import http.client
+import json
 import os
 import signal
 import socket
@@ -23,6 +24,13 @@ MODEL = "gpt-oss-20b"
 START_SECONDS = 20.0
 STOP_SECONDS = 20.0
 HARMONIUM = Path(sys.executable).parent / "harmonium"
+
+
+def raw_request(**body: object) -> bytes:
+    """A create request as bytes."""
+    content = json.dumps({"model": MODEL, "input": "hi", **body}).encode()
+    head = "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
 
 
 class ServiceProcess:

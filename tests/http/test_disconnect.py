@@ -1,7 +1,6 @@
 """Clients that go away or stop reading: the engine stops at once, and what was said by then is kept."""
 
 import asyncio
-import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from service.engine.port import Engine, Generation
 from service.engine.scripted import Stall, Step
 from service.settings import Settings
 from tests.http.inside import CARD, Inside, opened, scripted, serving
-from tests.http.process import MODEL, ServiceProcess
+from tests.http.process import MODEL, ServiceProcess, raw_request
 from tests.http.waiting import until, wait_until
 
 STOP_SECONDS = 0.1
@@ -31,13 +30,6 @@ class Talk:
         yield opened("Said so far.")
         self.silent.set()
         yield Stall()
-
-
-def raw_request(**body: object) -> bytes:
-    """A create request as bytes."""
-    content = json.dumps({"model": MODEL, "input": "hi", **body}).encode()
-    head = "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
 
 
 async def stored(inside: Inside, id: str) -> dict[str, object]:
@@ -130,3 +122,12 @@ def test_a_client_that_stops_reading_costs_no_memory_and_is_dropped(start: Calla
         wait_until(lambda: service.connections() == 0, 5)
     assert "outcome=cancelled" in service.log
     assert "Traceback" not in service.log
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_request_is_logged_as_gone(service: ServiceProcess) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as raw:
+        raw.sendall(raw_request()[:-10])
+        wait_until(lambda: service.connections() > 0, 5)
+    wait_until(lambda: "status=499" in service.log, 5)
+    (line,) = [line for line in service.log.splitlines() if "status=499" in line]
+    assert "client=gone" in line
