@@ -50,6 +50,9 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
         version=version("harmonium"),
         description="The OpenAI Responses API over gpt-oss, with every conversation kept.",
         lifespan=_lifespan,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
     )
     app.state.service = service
     app.state.admission = admission = Admission(settings.max_concurrent_requests)
@@ -72,6 +75,7 @@ def open_store(settings: Settings) -> ConversationHistoryStore:
         redis,
         prefix=settings.key_prefix,
         timeout_seconds=settings.store_timeout_seconds,
+        max_chain_bytes=settings.max_chain_bytes,
         cache_bytes=settings.store_cache_bytes,
         pin_seconds=settings.request_seconds + settings.shutdown_seconds,
     )

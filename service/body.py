@@ -3,6 +3,7 @@
 Both use ASGI's `receive` directly: nothing may stand between it and the server, or a disconnect is seen late.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from starlette.types import Receive
@@ -14,13 +15,26 @@ class ClientGone(Exception):
     """The client went away before its request was whole."""
 
 
-async def read_body(receive: Receive, content_length: bytes | None, limit: int) -> bytes:
+async def read_body(receive: Receive, content_length: bytes | None, *, limit: int, seconds: float) -> bytes:
     """The whole body. Refuses one longer than `limit` bytes before reading it where its length was announced.
 
-    Raises ApiError 413, ClientGone.
+    Raises ApiError: 413, or 408 when it isn't whole after `seconds`. Raises ClientGone.
     """
     if content_length is not None and (not content_length.isdigit() or int(content_length[:20]) > limit):
         raise _too_large(limit)
+    try:
+        async with asyncio.timeout(seconds):
+            body = await _pieces(receive, limit)
+    except TimeoutError:
+        raise ApiError(
+            408, f"The request's body didn't arrive within {seconds:g} s. Send it faster.", code="request_timeout"
+        ) from None
+    if not body:
+        raise InvalidRequest("The request has no body; send a JSON object.", code="invalid_json")
+    return body
+
+
+async def _pieces(receive: Receive, limit: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -33,10 +47,7 @@ async def read_body(receive: Receive, content_length: bytes | None, limit: int) 
             raise _too_large(limit)
         pieces.append(piece)
         if not message.get("more_body", False):
-            break
-    if not size:
-        raise InvalidRequest("The request has no body; send a JSON object.", code="invalid_json")
-    return b"".join(pieces)
+            return b"".join(pieces)
 
 
 async def watch(receive: Receive, gone: Callable[[], None]) -> None:

@@ -40,6 +40,9 @@ BRIEFLY = 1e-6
 
 _JSON = msgspec.json.Encoder()
 
+READ = msgspec.Raw(b"null")
+"""Stands for JSON that was read: a run may take minutes, and needn't hold on to megabytes of body meanwhile."""
+
 
 class Service(msgspec.Struct, frozen=True):
     """What every request needs: the settings, the store, the engine, and what the model is told it is."""
@@ -59,6 +62,7 @@ class Creation:
         self._service = service
         self._tenant = tenant
         self._chain = chain
+        self._pinned = chain.pin is not None
         self.request = request
         self.id = service.store.new_id(chain.tip)
         self.created_at = service.clock()
@@ -69,8 +73,9 @@ class Creation:
             prompt = await in_steps(self._prompt())
             identify(prompt.items, self.id)
         except BaseException:
-            await self._unpin()
+            await self._release()
             raise
+        self.request = msgspec.structs.replace(self.request, input=READ, tools=READ)
         room = self._service.identity.context_tokens - len(prompt.tokens)
         wanted = self.request.max_output_tokens or self._service.settings.max_output_tokens
         generation = Generation(
@@ -93,6 +98,7 @@ class Creation:
             generation,
             machine,
             keep,
+            self._release,
             seconds=self._service.settings.request_seconds,
             clock=self._service.clock,
         )
@@ -135,7 +141,6 @@ class Creation:
         """Store the turn, where the request wants that and its caller will learn its id. Raises StoreError."""
         unheard = response.status is ResponseStatus.FAILED and not response.output and not self.request.stream
         if not self.request.store or unheard:
-            await self._unpin()
             return
         turn = Turn(
             id=self.id,
@@ -146,11 +151,13 @@ class Creation:
             items=_JSON.encode(prompt.items),
         )
         await self._service.store.append(self._tenant, turn, pin=self._chain.pin)
+        self._pinned = False
 
-    async def _unpin(self) -> None:
-        """Let go of the parent. If the store can't just now, the pin's own end has to do."""
-        if self._chain.tip is None or self._chain.pin is None:
+    async def _release(self) -> None:
+        """Let go of the parent, if that is still to do. If the store can't just now, the pin's own end has to do."""
+        if not self._pinned or self._chain.tip is None or self._chain.pin is None:
             return
+        self._pinned = False
         try:
             await self._service.store.unpin(self._tenant, self._chain.tip, self._chain.pin)
         except StoreError as error:

@@ -27,11 +27,9 @@ class JsonResponse(Response):
 
 def envelope(error: ApiError) -> JsonResponse:
     """The error as its sender sees it. SDKs are told whether a retry may mend it."""
-    headers: dict[str, str] = {}
+    headers = {"x-should-retry": "true" if error.retry else "false"}
     if error.retry_after is not None:
-        headers = {"x-should-retry": "true", "retry-after": str(error.retry_after)}
-    elif error.status < 500:
-        headers = {"x-should-retry": "false"}
+        headers["retry-after"] = str(error.retry_after)
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
@@ -66,7 +64,8 @@ def store_refusal(error: StoreError) -> ApiError:
         return response_not_found(error.id)
     if isinstance(error, ChainTooLong):
         return InvalidRequest(
-            f"The conversation is too long to continue: {error}. Start a new one with what matters of it.",
+            f"The response '{error.id}' ends a conversation that is too long to be continued. Start a new one with "
+            "what matters of it.",
             code="conversation_too_long",
             param="previous_response_id",
         )
@@ -80,12 +79,13 @@ def store_refusal(error: StoreError) -> ApiError:
 
 
 def nothing_said(message: str, failure: EngineError | None, *, timed_out: bool) -> ApiError:
-    """What a plain response is that failed without output: 5xx with the reason, so that SDKs raise and may retry.
+    """What a plain response is that failed without output: 5xx with the reason, so that SDKs raise.
 
-    `failure` is the engine's, if it raised one; else the time was up, or the engine ended without a word.
+    `failure` is the engine's, if it raised one; else the time was up, or the engine ended without a word. A retry is
+    worth it unless the time was up: that would cost as much again.
     """
     if timed_out:
         return ApiError(504, message, type="server_error", code="timeout")
     status = failure.status if failure is not None else 500
     retry_after = RETRY_SECONDS if status == 503 else None
-    return ApiError(status, message, type="server_error", code="engine_error", retry_after=retry_after)
+    return ApiError(status, message, type="server_error", code="engine_error", retry_after=retry_after, retry=True)

@@ -2,7 +2,8 @@
 
     begin ─▶ sample ─▶ end ─▶ keep ─▶ terminal
 
-`keep` is what the caller passes in to store the turn. It is awaited before the terminal event is handed over, so that
+`keep` is what the caller passes in to store the turn, and `release` lets go of what was held for it, stored or not.
+`keep` It is awaited before the terminal event is handed over, so that
 whoever has seen `response.completed` can continue from it. If it fails, the terminal event is `response.failed` and
 still carries the output: the answer isn't lost, and nobody is misled.
 """
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 _ENDINGS = {Finish.STOP: Ending.STOP, Finish.LENGTH: Ending.LENGTH, Finish.ABORT: Ending.ABORT}
 
 Keep = Callable[[Response], Awaitable[None]]
+Release = Callable[[], Awaitable[None]]
 Clock = Callable[[], float]
 
 
@@ -37,6 +39,7 @@ class Run:
         generation: Generation,
         machine: Machine,
         keep: Keep,
+        release: Release,
         *,
         seconds: float,
         clock: Clock,
@@ -45,6 +48,7 @@ class Run:
         self._generation = generation
         self._machine = machine
         self._keep = keep
+        self._release = release
         self._seconds = seconds
         self._clock = clock
         self._sampler: asyncio.Task[object] | None = None
@@ -54,6 +58,8 @@ class Run:
         self._cached_tokens = 0
         self.failure: EngineError | None = None
         """What the engine failed with, once it has."""
+        self.unstored: StoreError | None = None
+        """Why the turn could not be stored, once that is so."""
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
         """End the response now: the engine's work is aborted, and what was said so far is kept. Never blocks."""
@@ -70,37 +76,39 @@ class Run:
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """The response's events in batches as they come, the terminal one last and after the turn was kept."""
         machine = self._machine
-        yield machine.begin()
-        timer = asyncio.get_running_loop().call_later(self._seconds, self.stop, Ending.TIMEOUT)
-        ending = Ending.ERROR
-        chunks = self._engine.generate(self._generation)
         try:
-            while (chunk := await self._next(chunks)) is not None:
-                if chunk.cached_tokens is not None:
-                    self._cached_tokens = chunk.cached_tokens
-                batch = machine.feed(chunk.tokens)
-                if batch:
-                    yield batch
-                if machine.full:
-                    ending = Ending.STOP
-                    break
-                if chunk.finish is not None:
-                    ending = _ENDINGS[chunk.finish]
-                    break
-            else:
-                ending = self._stopped or Ending.ERROR
-        except EngineError as failure:
-            self.failure = failure
+            yield machine.begin()
+            ending = Ending.ERROR
+            timer = asyncio.get_running_loop().call_later(self._seconds, self.stop, Ending.TIMEOUT)
+            chunks = self._engine.generate(self._generation)
+            try:
+                while (chunk := await self._next(chunks)) is not None:
+                    if chunk.cached_tokens is not None:
+                        self._cached_tokens = chunk.cached_tokens
+                    batch = machine.feed(chunk.tokens)
+                    if batch:
+                        yield batch
+                    if machine.full:
+                        ending = Ending.STOP
+                        break
+                    if chunk.finish is not None:
+                        ending = _ENDINGS[chunk.finish]
+                        break
+                else:
+                    ending = self._stopped or Ending.ERROR
+            except EngineError as failure:
+                self.failure = failure
+            finally:
+                timer.cancel()
+                await chunks.aclose()
+            if batch := machine.end(ending):
+                yield batch
+            response = machine.result(
+                ending, now=int(self._clock()), cached_tokens=self._cached_tokens, error=self._error(ending)
+            )
+            yield machine.terminal(await self._kept(response))
         finally:
-            timer.cancel()
-            await chunks.aclose()
-        batch = machine.end(ending)
-        if batch:
-            yield batch
-        response = machine.result(
-            ending, now=int(self._clock()), cached_tokens=self._cached_tokens, error=self._error(ending)
-        )
-        yield machine.terminal(await self._kept(response))
+            await self._release()
         if self._interrupted:
             raise asyncio.CancelledError
 
@@ -139,6 +147,7 @@ class Run:
         try:
             await self._keep(response)
         except StoreError as error:
+            self.unstored = error
             event(logger, logging.ERROR, "response not stored", response_id=response.id, reason=str(error))
             return _not_stored(response)
         return response

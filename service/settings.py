@@ -123,6 +123,12 @@ class Settings(BaseSettings):
     )
 
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB, description="The largest request body, in bytes.")
+    max_chain_bytes: int = Field(
+        32 * MIB,
+        ge=KIB,
+        le=1024 * MIB,
+        description="A conversation whose stored messages have this many bytes can't be continued.",
+    )
     max_input_items: int = Field(4096, ge=1, le=32_768, description="The most input items in one request.")
     max_tools: int = Field(128, ge=0, le=10_000, description="The most tools that one request may declare.")
     max_tools_bytes: int = Field(
@@ -139,6 +145,7 @@ class Settings(BaseSettings):
         le=100_000,
         description="Requests that one process works on at once; more are told to come back.",
     )
+    body_seconds: float = Field(60, gt=0, le=3600, description="How long a request's body may take to arrive.")
     request_seconds: float = Field(600, gt=0, le=86_400, description="The most that one response may take.")
     keepalive_seconds: float = Field(
         15, gt=0, le=3600, description="Silence on a stream before a comment keeps the connection alive."
@@ -169,6 +176,10 @@ class Settings(BaseSettings):
         scheme, separator, _ = value.partition("://")
         if value and not (separator and scheme in ("redis", "rediss", "unix")):
             raise ValueError("should begin with redis://, rediss:// or unix://")
+        try:
+            _ = urlsplit(value).port
+        except ValueError:
+            raise ValueError("is not a URL; write / ? # @ : and [ in a password as %2F %3F %23 %40 %3A %5B") from None
         return value
 
     @model_validator(mode="after")
@@ -253,8 +264,7 @@ def display(settings: Settings) -> dict[str, str | int | float | bool]:
 
 def _without_password(url: str) -> str:
     """`url` with its password masked, in the user part or in the query."""
-    password = urlsplit(url).password
-    masked = url.replace(f":{password}@", f":{MASK}@", 1) if password else url
+    masked = re.sub(r"(://[^/?#@:]*:).*@", rf"\g<1>{MASK}@", url)
     return re.sub(r"(?i)([?&]password=)[^&]*", rf"\g<1>{MASK}", masked)
 
 

@@ -41,10 +41,10 @@ class NotContinuable(StoreError):
 
 
 class ChainTooLong(NotContinuable):
-    """The turn can't have children, because its chain has the most turns allowed."""
+    """The turn can't have children, because its chain has the most turns or bytes allowed."""
 
-    def __init__(self, id: str, limit: int) -> None:
-        StoreError.__init__(self, f"turn {id!r} ends a chain of {limit} turns and can't be continued; start a new one")
+    def __init__(self, id: str) -> None:
+        StoreError.__init__(self, f"turn {id!r} ends a chain that is too long to be continued")
         self.id = id
         self.status = "at the limit of its chain"
 

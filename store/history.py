@@ -26,6 +26,9 @@ from .turn import CONTINUABLE, Chain, Messages, Turn
 MAX_DEPTH = 10_000
 """The most turns of a chain; reading so many takes tens of milliseconds and no context holds them."""
 
+MAX_CHAIN_BYTES = 32 << 20
+"""The most bytes of messages in a chain that may still be continued: a read of some 20 ms."""
+
 MGET_KEYS = 4_000
 """The most values read by one command, so that others get their turn in between."""
 
@@ -64,6 +67,7 @@ class ConversationHistoryStore:
         attempts: int = 3,
         pin_seconds: float = 900.0,
         max_depth: int = MAX_DEPTH,
+        max_chain_bytes: int = MAX_CHAIN_BYTES,
         cache_bytes: int = 0,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
@@ -73,12 +77,13 @@ class ConversationHistoryStore:
         for `pin_seconds`, which must exceed the longest run. `entropy(n)` gives the n random bytes of ids and
         tokens. Raises ValueError for a setting that can't work.
         """
-        if pin_seconds <= 0 or max_depth < 1:
-            raise ValueError(f"pin_seconds={pin_seconds} and max_depth={max_depth} must be positive")
+        if pin_seconds <= 0 or max_depth < 1 or max_chain_bytes < 1:
+            raise ValueError(f"{pin_seconds=}, {max_depth=} and {max_chain_bytes=} must be positive")
         self._keyspace = Keyspace(prefix, shards)
         self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self._pin_ms = max(1, round(pin_seconds * 1000))
         self._max_depth = max_depth
+        self._max_chain_bytes = max_chain_bytes
         self._cache = TurnCache(cache_bytes)
         self._entropy = entropy
 
@@ -93,7 +98,7 @@ class ConversationHistoryStore:
 
         With `pin`, the tip can be continued by whoever holds `Chain.pin` even if it is deleted meanwhile, for
         `pin_seconds` at most; hand it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises
-        ParentNotFound, NotContinuable, StoreUnavailable.
+        ParentNotFound, NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
         """
         digits = self._parent_digits(tip)
         shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
@@ -111,11 +116,15 @@ class ConversationHistoryStore:
                 tip=digits,
                 pin=token or "",
                 pin_ms=self._pin_ms,
+                max_depth=self._max_depth,
+                max_bytes=self._max_chain_bytes,
             )
             if word == b"missing":
                 raise ParentNotFound(tip)
             if word == b"status":
                 raise NotContinuable(tip, detail[0].decode())
+            if word == b"long":
+                raise ChainTooLong(tip)
             path = _split(detail[0])
             keys = [names.messages + each for each in path]
             turns = [self._cache.get(key) for key in keys]
@@ -196,7 +205,7 @@ class ConversationHistoryStore:
             blob = None if word == b"missing" else await operation.command("GET", names.response + digits)
         if blob is None:
             raise NotFound(id)
-        return codec.decode_response(blob)[0]
+        return (await _unpacked(blob))[0]
 
     async def items(self, tenant: str, ids: Sequence[str]) -> list[tuple[bytes, bytes]]:
         """(response JSON, input items JSON) of each of several turns of one chain, as `lineage` gives them.
@@ -212,7 +221,7 @@ class ConversationHistoryStore:
         names = self._keyspace.families(tenant, path[0])
         async with self._server.operation() as operation:
             blobs = await self._mget(operation, [names.response + digits for digits in path])
-        return [NOTHING_LISTED if blob is None else codec.decode_response(blob) for blob in blobs]
+        return [NOTHING_LISTED if blob is None else await _unpacked(blob) for blob in blobs]
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
         """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
@@ -278,7 +287,7 @@ class ConversationHistoryStore:
         if word == b"status":
             raise NotContinuable(str(turn.parent), detail[0].decode())
         if word == b"long":
-            raise ChainTooLong(str(turn.parent), self._max_depth)
+            raise ChainTooLong(str(turn.parent))
 
     async def _prune(self, operation: Operation, tenant: str, names: Families, digits: str) -> None:
         """Take away the tombstone `digits` and those above it that nothing needs, some at a time."""
@@ -304,6 +313,13 @@ class ConversationHistoryStore:
         for start in range(0, len(keys), MGET_KEYS):
             blobs += await operation.command("MGET", *keys[start : start + MGET_KEYS])
         return blobs
+
+
+async def _unpacked(blob: bytes) -> tuple[bytes, bytes]:
+    """(response, items) of a response blob, by a thread where it takes long."""
+    if len(blob) > THREAD_FROM_BYTES:
+        return await asyncio.to_thread(codec.decode_response, blob)
+    return codec.decode_response(blob)
 
 
 def _split(ids: bytes) -> list[str]:

@@ -101,6 +101,8 @@ def chain(
     tip: str,
     pin: str,
     pin_ms: int,
+    max_depth: int,
+    max_bytes: int,
 ) -> None: ...
 
 

@@ -95,6 +95,8 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"max_output_tokens": 2048, "context_tokens": 2048}, "leaves no room for a prompt"),
         ({"shutdown_seconds": 0}, "HARMONIUM_SHUTDOWN_SECONDS"),
         ({"redis_url": "localhost:6379"}, "redis://"),
+        ({"redis_url": f"redis://:{SECRET}/x@localhost:6379"}, "%2F"),
+        ({"redis_url": "redis://[bad"}, "not a URL"),
         ({"engine": "steam"}, "HARMONIUM_ENGINE"),
         ({"key_prefix": "a{b}"}, "HARMONIUM_KEY_PREFIX"),
     ],

@@ -10,7 +10,7 @@ from starlette.types import Receive
 from service.body import read_body, watch
 from service.creation import Service, begin
 from service.endpoints.stream import EventStream, note_outcome
-from service.errors import JsonResponse, nothing_said
+from service.errors import JsonResponse, nothing_said, store_refusal
 from service.gate import Arrival
 from service.protocol.fold import Fold
 from service.protocol.wire import read_create
@@ -25,7 +25,12 @@ async def create(request: Request) -> HttpResponse:
     service = cast(Service, request.app.state.service)
     arrival = cast(Arrival, request.scope["arrival"])
     limits = service.settings
-    body = await read_body(request.receive, arrival.headers.get(b"content-length"), limits.max_body_bytes)
+    body = await read_body(
+        request.receive,
+        arrival.headers.get(b"content-length"),
+        limit=limits.max_body_bytes,
+        seconds=limits.body_seconds,
+    )
     wanted = read_create(body, store=limits.store)
     creation = await begin(service, arrival.tenant, wanted)
     arrival.facts["response_id"] = creation.id
@@ -51,6 +56,8 @@ async def _plain(run: Run, receive: Receive, arrival: Arrival) -> HttpResponse:
         watcher.cancel()
     response = fold.response
     note_outcome(arrival, response)
+    if run.unstored is not None and not response.output:
+        raise store_refusal(run.unstored)
     if response.error is not None and not response.output:
         raise nothing_said(response.error.message, run.failure, timed_out=run.timed_out)
     return JsonResponse(response)

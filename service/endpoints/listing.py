@@ -3,6 +3,7 @@
 Only the turns that a page touches are read. A page may begin after any item, as an item's id names its turn.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,9 @@ from service.protocol import ids
 from service.protocol.errors import InvalidRequest
 from store.history import ConversationHistoryStore
 
-TURNS_A_READ = 16
+TURNS_A_READ = 4
+MAX_PAGE_BYTES = 8 << 20
+"""Where a page ends, however few items it has; the next one goes on behind it."""
 
 
 class _Output(msgspec.Struct):
@@ -48,7 +51,7 @@ async def list_input_items(
     found: list[msgspec.Raw] = []
     if after is not None:
         turns = _from_turn_of(after, turns)
-    waiting = after
+    waiting, unread = after, False
     for start in range(0, len(turns), TURNS_A_READ):
         some = turns[start : start + TURNS_A_READ]
         for turn, blobs in zip(some, await store.items(tenant, some), strict=True):
@@ -60,15 +63,31 @@ async def list_input_items(
                     waiting = None
         if waiting is not None:
             raise _no_such_item(waiting)
-        if len(found) > limit:
+        if len(found) > limit or sum(map(_size, found)) > MAX_PAGE_BYTES:
+            unread = start + TURNS_A_READ < len(turns)
             break
-    page = found[:limit]
+        await asyncio.sleep(0)
+    page = _fitting(found[:limit])
     return Page(
         data=page,
         first_id=_ID.decode(page[0]).id if page else None,
         last_id=_ID.decode(page[-1]).id if page else None,
-        has_more=len(found) > limit,
+        has_more=unread or len(found) > len(page),
     )
+
+
+def _size(item: msgspec.Raw) -> int:
+    return len(memoryview(item))
+
+
+def _fitting(items: list[msgspec.Raw]) -> list[msgspec.Raw]:
+    """As many of the items as a page may hold in bytes, and at least one."""
+    size = 0
+    for place, item in enumerate(items):
+        size += _size(item)
+        if place and size > MAX_PAGE_BYTES:
+            return items[:place]
+    return items
 
 
 def _listed(blobs: tuple[bytes, bytes], *, own: bool) -> list[msgspec.Raw]:

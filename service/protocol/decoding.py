@@ -20,6 +20,8 @@ _AT = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_ESCAPE_BYTES = 16
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"  # a high one alone, a low one alone
 )
@@ -50,12 +52,19 @@ def _malformed(error: Exception, raw: bytes, where: str) -> InvalidRequest:
         reason = "it is nested too deeply"
     elif isinstance(error, UnicodeDecodeError):
         reason = "it is not valid UTF-8"
-    elif _LONE_SURROGATE.search(raw):
+    elif _LONE_SURROGATE.search(_near(str(error), raw)):
         reason = "a string has a lone surrogate escape (\\ud800 to \\udfff), which is no character"
     else:
         reason = str(error)
     place = f"The value of '{where}'" if where else "The body of the request"
     return InvalidRequest(f"{place} could not be parsed as JSON: {reason}.", code="invalid_json", param=where or None)
+
+
+def _near(message: str, raw: bytes) -> bytes:
+    """The bytes around the place that msgspec names, or at the end: an escape cut short there looks truncated."""
+    match = _BYTE.search(message)
+    place = int(match[1]) if match else len(raw)
+    return raw[max(0, place - _ESCAPE_BYTES) : place + _ESCAPE_BYTES]
 
 
 def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) -> InvalidRequest:
@@ -64,7 +73,7 @@ def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) 
     if match := _AT.search(message):
         path, message = match[1], message[: match.start()]
     if match := _UNKNOWN.search(message):
-        param = _join(where, f"{path}.{match[1]}")
+        param = _join(where, f"{path}.{shown(match[1])}")
         return InvalidRequest(
             f"Unknown parameter: '{param}'. Check its spelling, or leave it out.",
             code="unknown_parameter",

@@ -9,7 +9,10 @@ SHOWN_CHARS = 60
 
 
 class ApiError(Exception):
-    """A refusal with its place in the envelope. `retry_after` (seconds) asks the client to come back."""
+    """A refusal with its place in the envelope.
+
+    `retry_after` (seconds) asks the client to come back; `retry` says whether a retry makes sense at all.
+    """
 
     def __init__(
         self,
@@ -20,6 +23,7 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         retry_after: int | None = None,
+        retry: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -28,6 +32,7 @@ class ApiError(Exception):
         self.code = code
         self.param = param
         self.retry_after = retry_after
+        self.retry = retry or retry_after is not None
 
 
 class InvalidRequest(ApiError):

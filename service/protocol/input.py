@@ -6,7 +6,6 @@ the prompt would need and this release doesn't serve is a 400 that names it. How
 prompt.py.
 """
 
-import re
 from collections.abc import Generator
 from typing import Any, Literal, TypeVar
 
@@ -16,6 +15,7 @@ from service.protocol import ids
 from service.protocol.decoding import decode, decoder_of
 from service.protocol.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.protocol.input_items import (
+    CALL_NAME,
     FunctionCallItem,
     FunctionCallOutputItem,
     InputItem,
@@ -33,7 +33,6 @@ MAX_PARTS = 1024
 
 _PARTS_AN_ITEM = 4
 
-_CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _TEXT_PARTS = ("input_text", "output_text", "text")
 
 
@@ -47,8 +46,8 @@ _ABSENT = msgspec.Raw(b"null")
 
 class _Kind(msgspec.Struct):
     type: str | None = None
-    role: Any = None
-    id: Any = None
+    role: msgspec.Raw = _ABSENT
+    id: msgspec.Raw = _ABSENT
 
 
 class _Part(msgspec.Struct):
@@ -152,7 +151,7 @@ def _decode(raw: msgspec.Raw, decoder: "msgspec.json.Decoder[T]", where: str) ->
 
 def _item(raw: msgspec.Raw, where: str) -> Reading[InputItem]:
     kind: _Kind = yield from _decode(raw, _KIND, where)
-    name = kind.type or ("message" if kind.role is not None else "item_reference" if kind.id else None)
+    name = kind.type or ("message" if kind.role != _ABSENT else "item_reference" if kind.id != _ABSENT else None)
     if name is None:
         raise missing(f"{where}.type", "A message needs at least 'role' and 'content'.")
     reader = _READERS.get(name)
@@ -208,7 +207,7 @@ def _text_part(kind: str, text: str) -> dict[str, Any]:
 
 def _function_call(raw: msgspec.Raw, where: str) -> Reading[FunctionCallItem]:
     sent: _FunctionCall = yield from _decode(raw, _FUNCTION_CALL, where)
-    if not _CALL_NAME.fullmatch(sent.name):
+    if not CALL_NAME.fullmatch(sent.name):
         raise invalid_value(
             f"{where}.name",
             sent.name,

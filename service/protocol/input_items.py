@@ -1,8 +1,12 @@
 """Input items that have been checked, in the form in which they are listed again; made by input.py alone."""
 
+import re
 from typing import Any, Literal
 
 import msgspec
+
+CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""What a call's function may be named, by a client or by the model; a declared one has less to choose from."""
 
 
 class MessageItem(msgspec.Struct, tag="message", tag_field="type"):

@@ -12,6 +12,7 @@ from typing import Protocol
 from service.protocol import events, ids
 from service.protocol.events import Event
 from service.protocol.header import CHANNELS, Header
+from service.protocol.input_items import CALL_NAME
 from service.protocol.response import (
     FunctionCall,
     Item,
@@ -171,13 +172,13 @@ def function_name(recipient: str | None, functions: Set[str]) -> str | None:
     """The function that a recipient means, or None.
 
     Seen in the wild: the namespace missing or doubled, and a glued content type (`get_weatherjson`). A bare name counts
-    only if it is declared; with the namespace it is a call even of a function that nobody declared.
+    only if it is declared; with the namespace it is a call even of a function that nobody declared, if it can be one.
     """
     if recipient is None:
         return None
     name = re.sub(r"^(?:functions\.)+", "", recipient)
     if name not in functions and name.endswith("json") and name[:-4] in functions:
         name = name[:-4]
-    if name in functions or (name and name != recipient):
+    if name in functions or (name != recipient and CALL_NAME.fullmatch(name)):
         return name
     return None

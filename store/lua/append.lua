@@ -25,7 +25,7 @@
 --            children is no leaf. A deleted parent takes no child but from the run that has it pinned.
 --
 -- A node's fields: parent, root, depth (a root has 1), children, status, continuable, digest, created and
--- touched (µs), messages_bytes, response_bytes; at some depths path (walk.lua); and, once deleted, `deleted`
+-- touched (µs), messages_bytes, response_bytes, chain_bytes (of all messages from the root); at some depths path (walk.lua); and, once deleted, `deleted`
 -- with the token of the call that did it.
 
 local stored = redis.call('HGET', node, 'digest')
@@ -37,9 +37,10 @@ if stored then
   return { 'ok' }
 end
 
-local root, depth, path = digits, 1, ''
+local root, depth, path, chain_bytes = digits, 1, '', #messages_blob
 if parent ~= '' then
-  local above = redis.call('HMGET', nodes .. parent, 'root', 'depth', 'deleted', 'continuable', 'status')
+  local above = redis.call('HMGET', nodes .. parent, 'root', 'depth', 'deleted', 'continuable', 'status',
+    'chain_bytes')
   if not above[1] or (above[3] and not holds(pins .. parent, pin)) then
     return { 'missing' }
   end
@@ -50,6 +51,7 @@ if parent ~= '' then
   if depth > max_depth then
     return { 'long' }
   end
+  chain_bytes = chain_bytes + above[6]
   path = has_path(depth) and path_from(nodes, parent) or ''
   redis.call('HINCRBY', nodes .. parent, 'children', 1)
   redis.call('ZREM', leaves, tenant .. '/' .. parent)
@@ -60,7 +62,8 @@ end
 local score = next_score(clock)
 redis.call('HSET', node, 'parent', parent, 'root', root, 'depth', depth, 'children', 0, 'status', status,
   'continuable', continuable, 'digest', digest, 'created', exact(now_us()), 'touched', score,
-  'messages_bytes', #messages_blob, 'response_bytes', #response_blob)
+  'messages_bytes', #messages_blob, 'response_bytes', #response_blob,
+  'chain_bytes', chain_bytes)
 if path ~= '' then
   redis.call('HSET', node, 'path', path)
 end

@@ -237,6 +237,10 @@ HEAVY: dict[str, Bad] = {
     "200,000 items": Bad(
         body(b'"input":[', b'{"role":"user","content":"hi"},', b"1]}", 200_000), "invalid_value", "input", "200001"
     ),
+    "an unterminated string": Bad(body(b'"input":"', b"a", b""), "invalid_json", None, "truncated"),
+    "an unknown name as long as fits": Bad(
+        body(b'"', b"a", b'":1}'), "unknown_parameter", "a" * 60 + "…", "Check its spelling"
+    ),
     "as many parts as fit": Bad(
         body(b'"input":[{"role":"user","content":[', b'{"type":"x"},', b"1]}]}"),
         "invalid_value",
@@ -290,6 +294,7 @@ LEGAL: dict[str, Callable[[], bytes]] = {
     "64,000 emoji": text("😀", 64_000),
     "a hundred thousand spaces": text(" ", 100_000),
     "4,000 items": body(b'"input":[', b'{"role":"user","content":"hi"},', b'{"role":"user","content":"hi"}]}', 3_999),
+    "an id that is all the body": body(b'"input":[{"role":"user","content":"hi","id":[', b"[],", b"[]]}]}"),
     "100 tools": body(
         FULL + b'"tools":[', b"", b",".join(b'{"type":"function","name":"f%d"}' % n for n in range(100)) + b"]}", 0
     ),

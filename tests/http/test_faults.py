@@ -1,5 +1,6 @@
 """What a caller sees when the engine or the store fails, and what is kept of it."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 from service.engine.port import EngineError, EngineUnavailable
 from service.engine.scripted import Die, EndWithoutFinish, Stall
-from service.protocol.tokens import CHANNEL, CONSTRAIN, LAST_LEGAL, MESSAGE, START, encode
+from service.protocol.tokens import CHANNEL, CONSTRAIN, LAST_LEGAL, MESSAGE, RETURN, START, encode
 from service.settings import Settings
+from store.connection import connect
 from tests.http.inside import Inside, opened, scripted, serving
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.streams import Event, parsed
@@ -100,10 +102,24 @@ async def test_silence_that_takes_too_long_is_a_plain_error(settings: Settings) 
         answer = await post(inside)
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
         assert "longer than 0.2 s" in answer.json()["error"]["message"]
+        assert answer.headers["x-should-retry"] == "false"
         assert (await inside.store.usage()).responses == 0
         events = await streamed(inside)
     assert [event["type"] for event in events[2:]] == ["error", "response.failed"]
     assert len(engine.aborted) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_bug_in_an_engine_lets_go_of_the_parent(settings: Settings, stream: bool) -> None:
+    bug: Any = RuntimeError("a bug")
+    engine = scripted([[*opened("Hello."), RETURN]], [Die(bug)])
+    async with serving(settings, engine) as inside:
+        parent = (await post(inside)).json()["id"]
+        with contextlib.suppress(httpx.RemoteProtocolError):  # a stream is cut off, as it can't end well
+            await post(inside, previous_response_id=parent, stream=stream)
+        redis = connect(settings.redis_url)
+        assert await redis.keys(f"{settings.key_prefix}:*:pins:*") == []
+        await redis.aclose()
 
 
 MALFORMED: dict[str, list[int]] = {

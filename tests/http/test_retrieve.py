@@ -113,3 +113,16 @@ def test_items_come_back_in_the_form_of_input(service: ServiceProcess) -> None:
     assert item.pop("id").startswith("msg_")
     content = [{"type": "input_text", "text": "Grüße ☃"}]
     assert item == {"type": "message", "role": "user", "status": "completed", "content": content}
+
+
+def test_a_page_of_enormous_items_ends_early_and_goes_on(service: ServiceProcess) -> None:
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "x" * 3_500_000}]}
+    id, client = None, service.client()
+    for _ in range(4):
+        items: Any = [thought, {"role": "user", "content": "hi"}]
+        id = client.responses.create(model=MODEL, input=items, previous_response_id=id).id
+    first = client.responses.input_items.list(str(id), order="asc", limit=100)
+    assert first.has_more
+    assert 1 < len(first.data) < 14
+    ids = [item.id for item in client.responses.input_items.list(str(id), order="asc", limit=100)]
+    assert len(ids) == len(set(ids)) == 8 + 3 * 2

@@ -77,6 +77,9 @@ def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Dump, n
     families = turns[turn]
     children = [child for child, other in nodes.items() if child[0] == tenant and other["parent"] == digits]
     wrong: list[str] = []
+    above = int(nodes[tenant, node["parent"]]["chain_bytes"]) if (tenant, node["parent"]) in nodes else 0
+    if int(node["chain_bytes"]) != above + int(node["messages_bytes"]):
+        wrong.append(f"chain_bytes is {node['chain_bytes']}, after {above} above it")
     if int(node["children"]) != len(children):
         wrong.append(f"counts {node['children']} children and has {len(children)}")
     if len(families.get("messages", b"")) != int(node["messages_bytes"]):

@@ -112,14 +112,30 @@ async def test_a_turn_that_ended_otherwise_can_be_continued(store: ConversationH
     assert (await store.chain(TENANT, tip)).ids == (tip,)
 
 
+LIMITS = {"turns": {"max_depth": 2}, "bytes": {"max_chain_bytes": 30}}
+
+
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS.keys())
+async def test_a_chain_at_its_limit_can_be_read_and_not_continued(
+    server_url: str, store: ConversationHistoryStore, redis: Redis, prefix: str, limit: dict[str, int]
+) -> None:
+    short = ConversationHistoryStore(connect(server_url), prefix=prefix, **limit)
+    *_, tip = await grow(short, "one", "two")
+    before = await dump(redis, prefix)
+    with pytest.raises(ChainTooLong, match="too long to be continued"):
+        await short.chain(TENANT, tip, pin=True)
+    assert await dump(redis, prefix) == before
+    assert await said(store, tip) == ["one", "two"]
+    await short.close()
+
+
 async def test_a_chain_at_its_limit_takes_no_more_turns(
     server_url: str, store: ConversationHistoryStore, prefix: str
 ) -> None:
     short = ConversationHistoryStore(connect(server_url), prefix=prefix, max_depth=2)
     *_, tip = await grow(short, "one", "two")
-    with pytest.raises(ChainTooLong, match="a chain of 2 turns"):
+    with pytest.raises(ChainTooLong, match="too long to be continued"):
         await short.append(TENANT, turn(short.new_id(tip), tip))
-    assert await said(store, tip) == ["one", "two"]
     await short.close()
 
 
