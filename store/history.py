@@ -13,7 +13,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import msgspec
 from redis.asyncio import Redis
 
 from . import codec, scripts
@@ -21,7 +20,7 @@ from .cache import TurnCache
 from .connection import Operation, Server
 from .errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound
 from .keys import HEX_DIGITS, Families, Key, Keyspace, checked_tenant, id_of, shard_of
-from .turn import CONTINUABLE, Chain, Messages, Turn
+from .turn import CONTINUABLE, Chain, Messages, Turn, Usage
 
 MAX_DEPTH = 10_000
 """The most turns of a chain; reading so many takes tens of milliseconds and no context holds them."""
@@ -43,15 +42,6 @@ PIN_BYTES = 12
 
 NOTHING_LISTED = (b"", b"")
 """What `items` gives for a turn that was deleted: neither a response nor input items."""
-
-
-class Usage(msgspec.Struct, frozen=True):
-    """What is stored: readable responses, deleted turns that others still need, trees, bytes of payload."""
-
-    responses: int = 0
-    tombstones: int = 0
-    trees: int = 0
-    bytes: int = 0
 
 
 class ConversationHistoryStore:
@@ -119,24 +109,12 @@ class ConversationHistoryStore:
                 max_depth=self._max_depth,
                 max_bytes=self._max_chain_bytes,
             )
-            if word == b"missing":
-                raise ParentNotFound(tip)
-            if word == b"status":
-                raise NotContinuable(tip, detail[0].decode())
-            if word == b"long":
-                raise ChainTooLong(tip)
+            _refuse(word, detail, tip)
             path = _split(detail[0])
-            keys = [names.messages + each for each in path]
-            turns = [self._cache.get(key) for key in keys]
-            missing = [place for place, turn in enumerate(turns) if turn is None]
-            blobs = await self._mget(operation, [keys[place] for place in missing])
-        if None in blobs:  # deleted, with all that only it had kept, between the walk and the reading
+            turns = await self._turns(operation, [names.messages + each for each in path])
+        if turns is None:  # deleted, with all that only it had kept, between the walk and the reading
             raise ParentNotFound(tip)
-        stored = cast(list[bytes | Messages], turns)
-        for place, blob in zip(missing, blobs, strict=True):
-            stored[place] = cast(bytes, blob)
-        read = codec.StoredTurns(stored, lambda place, messages: self._cache.put(keys[place], messages))
-        return Chain(ids=tuple(map(id_of, path)), turns=read, pin=token)
+        return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=token)
 
     async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
         """Store a turn whole and release its run's `pin` on the parent; a repeat of a stored turn is welcome.
@@ -175,7 +153,9 @@ class ConversationHistoryStore:
                 messages_blob=packed.messages,
                 response_blob=packed.response,
             )
-        self._refuse_append(turn, word, detail)
+        if word == b"conflict":
+            raise Conflict(turn.id)
+        _refuse(word, detail, str(turn.parent))
         self._cache.put(names.messages + digits, turn.messages)
 
     async def unpin(self, tenant: str, tip: str, pin: str) -> None:
@@ -279,15 +259,17 @@ class ConversationHistoryStore:
         except NotFound as error:
             raise ParentNotFound(id) from error
 
-    def _refuse_append(self, turn: Turn, word: bytes, detail: list[bytes]) -> None:
-        if word == b"conflict":
-            raise Conflict(turn.id)
-        if word == b"missing":
-            raise ParentNotFound(str(turn.parent))
-        if word == b"status":
-            raise NotContinuable(str(turn.parent), detail[0].decode())
-        if word == b"long":
-            raise ChainTooLong(str(turn.parent))
+    async def _turns(self, operation: Operation, keys: list[str]) -> codec.StoredTurns | None:
+        """The messages under `keys`, of which the cache spares some; None when one isn't there any more."""
+        turns = [self._cache.get(key) for key in keys]
+        missing = [place for place, turn in enumerate(turns) if turn is None]
+        blobs = await self._mget(operation, [keys[place] for place in missing])
+        if None in blobs:
+            return None
+        stored = cast(list[bytes | Messages], turns)
+        for place, blob in zip(missing, blobs, strict=True):
+            stored[place] = cast(bytes, blob)
+        return codec.StoredTurns(stored, lambda place, messages: self._cache.put(keys[place], messages))
 
     async def _prune(self, operation: Operation, tenant: str, names: Families, digits: str) -> None:
         """Take away the tombstone `digits` and those above it that nothing needs, some at a time."""
@@ -313,6 +295,16 @@ class ConversationHistoryStore:
         for start in range(0, len(keys), MGET_KEYS):
             blobs += await operation.command("MGET", *keys[start : start + MGET_KEYS])
         return blobs
+
+
+def _refuse(word: bytes, detail: list[bytes], parent: str) -> None:
+    """Raise what a script's word means for the turn that was to be continued, if it means no."""
+    if word == b"missing":
+        raise ParentNotFound(parent)
+    if word == b"status":
+        raise NotContinuable(parent, detail[0].decode())
+    if word == b"long":
+        raise ChainTooLong(parent)
 
 
 async def _unpacked(blob: bytes) -> tuple[bytes, bytes]:

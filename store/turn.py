@@ -77,3 +77,12 @@ class Chain(msgspec.Struct, frozen=True):
         """Every message of the chain, oldest first."""
         for turn in self.turns:
             yield from turn
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What is stored: readable responses, deleted turns that others still need, trees, bytes of payload."""
+
+    responses: int = 0
+    tombstones: int = 0
+    trees: int = 0
+    bytes: int = 0

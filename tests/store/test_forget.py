@@ -10,7 +10,8 @@ from sample import TENANT, grow, said, turn
 from store import history
 from store.connection import connect
 from store.errors import NotFound, ParentNotFound
-from store.history import NOTHING_LISTED, ConversationHistoryStore, Usage
+from store.history import NOTHING_LISTED, ConversationHistoryStore
+from store.turn import Usage
 
 DEADLINE_SECONDS = 5.0
 

@@ -10,8 +10,8 @@ from sample import TENANT, grow, said, turn
 
 from store.connection import connect
 from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound
-from store.history import ConversationHistoryStore, Usage
-from store.turn import Status
+from store.history import ConversationHistoryStore
+from store.turn import Status, Usage
 
 MALFORMED = ["", "resp_1", "resp_" + "0" * 47, "resp_" + "G" * 48, "resp_ff" + "0" * 46, "conv_" + "0" * 48]
 
