@@ -22,6 +22,6 @@ EXPOSE 8000
 VOLUME /data
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
-    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/health', timeout=2)"]
+    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:%s/health' % os.environ.get('HARMONIUM_PORT', 8000), timeout=2)"]
 ENTRYPOINT ["harmonium"]
 CMD ["serve"]

@@ -34,6 +34,10 @@ MODEL_CREATED = 1_754_352_000
 """2025-08-05, when gpt-oss came out."""
 
 
+PREPARING_SECONDS = 60
+"""What a pin lasts beyond the run itself: for building the prompt, and for storing the turn."""
+
+
 def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
     """The ASGI application. `engine` replaces the one that the settings name, for tests."""
     tokens.byte_table()
@@ -77,7 +81,7 @@ def open_store(settings: Settings) -> ConversationHistoryStore:
         timeout_seconds=settings.store_timeout_seconds,
         max_chain_bytes=settings.max_chain_bytes,
         cache_bytes=settings.store_cache_bytes,
-        pin_seconds=settings.request_seconds + settings.shutdown_seconds,
+        pin_seconds=settings.request_seconds + settings.send_seconds + settings.shutdown_seconds + PREPARING_SECONDS,
     )
 
 

@@ -41,7 +41,7 @@ BRIEFLY = 1e-6
 _JSON = msgspec.json.Encoder()
 
 READ = msgspec.Raw(b"null")
-"""Stands for JSON that was read: a run may take minutes, and needn't hold on to megabytes of body meanwhile."""
+"""Stands for JSON that was read: a run may take minutes, and needn't hold on to megabytes meanwhile."""
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -76,6 +76,7 @@ class Creation:
             await self._release()
             raise
         self.request = msgspec.structs.replace(self.request, input=READ, tools=READ)
+        self._chain = Chain(ids=self._chain.ids[-1:], pin=self._chain.pin)
         room = self._service.identity.context_tokens - len(prompt.tokens)
         wanted = self.request.max_output_tokens or self._service.settings.max_output_tokens
         generation = Generation(

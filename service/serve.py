@@ -13,13 +13,14 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import parent_process
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
@@ -28,6 +29,7 @@ from uvicorn.supervisors import Multiprocess
 from service import logs
 from service.connection import MAX_CONNECTIONS, BoundedHttpProtocol
 from service.settings import Settings, display, variable
+from store.connection import connect
 from store.errors import DataFolderBusy, StoreUnavailable
 
 BACKLOG = 2048
@@ -44,13 +46,19 @@ HEALTH_SECONDS = 15
 """How long a worker may leave its supervisor's ping without an answer before it is replaced."""
 
 STOP_GRACE_SECONDS = 5
-"""What a worker gets beyond `shutdown_seconds`, for its last writes, before it is killed."""
+"""What a worker gets at least beyond `shutdown_seconds`, for its last writes, before it is killed."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HANG_UP = signal.SIGHUP
+"""A terminal that is closed; it asks for the same."""
+
 PR_SET_PDEATHSIG = 1
 
 CreateApp = Callable[[Settings], Any]
 """Makes the ASGI application. It is pickled for workers, so it has to be a function of a module."""
+
+if TYPE_CHECKING:
+    from store.embedded import EmbeddedServer
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +134,9 @@ class Supervisor(Multiprocess):
 
     def join_all(self) -> None:
         """Wait for the workers; one that outstays its time is killed."""
-        deadline = time.monotonic() + (self.config.timeout_graceful_shutdown or 0) + STOP_GRACE_SECONDS
+        settings = cast(Config, self.config).settings
+        grace = max(STOP_GRACE_SECONDS, 3 * settings.store_timeout_seconds)
+        deadline = time.monotonic() + settings.shutdown_seconds + grace
         for process in self.processes:
             process.process.join(max(0.0, deadline - time.monotonic()))
             if process.exitcode is None:
@@ -173,8 +183,12 @@ def exit_on_signals() -> None:
             signal.signal(each, signal.SIG_IGN)
         raise SystemExit(0)
 
+    def hang_up(received: int, frame: FrameType | None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)  # to whoever handles it at the moment
+
     for each in STOP_SIGNALS:
         signal.signal(each, leave)
+    signal.signal(HANG_UP, hang_up)
 
 
 @contextmanager
@@ -184,6 +198,7 @@ def redis_for(settings: Settings) -> Generator[Settings]:
     Raises StartError.
     """
     if settings.redis_url:
+        _check_url(settings.redis_url)
         yield settings
         return
     from store.embedded import EmbeddedServer  # not at the top: who has a Redis needs none of its parts
@@ -201,10 +216,46 @@ def redis_for(settings: Settings) -> Generator[Settings]:
         raise StartError(f"{error}; {variable('redis_url')} names a Redis to use instead") from error
     except OSError as error:
         raise StartError(f"can't keep data in {settings.data_dir}: {error.strerror}; see --data-dir") from error
+    watcher = Watcher(server)
     try:
         yield settings.model_copy(update={"redis_url": server.url})
     finally:
-        server.stop()
+        watcher.stop()
+
+
+class Watcher:
+    """A thread that waits for an embedded server, and has the service stop if it ends before its time.
+
+    Nothing can be stored without it, and whoever started the service can start it again.
+    """
+
+    def __init__(self, server: "EmbeddedServer") -> None:
+        self._server = server
+        self._stopping = False
+        self._lost: int | None = None
+        threading.Thread(target=self._watch, name="embedded server's end", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop the server. Raises StartError if it had ended by itself."""
+        self._stopping = True
+        self._server.stop()
+        if self._lost is not None:
+            raise StartError(f"the embedded server ended by itself (status {self._lost}); what it stored is kept")
+
+    def _watch(self) -> None:
+        status = self._server.wait()
+        if not self._stopping:
+            self._lost = status
+            logs.event(logger, logging.ERROR, "the embedded server ended by itself", status=status)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _check_url(url: str) -> None:
+    """Raise StartError for a URL that no connection can be made from. It may hold a password, so it isn't shown."""
+    try:
+        connect(url).connection_pool.make_connection()
+    except (TypeError, ValueError) as error:
+        raise StartError(f"{variable('redis_url')} can't be used; check its database number and its options") from error
 
 
 def _config(settings: Settings, create_app: CreateApp) -> Config:

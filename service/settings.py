@@ -177,9 +177,13 @@ class Settings(BaseSettings):
         if value and not (separator and scheme in ("redis", "rediss", "unix")):
             raise ValueError("should begin with redis://, rediss:// or unix://")
         try:
-            _ = urlsplit(value).port
+            parts = urlsplit(value)
+            _ = parts.port
         except ValueError:
             raise ValueError("is not a URL; write / ? # @ : and [ in a password as %2F %3F %23 %40 %3A %5B") from None
+        database = parts.path.strip("/")
+        if scheme != "unix" and database and not database.isdecimal():
+            raise ValueError("should end with the number of a database, as in redis://localhost:6379/0, or without one")
         return value
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ Every blob begins with its format version, so that a later release reads all old
 refuses what it can't know. Never change what a version means: add the next one.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -28,6 +29,9 @@ ZSTD = 1
 ZSTD_LEVEL = 3
 COMPRESS_FROM_BYTES = 512
 """Below this a frame's head and the call eat what compression saves."""
+
+THREAD_FROM_BYTES = 131_072
+"""From here on a thread does the work: compressing and hashing let go of the GIL, and take a ms or more."""
 
 DIGEST_BYTES = 16
 
@@ -54,8 +58,14 @@ class Packed(msgspec.Struct, frozen=True):
     digest: str
 
 
-def pack(turn: Turn) -> Packed:
-    """All of a turn. Compressing and hashing are most of the work, and let go of the GIL."""
+async def pack(turn: Turn) -> Packed:
+    """All of a turn, by a thread where it takes long."""
+    if len(turn.response) + len(turn.items) > THREAD_FROM_BYTES:
+        return await asyncio.to_thread(_pack, turn)
+    return _pack(turn)
+
+
+def _pack(turn: Turn) -> Packed:
     return Packed(encode_messages(turn.messages), encode_response(turn.response, turn.items), digest(turn))
 
 
@@ -74,7 +84,8 @@ class StoredTurns(Sequence[Messages]):
     """The messages of a chain's turns; those that came as blobs are decoded when first looked at.
 
     Decoding takes a quarter as long as fetching, and is the CPU's work instead of a wait: so it is left to
-    whoever renders. `decoded(place, messages)` is told of each. Raises NewerFormat when made, not later.
+    whoever renders. `decoded(place, messages)` is told of each; the blobs are let go of then. Raises NewerFormat
+    when made, not later.
     """
 
     def __init__(
@@ -83,7 +94,7 @@ class StoredTurns(Sequence[Messages]):
         for each in stored:
             if isinstance(each, bytes):
                 _check_version(each)
-        self._stored = stored
+        self._stored: Sequence[bytes | Messages] = stored
         self._decoded = decoded
 
     @cached_property
@@ -95,7 +106,8 @@ class StoredTurns(Sequence[Messages]):
                 if self._decoded is not None:
                     self._decoded(place, each)
             turns.append(each)
-        return tuple(turns)
+        self._stored, self._decoded = tuple(turns), None
+        return self._stored
 
     @overload
     def __getitem__(self, index: int) -> Messages: ...
@@ -132,6 +144,13 @@ def decode_response(blob: bytes) -> tuple[bytes, bytes]:
     _check_version(blob)
     packed = blob[2:]
     return _response_decoder.decode(_contexts.decompressor.decompress(packed) if blob[1] == ZSTD else packed)
+
+
+async def unpack_response(blob: bytes) -> tuple[bytes, bytes]:
+    """`decode_response`, by a thread where it takes long. Raises NewerFormat."""
+    if len(blob) > THREAD_FROM_BYTES:
+        return await asyncio.to_thread(decode_response, blob)
+    return decode_response(blob)
 
 
 def digest(turn: Turn) -> str:

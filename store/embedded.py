@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -43,7 +44,18 @@ MAX_LOG_BYTES = 1 << 20
 """A log that has grown beyond this is begun anew at the next start; it gets a few lines a start."""
 
 LOG_TAIL_BYTES = 2000
+LOCK = "lock"
+VOLUME_FILES = {"lost+found"}
+"""What a fresh volume holds, which is as good as empty."""
+
 RUNTIME_PREFIX = "harmonium-"
+SOCKET = "valkey.sock"
+MAX_SOCKET_PATH_BYTES = 107
+"""What the kernel has room for in a socket's address."""
+
+SHORT_FOLDER = "/tmp"
+"""Where the socket goes when the usual folder for temporary files has too long a name."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -51,7 +63,7 @@ class EmbeddedServer:
     """A valkey-server on a data folder, from `start` to `stop`, or to the end of this process."""
 
     def __init__(self, folder: Path) -> None:
-        """Nothing happens yet. `folder` is made if it isn't there, and made private."""
+        """Nothing happens yet. `folder` is to be empty, our own from before, or not there yet; it is made private."""
         self._folder = folder.absolute()
         self._lock: int | None = None
         self._runtime: Path | None = None
@@ -65,25 +77,23 @@ class EmbeddedServer:
     @property
     def pid(self) -> int:
         """The running server's process id."""
-        if self._process is None:
-            raise RuntimeError("the embedded server is not running")
-        return self._process.pid
+        return self._running.pid
 
     def start(self) -> None:
         """Lock the folder, start the server and wait until it answers.
 
-        Raises DataFolderBusy while another process has the folder, StoreUnavailable with the end of the
-        server's log when it fails to start, RuntimeError off the main thread or when it runs already.
+        Raises DataFolderBusy while another process has the folder, StoreUnavailable when the folder holds other
+        files, or with the end of the server's log when it fails to start, RuntimeError off the main thread or when
+        it runs already.
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("start the embedded server from the main thread: it ends with the thread that starts it")
         if self._lock is not None:
             raise RuntimeError("the embedded server is running already")
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder.chmod(0o700)
+        _make_private(self._folder)
         self._lock = _acquire(self._folder)
         try:
-            self._runtime = Path(tempfile.mkdtemp(prefix=RUNTIME_PREFIX))
+            self._runtime = _runtime_folder()
             _record_owner(self._lock, self._runtime)
             self._process = self._spawn(self._lock)
             self._wait_until_ready(self._process)
@@ -102,11 +112,20 @@ class EmbeddedServer:
                 process.kill()
                 process.wait()
         runtime, self._runtime = self._runtime, None
-        if runtime is not None:
-            shutil.rmtree(runtime)
         lock, self._lock = self._lock, None
-        if lock is not None:
-            os.close(lock)
+        try:
+            _remove(runtime)
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    def wait(self) -> int:
+        """Block until the server ends, and return its exit status, or the negative number of the signal that did it.
+
+        For a thread that watches, as a server that ends before `stop` is called was killed or failed. What it left
+        still wants `stop`. Raises RuntimeError when the server was not started, or stopped before.
+        """
+        return self._running.wait()
 
     def __enter__(self) -> Self:
         self.start()
@@ -118,10 +137,16 @@ class EmbeddedServer:
         self.stop()
 
     @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("the embedded server is not running")
+        return self._process
+
+    @property
     def _socket(self) -> str:
         if self._runtime is None:
             raise RuntimeError("the embedded server is not running")
-        return str(self._runtime / "valkey.sock")
+        return str(self._runtime / SOCKET)
 
     @property
     def _log(self) -> Path:
@@ -168,9 +193,27 @@ class EmbeddedServer:
         return self._log.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
 
 
+def _make_private(folder: Path) -> None:
+    """Make the folder and keep others out of it; never touches one that somebody uses for something else."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    names = {path.name for path in folder.iterdir()} - VOLUME_FILES
+    if names and LOCK not in names:
+        raise StoreUnavailable(f"the folder {folder} holds other files ({min(names)}): name an empty or a new one")
+    folder.chmod(0o700)
+
+
+def _runtime_folder() -> Path:
+    """A new private folder whose name leaves room for the socket's."""
+    folder = Path(tempfile.mkdtemp(prefix=RUNTIME_PREFIX))
+    if len(os.fsencode(folder / SOCKET)) <= MAX_SOCKET_PATH_BYTES:
+        return folder
+    folder.rmdir()
+    return Path(tempfile.mkdtemp(prefix=RUNTIME_PREFIX, dir=SHORT_FOLDER))
+
+
 def _acquire(folder: Path) -> int:
     """The locked lock file's descriptor; waits for the server of a dead owner, never for a living one."""
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + HANDOVER_SECONDS
     while True:
         try:
@@ -200,8 +243,15 @@ def _recorded_owner(lock: int) -> tuple[int | None, Path | None]:
 def _remove_leftover(lock: int) -> None:
     """Remove the runtime folder of an owner that was killed."""
     _, runtime = _recorded_owner(lock)
-    if runtime is not None and runtime.name.startswith(RUNTIME_PREFIX) and runtime.is_dir():
-        shutil.rmtree(runtime)
+    if runtime is not None and runtime.name.startswith(RUNTIME_PREFIX):
+        _remove(runtime)
+
+
+def _remove(runtime: Path | None) -> None:
+    """Remove a runtime folder, which whatever cleans up old temporary files may have done before."""
+    if runtime is not None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(runtime)
 
 
 def _alive(pid: int | None) -> bool:

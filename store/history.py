@@ -8,7 +8,6 @@ Never change or delete a key outside a script here, and never answer for a turn 
 found.
 """
 
-import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -19,7 +18,8 @@ from . import codec, scripts
 from .cache import TurnCache
 from .connection import Operation, Server
 from .errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound
-from .keys import HEX_DIGITS, Families, Key, Keyspace, checked_tenant, id_of, shard_of
+from .keys import Key, Keyspace, checked_tenant, id_of, shard_of, split_path
+from .pruning import prune
 from .turn import CONTINUABLE, Chain, Messages, Turn, Usage
 
 MAX_DEPTH = 10_000
@@ -30,12 +30,6 @@ MAX_CHAIN_BYTES = 32 << 20
 
 MGET_KEYS = 4_000
 """The most values read by one command, so that others get their turn in between."""
-
-THREAD_FROM_BYTES = 131_072
-"""From here on a turn is packed by a thread: compressing and hashing let go of the GIL, and take a ms or more."""
-
-PRUNE_TURNS = 100
-"""The most tombstones that one script call takes away, for the same reason."""
 
 ENTROPY_BYTES = 24
 PIN_BYTES = 12
@@ -110,7 +104,7 @@ class ConversationHistoryStore:
                 max_bytes=self._max_chain_bytes,
             )
             _refuse(word, detail, tip)
-            path = _split(detail[0])
+            path = split_path(detail[0])
             turns = await self._turns(operation, [names.messages + each for each in path])
         if turns is None:  # deleted, with all that only it had kept, between the walk and the reading
             raise ParentNotFound(tip)
@@ -119,16 +113,14 @@ class ConversationHistoryStore:
     async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
         """Store a turn whole and release its run's `pin` on the parent; a repeat of a stored turn is welcome.
 
+        But it stores a turn that was deleted meanwhile again. The store repeats it when a reply is lost: so a turn
+        deleted while its append is under way, for `timeout_seconds` at most, may come back.
         Raises Conflict when another turn has the id, ParentNotFound when the parent is gone and not kept by
         `pin`, NotContinuable when its status or depth forbids a child (ChainTooLong), StoreUnavailable.
         """
-        parent = self._parent_digits(turn.parent) if turn.parent is not None else ""
-        digits = self._keyspace.digits(turn.id)
-        if parent and shard_of(parent) != shard_of(digits):
-            raise ValueError(f"{turn.id} must be in the shard of its parent {turn.parent}: make it by new_id(parent)")
+        digits, parent = self._digits_of(turn)
         shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
-        large = len(turn.response) + len(turn.items) > THREAD_FROM_BYTES
-        packed = await asyncio.to_thread(codec.pack, turn) if large else codec.pack(turn)
+        packed = await codec.pack(turn)
         async with self._server.operation() as operation:
             word, *detail = await scripts.append(
                 operation,
@@ -150,6 +142,7 @@ class ConversationHistoryStore:
                 continuable="1" if turn.status in CONTINUABLE else "0",
                 digest=packed.digest,
                 max_depth=self._max_depth,
+                added=len(turn.messages),
                 messages_blob=packed.messages,
                 response_blob=packed.response,
             )
@@ -164,9 +157,8 @@ class ConversationHistoryStore:
         names = self._keyspace.families(tenant, digits)
         async with self._server.operation() as operation:
             node, pins = Key(names.node + digits), Key(names.pins + digits)
-            (word,) = await scripts.unpin(operation, node=node, pins=pins, pin=pin)
-            if word == b"prune":
-                await self._prune(operation, tenant, names, digits)
+            _, path = await scripts.unpin(operation, node=node, pins=pins, nodes=names.node, digits=digits, pin=pin)
+            await prune(operation, self._keyspace.shard(digits), names, tenant, path)
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""
@@ -185,7 +177,7 @@ class ConversationHistoryStore:
             blob = None if word == b"missing" else await operation.command("GET", names.response + digits)
         if blob is None:
             raise NotFound(id)
-        return (await _unpacked(blob))[0]
+        return (await codec.unpack_response(blob))[0]
 
     async def items(self, tenant: str, ids: Sequence[str]) -> list[tuple[bytes, bytes]]:
         """(response JSON, input items JSON) of each of several turns of one chain, as `lineage` gives them.
@@ -201,7 +193,7 @@ class ConversationHistoryStore:
         names = self._keyspace.families(tenant, path[0])
         async with self._server.operation() as operation:
             blobs = await self._mget(operation, [names.response + digits for digits in path])
-        return [NOTHING_LISTED if blob is None else await _unpacked(blob) for blob in blobs]
+        return [NOTHING_LISTED if blob is None else await codec.unpack_response(blob) for blob in blobs]
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
         """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
@@ -213,28 +205,31 @@ class ConversationHistoryStore:
             )
         if word == b"missing":
             raise NotFound(id)
-        return tuple(map(id_of, _split(detail[0])))
+        return tuple(map(id_of, split_path(detail[0])))
 
     async def forget(self, tenant: str, id: str) -> None:
         """Delete a turn: its id is unknown and its response gone from now on; its descendants keep their
         history.
 
-        What no descendant and no run needs goes at once. Raises NotFound, StoreUnavailable.
+        What no descendant and no run needs goes at once; also when the turn was deleted before, by a call that
+        was cut short. Raises NotFound, StoreUnavailable.
         """
         digits = self._keyspace.digits(id)
-        names = self._keyspace.families(tenant, digits)
+        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
         async with self._server.operation() as operation:
-            (word,) = await scripts.forget(
+            word, path = await scripts.forget(
                 operation,
                 node=Key(names.node + digits),
                 response=Key(names.response + digits),
-                usage=self._keyspace.shard(digits).usage,
+                usage=shard.usage,
+                nodes=names.node,
                 tenant=tenant,
+                digits=digits,
                 token=self._entropy(PIN_BYTES).hex(),
             )
-            if word == b"missing":
-                raise NotFound(id)
-            await self._prune(operation, tenant, names, digits)
+            await prune(operation, shard, names, tenant, path)
+        if word != b"ok":
+            raise NotFound(id)
 
     async def usage(self, tenant: str | None = None) -> Usage:
         """What a tenant has stored, or all of them, in all shards. Raises StoreUnavailable."""
@@ -259,6 +254,14 @@ class ConversationHistoryStore:
         except NotFound as error:
             raise ParentNotFound(id) from error
 
+    def _digits_of(self, turn: Turn) -> tuple[str, str]:
+        """The digits of a turn and of its parent, which are '' for a root."""
+        digits = self._keyspace.digits(turn.id)
+        parent = "" if turn.parent is None else self._parent_digits(turn.parent)
+        if parent and shard_of(parent) != shard_of(digits):
+            raise ValueError(f"{turn.id} must be in the shard of its parent {turn.parent}: make it by new_id(parent)")
+        return digits, parent
+
     async def _turns(self, operation: Operation, keys: list[str]) -> codec.StoredTurns | None:
         """The messages under `keys`, of which the cache spares some; None when one isn't there any more."""
         turns = [self._cache.get(key) for key in keys]
@@ -270,25 +273,6 @@ class ConversationHistoryStore:
         for place, blob in zip(missing, blobs, strict=True):
             stored[place] = cast(bytes, blob)
         return codec.StoredTurns(stored, lambda place, messages: self._cache.put(keys[place], messages))
-
-    async def _prune(self, operation: Operation, tenant: str, names: Families, digits: str) -> None:
-        """Take away the tombstone `digits` and those above it that nothing needs, some at a time."""
-        shard = self._keyspace.shard(digits)
-        rest: list[bytes] = [digits.encode()]
-        while rest:
-            _, *rest = await scripts.prune(
-                operation,
-                usage=shard.usage,
-                leaves=shard.leaves,
-                trees=shard.trees,
-                nodes=names.node,
-                messages=names.messages,
-                pins=names.pins,
-                tree=names.tree,
-                tenant=tenant,
-                digits=rest[0].decode(),
-                limit=PRUNE_TURNS,
-            )
 
     async def _mget(self, operation: Operation, keys: Sequence[str]) -> list[bytes | None]:
         blobs: list[bytes | None] = []
@@ -305,16 +289,3 @@ def _refuse(word: bytes, detail: list[bytes], parent: str) -> None:
         raise NotContinuable(parent, detail[0].decode())
     if word == b"long":
         raise ChainTooLong(parent)
-
-
-async def _unpacked(blob: bytes) -> tuple[bytes, bytes]:
-    """(response, items) of a response blob, by a thread where it takes long."""
-    if len(blob) > THREAD_FROM_BYTES:
-        return await asyncio.to_thread(codec.decode_response, blob)
-    return codec.decode_response(blob)
-
-
-def _split(ids: bytes) -> list[str]:
-    """The digits ids of a script's reply, newest first, as a list with the root first."""
-    text = ids.decode()
-    return [text[at : at + HEX_DIGITS] for at in range(len(text) - HEX_DIGITS, -1, -HEX_DIGITS)]

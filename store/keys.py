@@ -106,6 +106,12 @@ def id_of(digits: str) -> str:
     return ID_PREFIX + digits
 
 
+def split_path(path: bytes) -> list[str]:
+    """The digits that a script gives in one string, newest first, as a list with the root first."""
+    text = path.decode()
+    return [text[at : at + HEX_DIGITS] for at in range(len(text) - HEX_DIGITS, -1, -HEX_DIGITS)]
+
+
 def checked_tenant(tenant: str) -> str:
     """`tenant` itself; ValueError if it isn't 1 to 64 characters of A-Z a-z 0-9 _ . -"""
     if not _TENANT.fullmatch(tenant):

@@ -28,11 +28,14 @@ Reply = list[bytes]
 
 _LUA = files("store").joinpath("lua")
 
+_ALLOW_OUT_OF_MEMORY = ["#!lua flags=allow-oom"]
+"""The first line of a script that may run without memory; Redis knows it from 7.0 on, as does every Valkey."""
+
 
 class Script(Generic[P]):
     """One Lua script: its declared names, its source with those names bound, and how to run it."""
 
-    def __init__(self, declaration: Callable[P, None], includes: tuple[str, ...]) -> None:
+    def __init__(self, declaration: Callable[P, None], includes: tuple[str, ...], out_of_memory: bool) -> None:
         self.name = declaration.__name__
         hints = get_type_hints(declaration)
         names = list(inspect.signature(declaration).parameters)
@@ -40,15 +43,16 @@ class Script(Generic[P]):
         self.arguments = tuple(name for name in names if hints[name] is not Key)
         self._numbers = frozenset(name for name in names if hints[name] is int)
         self._includes = includes
+        self._flags = _ALLOW_OUT_OF_MEMORY if out_of_memory else []
 
     @cached_property
     def source(self) -> str:
-        """The Lua as the server gets it: the locals on one line, the shared functions, the script itself."""
+        """The Lua as the server gets it: its flags, the locals on one line, the shared functions, the script itself."""
         bound = [f"local {name} = KEYS[{i}]" for i, name in enumerate(self.keys, 1)]
         for i, name in enumerate(self.arguments, 1):
             value = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
             bound.append(f"local {name} = {value}")
-        return "\n".join(["; ".join(bound), *(lua(part) for part in self._includes), lua(self.name)])
+        return "\n".join([*self._flags, "; ".join(bound), *(lua(part) for part in self._includes), lua(self.name)])
 
     @cached_property
     def sha(self) -> str:
@@ -79,16 +83,20 @@ def lua(name: str) -> str:
     return _LUA.joinpath(f"{name}.lua").read_text()
 
 
-def script(*includes: str) -> Callable[[Callable[P, None]], Script[P]]:
-    """Make the script lua/NAME.lua of a declaration called NAME, after the shared lua/INCLUDE.lua files."""
+def script(*includes: str, out_of_memory: bool = False) -> Callable[[Callable[P, None]], Script[P]]:
+    """Make the script lua/NAME.lua of a declaration called NAME, after the shared lua/INCLUDE.lua files.
+
+    One that adds next to nothing says `out_of_memory`: it then runs on a server that has no memory left, so that
+    what is stored can still be read, and deleted to make room.
+    """
 
     def declare(declaration: Callable[P, None]) -> Script[P]:
-        return Script(declaration, includes)
+        return Script(declaration, includes, out_of_memory)
 
     return declare
 
 
-@script("clock", "pins", "walk")
+@script("clock", "pins", "walk", out_of_memory=True)
 def chain(
     *,
     node: Key,
@@ -106,11 +114,11 @@ def chain(
 ) -> None: ...
 
 
-@script("walk")
+@script("walk", out_of_memory=True)
 def lineage(*, node: Key, nodes: str, digits: str) -> None: ...
 
 
-@script("clock")
+@script("clock", out_of_memory=True)
 def touch(*, node: Key, clock: Key, leaves: Key, trees: Key, tenant: str, digits: str) -> None: ...
 
 
@@ -135,20 +143,21 @@ def append(
     continuable: str,
     digest: str,
     max_depth: int,
+    added: int,
     messages_blob: bytes,
     response_blob: bytes,
 ) -> None: ...
 
 
-@script()
-def unpin(*, node: Key, pins: Key, pin: str) -> None: ...
+@script("walk", out_of_memory=True)
+def unpin(*, node: Key, pins: Key, nodes: str, digits: str, pin: str) -> None: ...
 
 
-@script("usage")
-def forget(*, node: Key, response: Key, usage: Key, tenant: str, token: str) -> None: ...
+@script("usage", "walk", out_of_memory=True)
+def forget(*, node: Key, response: Key, usage: Key, nodes: str, tenant: str, digits: str, token: str) -> None: ...
 
 
-@script("pins", "usage")
+@script("pins", "usage", out_of_memory=True)
 def prune(
     *,
     usage: Key,
@@ -159,8 +168,8 @@ def prune(
     pins: str,
     tree: str,
     tenant: str,
-    digits: str,
-    limit: int,
+    path: str,
+    size: int,
 ) -> None: ...
 
 

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from service.__main__ import app
-from service.serve import StartError, listen
+from service.serve import StartError, listen, redis_for
 from service.settings import Settings, load_settings, variable
 
 DEADLINE_SECONDS = 20
@@ -230,3 +230,10 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
             seen.add(service.get("/pid"))
     assert len(seen) == 2
     assert str(dead) not in seen
+
+
+def test_a_redis_url_that_no_connection_can_be_made_from_is_refused_at_the_start() -> None:
+    url = "redis://h?foo=bar"
+    with pytest.raises(StartError, match="HARMONIUM_REDIS_URL") as refusal, redis_for(load_settings(redis_url=url)):
+        pass
+    assert url not in str(refusal.value)

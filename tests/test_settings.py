@@ -97,6 +97,7 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"redis_url": "localhost:6379"}, "redis://"),
         ({"redis_url": f"redis://:{SECRET}/x@localhost:6379"}, "%2F"),
         ({"redis_url": "redis://[bad"}, "not a URL"),
+        ({"redis_url": "redis://h/notanumber"}, "number of a database"),
         ({"engine": "steam"}, "HARMONIUM_ENGINE"),
         ({"key_prefix": "a{b}"}, "HARMONIUM_KEY_PREFIX"),
     ],

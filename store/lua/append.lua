@@ -18,6 +18,7 @@
 --            continuable     1 if that status may be continued, else 0
 --            digest          what tells this content from another
 --            max_depth       the most turns of a chain
+--            added           how many messages the turn adds
 --            messages_blob   what to store under messages
 --            response_blob   what to store under response
 -- Result:    {'ok'} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'}
@@ -25,8 +26,8 @@
 --            children is no leaf. A deleted parent takes no child but from the run that has it pinned.
 --
 -- A node's fields: parent, root, depth (a root has 1), children, status, continuable, digest, created and
--- touched (µs), messages_bytes, response_bytes, chain_bytes (of all messages from the root); at some depths path (walk.lua); and, once deleted, `deleted`
--- with the token of the call that did it.
+-- touched (µs), messages_bytes, response_bytes, chain_messages and chain_bytes (of all messages from the root);
+-- at some depths path (walk.lua); and, once deleted, `deleted` with the token of the call that did it.
 
 local stored = redis.call('HGET', node, 'digest')
 if stored and stored ~= digest then
@@ -37,10 +38,10 @@ if stored then
   return { 'ok' }
 end
 
-local root, depth, path, chain_bytes = digits, 1, '', #messages_blob
+local root, depth, path, chain_messages, chain_bytes = digits, 1, '', added, #messages_blob
 if parent ~= '' then
   local above = redis.call('HMGET', nodes .. parent, 'root', 'depth', 'deleted', 'continuable', 'status',
-    'chain_bytes')
+    'chain_messages', 'chain_bytes')
   if not above[1] or (above[3] and not holds(pins .. parent, pin)) then
     return { 'missing' }
   end
@@ -51,7 +52,7 @@ if parent ~= '' then
   if depth > max_depth then
     return { 'long' }
   end
-  chain_bytes = chain_bytes + above[6]
+  chain_messages, chain_bytes = chain_messages + above[6], chain_bytes + above[7]
   path = has_path(depth) and path_from(nodes, parent) or ''
   redis.call('HINCRBY', nodes .. parent, 'children', 1)
   redis.call('ZREM', leaves, tenant .. '/' .. parent)
@@ -63,7 +64,7 @@ local score = next_score(clock)
 redis.call('HSET', node, 'parent', parent, 'root', root, 'depth', depth, 'children', 0, 'status', status,
   'continuable', continuable, 'digest', digest, 'created', exact(now_us()), 'touched', score,
   'messages_bytes', #messages_blob, 'response_bytes', #response_blob,
-  'chain_bytes', chain_bytes)
+  'chain_messages', chain_messages, 'chain_bytes', chain_bytes)
 if path ~= '' then
   redis.call('HSET', node, 'path', path)
 end

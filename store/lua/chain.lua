@@ -34,6 +34,8 @@ if pin ~= '' then
   local now = now_ms()
   redis.call('ZREMRANGEBYSCORE', pins, '-inf', now)
   redis.call('ZADD', pins, now + pin_ms, pin)
-  redis.call('PEXPIRE', pins, pin_ms)
+  if redis.call('PTTL', pins) < pin_ms then -- others' pins may count for longer
+    redis.call('PEXPIRE', pins, pin_ms)
+  end
 end
 return { 'ok', ids }

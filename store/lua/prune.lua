@@ -1,4 +1,4 @@
--- Take away a tombstone that nothing needs, then each tombstone above it that thereby loses its last child.
+-- Take away the tombstones of a path that nothing needs: a turn, then each above it that loses its last child.
 --
 -- Keys:      usage     the shard's usage
 --            leaves    the shard's leaves
@@ -8,36 +8,47 @@
 --            pins      what all pins of the tenant begin with
 --            tree      what all sets of a tree's leaves of the tenant begin with
 --            tenant    the tenant
---            digits    where to begin
---            limit     the most turns that one call takes away
--- Result:    {'ok'} | {'more', the digits to go on with}
--- Invariant: takes only what is deleted and has neither a child nor a live pin. A turn whose last child goes
---            is a leaf again, as recently used as it or that child was. Where a call stops, what is left is a
---            leaf, so a caller who never comes back leaves nothing that eviction can't find.
+--            path      digits of turns, each the parent of the one before, in one string
+--            size      how many digits a turn has
+-- Result:    {'gone'} when none of them is left | {'needed'} when one is, so that all above it are needed too
+-- Invariant: takes only what is deleted and has neither a child nor a live pin, and passes over what is gone,
+--            so a repeat after a lost reply comes to the same. A turn whose last child goes is a leaf again, as
+--            recently used as it or that child was; so a caller who never comes back leaves nothing that
+--            eviction can't find.
 
-for _ = 1, limit do
-  local node = nodes .. digits
-  local turn = redis.call('HMGET', node, 'deleted', 'children', 'parent', 'root', 'messages_bytes', 'touched')
-  local deleted, children, parent, root, bytes, touched = unpack(turn)
-  if not deleted or tonumber(children) > 0 or pinned(pins .. digits) then
-    return { 'ok' }
-  end
-  redis.call('UNLINK', node, messages .. digits, pins .. digits)
+local function take(digits, parent, root, bytes)
+  redis.call('UNLINK', nodes .. digits, messages .. digits, pins .. digits)
   redis.call('ZREM', leaves, tenant .. '/' .. digits)
   redis.call('SREM', tree .. root, digits)
   count(usage, tenant, { tombstones = -1, trees = parent == '' and -1 or 0, bytes = -bytes })
-  if parent == '' then
-    redis.call('ZREM', trees, tenant .. '/' .. root)
-    return { 'ok' }
-  end
+end
+
+local function leave(parent, root, touched)
   if redis.call('HINCRBY', nodes .. parent, 'children', -1) > 0 then
-    return { 'ok' }
+    return
   end
   local own = redis.call('HGET', nodes .. parent, 'touched')
   local score = tonumber(own) > tonumber(touched) and own or touched
   redis.call('HSET', nodes .. parent, 'touched', score)
   redis.call('ZADD', leaves, score, tenant .. '/' .. parent)
   redis.call('SADD', tree .. root, parent)
-  digits = parent
 end
-return { 'more', digits }
+
+for at = 1, #path, size do
+  local digits = string.sub(path, at, at + size - 1)
+  local turn = redis.call('HMGET', nodes .. digits, 'root', 'deleted', 'children', 'parent', 'messages_bytes',
+    'touched')
+  local root, deleted, children, parent, bytes, touched = unpack(turn)
+  if root then
+    if not deleted or tonumber(children) > 0 or pinned(pins .. digits) then
+      return { 'needed' }
+    end
+    take(digits, parent, root, bytes)
+    if parent == '' then
+      redis.call('ZREM', trees, tenant .. '/' .. root)
+    else
+      leave(parent, root, touched)
+    end
+  end
+end
+return { 'gone' }

@@ -2,10 +2,17 @@
 --
 -- Keys:      node      the turn's node
 --            pins      the turn's pins
--- Arguments: pin       the token
--- Result:    {'ok'} | {'prune'} when the turn is deleted, so the pin may have been all that kept it
+-- Arguments: nodes     what all nodes of the tenant begin with
+--            digits    the turn's digits
+--            pin       the token
+-- Result:    {'ok', path}: what to prune when the turn is deleted, as the pin may have been all that kept it: the
+--            digits up to the root, newest first; or ''
 -- Invariant: other pins stay; a pin that is gone already is no error.
 
 redis.call('ZREM', pins, pin)
-local deleted = redis.call('HEXISTS', node, 'deleted') == 1
-return { deleted and 'prune' or 'ok' }
+local deleted, children, depth = unpack(redis.call('HMGET', node, 'deleted', 'children', 'depth'))
+local path = ''
+if deleted and children == '0' then
+  path = walk(nodes, digits, tonumber(depth))
+end
+return { 'ok', path }

@@ -1,5 +1,7 @@
 """SIGTERM: what is open finishes, what is new is refused, and nothing is lost."""
 
+import os
+import signal
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -97,3 +99,24 @@ def test_an_idle_connection_does_not_hold_up_a_stop(start: Start) -> None:
         service.http().get("/health")
         service.ask_to_stop()
         assert service.wait() == 0
+
+
+def test_a_closed_terminal_asks_for_a_stop_too(start: Start) -> None:
+    service = start(demo_tokens_per_second=60)
+    with open_stream(service, input="Count to 20.") as answer:
+        pieces = answer.iter_text()
+        body = next(pieces)
+        service.process.send_signal(signal.SIGHUP)
+        body += "".join(pieces)
+    assert parsed(body)[-1]["type"] == "response.completed"
+    assert service.wait() == 0
+
+
+def test_a_service_whose_embedded_server_dies_stops_and_says_so(start: Start) -> None:
+    service = start()
+    id = service.client().responses.create(model=MODEL, input="hi").id
+    os.kill(service.redis_pid(), signal.SIGKILL)
+    assert service.wait() == 1
+    assert "ended by itself" in service.log
+    service.start()
+    assert service.client().responses.retrieve(id).id == id

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from typing import Any
 
+import msgspec
 from redis.asyncio import Redis
 
 Dump = dict[str, Any]
@@ -20,6 +21,12 @@ _FAMILY = re.compile(r"t:(?P<tenant>[^:]+):(?P<family>node|messages|response|pin
 async def dump(redis: Redis, prefix: str) -> Dump:
     """All keys under `prefix` and what they hold."""
     return {key.decode(): await _value(redis, key) for key in await redis.keys(f"{prefix}:*")}
+
+
+async def scores(redis: Redis, prefix: str, name: str) -> dict[str, float]:
+    """The `leaves` or `trees` of the only shard by id, least recently used first, with their scores."""
+    found = await redis.zrange(f"{prefix}:{{00}}:{name}", 0, -1, withscores=True)
+    return {f"resp_{member.decode().split('/')[1]}": score for member, score in found}
 
 
 async def _value(redis: Redis, key: bytes) -> Any:
@@ -77,12 +84,15 @@ def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Dump, n
     families = turns[turn]
     children = [child for child, other in nodes.items() if child[0] == tenant and other["parent"] == digits]
     wrong: list[str] = []
-    above = int(nodes[tenant, node["parent"]]["chain_bytes"]) if (tenant, node["parent"]) in nodes else 0
-    if int(node["chain_bytes"]) != above + int(node["messages_bytes"]):
-        wrong.append(f"chain_bytes is {node['chain_bytes']}, after {above} above it")
+    above = nodes.get((tenant, node["parent"]), {"chain_bytes": 0, "chain_messages": 0})
+    blob = families.get("messages")
+    if int(node["chain_bytes"]) != int(above["chain_bytes"]) + int(node["messages_bytes"]):
+        wrong.append(f"chain_bytes is {node['chain_bytes']}, after {above['chain_bytes']} above it")
+    if blob and int(node["chain_messages"]) != int(above["chain_messages"]) + len(msgspec.msgpack.decode(blob[1:])):
+        wrong.append(f"chain_messages is {node['chain_messages']}, after {above['chain_messages']} above it")
     if int(node["children"]) != len(children):
         wrong.append(f"counts {node['children']} children and has {len(children)}")
-    if len(families.get("messages", b"")) != int(node["messages_bytes"]):
+    if len(blob or b"") != int(node["messages_bytes"]):
         wrong.append("its messages don't have the length noted")
     if len(families.get("response", b"")) != int(node["response_bytes"]):
         wrong.append("its response doesn't have the length noted")

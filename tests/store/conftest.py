@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from audit import complaints
+from lossy import LossyOperation
 from redis.asyncio import Redis
 
+from store import connection
 from store.connection import connect
 from store.embedded import EmbeddedServer
 from store.history import ConversationHistoryStore
@@ -23,13 +25,17 @@ START_SECONDS = 10.0
 
 @pytest.fixture(scope="session", params=["valkey", "redis"])
 def server_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a server listens that lasts for the whole run: the embedded one, and Debian's where there is one."""
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "valkey":
-        with EmbeddedServer(folder) as server:
-            yield server.url
-    else:
+    """Where a server listens that lasts for the whole run."""
+    yield from server_of(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def server_of(kind: str, folder: Path) -> Iterator[str]:
+    """Where a new server listens: the embedded "valkey", or Debian's "redis" where there is one."""
+    if kind == "redis":
         yield from _redis_server(folder)
+        return
+    with EmbeddedServer(folder) as server:
+        yield server.url
 
 
 def _redis_server(folder: Path) -> Iterator[str]:
@@ -61,6 +67,13 @@ async def redis(server_url: str) -> AsyncIterator[Redis]:
     client = connect(server_url)
     yield client
     await client.aclose()
+
+
+@pytest.fixture
+def lost_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every store's every command is carried out twice, as its first reply is lost."""
+    monkeypatch.setattr(connection, "Operation", LossyOperation)
+    monkeypatch.setattr(connection, "FIRST_PAUSE_SECONDS", 0.0)
 
 
 @pytest.fixture(params=[0, 1 << 20], ids=["uncached", "cached"])

@@ -1,6 +1,7 @@
 """Bytes that go in come out, and what a newer release wrote is refused."""
 
 import random
+import sys
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,15 @@ def test_the_turns_of_a_chain_compare_like_a_tuple(given_turns: list[tuple[Store
     assert len(stored) == len(given_turns)
     assert stored[1:] == tuple(given_turns[1:])
     assert hash(stored) == hash(tuple(given_turns))
+
+
+def test_the_turns_of_a_chain_keep_no_blob_once_decoded() -> None:
+    blob = codec.encode_messages((StoredMessage("user", b"tokens"),))
+    held = sys.getrefcount(blob)
+    stored = codec.StoredTurns([blob])
+    assert sys.getrefcount(blob) == held + 1
+    assert [len(turn) for turn in stored] == [1]
+    assert (sys.getrefcount(blob), len(stored)) == (held, 1)
 
 
 def test_a_text_that_compresses_is_stored_smaller() -> None:

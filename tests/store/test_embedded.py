@@ -2,11 +2,15 @@
 
 import asyncio
 import os
+import shutil
+import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -79,13 +83,59 @@ def test_a_killed_owner_loses_nothing_that_was_acknowledged(tmp_path: Path) -> N
         acknowledged = [owner.stdout.readline().strip() for _ in range(ACKNOWLEDGED)]
         owner.kill()
         acknowledged += [line.strip() for line in owner.stdout if line.endswith("\n")]
+    leftover = Path((tmp_path / "lock").read_text().splitlines()[1])
+    assert leftover.is_dir()
     start = time.monotonic()
     with EmbeddedServer(tmp_path) as server:
         assert time.monotonic() - start < RESTART_SECONDS
         assert server.pid != server_pid
         assert asyncio.run(chain_length(server.url, acknowledged[-1])) == len(acknowledged)
-    leftovers = [line for line in (tmp_path / "lock").read_text().splitlines()[1:] if Path(line).exists()]
-    assert leftovers == []
+    assert not leftover.exists()
+
+
+def test_a_folder_with_other_files_is_neither_used_nor_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir(mode=0o755)
+    (folder / "cat.jpg").write_text("purr")
+    with pytest.raises(StoreUnavailable, match=r"photos holds other files \(cat.jpg\).*empty"):
+        EmbeddedServer(folder).start()
+    assert ([path.name for path in folder.iterdir()], mode(folder)) == (["cat.jpg"], 0o755)
+
+
+def test_a_folder_of_ours_is_made_private_again(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    for _ in range(2):  # as empty as a new volume, then with our lock
+        tmp_path.chmod(0o755)
+        with EmbeddedServer(tmp_path):
+            assert mode(tmp_path) == 0o700
+
+
+def test_a_temporary_folder_with_a_long_name_is_not_used_for_the_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with EmbeddedServer(tmp_path / "data") as server:
+        socket = Path(server.url.removeprefix("unix://"))
+        assert (mode(socket.parent), list(long.iterdir())) == (0o700, [])
+    assert not socket.parent.exists()
+
+
+def test_a_socket_that_was_cleaned_away_does_not_keep_the_folder(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as server:
+        shutil.rmtree(Path(server.url.removeprefix("unix://")).parent)
+    with EmbeddedServer(tmp_path) as server:
+        assert server.pid
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGTERM, 0)], ids=["killed", "ended"])
+def test_whoever_waits_learns_how_the_server_ended(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    with EmbeddedServer(tmp_path) as server, ThreadPoolExecutor(1) as watcher:
+        ended = watcher.submit(server.wait)
+        os.kill(server.pid, number)
+        assert ended.result(RESTART_SECONDS) == status
+        assert server.wait() == status
 
 
 def test_a_folder_whose_server_outlives_its_owner_is_refused_in_the_end(
@@ -101,6 +151,7 @@ def test_a_folder_whose_server_outlives_its_owner_is_refused_in_the_end(
 
 
 def test_a_server_that_can_not_start_says_why_and_lets_go_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
     (tmp_path / "appendonlydir").write_text("in the way")
     with pytest.raises(StoreUnavailable, match="ended at once"):
         EmbeddedServer(tmp_path).start()
@@ -110,6 +161,7 @@ def test_a_server_that_can_not_start_says_why_and_lets_go_of_the_folder(tmp_path
 
 
 def test_a_log_that_has_grown_too_long_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
     log = tmp_path / "valkey.log"
     log.write_bytes(b"x" * (embedded.MAX_LOG_BYTES + 1))
     with EmbeddedServer(tmp_path):
@@ -138,3 +190,5 @@ def test_a_server_that_is_not_running_has_no_address_and_stops_without_fuss(tmp_
     for attribute in ("url", "pid"):
         with pytest.raises(RuntimeError, match="not running"):
             getattr(server, attribute)
+    with pytest.raises(RuntimeError, match="not running"):
+        server.wait()

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
-from audit import complaints, dump
+from audit import complaints, dump, scores
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
-from store import history
+from store import scripts
 from store.connection import connect
-from store.errors import NotFound, ParentNotFound
+from store.errors import NotFound, ParentNotFound, StoreUnavailable
 from store.history import NOTHING_LISTED, ConversationHistoryStore
 from store.turn import Usage
 
@@ -79,14 +79,47 @@ async def test_a_forgotten_ancestor_stays_for_another_branch(store: Conversation
     assert await said(store, right) == ["root", "right"]
 
 
-async def test_more_ancestors_than_one_call_takes_away_go_all_the_same(
-    store: ConversationHistoryStore, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("lost_replies")
+async def test_more_ancestors_than_one_call_takes_away_go_though_every_reply_is_lost(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
-    monkeypatch.setattr(history, "PRUNE_TURNS", 3)
-    ids = await grow(store, *map(str, range(10)))
+    ids = await grow(store, *map(str, range(250)))
     for id in ids:
         await store.forget(TENANT, id)
     assert keys_of_turns(await dump(redis, prefix)) == []
+
+
+@pytest.mark.usefixtures("lost_replies")
+async def test_what_a_run_alone_kept_goes_with_its_pin_though_every_reply_is_lost(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    ids = await grow(store, *map(str, range(250)))
+    chain = await store.chain(TENANT, ids[-1], pin=True)
+    for id in ids:
+        await store.forget(TENANT, id)
+    assert await store.usage() == Usage(0, 250, 1, (await store.usage()).bytes)
+    await store.unpin(TENANT, ids[-1], str(chain.pin))
+    assert keys_of_turns(await dump(redis, prefix)) == []
+
+
+async def test_forgetting_again_takes_away_what_a_failed_call_left(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, tip = await grow(store, "one", "two")
+    await store.forget(TENANT, root)
+    with monkeypatch.context() as patch:
+        patch.setattr(scripts, "prune", unavailable)
+        with pytest.raises(StoreUnavailable):
+            await store.forget(TENANT, tip)
+    assert (await store.usage()).tombstones == 2
+    with pytest.raises(NotFound):
+        await store.forget(TENANT, tip)
+    assert keys_of_turns(await dump(redis, prefix)) == []
+
+
+async def unavailable(*args: object, **values: object) -> None:
+    """A script that the server didn't get."""
+    raise StoreUnavailable("lost")
 
 
 async def test_a_turn_that_is_a_leaf_again_is_as_recent_as_its_last_child(
@@ -98,6 +131,26 @@ async def test_a_turn_that_is_a_leaf_again_is_as_recent_as_its_last_child(
     await store.forget(TENANT, child)
     members = await redis.zrange(f"{prefix}:{{00}}:leaves", 0, -1)
     assert [f"resp_{member.decode().split('/')[1]}" for member in members] == [other, root]
+
+
+async def test_a_turn_that_is_a_leaf_again_has_the_score_of_its_last_child(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    root, child = await grow(store, "root", "child")
+    score = (await scores(redis, prefix, "leaves"))[child]
+    await store.forget(TENANT, child)
+    assert await scores(redis, prefix, "leaves") == {root: score}
+    assert float(str(await redis.hget(f"{prefix}:{{00}}:t:{TENANT}:node:{root[5:]}", "touched"), "ascii")) == score
+
+
+async def test_a_turn_used_after_its_last_child_keeps_its_own_score(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    root, child = await grow(store, "root", "child")
+    await store.get(TENANT, root)
+    score = (await scores(redis, prefix, "trees"))[root]
+    await store.forget(TENANT, child)
+    assert await scores(redis, prefix, "leaves") == {root: score}
 
 
 async def test_a_pinned_turn_can_be_continued_by_its_run_though_it_was_forgotten(
@@ -125,6 +178,50 @@ async def test_appending_again_with_the_same_pin_is_fine(store: ConversationHist
     for _ in range(2):
         await store.append(TENANT, turn(child, root, text="two"), pin=chain.pin)
     assert await said(store, child) == ["one", "two"]
+
+
+async def test_a_repeated_append_lets_go_of_its_pin(store: ConversationHistoryStore) -> None:
+    (root,) = await grow(store, "one")
+    chain = await store.chain(TENANT, root, pin=True)
+    again = turn(store.new_id(root), root, text="two")
+    for pin in (None, chain.pin):
+        await store.append(TENANT, again, pin=pin)
+    await store.forget(TENANT, root)
+    with pytest.raises(ParentNotFound):
+        await store.append(TENANT, turn(store.new_id(root), root), pin=chain.pin)
+
+
+async def test_a_short_pin_never_shortens_a_longer_one(
+    server_url: str, store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    brief = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=1.0)
+    (root,) = await grow(store, "one")
+    await store.chain(TENANT, root, pin=True)
+    await brief.chain(TENANT, root, pin=True)
+    assert await redis.pttl(f"{prefix}:{{00}}:t:{TENANT}:pins:{root[5:]}") > 1000
+    await brief.close()
+
+
+async def test_the_next_pin_removes_those_past_their_time(
+    server_url: str, store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    brief = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=0.005)
+    pins = f"{prefix}:{{00}}:t:{TENANT}:pins:"
+    (root,) = await grow(store, "one")
+    kept = [(await store.chain(TENANT, root, pin=True)).pin]
+    past = str((await brief.chain(TENANT, root, pin=True)).pin)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while await milliseconds(redis) <= await redis.zscore(pins + root[5:], past):
+            pass
+    kept.append((await store.chain(TENANT, root, pin=True)).pin)
+    assert [pin.decode() for pin in await redis.zrange(pins + root[5:], 0, -1)] == kept
+    await brief.close()
+
+
+async def milliseconds(redis: Redis) -> float:
+    """The server's time."""
+    seconds, microseconds = await redis.time()
+    return seconds * 1000 + microseconds / 1000
 
 
 async def test_a_forgotten_turn_goes_with_its_last_pin(

@@ -1,10 +1,11 @@
 """Turns and chains: what was appended is what is read, by its own tenant, however many append at once."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from audit import complaints, dump
+from audit import complaints, dump, scores
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
@@ -137,6 +138,37 @@ async def test_a_chain_at_its_limit_takes_no_more_turns(
     with pytest.raises(ChainTooLong, match="too long to be continued"):
         await short.append(TENANT, turn(short.new_id(tip), tip))
     await short.close()
+
+
+USES: dict[str, Callable[[ConversationHistoryStore, str], Awaitable[Any]]] = {
+    "get": lambda store, id: store.get(TENANT, id),
+    "chain": lambda store, id: store.chain(TENANT, id),
+    "append": lambda store, id: grow(store, "child", parent=id),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
+async def test_trees_stand_in_the_order_of_use(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, use: Callable[..., Awaitable[Any]]
+) -> None:
+    (first, inner), (second,) = await grow(store, "first", "inner"), await grow(store, "second")
+    assert list(await scores(redis, prefix, "trees")) == [first, second]
+    for id, order in ((inner, [second, first]), (second, [first, second]), (first, [second, first])):
+        await use(store, id)
+        assert list(await scores(redis, prefix, "trees")) == order
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
+async def test_scores_rise_though_the_clock_of_the_server_steps_back(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, use: Callable[..., Awaitable[Any]]
+) -> None:
+    (root,) = await grow(store, "one")
+    ahead = int((await scores(redis, prefix, "trees"))[root]) + 3_600_000_000  # the last use was an hour from now
+    await redis.set(f"{prefix}:{{00}}:clock", ahead)
+    for rise in (1, 2):
+        await use(store, root)
+        assert await scores(redis, prefix, "trees") == {root: ahead + rise}
+        assert max((await scores(redis, prefix, "leaves")).values()) == ahead + rise
 
 
 async def test_another_tenant_finds_nothing(store: ConversationHistoryStore, redis: Redis, prefix: str) -> None:

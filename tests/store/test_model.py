@@ -204,6 +204,12 @@ def test_the_store_behaves_like_a_plain_dict_of_turns(server_url: str) -> None:
     run_model(server_url, examples=15)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("lost_replies")
+def test_the_store_behaves_the_same_where_every_command_is_sent_twice(server_url: str) -> None:
+    run_model(server_url, examples=5)
+
+
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_the_store_behaves_like_a_plain_dict_of_turns_for_long(server_url: str) -> None:

@@ -98,22 +98,6 @@ async def test_an_operation_without_a_server_is_refused(tmp_path: Path, name: st
     await store.close()
 
 
-async def test_a_server_out_of_memory_refuses_and_changes_nothing(own_server: EmbeddedServer) -> None:
-    client = connect(own_server.url)
-    store = ConversationHistoryStore(client)
-    (root,) = await grow(store, "one")
-    before = await store.usage()
-    await client.config_set("maxmemory", "1")
-    try:
-        with pytest.raises(StoreUnavailable, match="memory"):
-            await store.append(TENANT, turn(store.new_id(root), root))
-    finally:
-        await client.config_set("maxmemory", "0")
-    assert await store.usage() == before
-    assert await said(store, root) == ["one"]
-    await store.close()
-
-
 async def test_a_replica_that_can_not_write_is_unavailable(own_server: EmbeddedServer) -> None:
     client = connect(own_server.url)
     store = ConversationHistoryStore(client)

@@ -65,6 +65,14 @@ def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:
     assert len(ALL) == len({script.sha for script in ALL})
 
 
+def test_only_what_adds_a_turn_is_refused_by_a_server_out_of_memory() -> None:
+    assert {script.name for script in ALL if not script.source.startswith("#!lua flags=allow-oom\n")} == {"append"}
+
+
+UNPIN = {"node": "n", "pins": "p", "nodes": "n:", "digits": "00"}
+"""All but one of the values of a script."""
+
+
 class Unused:
     """An operation that must not be reached."""
 
@@ -72,9 +80,7 @@ class Unused:
         raise AssertionError(f"{args} was sent")
 
 
-@pytest.mark.parametrize(
-    "values", [{"node": "n", "pins": "p", "pin": None}, {"node": "n", "pins": "p"}, {"pin": "x"} | dict.fromkeys("abc")]
-)
+@pytest.mark.parametrize("values", [UNPIN | {"pin": None}, UNPIN, {"pin": "x"} | dict.fromkeys("abcd", "x")])
 def test_a_value_that_is_none_missing_or_unknown_is_refused_by_name(values: dict[str, str]) -> None:
     with pytest.raises(TypeError, match="pin"):
         scripts.unpin(Unused(), **values)  # type: ignore[arg-type]

@@ -1,0 +1,20 @@
+"""A server whose every first reply is lost: each command is carried out, and then sent once more."""
+
+from typing import Any
+
+from redis import exceptions as redis_errors
+
+from store.connection import Argument, Operation
+
+
+class LossyOperation(Operation):
+    """Carries out each command, loses the reply, and answers the repeat. An error reply is never lost."""
+
+    _lost = False
+
+    async def _attempt(self, args: tuple[Argument, ...]) -> Any:
+        reply = await super()._attempt(args)
+        self._lost = not self._lost
+        if self._lost:
+            raise redis_errors.ConnectionError("the reply was lost")
+        return reply

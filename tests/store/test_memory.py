@@ -1,0 +1,91 @@
+"""A server out of memory: nothing is added, but all can be read and deleted, which is how there is memory again."""
+
+import random
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from conftest import server_of
+from redis.asyncio import Redis
+from sample import TENANT, grow, said, turn
+
+from store.connection import connect
+from store.errors import NotFound, StoreUnavailable
+from store.history import ConversationHistoryStore
+from store.turn import Status, Turn, Usage
+
+TURN_BYTES = 100_000
+TURNS = 60
+SHORT_BYTES = 20 * TURN_BYTES
+"""How much less memory than it uses the server may use: a third of what the turns take."""
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis"])
+def own_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a server listens that no other module uses."""
+    yield from server_of(request.param, tmp_path_factory.mktemp(f"own-{request.param}"))
+
+
+@pytest.fixture
+async def own(own_url: str) -> AsyncIterator[Redis]:
+    """A client of that server; the limit on its memory is gone after the test, and so is all else."""
+    client = connect(own_url)
+    yield client
+    await client.config_set("maxmemory", "0")
+    await client.flushall()
+    await client.aclose()
+
+
+@pytest.fixture
+async def full(own_url: str, own: Redis) -> AsyncIterator[ConversationHistoryStore]:
+    """A store on that server."""
+    store = ConversationHistoryStore(connect(own_url))
+    yield store
+    await store.close()
+
+
+def large(id: str) -> Turn:
+    return Turn(id, None, Status.COMPLETED, (), random.randbytes(TURN_BYTES))
+
+
+async def fill(store: ConversationHistoryStore, own: Redis) -> list[str]:
+    """Large turns, and no memory left for more; their ids."""
+    ids = [store.new_id() for _ in range(TURNS)]
+    for id in ids:
+        await store.append(TENANT, large(id))
+    await own.config_set("maxmemory", str((await own.info("memory"))["used_memory"] - SHORT_BYTES))
+    return ids
+
+
+async def test_a_server_out_of_memory_refuses_a_turn_and_changes_nothing(
+    full: ConversationHistoryStore, own: Redis
+) -> None:
+    (root,) = await grow(full, "one")
+    before = await full.usage()
+    await own.config_set("maxmemory", "1")
+    with pytest.raises(StoreUnavailable, match="memory"):
+        await full.append(TENANT, turn(full.new_id(root), root))
+    assert await full.usage() == before
+
+
+async def test_all_but_append_works_without_memory(full: ConversationHistoryStore, own: Redis) -> None:
+    ids = await grow(full, "one", "two")
+    await own.config_set("maxmemory", "1")
+    assert await full.get(TENANT, ids[0]) == turn(ids[0], text="one").response
+    assert await said(full, ids[1]) == ["one", "two"]
+    chain = await full.chain(TENANT, ids[1], pin=True)
+    assert await full.lineage(TENANT, ids[1]) == chain.ids
+    await full.forget(TENANT, ids[1])
+    with pytest.raises(NotFound):
+        await full.get(TENANT, ids[1])
+    await full.unpin(TENANT, ids[1], str(chain.pin))
+    await full.forget(TENANT, ids[0])
+    assert await full.usage() == Usage()
+
+
+async def test_deleting_makes_room_again(full: ConversationHistoryStore, own: Redis) -> None:
+    ids = await fill(full, own)
+    with pytest.raises(StoreUnavailable, match="memory"):
+        await full.append(TENANT, large(full.new_id()))
+    for id in ids[: TURNS // 2]:
+        await full.forget(TENANT, id)
+    await full.append(TENANT, large(full.new_id()))
