@@ -23,7 +23,9 @@ from service.engine.port import Engine, ModelCard
 from service.errors import envelope, fault, store_refusal
 from service.gate import Arrival, Gate
 from service.protocol import segments, tokens
+from service.protocol.decoding import bounded_list
 from service.protocol.errors import ApiError, InvalidRequest
+from service.protocol.input import MAX_PARTS
 from service.protocol.prompt import Identity, Limits
 from service.settings import Settings
 from store.connection import connect
@@ -42,6 +44,8 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
     """The ASGI application. `engine` replaces the one that the settings name, for tests."""
     tokens.byte_table()
     segments.text_table()
+    for limit in (settings.max_input_items, settings.max_tools, MAX_PARTS):
+        bounded_list(limit)
     service = Service(
         settings=settings,
         store=open_store(settings),

@@ -5,6 +5,7 @@ scan. Every fault of the sender's becomes an InvalidRequest here; nothing else m
 """
 
 import re
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +16,10 @@ from service.protocol.errors import InvalidRequest, shown
 T = TypeVar("T")
 
 SHOWN_BYTES = 400
+SHORT_LIST_BYTES = 65_536
+"""Up to here a list is read whole before its elements are counted: at most some 2 ms."""
+
+_AT_MOST = "of at most length"
 
 _AT = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
@@ -44,6 +49,43 @@ def decode(raw: bytes | msgspec.Raw, decoder: "msgspec.json.Decoder[T]", where: 
         raise _refusal(str(error), raw, where, decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(error, bytes(raw), where) from None
+
+
+def decode_list(raw: bytes | msgspec.Raw, limit: int, where: str) -> list[msgspec.Raw]:
+    """The elements of a list, none for null. Raises InvalidRequest, for more than `limit` of them too.
+
+    A long list is not read beyond its limit: 8 MB of `1,` would be four million objects and a fifth of a second.
+    """
+    if len(memoryview(raw)) <= SHORT_LIST_BYTES:
+        elements: list[msgspec.Raw] = decode(raw, _LIST, where) or []
+        if len(elements) > limit:
+            raise _too_many(where, str(len(elements)), limit)
+        return elements
+    try:
+        found = bounded_list(limit).decode(raw)
+    except msgspec.ValidationError as error:
+        if _AT_MOST in str(error):
+            raise _too_many(where, f"more than {limit}", limit) from None
+        raise _refusal(str(error), raw, where, None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _malformed(error, bytes(raw), where) from None
+    return [element for element in msgspec.structs.astuple(found) if element is not None]
+
+
+@lru_cache(maxsize=16)
+def bounded_list(limit: int) -> "msgspec.json.Decoder[Any]":
+    """A decoder of a list that gives up at the element after `limit`, which msgspec does for structs alone.
+
+    Making one takes 2 ms for each thousand: make those with settings' limits at start.
+    """
+    fields = [(f"element_{place}", msgspec.Raw, None) for place in range(limit)]
+    return decoder_of(msgspec.defstruct("Elements", fields, array_like=True, forbid_unknown_fields=True))
+
+
+def _too_many(where: str, count: str, limit: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"Too many elements in '{where}': {count}, at most {limit} are allowed.", code="invalid_value", param=where
+    )
 
 
 def _malformed(error: Exception, raw: bytes, where: str) -> InvalidRequest:
@@ -129,14 +171,23 @@ def _value_at(raw: bytes | msgspec.Raw, path: str) -> bytes | msgspec.Raw:
     for match in _STEP.finditer(path):
         try:
             if match[1] is not None:
-                raw = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])[match[1]]
-            elif match[2] is not None:
+                raw = msgspec.json.decode(raw, type=_member(match[1])).value
+            elif match[2] is not None and len(memoryview(raw)) <= SHORT_LIST_BYTES:
                 raw = msgspec.json.decode(raw, type=list[msgspec.Raw])[int(match[2])]
         except (msgspec.MsgspecError, UnicodeDecodeError, LookupError):
             break  # a value inside a mapping has no name in the path; what is around it must do
     return raw
 
 
+@lru_cache(maxsize=128)
+def _member(name: str) -> Any:
+    """A struct that has one member of an object, as JSON, and passes over all others."""
+    return msgspec.defstruct("Member", [("value", msgspec.Raw, msgspec.field(name=name))])
+
+
 def decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":
     """A reusable decoder; build them once, at import."""
     return msgspec.json.Decoder(kind)
+
+
+_LIST = decoder_of(list[msgspec.Raw] | None)

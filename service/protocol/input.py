@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from service.protocol import ids
-from service.protocol.decoding import decode, decoder_of
+from service.protocol.decoding import decode, decode_list, decoder_of
 from service.protocol.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.protocol.input_items import (
     CALL_NAME,
@@ -82,8 +82,6 @@ class _Reasoning(msgspec.Struct):
 
 _KIND = decoder_of(_Kind)
 _TEXT = decoder_of(str)
-_LIST = decoder_of(list[msgspec.Raw])
-_LIST_OR_NULL = decoder_of(list[msgspec.Raw] | None)
 _TEXT_OR_PARTS = decoder_of(str | list[_Part])
 _PART = decoder_of(_Part)
 _MESSAGE = decoder_of(_Message)
@@ -105,14 +103,9 @@ def read_input(raw: msgspec.Raw, *, max_items: int) -> Reading[list[InputItem]]:
             code="invalid_type",
             param="input",
         )
-    sent: list[msgspec.Raw] = yield from _decode(raw, _LIST, "input")
-    if len(sent) > max_items:
-        raise InvalidRequest(
-            f"Too many items in 'input': {len(sent)}, at most {max_items} are allowed. Continue a stored response "
-            "instead of sending everything.",
-            code="invalid_value",
-            param="input",
-        )
+    sent = decode_list(raw, max_items, "input")
+    if len(memoryview(raw)) > BYTES_A_STEP:
+        yield
     items: list[InputItem] = []
     read = parts = 0
     for place, item in enumerate(sent, 1):
@@ -179,13 +172,7 @@ def _text_or_parts(raw: msgspec.Raw, where: str) -> str | list[_Part]:
 
 
 def _parts(raw: msgspec.Raw, where: str) -> list[_Part]:
-    sent: list[msgspec.Raw] = decode(raw, _LIST_OR_NULL, where) or []
-    if len(sent) > MAX_PARTS:
-        raise InvalidRequest(
-            f"Too many parts in '{where}': {len(sent)}, at most {MAX_PARTS} are allowed.",
-            code="invalid_value",
-            param=where,
-        )
+    sent = decode_list(raw, MAX_PARTS, where)
     return [decode(part, _PART, f"{where}[{place}]") for place, part in enumerate(sent)]
 
 

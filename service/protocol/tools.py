@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from service.protocol.decoding import decode, decoder_of
+from service.protocol.decoding import decode, decode_list, decoder_of
 from service.protocol.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.protocol.steps import in_one_go
 from service.protocol.typescript import Function, SchemaTooLarge, namespace_steps
@@ -21,7 +21,6 @@ CACHED_LIST_BYTES = 65_536
 """Longer lists are read anew each time, so the cache holds at most 4 MiB of them."""
 
 FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_RAW_LIST = decoder_of(list[msgspec.Raw] | None)
 
 
 class _Kind(msgspec.Struct):
@@ -71,13 +70,7 @@ def read_tools(raw: msgspec.Raw, *, max_tools: int, max_bytes: int) -> Generator
 
 
 def _read(raw: bytes, max_tools: int) -> Generator[None, None, Tools]:
-    tools: list[msgspec.Raw] = decode(raw, _RAW_LIST, "tools") or []
-    if len(tools) > max_tools:
-        raise InvalidRequest(
-            f"Too many tools: {len(tools)}, at most {max_tools} are allowed.",
-            code="invalid_value",
-            param="tools",
-        )
+    tools = decode_list(raw, max_tools, "tools")
     if not tools:
         return Tools()
     read: list[FunctionTool] = []

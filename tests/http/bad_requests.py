@@ -235,7 +235,21 @@ HEAVY: dict[str, Bad] = {
     "100,000 levels of objects": Bad(body(b'"user":{"a":', b'{"a":', b"", 100_000), "invalid_json", None, "nested"),
     "levels without end": Bad(body(b'"user":', b"[", b""), "invalid_json", None, "nested"),
     "200,000 items": Bad(
-        body(b'"input":[', b'{"role":"user","content":"hi"},', b"1]}", 200_000), "invalid_value", "input", "200001"
+        body(b'"input":[', b'{"role":"user","content":"hi"},', b"1]}", 200_000),
+        "invalid_value",
+        "input",
+        "more than 4096",
+    ),
+    "as many numbers as fit": Bad(body(b'"input":[', b"1,", b"1]}"), "invalid_value", "input", "more than 4096"),
+    "as many objects as fit": Bad(body(b'"input":[', b"{},", b"{}]}"), "invalid_value", "input", "more than 4096"),
+    "a wrong value before as many names as fit": Bad(
+        body(b'"input":"hi","reasoning":{"effort":5},', b'"user":1,', b'"user":1}'),
+        "invalid_type",
+        "reasoning.effort",
+        "5",
+    ),
+    "as many tools as a megabyte has": Bad(
+        body(FULL + b'"tools":[', b"1,", b"1]}", 500_000), "invalid_value", "tools", "more than 128"
     ),
     "an unterminated string": Bad(body(b'"input":"', b"a", b""), "invalid_json", None, "truncated"),
     "an unknown name as long as fits": Bad(
