@@ -2,10 +2,10 @@
 
     begin ─▶ sample ─▶ end ─▶ keep ─▶ terminal
 
-`keep` is what the caller passes in to store the turn, and `release` lets go of what was held for it, stored or not.
-`keep` It is awaited before the terminal event is handed over, so that
+`keep` is what the caller passes in to store the turn. It is awaited before the terminal event is handed over, so that
 whoever has seen `response.completed` can continue from it. If it fails, the terminal event is `response.failed` and
-still carries the output: the answer isn't lost, and nobody is misled.
+still carries the output: the answer isn't lost, and nobody is misled. `release` lets go of what was held for the run,
+and is awaited in the end whatever happened.
 """
 
 import asyncio
