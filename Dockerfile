@@ -1,7 +1,7 @@
 # harmonium in a container: the service alone, on all of the container's addresses, as a user without privileges.
 # It needs a Redis (HARMONIUM_REDIS_URL) and keys (HARMONIUM_API_KEYS); compose.yaml brings both together.
 
-FROM python:3.13-slim AS build
+FROM python:3.11-slim AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python -m venv /opt/harmonium
@@ -12,7 +12,7 @@ COPY store store
 COPY service service
 RUN /opt/harmonium/bin/pip install --no-deps --no-build-isolation .
 
-FROM python:3.13-slim
+FROM python:3.11-slim
 RUN useradd --create-home --uid 10001 harmonium && install -d -o harmonium -g harmonium -m 700 /data
 COPY --from=build /opt/harmonium /opt/harmonium
 ENV PATH=/opt/harmonium/bin:$PATH HARMONIUM_HOST=0.0.0.0 HARMONIUM_DATA_DIR=/data HARMONIUM_LOG_FORMAT=json
