@@ -18,6 +18,8 @@ from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.protocol.ids import MAX_INPUT_ITEMS
+
 PREFIX = "HARMONIUM_"
 ENV_FILE = ".env"
 MASK = "****"
@@ -129,7 +131,7 @@ class Settings(BaseSettings):
         le=1024 * MIB,
         description="A conversation whose stored messages have this many bytes can't be continued.",
     )
-    max_input_items: int = Field(4096, ge=1, le=32_768, description="The most input items in one request.")
+    max_input_items: int = Field(4096, ge=1, le=MAX_INPUT_ITEMS, description="The most input items in one request.")
     max_tools: int = Field(128, ge=0, le=10_000, description="The most tools that one request may declare.")
     max_tools_bytes: int = Field(
         MIB, ge=KIB, le=16 * MIB, description="The largest `tools` of one request as JSON, in bytes."

@@ -1,7 +1,5 @@
 """What we render equals openai-harmony's ids, message by message and joined; no text becomes a special id."""
 
-import time
-from collections.abc import Generator
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -26,6 +24,7 @@ from service.protocol.tokens import TooManyTokens, decode, encode, unpack
 from service.protocol.typescript import Function, namespace
 from store.turn import StoredMessage
 from tests.protocol.oracle import Oracle, Said
+from tests.protocol.steps import timed_steps
 
 thousands = settings(max_examples=2000, derandomize=True, deadline=None)
 hundreds = settings(max_examples=500, derandomize=True, deadline=None)
@@ -71,18 +70,6 @@ messages = st.sampled_from(["system", "developer", "user", "assistant", "tool"])
 def rendered(said: Said) -> StoredMessage:
     """Our message for `said`."""
     return message(said.text, said.role, **cast(Any, said.header))
-
-
-def finish(steps: Generator[None, None, StoredMessage]) -> tuple[StoredMessage, list[float]]:
-    """What `steps` returns in the end, and the seconds that each of them took."""
-    seconds: list[float] = []
-    while True:
-        began = time.perf_counter()
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value, [*seconds, time.perf_counter() - began]
-        seconds.append(time.perf_counter() - began)
 
 
 # --- one message ---
@@ -200,7 +187,7 @@ def test_the_cache_of_headers_is_bounded_and_takes_no_long_ones() -> None:
 @given(text=texts, window=st.integers(4, 20))
 def test_steps_give_the_same_message(text: str, window: int) -> None:
     with patch.multiple(tokens, SLICE_CHARS=window, BOUNDARY_SEARCH_CHARS=window // 2):
-        stored, _ = finish(message_steps(text, "user", limit=1_000, name="n", call_id="c"))
+        stored, _ = timed_steps(message_steps(text, "user", limit=1_000, name="n", call_id="c"))
 
     assert stored == message(text, "user", name="n", call_id="c")
 
@@ -211,7 +198,7 @@ def test_steps_give_the_same_message(text: str, window: int) -> None:
     ids=["prose", "spaces", "emoji", "Chinese"],
 )
 def test_a_long_message_is_made_in_short_steps(text: str) -> None:
-    stored, seconds = finish(message_steps(text, "user", limit=300_000))
+    stored, seconds = timed_steps(message_steps(text, "user", limit=300_000))
     ids = unpack(stored.tokens)
 
     assert decode(ids[len(open_message("user")) :]) == text
@@ -220,7 +207,7 @@ def test_a_long_message_is_made_in_short_steps(text: str) -> None:
 
 def test_a_message_past_its_limit_is_refused() -> None:
     with pytest.raises(TooManyTokens):
-        finish(message_steps("one two three", "user", limit=2))
+        timed_steps(message_steps("one two three", "user", limit=2))
 
 
 # --- the system message ---

@@ -2,7 +2,6 @@
 
 import random
 import time
-from collections.abc import Generator
 from unittest.mock import patch
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from service.protocol import tokens
 from service.protocol.tokens import RunTooLong, TooManyTokens, decode, encode, encode_steps, pack, unpack
 from tests.protocol.oracle import Oracle
+from tests.protocol.steps import timed_steps
 
 thousands = settings(max_examples=2000, derandomize=True, deadline=None)
 
@@ -48,18 +48,6 @@ scripts = [
 spaces = [" ", "  ", "\n", "\r\n", "\u00a0", "\x1c"]
 marks = ["don't", "'s", "'", "_x", ", ", ": ", ")", '"', "。"]
 pieces = st.sampled_from([*scripts, *spaces, *marks])
-
-
-def run_steps(steps: Generator[None, None, list[int]]) -> tuple[list[int], list[float]]:
-    """What `steps` returns in the end, and the seconds that each of them took."""
-    seconds: list[float] = []
-    while True:
-        began = time.perf_counter()
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value, [*seconds, time.perf_counter() - began]
-        seconds.append(time.perf_counter() - began)
 
 
 @thousands
@@ -126,7 +114,7 @@ def test_packed_ids_are_little_endian_words() -> None:
 @given(text=st.lists(pieces, max_size=80).map("".join), window=st.integers(4, 40))
 def test_slices_give_the_ids_of_the_whole(text: str, window: int) -> None:
     with patch.multiple(tokens, SLICE_CHARS=window, BOUNDARY_SEARCH_CHARS=window // 2):
-        ids, _ = run_steps(encode_steps(text, limit=len(text.encode())))
+        ids, _ = timed_steps(encode_steps(text, limit=len(text.encode())))
 
     assert ids == encode(text)
 
@@ -152,7 +140,7 @@ LONG_TEXTS = {
 
 @pytest.mark.parametrize("text", LONG_TEXTS.values(), ids=LONG_TEXTS.keys())
 def test_a_long_text_is_encoded_in_short_steps(text: str) -> None:
-    ids, seconds = run_steps(encode_steps(text, limit=200_000))
+    ids, seconds = timed_steps(encode_steps(text, limit=200_000))
 
     assert decode(ids) == text
     assert max(seconds) < STEP_SECONDS
@@ -161,7 +149,7 @@ def test_a_long_text_is_encoded_in_short_steps(text: str) -> None:
 @pytest.mark.parametrize("name", ["prose", "minified JSON", "Chinese prose"])
 def test_a_text_with_places_to_cut_is_never_encoded_whole(name: str) -> None:
     text = LONG_TEXTS[name]
-    _, seconds = run_steps(encode_steps(text, limit=200_000))
+    _, seconds = timed_steps(encode_steps(text, limit=200_000))
 
     assert len(seconds) >= len(text) // tokens.SLICE_CHARS
 
@@ -169,13 +157,13 @@ def test_a_text_with_places_to_cut_is_never_encoded_whole(name: str) -> None:
 def test_a_text_of_exactly_the_limit_is_encoded() -> None:
     text = "one two three"
 
-    assert run_steps(encode_steps(text, limit=3))[0] == encode(text)
+    assert timed_steps(encode_steps(text, limit=3))[0] == encode(text)
 
 
 @pytest.mark.parametrize("limit", [0, 2])
 def test_a_text_past_the_limit_is_refused(limit: int) -> None:
     with pytest.raises(TooManyTokens):
-        run_steps(encode_steps("one two three", limit))
+        timed_steps(encode_steps("one two three", limit))
 
 
 def test_a_text_past_the_limit_is_refused_before_all_of_it_is_encoded() -> None:
@@ -198,11 +186,11 @@ RUNS = {
 def test_a_run_without_a_place_to_cut_is_refused_at_once(text: str) -> None:
     began = time.perf_counter()
     with pytest.raises(RunTooLong):
-        run_steps(encode_steps(text, limit=10**9))
+        timed_steps(encode_steps(text, limit=10**9))
 
     assert time.perf_counter() - began < STEP_SECONDS
 
 
 def test_a_run_of_many_ids_for_each_character_has_too_many_tokens() -> None:
     with pytest.raises(TooManyTokens):
-        run_steps(encode_steps("\U00030000" * 130_000, limit=10**9))
+        timed_steps(encode_steps("\U00030000" * 130_000, limit=10**9))
