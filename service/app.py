@@ -19,22 +19,22 @@ from service.body import ClientGone
 from service.creation import Service
 from service.endpoints import create, health, models, stored
 from service.engine.demo import DemoEngine
-from service.engine.port import Engine, ModelCard
-from service.errors import envelope, fault, store_refusal
+from service.engine.port import MODEL_CREATED, Engine, EngineError, ModelCard
+from service.errors import engine_refusal, envelope, fault, store_refusal
 from service.gate import Arrival, Gate
 from service.protocol import segments, tokens
 from service.protocol.decoding import bounded_list
 from service.protocol.errors import ApiError, InvalidRequest
 from service.protocol.input import MAX_PARTS
-from service.protocol.prompt import Identity, Limits
+from service.protocol.prompt import Limits
 from service.settings import Settings
 from store.connection import connect
 from store.errors import StoreError
 from store.history import ConversationHistoryStore
 
-MODEL_CREATED = 1_754_352_000
-"""2025-08-05, when gpt-oss came out."""
-
+DEMO_MODEL = "gpt-oss-20b"
+DEMO_CONTEXT_TOKENS = 131_072
+"""What the demo engine stands in for, and its context."""
 
 PREPARING_SECONDS = 60
 """What a pin lasts beyond the run itself: for building the prompt, and for storing the turn."""
@@ -50,7 +50,6 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
         settings=settings,
         store=open_store(settings),
         engine=engine or open_engine(settings),
-        identity=Identity(settings.model_identity, settings.knowledge_cutoff, settings.context_tokens),
         limits=Limits(settings.max_input_items, settings.max_tools, settings.max_tools_bytes),
     )
     app = FastAPI(
@@ -91,7 +90,27 @@ def open_store(settings: Settings) -> ConversationHistoryStore:
 
 def open_engine(settings: Settings) -> Engine:
     """The engine that ENGINE names."""
-    card = ModelCard(settings.model, MODEL_CREATED, settings.context_tokens)
+    if settings.engine == "vllm":
+        from service.engine.vllm.http import Access, VllmHttpEngine  # its HTTP client is for who has a server
+
+        access = Access(
+            urls=settings.vllm_url,
+            api_key=settings.vllm_api_key.get_secret_value(),
+            connections=settings.vllm_connections,
+            connect_seconds=settings.vllm_connect_seconds,
+            probe_seconds=settings.vllm_probe_seconds,
+        )
+        return VllmHttpEngine(access, model=settings.model, context_tokens=settings.context_tokens)
+    if settings.engine == "vllm-local":
+        from service.engine.vllm.local import VllmLocalEngine  # vLLM takes seconds to import, where it is at all
+
+        return VllmLocalEngine(
+            settings.vllm_model,
+            settings.vllm_args,
+            served_as=settings.model,
+            context_tokens=settings.context_tokens,
+        )
+    card = ModelCard(settings.model or DEMO_MODEL, MODEL_CREATED, settings.context_tokens or DEMO_CONTEXT_TOKENS)
     return DemoEngine(card, settings.demo_tokens_per_second)
 
 
@@ -116,6 +135,10 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
 
 async def _on_store_error(request: Request, error: Exception) -> Response:
     return envelope(store_refusal(cast(StoreError, error)))
+
+
+async def _on_engine_error(request: Request, error: Exception) -> Response:
+    return envelope(engine_refusal(cast(EngineError, error)))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
@@ -151,6 +174,7 @@ async def _on_fault(request: Request, error: Exception) -> Response:
 _HANDLERS = {
     ApiError: _on_api_error,
     StoreError: _on_store_error,
+    EngineError: _on_engine_error,
     ClientGone: _on_client_gone,
     HTTPException: _on_http_error,
     RequestValidationError: _on_invalid,

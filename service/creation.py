@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from service import logs
-from service.engine.port import Engine, Generation, Sampling
+from service.engine.port import Engine, Generation, ModelCard, Sampling
 from service.errors import store_refusal
 from service.protocol import tokens
 from service.protocol.errors import ApiError
@@ -45,25 +45,36 @@ READ = msgspec.Raw(b"null")
 
 
 class Service(msgspec.Struct, frozen=True):
-    """What every request needs: the settings, the store, the engine, and what the model is told it is."""
+    """What every request needs: the settings, the store, the engine, and the limits of a prompt."""
 
     settings: Settings
     store: ConversationHistoryStore
     engine: Engine
-    identity: Identity
     limits: Limits
     clock: Callable[[], float] = time
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """On whose behalf a request is made: the tenant, and the W3C trace headers that came with it."""
+
+    tenant: str
+    trace: tuple[tuple[str, str], ...] = ()
 
 
 class Creation:
     """A checked request with its prompt, ready to run."""
 
-    def __init__(self, service: Service, tenant: str, request: CreateRequest, chain: Chain) -> None:
+    def __init__(
+        self, service: Service, caller: Caller, request: CreateRequest, model: ModelCard, chain: Chain
+    ) -> None:
         self._service = service
-        self._tenant = tenant
+        self._caller = caller
+        self._model = model
         self._chain = chain
         self._pinned = chain.pin is not None
         self.request = request
+        self._temperature = model.defaults.temperature if request.temperature is None else request.temperature
+        self._top_p = model.defaults.top_p if request.top_p is None else request.top_p
         self.id = service.store.new_id(chain.tip)
         self.created_at = service.clock()
 
@@ -76,19 +87,8 @@ class Creation:
             await self._release()
             raise
         self.request = msgspec.structs.replace(self.request, input=READ, tools=READ)
+        generation = self._generation(prompt)
         self._chain = Chain(ids=self._chain.ids[-1:], pin=self._chain.pin)
-        room = self._service.identity.context_tokens - len(prompt.tokens)
-        wanted = self.request.max_output_tokens or self._service.settings.max_output_tokens
-        generation = Generation(
-            id=self.id,
-            prompt=prompt.tokens,
-            sampling=Sampling(
-                max_tokens=min(wanted, room),
-                temperature=self.request.temperature,
-                top_p=self.request.top_p,
-                stop_ids=tokens.STOPS,
-            ),
-        )
         machine = Machine(self._base(prompt.tools), prompt.tools.names, len(prompt.tokens))
 
         async def keep(response: Response) -> None:
@@ -104,11 +104,38 @@ class Creation:
             clock=self._service.clock,
         )
 
+    def _generation(self, prompt: Prompt) -> Generation:
+        """What the engine is asked.
+
+        Turns of one conversation, or requests of one `prompt_cache_key`, go where their beginning is cached. Cached
+        prefixes are a tenant's own: in the usage of one, another's prompts would show.
+        """
+        room = self._model.context_tokens - len(prompt.tokens)
+        wanted = self.request.max_output_tokens or self._service.settings.max_output_tokens
+        defaults = self._model.defaults
+        return Generation(
+            id=self.id,
+            prompt=prompt.tokens,
+            sampling=Sampling(
+                max_tokens=min(wanted, room),
+                temperature=self._temperature,
+                top_p=self._top_p,
+                stop_ids=tokens.STOPS,
+                top_k=defaults.top_k,
+                min_p=defaults.min_p,
+                repetition_penalty=defaults.repetition_penalty,
+            ),
+            affinity=self.request.prompt_cache_key or (self._chain.ids or (self.id,))[0],
+            cache_salt=self._caller.tenant,
+            trace=self._caller.trace,
+        )
+
     def _prompt(self) -> Generator[None, None, Prompt]:
+        settings = self._service.settings
         return build_prompt(
             self.request,
             list(self._chain.messages()),
-            self._service.identity,
+            Identity(settings.model_identity, settings.knowledge_cutoff, self._model.context_tokens),
             date=datetime.fromtimestamp(self.created_at, UTC).date().isoformat(),
             limits=self._service.limits,
         )
@@ -128,8 +155,8 @@ class Creation:
             parallel_tool_calls=request.parallel_tool_calls,
             max_output_tokens=request.max_output_tokens,
             max_tool_calls=request.max_tool_calls,
-            temperature=request.temperature,
-            top_p=request.top_p,
+            temperature=self._temperature,
+            top_p=self._top_p,
             reasoning={"effort": request.effort, "summary": None},
             text={"format": {"type": "text"}, "verbosity": "medium"},
             metadata=request.metadata,
@@ -151,7 +178,7 @@ class Creation:
             response=_JSON.encode(response),
             items=_JSON.encode(prompt.items),
         )
-        await self._service.store.append(self._tenant, turn, pin=self._chain.pin)
+        await self._service.store.append(self._caller.tenant, turn, pin=self._chain.pin)
         self._pinned = False
 
     async def _release(self) -> None:
@@ -160,27 +187,28 @@ class Creation:
             return
         self._pinned = False
         try:
-            await self._service.store.unpin(self._tenant, self._chain.tip, self._chain.pin)
+            await self._service.store.unpin(self._caller.tenant, self._chain.tip, self._chain.pin)
         except StoreError as error:
             logs.event(logger, logging.WARNING, "pin left to expire", response_id=self.id, reason=str(error))
 
 
-async def begin(service: Service, tenant: str, request: CreateRequest) -> Creation:
-    """Read what the request continues, pinned. Raises ApiError."""
-    if request.model != service.engine.model.id:
+async def begin(service: Service, caller: Caller, request: CreateRequest) -> Creation:
+    """Read what the request continues, pinned. Raises ApiError, and EngineUnavailable where no model is known yet."""
+    model = service.engine.model
+    if request.model != model.id:
         raise ApiError(
             404,
-            f"The model '{request.model[:100]}' does not exist here; this service serves '{service.engine.model.id}'.",
+            f"The model '{request.model[:100]}' does not exist here; this service serves '{model.id}'.",
             code="model_not_found",
             param="model",
         )
     chain = Chain()
     if request.previous_response_id is not None:
         try:
-            chain = await service.store.chain(tenant, request.previous_response_id, pin=True)
+            chain = await service.store.chain(caller.tenant, request.previous_response_id, pin=True)
         except StoreError as error:
             raise store_refusal(error) from error
-    return Creation(service, tenant, request, chain)
+    return Creation(service, caller, request, model, chain)
 
 
 async def in_steps(work: Generator[None, None, T]) -> T:

@@ -7,7 +7,7 @@ somebody else's gets one and the same answer.
 import msgspec
 from starlette.responses import Response
 
-from service.engine.port import EngineError
+from service.engine.port import EngineError, EngineRefused
 from service.protocol.errors import ApiError, InvalidRequest, previous_response_not_found
 from store.errors import ChainTooLong, NotContinuable, NotFound, ParentNotFound, StoreError
 
@@ -79,13 +79,22 @@ def store_refusal(error: StoreError) -> ApiError:
 
 
 def nothing_said(message: str, failure: EngineError | None, *, timed_out: bool) -> ApiError:
-    """What a plain response is that failed without output: 5xx with the reason, so that SDKs raise.
+    """What a plain response is that failed without output: an HTTP error with the reason, so that SDKs raise.
 
     `failure` is the engine's, if it raised one; else the time was up, or the engine ended without a word. A retry is
     worth it unless the time was up: that would cost as much again.
     """
     if timed_out:
         return ApiError(504, message, type="server_error", code="timeout")
-    status = failure.status if failure is not None else 500
-    retry_after = RETRY_SECONDS if status == 503 else None
-    return ApiError(status, message, type="server_error", code="engine_error", retry_after=retry_after, retry=True)
+    return engine_refusal(failure or EngineError(message), message)
+
+
+def engine_refusal(failure: EngineError, message: str = "") -> ApiError:
+    """What an error of the engine is over HTTP. `message` replaces its own."""
+    message = message or f"The engine can't serve this: {failure}"
+    if isinstance(failure, EngineRefused):
+        return InvalidRequest(message, code="engine_refused")
+    retry_after = RETRY_SECONDS if failure.status == 503 else None
+    return ApiError(
+        failure.status, message, type="server_error", code="engine_error", retry_after=retry_after, retry=True
+    )

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
-from service.engine.port import Chunk, Engine, EngineError, Finish, Generation
+from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Finish, Generation
 from service.logs import event
 from service.protocol.events import Event
 from service.protocol.machine import Ending, Machine
@@ -97,7 +97,7 @@ class Run:
                 else:
                     ending = self._stopped or Ending.ERROR
             except EngineError as failure:
-                self.failure = failure
+                self._note(failure)
             finally:
                 timer.cancel()
                 await chunks.aclose()
@@ -111,6 +111,12 @@ class Run:
             await self._release()
         if self._interrupted:
             raise asyncio.CancelledError
+
+    def _note(self, failure: EngineError) -> None:
+        """Keep a failure, and log it; not the words of a refusal, which may quote the request."""
+        self.failure = failure
+        reason = type(failure).__name__ if isinstance(failure, EngineRefused) else str(failure)
+        event(logger, logging.ERROR, "the engine failed", response_id=self._generation.id, reason=reason)
 
     async def _next(self, chunks: AsyncGenerator[Chunk, None]) -> Chunk | None:
         """The engine's next chunk, or None once it has none or the run was stopped.
@@ -138,6 +144,8 @@ class Run:
                 "server_error", f"The response took longer than {self._seconds:g} s. Ask for less output."
             )
         if ending is Ending.ERROR:
+            if isinstance(self.failure, EngineRefused):
+                return ResponseError("server_error", f"The engine refused the request: {self.failure}")
             reason = str(self.failure) if self.failure else "the engine stopped without a word"
             return ResponseError("server_error", f"The engine failed: {reason}")
         return None

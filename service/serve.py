@@ -287,7 +287,7 @@ def _announce(settings: Settings, listener: socket.socket) -> None:
         "listening",
         url=f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",
         engine=settings.engine,
-        model=settings.model,
+        model=settings.model or None,
         store=str(display(settings)["redis_url"] or settings.data_dir),
         workers=settings.workers,
     )

@@ -7,15 +7,16 @@ at the environment anywhere else, and never print an API key: keys are SecretStr
 
 import difflib
 import ipaddress
+import json
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.protocol.ids import MAX_INPUT_ITEMS
@@ -26,6 +27,9 @@ MASK = "****"
 DEFAULT_TENANT = "default"
 MAX_API_KEYS = 10_000
 MAX_KEY_CHARS = 512
+
+MAX_VLLM_SERVERS = 64
+LEAST_CONTEXT_TOKENS = 1024
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -43,6 +47,13 @@ class ApiKey(NamedTuple):
 
     tenant: str
     key: SecretStr
+
+
+def _zero_or_context(tokens: int) -> int:
+    """Refuse a context in which nothing has room."""
+    if 0 < tokens < LEAST_CONTEXT_TOKENS:
+        raise ValueError(f"should be 0, or at least {LEAST_CONTEXT_TOKENS}")
+    return tokens
 
 
 def _default_data_dir() -> Path:
@@ -67,10 +78,17 @@ class Settings(BaseSettings):
         "`tenant:key`. Tenants never see each other's conversations.",
     )
 
-    engine: Literal["demo"] = Field(
-        "demo", description="What samples tokens. `demo` is a deterministic stand-in that needs no GPU."
+    engine: Literal["demo", "vllm", "vllm-local"] = Field(
+        "demo",
+        description="What samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers; "
+        "`vllm-local`, vLLM in this process.",
     )
-    model: str = Field("gpt-oss-20b", min_length=1, max_length=256, description="Id of the model that is served.")
+    model: str = Field(
+        "",
+        max_length=256,
+        description="Id of the model that is served. Empty is the first that the vLLM server lists, VLLM_MODEL for "
+        "`vllm-local`, and gpt-oss-20b on the demo engine.",
+    )
     model_identity: str = Field(
         "You are ChatGPT, a large language model trained by OpenAI.",
         max_length=4096,
@@ -79,11 +97,40 @@ class Settings(BaseSettings):
     knowledge_cutoff: str = Field(
         "2024-06", max_length=32, description="Knowledge cutoff that the system message tells the model."
     )
-    context_tokens: int = Field(
-        131_072,
-        ge=1024,
+    context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(
+        0,
+        ge=0,
         le=16_777_216,
-        description="The model's context: prompt and output together, in tokens.",
+        description="The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the "
+        "engine says, 131,072 for the demo engine. It never raises what a vLLM server says.",
+    )
+    vllm_url: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("http://127.0.0.1:8001",),
+        min_length=1,
+        max_length=MAX_VLLM_SERVERS,
+        description="The vLLM servers of `vllm`, comma-separated. They have to serve the same model.",
+    )
+    vllm_api_key: SecretStr = Field(
+        SecretStr(""), description="The key that the vLLM servers ask for. Empty sends none."
+    )
+    vllm_connections: int = Field(
+        512,
+        ge=1,
+        le=100_000,
+        description="The most generations that one process has under way at each vLLM server; more are told to come "
+        "back.",
+    )
+    vllm_connect_seconds: float = Field(
+        5, gt=0, le=60, description="How long a vLLM server may take to accept a connection, or to answer a probe."
+    )
+    vllm_probe_seconds: float = Field(
+        5, ge=0.1, le=300, description="How often each vLLM server is asked whether it is well."
+    )
+    vllm_model: str = Field(
+        "openai/gpt-oss-20b", min_length=1, description="The model that `vllm-local` loads: a name or a folder."
+    )
+    vllm_args: dict[str, Any] = Field(
+        {}, description="Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs."
     )
     demo_tokens_per_second: float = Field(
         0, ge=0, le=1_000_000, description="Pace of the demo engine; 0 is as fast as it can."
@@ -167,6 +214,16 @@ class Settings(BaseSettings):
     def _parse_api_keys(cls, value: object) -> object:
         return parse_api_keys(value) if isinstance(value, str) else value
 
+    @field_validator("vllm_url", mode="before")
+    @classmethod
+    def _parse_vllm_url(cls, value: object) -> object:
+        return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
+
+    @field_validator("vllm_url")
+    @classmethod
+    def _check_vllm_url(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_server_url(each) for each in value)
+
     @field_validator("data_dir")
     @classmethod
     def _expand_data_dir(cls, value: Path) -> Path:
@@ -195,7 +252,14 @@ class Settings(BaseSettings):
                 f"{PREFIX}HOST={self.host} can be reached from other machines, but no API key is set, "
                 f"so anybody could read every conversation; set {PREFIX}API_KEYS, or listen on 127.0.0.1"
             )
-        if self.max_output_tokens >= self.context_tokens:
+        if self.engine == "vllm-local" and self.workers > 1:
+            raise ValueError(
+                f"{PREFIX}WORKERS={self.workers} would load the model {self.workers} times with "
+                f"{PREFIX}ENGINE=vllm-local; set it to 1, or run a vLLM server"
+            )
+        if len(set(self.vllm_url)) < len(self.vllm_url):
+            raise ValueError(f"{PREFIX}VLLM_URL names a server twice")
+        if 0 < self.context_tokens <= self.max_output_tokens:
             raise ValueError(
                 f"{PREFIX}MAX_OUTPUT_TOKENS={self.max_output_tokens} leaves no room for a prompt in "
                 f"{PREFIX}CONTEXT_TOKENS={self.context_tokens}; it has to be smaller"
@@ -244,6 +308,20 @@ def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
     return tuple(keys)
 
 
+def _server_url(url: str) -> str:
+    """A vLLM server's URL without the slash at its end. Raises ValueError."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("should be URLs such as http://10.0.0.5:8000, comma-separated") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("should be URLs that begin with http:// or https://, comma-separated")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError(f"should have no user, password or query; a key goes into {PREFIX}VLLM_API_KEY")
+    return url.rstrip("/").removesuffix("/v1")
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach `host`: 127.0.0.0/8, ::1 or the name localhost."""
     try:
@@ -262,10 +340,19 @@ def display(settings: Settings) -> dict[str, str | int | float | bool]:
     shown: dict[str, str | int | float | bool] = {}
     for name in Settings.model_fields:
         value = getattr(settings, name)
-        shown[name] = value if isinstance(value, (str, int, float)) else str(value)
+        shown[name] = value if isinstance(value, (str, int, float)) else _displayed(value)
     shown["api_keys"] = ",".join(f"{key.tenant}:{MASK}" for key in settings.api_keys)
     shown["redis_url"] = _without_password(settings.redis_url)
     return shown
+
+
+def _displayed(value: object) -> str:
+    """A value as its variable would be written; a secret is masked."""
+    if isinstance(value, SecretStr):
+        return MASK if value.get_secret_value() else ""
+    if isinstance(value, tuple):
+        return ",".join(map(str, cast(tuple[object, ...], value)))
+    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 def _without_password(url: str) -> str:

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import SecretStr
+
 from service.settings import Settings, variable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,7 +91,8 @@ def _default(name: str) -> str:
     if name == "data_dir":  # it depends on whose home it is
         return "`~/.local/share/harmonium`"
     value = Settings.model_fields[name].default
-    if value in ("", ()):
+    value = ",".join(value) if isinstance(value, tuple) else value
+    if value in ("", {}) or isinstance(value, SecretStr):
         return "empty"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`".replace(".0`", "`")
 

@@ -14,7 +14,18 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PASSED_OVER = {".git", ".venv", ".env", ".hypothesis", "__pycache__", "node_modules", "build", "dist", "data"}
+PASSED_OVER = {
+    ".git",
+    ".venv",
+    ".venv-vllm",
+    ".env",
+    ".hypothesis",
+    "__pycache__",
+    "node_modules",
+    "build",
+    "dist",
+    "data",
+}
 
 WEB = ("fastapi", "starlette", "uvicorn", "pydantic", "pydantic_settings", "typer", "openai")
 IMPURE = (

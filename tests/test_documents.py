@@ -137,7 +137,8 @@ def test_what_a_document_says_is_in_a_file_is_there() -> None:
 
 def test_the_project_speaks_of_itself_alone() -> None:
     for path, text in files():
-        assert FOREIGN.findall(text) == [], path
+        if not path.startswith("requirements/"):  # what packages are called is their makers' choice
+            assert FOREIGN.findall(text) == [], path
 
 
 @pytest.mark.parametrize("text", ["see ../" + "shared/x", "shared" + "/style.md", "Cla" + "ude wrote this"])

@@ -8,13 +8,14 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive
 
 from service.body import read_body, watch
-from service.creation import Service, begin
+from service.creation import Caller, Service, begin
 from service.endpoints.stream import EventStream, note_outcome
 from service.errors import JsonResponse, nothing_said, store_refusal
 from service.gate import Arrival
 from service.protocol.fold import Fold
 from service.protocol.wire import read_create
 from service.run import Run
+from service.trace import trace_headers
 
 router = APIRouter()
 
@@ -32,7 +33,7 @@ async def create(request: Request) -> HttpResponse:
         seconds=limits.body_seconds,
     )
     wanted = read_create(body, store=limits.store)
-    creation = await begin(service, arrival.tenant, wanted)
+    creation = await begin(service, Caller(arrival.tenant, trace_headers(arrival.headers)), wanted)
     arrival.facts["response_id"] = creation.id
     run = await creation.build()
     if wanted.stream:

@@ -19,33 +19,83 @@ class Finish(StrEnum):
     ABORT = "abort"
 
 
+MODEL_CREATED = 1_754_352_000
+"""2025-08-05, when gpt-oss came out, in unix seconds."""
+
+
+class Defaults(msgspec.Struct, frozen=True):
+    """How the model's makers would have it sampled: what a request gets that doesn't say. `top_k` 0 is all."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+
 class Sampling(msgspec.Struct, frozen=True):
-    """How to sample. `max_tokens` counts every sampled id, the stop id included; temperature 0 is greedy."""
+    """How to sample. `max_tokens` counts every sampled id, the stop id included; temperature 0 is greedy.
+
+    `top_k` 0 considers every token. With `logprobs` each sampled token comes with its log probability and those of
+    so many alternatives. `structural_tag` is a constraint in xgrammar's notation, as JSON; it ends by letting the
+    stop ids through, so it must not name them.
+    """
 
     max_tokens: int
     temperature: float = 1.0
     top_p: float = 1.0
     stop_ids: tuple[int, ...] = ()
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    logprobs: int | None = None
+    structural_tag: str | None = None
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """One request to an engine: an id for its logs, the prompt's token ids, and how to sample."""
+    """One request to an engine: an id for its logs, the prompt's token ids, and how to sample.
+
+    Generations of one `affinity` have long beginnings in common: where there are several servers, they go to the
+    same one, whose prefix cache knows them. Those with different `cache_salt` never share cached prefixes. A lower
+    `priority` is served earlier. `trace` are the W3C trace headers of whoever asked, by name.
+    """
 
     id: str
     prompt: Sequence[int]
     sampling: Sampling
+    affinity: str = ""
+    cache_salt: str | None = None
+    priority: int = 0
+    trace: tuple[tuple[str, str], ...] = ()
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """The natural log of a sampled token's probability, and (id, log probability) of the likeliest tokens there.
+
+    What has no probability at all is LEAST_LOGPROB, as minus infinity is no JSON.
+    """
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+LEAST_LOGPROB = -9999.0
 
 
 class Chunk(msgspec.Struct, frozen=True):
     """Some sampled ids in order, as many as were ready. The stop id that ended the generation is among them.
 
     The last chunk has `finish`; `cached_tokens`, where the engine knows it, is how much of the prompt its prefix
-    cache held, and comes at the latest with the last chunk.
+    cache held, and comes at the latest with the last chunk. `logprobs`, where asked for, has one entry a token.
     """
 
     tokens: list[int]
     finish: Finish | None = None
     cached_tokens: int | None = None
+    logprobs: list[TokenLogprobs] | None = None
 
 
 class ModelCard(msgspec.Struct, frozen=True):
@@ -54,12 +104,19 @@ class ModelCard(msgspec.Struct, frozen=True):
     id: str
     created: int
     context_tokens: int
+    defaults: Defaults = Defaults()
 
 
 class EngineError(Exception):
     """The engine failed while it worked on a request. `status` is the HTTP status that fits."""
 
     status = 500
+
+
+class EngineRefused(EngineError):
+    """The engine won't do this request as it is; trying again won't help."""
+
+    status = 400
 
 
 class EngineUnavailable(EngineError):
@@ -77,7 +134,7 @@ class Engine(Protocol):
 
     @property
     def model(self) -> ModelCard:
-        """The model behind this engine; known once `start` has returned."""
+        """The model behind this engine. Raises EngineUnavailable as long as no server has told it."""
         ...
 
     @property
@@ -86,7 +143,7 @@ class Engine(Protocol):
         ...
 
     async def start(self) -> None:
-        """Make the engine ready. Raises EngineUnavailable."""
+        """Make the engine ready, or begin to wait until its server is; `check` tells. Raises EngineUnavailable."""
         ...
 
     async def check(self) -> None:

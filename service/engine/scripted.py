@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from service.engine.port import Chunk, EngineError, EngineUnavailable, Finish, Generation, ModelCard
+from service.engine.port import Chunk, EngineError, EngineRefused, EngineUnavailable, Finish, Generation, ModelCard
 from service.protocol.tokens import STOPS
 
 
@@ -95,6 +95,8 @@ class ScriptedEngine:
         """Play the next script. Raises what the script dies of, and EngineUnavailable after `close`."""
         if self._closing.is_set():
             raise EngineUnavailable("the scripted engine is closed")
+        if generation.sampling.structural_tag is not None:
+            raise EngineRefused("a script can't be constrained by a structural tag")
         self.generations.append(generation)
         source = self._scripts[min(len(self.generations), len(self._scripts)) - 1]
         take = _Take(generation, source(generation) if callable(source) else source)

@@ -150,7 +150,7 @@ _METADATA = decoder_of(dict[str, str] | None)
 
 
 class CreateRequest(msgspec.Struct, frozen=True):
-    """A create request that has been checked, its defaults filled in.
+    """A create request that has been checked, its defaults filled in; those of sampling are the model's.
 
     `input` and `tools` are still JSON; they are read in steps, by input.py and tools.py.
     """
@@ -163,8 +163,8 @@ class CreateRequest(msgspec.Struct, frozen=True):
     parallel_tool_calls: bool
     max_output_tokens: int | None
     max_tool_calls: int | None
-    temperature: float
-    top_p: float
+    temperature: float | None
+    top_p: float | None
     effort: Effort
     metadata: dict[str, str]
     store: bool
@@ -196,8 +196,8 @@ def read_create(body: bytes, *, store: bool) -> CreateRequest:
         parallel_tool_calls=sent.parallel_tool_calls is not False,
         max_output_tokens=sent.max_output_tokens,
         max_tool_calls=sent.max_tool_calls,
-        temperature=1.0 if sent.temperature is None else sent.temperature,
-        top_p=1.0 if sent.top_p is None else sent.top_p,
+        temperature=sent.temperature,
+        top_p=sent.top_p,
         effort=(sent.reasoning and sent.reasoning.effort) or "medium",
         metadata=_metadata(sent.metadata),
         store=store if sent.store is None else sent.store,

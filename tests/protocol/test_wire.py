@@ -33,7 +33,7 @@ def refused(**params: Any) -> ApiError:
 def test_what_is_left_out_has_its_default() -> None:
     request = create()
 
-    assert (request.temperature, request.top_p, request.effort) == (1.0, 1.0, "medium")
+    assert (request.temperature, request.top_p, request.effort) == (None, None, "medium")
     assert (request.stream, request.store, request.parallel_tool_calls, request.obfuscate) == (False, True, True, True)
     assert (request.instructions, request.previous_response_id) == (None, None)
     assert (request.max_output_tokens, request.max_tool_calls, request.metadata) == (None, None, {})

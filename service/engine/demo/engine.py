@@ -9,7 +9,15 @@ import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from service.engine.demo.mind import think
-from service.engine.port import Chunk, EngineUnavailable, Finish, Generation, ModelCard
+from service.engine.port import (
+    Chunk,
+    EngineRefused,
+    EngineUnavailable,
+    Finish,
+    Generation,
+    ModelCard,
+    TokenLogprobs,
+)
 from service.protocol.tokens import STOPS, byte_table
 
 CHUNK_TOKENS = 64
@@ -58,6 +66,8 @@ class DemoEngine:
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample what the prompt asks for; see the port. Raises EngineUnavailable after `close`."""
         await self.check()
+        if generation.sampling.structural_tag is not None:
+            raise EngineRefused("the demo engine can't be constrained by a structural tag")
         self._running += 1
         try:
             draft, begun, sent = _Draft(generation), asyncio.get_running_loop().time(), 0
@@ -65,7 +75,7 @@ class DemoEngine:
                 size = await self._tick(begun, sent)
                 for _ in draft.advance(size):
                     await asyncio.sleep(0)
-                chunk = Chunk([], Finish.ABORT) if self._closed else draft.take(size)
+                chunk = draft.abort() if self._closed else draft.take(size)
                 sent += len(chunk.tokens)
                 yield chunk
                 if chunk.finish:
@@ -118,6 +128,7 @@ class _Draft:
         self._pieces: Iterator[Sequence[int]] = think(generation.prompt)
         self._stops = frozenset(STOPS + generation.sampling.stop_ids)
         self._room = generation.sampling.max_tokens
+        self._alternatives = generation.sampling.logprobs
         self._ids: list[int] = []
         self._finish: Finish | None = None if self._room > 0 else Finish.LENGTH
 
@@ -133,7 +144,17 @@ class _Draft:
     def take(self, size: int) -> Chunk:
         """Hand over up to `size` ids, with the finish if nothing follows them."""
         ids, self._ids = self._ids[:size], self._ids[size:]
-        return Chunk(ids, None if self._ids else self._finish)
+        return Chunk(ids, None if self._ids else self._finish, logprobs=self._logprobs(ids))
+
+    def abort(self) -> Chunk:
+        """End here, whatever is left."""
+        return Chunk([], Finish.ABORT, logprobs=self._logprobs([]))
+
+    def _logprobs(self, ids: Sequence[int]) -> list[TokenLogprobs] | None:
+        """Nothing is left to chance: each token was certain, and had no alternative but itself."""
+        if self._alternatives is None:
+            return None
+        return [TokenLogprobs(0.0, ((id, 0.0),) if self._alternatives else ()) for id in ids]
 
     def _add(self, piece: Sequence[int]) -> None:
         if not self._stops.isdisjoint(piece):

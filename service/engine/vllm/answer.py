@@ -1,0 +1,89 @@
+"""The bytes of a vLLM server's stream to the chunks of the engine's port. Pure.
+
+Whatever came at once is one chunk, however many events it was. The chunk with the finish comes when the stream has
+ended, since the number of cached tokens comes behind the finish, and since a connection can be used again only once
+its answer was read to the end.
+"""
+
+from collections.abc import Iterator
+
+from service.engine.port import Chunk, EngineError, EngineUnavailable, Finish, TokenLogprobs
+from service.engine.vllm import wire
+
+MAX_EVENT_BYTES = 16 << 20
+"""The largest event: some thousands of tokens that piled up, with 20 alternatives each."""
+
+_FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP}
+
+
+class Answer:
+    """One stream, read as it comes. `logprobs` is whether they were asked for."""
+
+    def __init__(self, *, logprobs: bool) -> None:
+        self._rest = bytearray()
+        self._searched = 0
+        self._begun = False
+        self._wants_logprobs = logprobs
+        self._tokens: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
+        self._finish: Finish | None = None
+        self._cached_tokens: int | None = None
+
+    def feed(self, data: bytes) -> Iterator[Chunk]:
+        """What the next bytes say, in at most one chunk. Raises EngineError, after the chunk of what came before it."""
+        self._rest += data
+        error = None
+        try:
+            for payload in self._payloads():
+                self._add(wire.read_event(payload))
+        except EngineError as raised:
+            error = raised
+        if self._tokens:
+            self._begun = True
+            yield Chunk(self._tokens, logprobs=self._logprobs if self._wants_logprobs else None)
+            self._tokens, self._logprobs = [], []
+        if error is not None:
+            raise error
+
+    @property
+    def begun(self) -> bool:
+        """Whether tokens came."""
+        return self._begun
+
+    def end(self) -> Chunk:
+        """The last chunk, once the stream has ended. Raises EngineUnavailable if that was too early."""
+        if self._finish is None:
+            raise EngineUnavailable("the vLLM server broke off")
+        return Chunk([], self._finish, self._cached_tokens, [] if self._wants_logprobs else None)
+
+    def _payloads(self) -> Iterator[bytes]:
+        """The data of the events that are complete; comments, which keep connections alive, are passed over."""
+        start = 0
+        while (end := self._rest.find(wire.END_OF_EVENT, max(start, self._searched))) >= 0:
+            lines = bytes(self._rest[start:end])
+            start = self._searched = end + len(wire.END_OF_EVENT)
+            if lines.startswith(wire.DATA) and not lines.endswith(wire.DONE):
+                yield lines[len(wire.DATA) :]
+        del self._rest[:start]
+        self._searched = max(0, len(self._rest) - 1)
+        if len(self._rest) > MAX_EVENT_BYTES:
+            raise EngineError(f"the vLLM server sent an event of more than {MAX_EVENT_BYTES} bytes")
+
+    def _add(self, event: wire.Event) -> None:
+        if event.cached_tokens is not None:
+            self._cached_tokens = event.cached_tokens
+        for choice in event.choices:
+            if self._wants_logprobs:
+                self._logprobs += wire.read_logprobs(choice)
+            self._tokens += choice.token_ids or ()
+            if choice.finish_reason is not None:
+                self._finish = _finish(choice.finish_reason)
+
+
+def _finish(reason: str) -> Finish:
+    """Why it stopped. Raises EngineError where that was not for the generation's sake: nobody here has aborted it."""
+    if reason == "abort":
+        raise EngineUnavailable("the vLLM server aborted the generation")
+    if reason not in _FINISH:
+        raise EngineError(f"the vLLM server ended the generation with {reason[:100]!r}")
+    return _FINISH[reason]

@@ -1,0 +1,165 @@
+"""VllmHttpEngine: the engine's port over one or several vLLM servers that serve the same model.
+
+Generations of one affinity go to one server as long as that isn't far busier than the others, since its prefix cache
+knows how they begin. A server that can't be reached is passed over, and asked again until it is back; a generation
+that it had begun fails, for a request that kills servers must not be handed from one to the next.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Collection
+from hashlib import blake2b
+
+import aiohttp
+import msgspec
+
+from service.engine.port import MODEL_CREATED, Chunk, EngineOverloaded, EngineUnavailable, Generation, ModelCard
+from service.engine.vllm.answer import Answer
+from service.engine.vllm.server import Server, State, Unreachable, open_session
+from service.engine.vllm.wire import ServerChanged
+
+SLACK = 1.25
+"""How many times its even share a server may have before generations go elsewhere than where their prefix is cached."""
+
+
+class Access(msgspec.Struct, frozen=True):
+    """How to reach the servers: their URLs, the key, and the bounds.
+
+    `connections` is the most generations under way at one server, `connect_seconds` how long it may take to answer a
+    connection or a probe, `probe_seconds` how often it is asked how it is.
+    """
+
+    urls: tuple[str, ...]
+    api_key: str = ""
+    connections: int = 512
+    connect_seconds: float = 5
+    probe_seconds: float = 5
+
+
+class VllmHttpEngine:
+    """vLLM servers as one engine. `model` empty and `context_tokens` 0 are what the servers say.
+
+    They all have to serve one model: without a `model`, the first that is up decides which.
+    """
+
+    def __init__(self, access: Access, *, model: str = "", context_tokens: int = 0) -> None:
+        self._access = access
+        self._wanted = model
+        self._context_tokens = context_tokens
+        self._servers: list[Server] = []
+        self._session: aiohttp.ClientSession | None = None
+        self._watchers: list[asyncio.Task[None]] = []
+        self._closed = False
+
+    @property
+    def model(self) -> ModelCard:
+        """What the servers serve, with the smallest context of those that are up; the last known where none is.
+
+        Raises EngineUnavailable while no server has ever been up.
+        """
+        known = [server.facts for server in self._up() or self._servers if server.facts]
+        if not known:
+            raise self._trouble()
+        context = min(each.context_tokens for each in known)
+        context = min(context, self._context_tokens or context)
+        return ModelCard(known[0].model, MODEL_CREATED, context, known[0].defaults)
+
+    @property
+    def running(self) -> int:
+        """How many generations are under way."""
+        return sum(server.running for server in self._servers)
+
+    async def start(self) -> None:
+        """Ask every server once, and go on asking; none needs to be there yet."""
+        access, self._closed = self._access, False
+        self._session = open_session(access.api_key, access.connect_seconds)
+        self._servers = [
+            Server(url, self._session, model=self._agreed, connect_seconds=access.connect_seconds)
+            for url in access.urls
+        ]
+        await self._probe(self._servers)
+        self._watchers = [asyncio.create_task(self._watch(server)) for server in self._servers]
+
+    async def check(self) -> None:
+        """Return if a server is up, as of the last that was heard of it. Raises EngineUnavailable."""
+        if not self._up():
+            raise self._trouble()
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        """Sample on one of the servers; see the port. Raises EngineError."""
+        trouble: EngineUnavailable | None = None
+        overloaded: set[Server] = set()
+        for _ in range(len(self._servers) + 1):  # once more than there are, as one that has changed is asked again
+            server = await self._choose(generation.affinity, overloaded)
+            if server is None:
+                break
+            answer = Answer(logprobs=generation.sampling.logprobs is not None)
+            try:
+                async with server.stream(generation) as events:
+                    while data := await events.readany():
+                        for chunk in answer.feed(data):
+                            yield chunk
+                yield answer.end()
+                return
+            except (Unreachable, ServerChanged, EngineOverloaded) as error:
+                if answer.begun:
+                    raise
+                trouble = error
+                if isinstance(error, EngineOverloaded):
+                    overloaded.add(server)
+        raise trouble or self._trouble()
+
+    async def close(self) -> None:
+        """Hang up on all servers."""
+        self._closed = True
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+        for server in self._servers:
+            await server.close()
+        if self._session is not None:
+            await self._session.close()
+
+    async def _choose(self, affinity: str, overloaded: Collection[Server]) -> Server | None:
+        """The server for a generation that the `overloaded` ones refused, or None if there is none.
+
+        Where none is up all are asked once more, as one may have come back this moment.
+        """
+        if not self._up() and not self._closed:
+            await self._probe(self._servers)
+        up = [server for server in self._up() if server not in overloaded]
+        free = [server for server in up if server.running < self._access.connections]
+        if not free:
+            return None
+        share = math.ceil(SLACK * (sum(server.running for server in up) + 1) / len(up))
+        calm = [server for server in free if server.running < share]
+        return max(calm or free, key=lambda server: _weight(affinity, server.url))
+
+    def _up(self) -> list[Server]:
+        return [] if self._closed else [server for server in self._servers if server.state is State.UP]
+
+    def _agreed(self) -> str:
+        """The model that a server has to serve to be let in: ours, or that of the servers that are up; empty is any."""
+        return self._wanted or next((server.facts.model for server in self._up() if server.facts), "")
+
+    def _trouble(self) -> EngineUnavailable:
+        """Why no server can be had."""
+        if self._closed or not self._servers:
+            return EngineUnavailable("the engine is closed")
+        if self._up():
+            return EngineOverloaded(f"all {self._access.connections} generations of each vLLM server are under way")
+        return EngineUnavailable(self._servers[0].trouble)
+
+    async def _probe(self, servers: list[Server]) -> None:
+        await asyncio.gather(*(server.probe() for server in servers))
+
+    async def _watch(self, server: Server) -> None:
+        """Ask a server how it is, for ever."""
+        while True:
+            await asyncio.sleep(self._access.probe_seconds)
+            await server.probe()
+
+
+def _weight(affinity: str, url: str) -> bytes:
+    """Rendezvous hashing: each affinity ranks the servers, and one that goes away leaves the others' rank alone."""
+    return blake2b(f"{affinity} {url}".encode(), digest_size=8).digest()

@@ -1,0 +1,221 @@
+"""What is used of vLLM as a library: how it is started, asked and read. vLLM 0.32, and only where it is installed.
+
+It is imported when an engine starts and never before, which takes seconds and needs it installed; so its classes come
+without types, and what is read of them stands here as protocols. Never let an object of vLLM's out of this package.
+"""
+
+import dataclasses
+import difflib
+import os
+import signal
+from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from multiprocessing import resource_tracker
+from typing import Any, Protocol
+
+from service.engine.port import LEAST_LOGPROB, EngineUnavailable, Sampling, TokenLogprobs
+from service.engine.vllm.wire import LEAST_TOP_P, SHOWN_CHARS
+
+ARGUMENTS: Mapping[str, Any] = {
+    "enable_prefix_caching": True,
+    "scheduling_policy": "priority",
+    "disable_log_stats": True,
+}
+"""The engine arguments, unless the caller's say otherwise."""
+
+ENVIRONMENT: Mapping[str, str] = {
+    # a forked core would hold our port, our connections and our log's locks
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    # xgrammar's cache hands out the masks of earlier structural tags that name tokens
+    "VLLM_XGRAMMAR_CACHE_MB": "0",
+    # configuring its log closes the handlers of ours; so its lines go to ours, and its processes warn on stderr
+    "VLLM_CONFIGURE_LOGGING": "0",
+    # what runs here is nobody else's business
+    "VLLM_NO_USAGE_STATS": "1",
+}
+"""How vLLM has to be set up where it is a guest; this it reads from the environment alone."""
+
+CORE = "EngineCore"
+"""How vLLM names the process that computes, or with a number behind it each of them."""
+
+TERMINAL_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP})
+"""What a terminal sends to every process: for us alone, who give open streams time before vLLM has to end."""
+
+
+class Logprob(Protocol):
+    """One of the tokens that could have been sampled."""
+
+    logprob: float
+
+
+class Completion(Protocol):
+    """What was sampled since the last one, for one of the outputs that were asked for."""
+
+    token_ids: Sequence[int]
+    logprobs: Sequence[Mapping[int, Logprob]] | None
+    finish_reason: str | None
+
+
+class Output(Protocol):
+    """What was sampled since the last one."""
+
+    outputs: Sequence[Completion]
+    num_cached_tokens: int | None
+
+
+class Stoppable(Protocol):
+    """A task, as far as it is stopped."""
+
+    def cancel(self) -> bool:
+        """Stop it."""
+        ...
+
+
+class AsyncLlm(Protocol):
+    """vLLM's AsyncLLM, as far as it is used. Its processes are children of this one."""
+
+    vllm_config: Any
+    errored: bool
+    """Whether its core has died, or it was shut down."""
+    output_handler: Stoppable | None
+    """What takes the core's outputs, from the first generation on."""
+
+    def generate(
+        self,
+        prompt: Any,
+        sampling_params: Any,
+        request_id: str,
+        *,
+        trace_headers: Mapping[str, str] | None,
+        priority: int,
+        reasoning_ended: bool,
+    ) -> AsyncGenerator[Output, None]:
+        """Sample. Closing the generator, or cancelling who reads it, aborts."""
+        ...
+
+    async def abort(self, request_id: Iterable[str]) -> None:
+        """End generations with the reason `abort`."""
+        ...
+
+    async def is_tracing_enabled(self) -> bool:
+        """Whether it sends traces anywhere."""
+        ...
+
+    def shutdown(self, timeout: float) -> None:
+        """End its processes. Blocks, for so many seconds until it kills them."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Vllm:
+    """vLLM's classes and functions, and its exceptions by what they mean."""
+
+    async_llm: Any
+    engine_args: Any
+    tokens_input: Any
+    sampling_params: Any
+    structured_outputs: Any
+    delta: Any
+    refusals: tuple[type[Exception], ...]
+    overload: type[Exception]
+    wrapper: type[Exception]
+
+    def build(self, model: str, args: Mapping[str, Any]) -> AsyncLlm:
+        """Start an engine. Blocks until it is ready. Raises EngineUnavailable, and whatever vLLM likes to."""
+        self._check_names(args)
+        with _kept_from_children(TERMINAL_SIGNALS):
+            return self.async_llm.from_engine_args(self.engine_args(model=model, **{**ARGUMENTS, **args}))
+
+    def prompt(self, ids: Sequence[int], cache_salt: str | None) -> Any:
+        """A prompt of token ids."""
+        return self.tokens_input(list(ids), cache_salt=cache_salt)
+
+    def parameters(self, sampling: Sampling) -> Any:
+        """How to sample, and to be given what is new each time. Raises what `refusals` are."""
+        tag = sampling.structural_tag
+        return self.sampling_params(
+            max_tokens=sampling.max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p or LEAST_TOP_P,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            repetition_penalty=sampling.repetition_penalty,
+            stop_token_ids=list(sampling.stop_ids),
+            seed=sampling.seed,
+            logprobs=sampling.logprobs,
+            structured_outputs=None if tag is None else self.structured_outputs(structural_tag=tag),
+            detokenize=False,
+            output_kind=self.delta,
+        )
+
+    def _check_names(self, args: Mapping[str, Any]) -> None:
+        """Raise EngineUnavailable for an argument that vLLM doesn't know, or that has its own setting."""
+        known = [field.name for field in dataclasses.fields(self.engine_args)]
+        for name in args:
+            if name == "model":
+                raise EngineUnavailable("HARMONIUM_VLLM_ARGS must not name the model; HARMONIUM_VLLM_MODEL does")
+            if name not in known:
+                similar = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {similar[0]!r}?" if similar else ""
+                raise EngineUnavailable(f"HARMONIUM_VLLM_ARGS: vLLM has no engine argument {name[:100]!r}{hint}")
+
+
+def load() -> Vllm:
+    """Import vLLM, with ENVIRONMENT set in this process. Raises EngineUnavailable where it isn't installed."""
+    os.environ.update(ENVIRONMENT)
+    try:
+        sampling, exceptions = import_module("vllm.sampling_params"), import_module("vllm.exceptions")
+        return Vllm(
+            async_llm=import_module("vllm.v1.engine.async_llm").AsyncLLM,
+            engine_args=import_module("vllm.engine.arg_utils").AsyncEngineArgs,
+            tokens_input=import_module("vllm.inputs").tokens_input,
+            sampling_params=sampling.SamplingParams,
+            structured_outputs=sampling.StructuredOutputsParams,
+            delta=sampling.RequestOutputKind.DELTA,
+            refusals=(exceptions.VLLMClientError, ValueError),
+            overload=exceptions.GracefulHTTPError,
+            wrapper=import_module("vllm.v1.engine.exceptions").EngineGenerateError,
+        )
+    except ImportError as error:
+        raise EngineUnavailable(
+            f"vLLM can't be imported ({brief(error)}): install harmonium[vllm], or let HARMONIUM_ENGINE=vllm and "
+            "HARMONIUM_VLLM_URL name a server"
+        ) from error
+
+
+@contextmanager
+def _kept_from_children(signals: Collection[signal.Signals]) -> Generator[None]:
+    """Processes that this thread starts meanwhile never get these signals: they inherit what is blocked."""
+    resource_tracker.ensure_running()  # it unblocks SIGINT when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def read_logprobs(completion: Completion, alternatives: int) -> list[TokenLogprobs]:
+    """The log probabilities of a completion's tokens. Of each, vLLM gives the sampled one too, likely or not."""
+    return [
+        TokenLogprobs(
+            _finite(given[token]),
+            tuple((id, _finite(each)) for id, each in sorted(given.items(), key=_unlikelihood)[:alternatives]),
+        )
+        for token, given in zip(completion.token_ids, completion.logprobs or (), strict=True)
+    ]
+
+
+def _unlikelihood(item: tuple[int, Logprob]) -> float:
+    return -item[1].logprob
+
+
+def _finite(given: Logprob) -> float:
+    return max(given.logprob, LEAST_LOGPROB)
+
+
+def brief(error: Exception) -> str:
+    """What an exception of vLLM says, in one line of sensible length."""
+    return " ".join(str(error).split())[:SHOWN_CHARS] or type(error).__name__

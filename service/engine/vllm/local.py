@@ -1,0 +1,223 @@
+"""VllmLocalEngine: the engine's port over vLLM in this process, whose engine core and workers are its children.
+
+It is for one machine and one harmonium. A vLLM server can be restarted on its own; this one can't, and once its core
+has died, harmonium has to be restarted. vLLM takes any number of generations and queues what it has no room for:
+MAX_CONCURRENT_REQUESTS is what bounds them. Never start it twice in one process.
+"""
+
+import asyncio
+import itertools
+import logging
+import multiprocessing
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from service.engine.port import (
+    MODEL_CREATED,
+    Chunk,
+    Defaults,
+    EngineError,
+    EngineOverloaded,
+    EngineRefused,
+    EngineUnavailable,
+    Finish,
+    Generation,
+    ModelCard,
+    Sampling,
+)
+from service.engine.vllm.library import CORE, AsyncLlm, Output, Vllm, brief, load, read_logprobs
+from service.logs import event
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 15.0
+"""How long vLLM's core may take to end, before it is killed; 5 on two slow cores."""
+
+GIVE_UP_SECONDS = 0.1
+"""How often it is looked whether a load that is given up has come to its end, or has started another core."""
+
+WARM_UP = Generation("warm-up", (0,), Sampling(1, 0))
+"""The first generation: it shows that tokens come, and starts what vLLM starts with the first."""
+
+_FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP, "abort": Finish.ABORT}
+
+
+class VllmLocalEngine:
+    """vLLM in this process. `model` is a name or a folder, `args` are vLLM's AsyncEngineArgs by name.
+
+    Its id is `served_as`, else what vLLM calls it: `model`, unless `args` say otherwise. `context_tokens` 0 is the
+    length that vLLM has found room for, and more than that it never is.
+    """
+
+    def __init__(self, model: str, args: Mapping[str, Any], *, served_as: str = "", context_tokens: int = 0) -> None:
+        self._source = model
+        self._args = dict(args)
+        self._served_as = served_as
+        self._context_tokens = context_tokens
+        self._vllm: Vllm | None = None
+        self._llm: AsyncLlm | None = None
+        self._card: ModelCard | None = None
+        self._tracing = False
+        self._mourned = False
+        self._numbers = itertools.count()
+        self._under_way: set[str] = set()
+
+    @property
+    def model(self) -> ModelCard:
+        """What is served. Raises EngineUnavailable before the first start."""
+        if self._card is None:
+            raise EngineUnavailable("vLLM was not started yet")
+        return self._card
+
+    @property
+    def running(self) -> int:
+        """How many generations are under way."""
+        return len(self._under_way)
+
+    async def start(self) -> None:
+        """Load the model and sample a token, which takes half a minute at the least; also after `close`.
+
+        vLLM is built in a thread: the loop goes on, but for a second here and there. Cancelling gives the load up.
+        Raises EngineUnavailable with what keeps vLLM from starting.
+        """
+        await self.close()
+        began = time.monotonic()
+        event(logger, logging.INFO, "loading the model into a vLLM of our own", model=self._source)
+        try:
+            await self._load()
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, EngineUnavailable) or not isinstance(error, Exception):
+                raise
+            raise EngineUnavailable(f"vLLM does not start: {brief(error)}") from error
+        event(
+            logger,
+            logging.INFO,
+            "the model is loaded",
+            model=self.model.id,
+            context_tokens=self.model.context_tokens,
+            seconds=time.monotonic() - began,
+        )
+
+    async def check(self) -> None:
+        """Return if the engine can serve. Raises EngineUnavailable if it is closed, or if its core has died."""
+        self._ready()
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        """Sample; see the port. What piled up while nobody asked for more comes as one chunk. Raises EngineError."""
+        vllm, llm = self._ready()
+        id = f"{generation.id}-{next(self._numbers)}"
+        self._under_way.add(id)
+        try:
+            outputs = llm.generate(
+                vllm.prompt(generation.prompt, generation.cache_salt),
+                vllm.parameters(generation.sampling),
+                id,
+                trace_headers=dict(generation.trace) if self._tracing else None,
+                priority=generation.priority,
+                reasoning_ended=True,  # a constraint holds from the first token, whatever parser vLLM has
+            )
+            async with aclosing(outputs):
+                async for output in outputs:
+                    yield self._chunk(output, generation.sampling.logprobs)
+        except EngineError:
+            raise
+        except Exception as error:
+            raise self._failure(vllm, error) from error
+        finally:
+            self._under_way.discard(id)
+
+    async def close(self) -> None:
+        """Abort what is running and end vLLM's processes, which takes some seconds."""
+        llm, self._llm = self._llm, None
+        if llm is None:
+            return
+        try:
+            await llm.abort(list(self._under_way))
+        finally:
+            if llm.output_handler is not None:
+                llm.output_handler.cancel()  # it would log the end of the core as a failure
+            await asyncio.to_thread(llm.shutdown, STOP_SECONDS)
+
+    async def _load(self) -> None:
+        """Build vLLM, read what it serves, and see whether it samples."""
+        building = asyncio.get_running_loop().run_in_executor(None, self._build)
+        try:
+            await asyncio.shield(building)
+        except asyncio.CancelledError:
+            await _give_up(building)
+            raise
+        _, llm = self._ready()
+        self._mourned = False
+        self._tracing = await llm.is_tracing_enabled()
+        config = llm.vllm_config.model_config
+        self._card = ModelCard(
+            self._served_as or config.served_model_name,
+            MODEL_CREATED,
+            min(config.max_model_len, self._context_tokens or config.max_model_len),
+            msgspec.convert(config.get_diff_sampling_param(), Defaults),
+        )
+        async for _ in self.generate(WARM_UP):
+            pass
+
+    def _build(self) -> None:
+        """Import vLLM and start it. Returns nothing: what a thread has returned may live on in it."""
+        self._vllm = load()
+        self._llm = self._vllm.build(self._source, self._args)
+
+    def _ready(self) -> tuple[Vllm, AsyncLlm]:
+        """What serves. Raises EngineUnavailable if nothing does."""
+        if self._vllm is None or self._llm is None:
+            raise EngineUnavailable("vLLM is not running")
+        if self._llm.errored:
+            raise self._death()
+        return self._vllm, self._llm
+
+    def _death(self) -> EngineUnavailable:
+        """What it means that the core died. The log hears of it once."""
+        if not self._mourned:
+            self._mourned = True
+            event(logger, logging.ERROR, "vLLM's engine core died", remedy="restart harmonium")
+        return EngineUnavailable("vLLM's engine core died; harmonium has to be restarted")
+
+    def _chunk(self, output: Output, logprobs: int | None) -> Chunk:
+        """What was sampled. Raises EngineError where vLLM ended the generation for reasons of its own."""
+        (completion,) = output.outputs
+        reason = completion.finish_reason
+        if reason == "abort" and self._llm is not None:
+            raise EngineUnavailable("vLLM aborted the generation")
+        if reason is not None and reason not in _FINISH:
+            raise EngineError(f"vLLM ended the generation with {reason!r}")
+        return Chunk(
+            list(completion.token_ids),
+            None if reason is None else _FINISH[reason],
+            output.num_cached_tokens,
+            None if logprobs is None else read_logprobs(completion, logprobs),
+        )
+
+    def _failure(self, vllm: Vllm, error: Exception) -> EngineError:
+        """What an exception of vLLM is to us."""
+        if self._llm is None:
+            return EngineUnavailable("vLLM was stopped")
+        if self._llm.errored:
+            return self._death()
+        if isinstance(error, vllm.wrapper) and isinstance(error.__cause__, Exception):
+            error = error.__cause__
+        if isinstance(error, vllm.overload):
+            return EngineOverloaded(f"vLLM takes no more work now: {brief(error)}")
+        if isinstance(error, vllm.refusals):
+            return EngineRefused(brief(error))
+        return EngineError(f"vLLM failed: {brief(error)}")
+
+
+async def _give_up(building: asyncio.Future[None]) -> None:
+    """End a load: kill the core as soon as there is one, and so end the thread that waits for it."""
+    while not building.done():
+        for child in multiprocessing.active_children():
+            if child.name.startswith(CORE):
+                child.kill()
+        await asyncio.wait([building], timeout=GIVE_UP_SECONDS)

@@ -1,0 +1,249 @@
+"""One vLLM server: whether it is well, what it serves, and streams of its events.
+
+    unknown ─▶ up ⇄ down     any ─▶ closed
+
+A probe moves it to up, once the server is healthy and says what it serves, and to down; a request that can't reach it
+moves it to down. What it serves is asked again whenever it comes up, as another server may be there by then. Closing it
+is for good.
+Hanging up is how a generation is aborted, so a stream that isn't read to its end closes its connection.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from enum import Enum
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from service.engine.port import Defaults, EngineError, EngineUnavailable, Generation
+from service.engine.vllm import wire
+from service.engine.vllm.wire import Endpoint
+from service.logs import event
+
+logger = logging.getLogger(__name__)
+
+HEAD_SECONDS = 30
+"""How long a server may take to accept a generation or to say why not; its tokens may take longer."""
+
+IDLE_SECONDS = 3
+"""How long an unused connection is kept: less than the 5 s after which vLLM closes it, lest a request meet that."""
+
+MAX_ANSWER_BYTES = 1 << 20
+"""The largest answer to a probe, and the most that is read of an error."""
+
+KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Seconds, seconds and probes after which the kernel gives up a peer that vanished without a word."""
+
+BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+class Unreachable(EngineUnavailable):
+    """The server didn't answer, so it hasn't begun anything."""
+
+
+class State(Enum):
+    """How a server is doing."""
+
+    UNKNOWN = "unknown"
+    UP = "up"
+    DOWN = "down"
+    CLOSED = "closed"
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What a server serves: the endpoint for token ids, the model, its context in tokens, how it samples by default."""
+
+    endpoint: Endpoint
+    model: str
+    context_tokens: int
+    defaults: Defaults
+
+
+class Server:
+    """A vLLM server at `url`. `model` says which id it has to serve; an empty one is the first that it lists."""
+
+    def __init__(
+        self, url: str, session: aiohttp.ClientSession, *, model: Callable[[], str], connect_seconds: float
+    ) -> None:
+        self.url = url
+        self.running = 0
+        self.state = State.UNKNOWN
+        self.facts: Facts | None = None
+        """What it served when it was last up."""
+        self.trouble = "the vLLM server was not asked yet"
+        """Why it is not up. Clients may see it: it names no host."""
+        self._model = model
+        self._session = session
+        self._probe_timeout = aiohttp.ClientTimeout(total=connect_seconds)
+        self._probing: asyncio.Task[None] | None = None
+        self._streams: set[aiohttp.ClientResponse] = set()
+
+    async def probe(self) -> None:
+        """Find out how it is doing. Several who ask at once share one probe; never raises."""
+        if self._probing is None:
+            self._probing = asyncio.create_task(self._probe())
+            self._probing.add_done_callback(lambda _: setattr(self, "_probing", None))
+        await asyncio.wait([self._probing])
+
+    async def close(self) -> None:
+        """End the streams, which closing the session alone would leave waiting, and a probe that is under way."""
+        self.state, self.trouble = State.CLOSED, "the engine is closed"
+        for response in self._streams:
+            response.close()
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.wait([self._probing])
+
+    @asynccontextmanager
+    async def stream(self, generation: Generation) -> AsyncGenerator[aiohttp.StreamReader, None]:
+        """The bytes of a generation's events. Leaving early aborts the generation.
+
+        Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
+        """
+        if self.facts is None or self.state is not State.UP:
+            raise Unreachable(self.trouble)
+        self.running += 1
+        try:
+            response = await self._post(self.facts, generation)
+            self._streams.add(response)
+            try:
+                if self.state is State.CLOSED:  # too late for `close` to end it
+                    raise Unreachable(self.trouble)
+                yield response.content
+            finally:
+                self._streams.discard(response)
+                response.close()
+        except wire.ServerChanged as error:
+            self.down(error)
+            raise
+        except BROKEN as error:
+            raise self.down(EngineUnavailable("the connection to the vLLM server broke")) from error
+        finally:
+            self.running -= 1
+
+    def down(self, trouble: EngineUnavailable, cause: Exception | None = None) -> EngineUnavailable:
+        """Note why it can't serve now, and return it. `cause` is for the log."""
+        if self.state is State.CLOSED:
+            return trouble
+        if self.state is not State.DOWN or str(trouble) != self.trouble:
+            reason = f"{trouble} ({type(cause).__name__})" if cause else str(trouble)
+            event(logger, logging.WARNING, "vLLM server is down", url=self.url, reason=reason)
+        self.state, self.trouble = State.DOWN, str(trouble)
+        return trouble
+
+    async def _post(self, facts: Facts, generation: Generation) -> aiohttp.ClientResponse:
+        """The answer to a generation, its events unread. Raises Unreachable, and what the server refuses it with."""
+        body = wire.request_body(facts.endpoint, generation, facts.model)
+        headers = {"content-type": "application/json", "x-request-id": generation.id, **dict(generation.trace)}
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                response = await self._session.post(self.url + facts.endpoint, data=body, headers=headers)
+                if response.status == 200:
+                    return response
+                try:
+                    said = await _body(response)
+                finally:
+                    response.close()
+        except BROKEN as error:
+            raise self.down(Unreachable("the vLLM server can't be reached"), error) from error
+        raise wire.read_refusal(response.status, said)
+
+    async def _probe(self) -> None:
+        try:
+            status, _ = await self._ask("GET", "/health")
+            if status != 200:
+                raise EngineUnavailable(f"the vLLM server is not healthy (status {status})")
+            if self.state is not State.UP:
+                self.facts = await self._facts()
+                self.state = State.UP
+                event(
+                    logger,
+                    logging.INFO,
+                    "vLLM server is up",
+                    url=self.url,
+                    model=self.facts.model,
+                    context_tokens=self.facts.context_tokens,
+                    endpoint=self.facts.endpoint.value,
+                )
+        except EngineUnavailable as error:
+            self.down(error)
+        except EngineError as error:
+            self.down(EngineUnavailable(str(error)))
+        except BROKEN as error:
+            self.down(Unreachable("the vLLM server can't be reached"), error)
+
+    async def _facts(self) -> Facts:
+        """Ask what it serves. Raises EngineError where that isn't what is wanted.
+
+        The model comes last: what is wanted then still is so when the caller notes that the server is up.
+        """
+        endpoint = await self._endpoint()
+        defaults = await self._defaults() if endpoint is Endpoint.GENERATE else Defaults()
+        status, body = await self._ask("GET", "/v1/models")
+        if status != 200:
+            raise wire.read_refusal(status, body)
+        listed, wanted = wire.read_models(body).data, self._model()
+        served = next((each for each in listed if wanted in ("", each.id)), None)
+        if served is None:
+            raise EngineUnavailable(f"the vLLM server does not serve the model {wanted!r}")
+        if served.max_model_len is None:
+            raise EngineUnavailable("the vLLM server does not say how long its model's context is")
+        return Facts(endpoint, served.id, served.max_model_len, defaults)
+
+    async def _endpoint(self) -> Endpoint:
+        """The better endpoint that it has. A request without a prompt is 400 where it is, and 403 or 404 else."""
+        status, body = await self._ask("POST", Endpoint.GENERATE, b"{}")
+        if status in (400, 422):
+            return Endpoint.GENERATE
+        if status in (403, 404, 405):
+            return Endpoint.COMPLETIONS
+        raise wire.read_refusal(status, body)
+
+    async def _defaults(self) -> Defaults:
+        """How it samples by default, from what it makes of a request that doesn't say."""
+        status, body = await self._ask("POST", "/v1/completions/render", b'{"prompt": [0]}')
+        return wire.read_defaults(body) if status == 200 else Defaults()
+
+    async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """The status and the body of a small request."""
+        headers = {"content-type": "application/json"}
+        async with self._session.request(
+            method, self.url + path, data=body, headers=headers, timeout=self._probe_timeout
+        ) as response:
+            return response.status, await _body(response)
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """The body, as far as it is of a sensible size."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > MAX_ANSWER_BYTES:
+            break
+    return bytes(body)
+
+
+def open_session(api_key: str, connect_seconds: float) -> aiohttp.ClientSession:
+    """The connections to all servers. How many there are is for who opens streams to bound."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, socket_factory=_watched_socket),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds),
+        headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+        auto_decompress=False,
+        skip_auto_headers=("accept-encoding",),
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
+
+
+def _watched_socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket on which the kernel notices that the other machine is gone."""
+    connection = socket.socket(*address[:3])
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return connection

@@ -1,0 +1,242 @@
+"""The wire of a vLLM server: requests to JSON, answers from it, and what its errors are to us. Pure.
+
+Two endpoints take token ids and give token ids. `/inference/v1/generate` is made for it and does no more; servers
+without it (it wants --enable-scale-out) have `/v1/completions`, where ids are an extra beside the text. As measured
+on vLLM 0.32. A key that a server doesn't know is ignored in silence, so tests check each on a real one.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from service.engine.port import (
+    LEAST_LOGPROB,
+    Defaults,
+    EngineError,
+    EngineOverloaded,
+    EngineRefused,
+    EngineUnavailable,
+    Generation,
+    Sampling,
+    TokenLogprobs,
+)
+
+DATA = b"data: "
+DONE = b"[DONE]"
+END_OF_EVENT = b"\n\n"
+
+LEAST_TOP_P = 1e-6
+"""vLLM refuses a top_p of 0; this one leaves the likeliest token alone too."""
+
+SHOWN_CHARS = 500
+"""How much of a server's own words an error repeats."""
+
+TOKEN_ID = "token_id:"
+"""What `/v1/completions` writes before an id where a token's text would stand."""
+
+
+class Endpoint(StrEnum):
+    """Where a server takes token ids, the better one first."""
+
+    GENERATE = "/inference/v1/generate"
+    COMPLETIONS = "/v1/completions"
+
+
+class ServerChanged(EngineUnavailable):
+    """The server no longer has the endpoint or the model that it had: ask it again what it has."""
+
+
+class _TopLogprob(msgspec.Struct):
+    token_id: int
+    logprob: float
+
+
+class _TokenLogprob(msgspec.Struct):
+    logprob: float
+    top_logprobs: list[_TopLogprob] = []
+
+
+class _Logprobs(msgspec.Struct):
+    """`content` is the shape of `/inference/v1/generate`, the other two are that of `/v1/completions`."""
+
+    content: list[_TokenLogprob] = []
+    token_logprobs: list[float | None] = []
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+
+class _Choice(msgspec.Struct):
+    token_ids: list[int] | None = None
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Error(msgspec.Struct):
+    message: str = ""
+    code: int = 500
+
+
+class Event(msgspec.Struct):
+    """One event of a stream, or the body of an error."""
+
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: _Error | None = None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """How much of the prompt was cached, once the server says."""
+        details = self.usage.prompt_tokens_details if self.usage else None
+        return details.cached_tokens if details else None
+
+
+class _Model(msgspec.Struct):
+    id: str
+    max_model_len: int | None = None
+
+
+class Models(msgspec.Struct):
+    """The answer of `GET /v1/models`."""
+
+    data: list[_Model]
+
+
+class _Rendered(msgspec.Struct):
+    sampling_params: Defaults
+
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+
+_EVENT = msgspec.json.Decoder(Event)
+_MODELS = msgspec.json.Decoder(Models)
+_RENDERED = msgspec.json.Decoder(list[_Rendered])
+_ENCODE = msgspec.json.Encoder().encode
+
+
+def request_body(endpoint: Endpoint, generation: Generation, model: str) -> bytes:
+    """What to post for a generation."""
+    prompt, sampling = list(generation.prompt), _sampling(generation.sampling)
+    body: dict[str, Any] = {
+        "model": model,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "cache_salt": generation.cache_salt,
+        "priority": generation.priority,
+    }
+    if endpoint is Endpoint.GENERATE:
+        # detokenizing would be for nothing; and a constraint holds from the first token, whatever parser the server has
+        return _ENCODE(
+            body | {"token_ids": prompt, "sampling_params": sampling | {"detokenize": False}, "reasoning_ended": True}
+        )
+    ids = {"return_token_ids": True, "return_tokens_as_token_ids": True, "skip_special_tokens": False}
+    return _ENCODE(body | sampling | ids | {"prompt": prompt})
+
+
+def _sampling(sampling: Sampling) -> dict[str, Any]:
+    """The parameters that both endpoints call by the same names; those at vLLM's own default are left out."""
+    asked: dict[str, Any] = {
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p or LEAST_TOP_P,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repetition_penalty": sampling.repetition_penalty,
+        "stop_token_ids": sampling.stop_ids,
+    }
+    if sampling.seed is not None:
+        asked["seed"] = sampling.seed
+    if sampling.logprobs is not None:
+        asked["logprobs"] = sampling.logprobs
+    if sampling.structural_tag is not None:
+        asked["structured_outputs"] = {"structural_tag": sampling.structural_tag}
+    return asked
+
+
+def read_event(data: bytes) -> Event:
+    """An event of a stream. Raises EngineError if it isn't one, and what an error event stands for."""
+    try:
+        event = _EVENT.decode(data)
+    except _UNREADABLE as error:
+        raise EngineError("the vLLM server sent what is no event of a stream") from error
+    if event.error is not None:
+        raise refusal(event.error.code, event.error.message)
+    return event
+
+
+def read_logprobs(choice: _Choice) -> list[TokenLogprobs]:
+    """The log probabilities of a choice's tokens, in either endpoint's shape: one a token, or it raises EngineError."""
+    try:
+        read = _logprobs(choice.logprobs or _Logprobs())
+    except ValueError as error:
+        raise EngineError("the vLLM server sent log probabilities that make no sense") from error
+    if len(read) != len(choice.token_ids or ()):
+        raise EngineError("the vLLM server sent tokens without their log probabilities")
+    return read
+
+
+def _logprobs(given: _Logprobs) -> list[TokenLogprobs]:
+    if given.content:
+        return [
+            TokenLogprobs(each.logprob, tuple((top.token_id, top.logprob) for top in each.top_logprobs))
+            for each in given.content
+        ]
+    tops = given.top_logprobs or [None] * len(given.token_logprobs)
+    return [
+        TokenLogprobs(LEAST_LOGPROB if logprob is None else logprob, _alternatives(top))
+        for logprob, top in zip(given.token_logprobs, tops, strict=True)
+    ]
+
+
+def _alternatives(top: dict[str, float] | None) -> tuple[tuple[int, float], ...]:
+    return tuple((int(token.removeprefix(TOKEN_ID)), logprob) for token, logprob in (top or {}).items())
+
+
+def read_models(body: bytes) -> Models:
+    """What a server serves. Raises EngineUnavailable if it doesn't say."""
+    try:
+        return _MODELS.decode(body)
+    except _UNREADABLE as error:
+        raise EngineUnavailable("the vLLM server does not say what it serves; is it one?") from error
+
+
+def read_defaults(body: bytes) -> Defaults:
+    """The sampling parameters that a server filled in for a request that named none."""
+    try:
+        return _RENDERED.decode(body)[0].sampling_params
+    except (*_UNREADABLE, IndexError) as error:
+        raise EngineUnavailable("the vLLM server does not say how it samples") from error
+
+
+def read_refusal(status: int, body: bytes) -> EngineError:
+    """What an answer with an HTTP error stands for."""
+    try:
+        error = _EVENT.decode(body).error
+    except _UNREADABLE:
+        error = None
+    return refusal(status, error.message if error else "")
+
+
+def refusal(status: int, message: str) -> EngineError:
+    """What an error with this status is to us; `message` is the server's."""
+    said = f": {message[:SHOWN_CHARS]}" if message else ""
+    if status in (401, 407):
+        return EngineUnavailable("the vLLM server asks for another key; see HARMONIUM_VLLM_API_KEY")
+    if status in (403, 404, 405):
+        return ServerChanged(f"the vLLM server does not serve this any more{said}")
+    if status in (429, 503):
+        return EngineOverloaded(f"the vLLM server takes no more work now{said}")
+    if status in (502, 504):
+        return EngineUnavailable(f"a gateway can't reach the vLLM server{said}")
+    if 400 <= status < 500:
+        return EngineRefused(message[:SHOWN_CHARS] or f"status {status}")
+    return EngineError(f"the vLLM server failed with status {status}{said}")

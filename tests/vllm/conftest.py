@@ -1,0 +1,83 @@
+"""What the tests with a real vLLM share: a server for all, one to kill, a store; and the servers' logs at a failure."""
+
+import os
+import uuid
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from service.settings import PREFIX, Settings, load_settings
+from store.embedded import EmbeddedServer
+from tests.vllm.server import START_SECONDS, VllmProcess
+
+RUNNING_URL = "TEST_VLLM_URL"
+"""The environment variable that names a server to use instead of starting one; it needs --enable-scale-out."""
+
+TEST_SECONDS = 2 * START_SECONDS
+"""The most that a test may take, with the start of a server in it."""
+
+_servers: list[VllmProcess] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith(PREFIX):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A vLLM server for tests that don't mind each other; none may kill it, or fill it up."""
+    if url := os.environ.get(RUNNING_URL):
+        yield url
+        return
+    server = VllmProcess(tmp_path_factory.mktemp("vllm"))
+    _servers.append(server)
+    try:
+        server.start()
+        yield server.url
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmProcess]:
+    """A vLLM server that the module starts as it likes, and may kill."""
+    server = VllmProcess(tmp_path_factory.mktemp("mortal"))
+    _servers.append(server)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A store for services in the test's own loop."""
+    with EmbeddedServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server.url
+
+
+@pytest.fixture
+def settings(redis_url: str) -> Settings:
+    """Settings of a service with an empty store of its own."""
+    return load_settings(redis_url=redis_url, key_prefix=f"test-{uuid.uuid4().hex}", store_timeout_seconds=10.0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the servers said last beside a test that failed."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"log of vLLM at {server.url}", server.log_tail) for server in _servers]
+    return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder time for a server to start."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))

@@ -1,0 +1,99 @@
+"""The differences from vLLM's prompts: each is documented, shown by a request, and does what it says. Needs no vLLM."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from service.protocol.prompt import Limits, build_prompt
+from service.protocol.steps import in_one_go
+from service.protocol.wire import read_create
+from tests.documents import block, read, rows, section
+from tests.protocol.requests import DATE, IDENTITY
+from tests.protocol.samples import harmony
+from tests.vllm.corpus import CONTINUED, CORPUS, REFUSED_BY_US, REFUSED_BY_VLLM
+from tests.vllm.differences import DIFFERENCES, READ, WRITTEN, messages, spelled, written
+
+DOCUMENT = "docs/harmony.md"
+TABLES = {
+    "Differences from vLLM's own prompts": DIFFERENCES,
+    "What vLLM doesn't render": REFUSED_BY_VLLM,
+    "What is refused here": REFUSED_BY_US,
+}
+"""The names that stand first in the rows under each heading."""
+
+FUNCTION = "<|start|>developer<|message|># Tools\n\ntype f = (_: {\n"
+WRITINGS = {
+    "call header": (
+        "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>",
+        "<|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json<|message|>{}<|call|>",
+    ),
+    "sampled header": (
+        "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>",
+        "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>",
+    ),
+    "output header": (
+        "<|start|>functions.f<|channel|>commentary to=assistant<|message|>1<|end|>",
+        "<|start|>functions.f to=assistant<|channel|>commentary<|message|>1<|end|>",
+    ),
+    "empty instructions": (
+        "<|start|>developer<|message|># Instructions\n\n\n\n# Tools\n\n## functions<|end|>",
+        "<|start|>developer<|message|># Tools\n\n## functions<|end|>",
+    ),
+    "large numbers": (FUNCTION + "a?: any, // default: 1e+16<|end|>", FUNCTION + "a?: any, // default: 1e16<|end|>"),
+}
+"""A message as vLLM writes it, and as we do."""
+
+
+@pytest.mark.parametrize(("heading", "names"), TABLES.items(), ids=TABLES.keys())
+def test_the_document_has_a_row_for_each_and_no_other(heading: str, names: Iterable[str]) -> None:
+    assert [row[0] for row in rows(section(read(DOCUMENT), heading)) if row[0] not in ("Difference", "Request")] == [
+        *names
+    ]
+
+
+def test_the_document_shows_a_real_prompt() -> None:
+    request = read_create(block(DOCUMENT, "json request").encode(), store=True)
+    prompt = in_one_go(build_prompt(request, [], IDENTITY, date=DATE, limits=Limits()))
+
+    assert spelled(prompt.tokens).replace("<|start|>", "\n<|start|>").strip() == block(DOCUMENT, "harmony prompt")
+
+
+def test_every_difference_is_shown_by_a_request_and_every_request_names_known_ones() -> None:
+    shown = {name for case in (*CORPUS.values(), *CONTINUED.values()) for name in case.differences}
+
+    assert shown == set(DIFFERENCES)
+
+
+@pytest.mark.parametrize("name", WRITINGS)
+def test_a_difference_makes_our_message_of_vllm_s(name: str) -> None:
+    theirs, ours = WRITINGS[name]
+
+    assert written(harmony(theirs), [name]) == harmony(ours)
+
+
+def test_parts_that_were_encoded_one_by_one_become_one_text() -> None:
+    start, end = harmony("<|start|>user<|message|>"), harmony("<|end|>")
+    theirs = [*start, *harmony("one "), *harmony("two"), *end]
+
+    assert theirs != [*start, *harmony("one two"), *end]
+    assert written(theirs, ["joined parts"]) == [*start, *harmony("one two"), *end]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_difference_that_is_gone_is_noticed(name: str) -> None:
+    with pytest.raises(AssertionError, match=name):
+        written(harmony("<|start|>user<|message|>Hi<|end|><|start|>assistant"), [name])
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_request_that_shows_no_difference_is_read_alike(name: str) -> None:
+    body = {"input": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hey."}]}
+
+    assert READ[name](body) == body
+
+
+def test_a_prompt_is_its_messages() -> None:
+    prompt = harmony("<|start|>user<|message|>Hi 🙂<|end|><|start|>assistant")
+
+    assert [token for message in messages(prompt) for token in message] == prompt
+    assert spelled(prompt) == "<|start|>user<|message|>Hi 🙂<|end|><|start|>assistant"
