@@ -1,6 +1,7 @@
 """The application: routes, what they share, and how refusals leave. Built once a process from the settings."""
 
 import gc
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -19,9 +20,10 @@ from service.body import ClientGone
 from service.creation import Service
 from service.endpoints import create, health, models, stored
 from service.engine.demo import DemoEngine
-from service.engine.port import MODEL_CREATED, Engine, EngineError, ModelCard
+from service.engine.port import MODEL_CREATED, Engine, EngineError, EngineUnavailable, ModelCard
 from service.errors import engine_refusal, envelope, fault, store_refusal
 from service.gate import Arrival, Gate
+from service.logs import event
 from service.protocol import segments, tokens
 from service.protocol.decoding import bounded_list
 from service.protocol.errors import ApiError, InvalidRequest
@@ -31,6 +33,8 @@ from service.settings import Settings
 from store.connection import connect
 from store.errors import StoreError
 from store.history import ConversationHistoryStore
+
+logger = logging.getLogger(__name__)
 
 DEMO_MODEL = "gpt-oss-20b"
 DEMO_CONTEXT_TOKENS = 131_072
@@ -117,7 +121,11 @@ def open_engine(settings: Settings) -> Engine:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     service = cast(Service, app.state.service)
-    await service.engine.start()
+    try:
+        await service.engine.start()
+    except EngineUnavailable as error:
+        event(logger, logging.ERROR, "the engine does not start", reason=str(error))
+        raise
     gc.collect()
     gc.freeze()  # what start-up made stays for good; looking through it again and again took a tenth of the time
     try:

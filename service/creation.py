@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from service import logs
-from service.engine.port import Engine, Generation, ModelCard, Sampling
+from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard, Sampling
 from service.errors import store_refusal
 from service.protocol import tokens
 from service.protocol.errors import ApiError
@@ -194,7 +194,7 @@ class Creation:
 
 async def begin(service: Service, caller: Caller, request: CreateRequest) -> Creation:
     """Read what the request continues, pinned. Raises ApiError, and EngineUnavailable where no model is known yet."""
-    model = service.engine.model
+    model = await known_model(service.engine)
     if request.model != model.id:
         raise ApiError(
             404,
@@ -209,6 +209,15 @@ async def begin(service: Service, caller: Caller, request: CreateRequest) -> Cre
         except StoreError as error:
             raise store_refusal(error) from error
     return Creation(service, caller, request, model, chain)
+
+
+async def known_model(engine: Engine) -> ModelCard:
+    """What the engine serves; it is asked again where it didn't know. Raises EngineUnavailable."""
+    try:
+        return engine.model
+    except EngineUnavailable:
+        await engine.check()
+        return engine.model
 
 
 async def in_steps(work: Generator[None, None, T]) -> T:

@@ -7,6 +7,7 @@ client go away at once. Every answer leaves through here, so each has the header
 import asyncio
 import logging
 import secrets
+import sys
 from time import monotonic
 from typing import Any
 
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service import logs
 from service.admission import Admission
 from service.auth import Keyring, refuse_foreign
+from service.engine.port import EngineUnavailable
 from service.errors import envelope, fault
 from service.protocol.errors import ApiError
 
@@ -50,7 +52,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request in, or refuse it."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, _briefly(send))
             return
         arrival = Arrival("", f"req_{secrets.token_hex(16)}", dict(scope["headers"]))
         scope["arrival"] = arrival
@@ -76,6 +78,18 @@ class Gate:
         finally:
             _log(scope, arrival)
             logs.request_id.reset(token)
+
+
+def _briefly(send: Send) -> Send:
+    """`send` without the traceback of an engine that doesn't start: the log has the reason."""
+
+    async def brief(message: Message) -> None:
+        known = EngineUnavailable | asyncio.CancelledError
+        if message["type"] == "lifespan.startup.failed" and isinstance(sys.exc_info()[1], known):
+            message["message"] = ""
+        await send(message)
+
+    return brief
 
 
 def _answering(arrival: Arrival, send: Send) -> Send:

@@ -5,6 +5,7 @@ replaces one that dies. On SIGTERM or SIGINT no new connection is taken, open st
 to finish, and only then does the embedded server stop. Nothing here may know a route or a request.
 """
 
+import asyncio
 import ctypes
 import errno
 import logging
@@ -80,7 +81,7 @@ def run(settings: Settings, create_app: CreateApp) -> None:
             _announce(settings, listener)
             config = _config(served, create_app)
             if settings.workers == 1:
-                uvicorn.Server(config).run(sockets=[listener])
+                Server(config).run(sockets=[listener])
             else:
                 Supervisor(config, [listener]).run()
         finally:
@@ -115,6 +116,29 @@ def allow_files() -> None:
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which also stops when it has not started yet: an engine may take minutes to load its model."""
+
+    _starting: "asyncio.Task[None] | None" = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, until a signal says stop."""
+        self._starting = asyncio.current_task()
+        try:
+            await super().startup(sockets)
+        except asyncio.CancelledError:
+            if not self.should_exit:
+                raise
+        finally:
+            self._starting = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop: what uvicorn has for a signal."""
+        super().handle_exit(sig, frame)
+        if self._starting is not None:
+            self._starting.get_loop().call_soon_threadsafe(self._starting.cancel)
 
 
 class Supervisor(Multiprocess):

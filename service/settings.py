@@ -224,6 +224,13 @@ class Settings(BaseSettings):
     def _check_vllm_url(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_server_url(each) for each in value)
 
+    @field_validator("vllm_api_key")
+    @classmethod
+    def _check_vllm_api_key(cls, value: SecretStr) -> SecretStr:
+        if value.get_secret_value() and not _KEY.fullmatch(value.get_secret_value()):
+            raise ValueError(f"should be 1 to {MAX_KEY_CHARS} printable ASCII characters, no space")
+        return value
+
     @field_validator("data_dir")
     @classmethod
     def _expand_data_dir(cls, value: Path) -> Path:

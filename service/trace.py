@@ -9,7 +9,9 @@ from collections.abc import Mapping
 
 MAX_STATE_CHARS = 512
 
-_PARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_PARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+"""A version that is not ff, a trace and a parent that are not all zeros, and flags."""
+
 _STATE = re.compile(rb"[\x20-\x7e]{1,%d}" % MAX_STATE_CHARS)
 
 

@@ -37,6 +37,8 @@ CLOCKS = ("now", "utcnow", "today")
 PURE_BESIDES_STDLIB = ("msgspec", "bpe_openai", "service.protocol", "store.turn")
 WIRE = "service/protocol/wire.py"
 SETTINGS = "service/settings.py"
+GUEST = "service/engine/vllm/library.py"
+"""Sets variables for vLLM, which is told some things in no other way."""
 
 REGISTRY = re.compile(r"[a-z+]+://|--(?:extra-)?index-url|--find-links|--trusted-host", re.IGNORECASE)
 LOCKS = re.compile(r"(?:requirements/.+\.txt|.*package-lock\.json|.*\.lock)")
@@ -79,7 +81,7 @@ def engines_know_no_http_and_no_store(path: str, text: str) -> Iterator[str]:
 
 def settings_alone_read_the_environment(path: str, text: str) -> Iterator[str]:
     """The environment is read once, at start, in one file."""
-    if path != SETTINGS:
+    if path not in (SETTINGS, GUEST):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
                 yield f"os.{node.attr}"

@@ -5,7 +5,7 @@ from typing import Any, cast
 from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
 
-from service.creation import Service
+from service.creation import Service, known_model
 from service.engine.port import ModelCard
 from service.errors import JsonResponse
 from service.protocol.errors import ApiError
@@ -17,13 +17,13 @@ router = APIRouter()
 async def models(request: Request) -> HttpResponse:
     """The models that a create request may name."""
     service = cast(Service, request.app.state.service)
-    return JsonResponse({"object": "list", "data": [_model(service.engine.model)]})
+    return JsonResponse({"object": "list", "data": [_model(await known_model(service.engine))]})
 
 
 @router.get("/models/{model_id:path}", summary="Retrieve a model")
 async def model(request: Request, model_id: str) -> HttpResponse:
     """One model. Its id may hold slashes."""
-    card = cast(Service, request.app.state.service).engine.model
+    card = await known_model(cast(Service, request.app.state.service).engine)
     if model_id != card.id:
         raise ApiError(404, f"The model '{model_id[:100]}' does not exist here.", code="model_not_found", param="model")
     return JsonResponse(_model(card))

@@ -37,8 +37,8 @@ class Sampling(msgspec.Struct, frozen=True):
     """How to sample. `max_tokens` counts every sampled id, the stop id included; temperature 0 is greedy.
 
     `top_k` 0 considers every token. With `logprobs` each sampled token comes with its log probability and those of
-    so many alternatives. `structural_tag` is a constraint in xgrammar's notation, as JSON; it ends by letting the
-    stop ids through, so it must not name them.
+    the so many likeliest. `structural_tag` is a constraint in xgrammar's notation, as JSON; it ends by letting the stop
+    ids through, so it must not name them.
     """
 
     max_tokens: int
@@ -147,7 +147,7 @@ class Engine(Protocol):
         ...
 
     async def check(self) -> None:
-        """Return if the engine can serve now, or raise EngineUnavailable with the reason. Quick: `/ready` asks it."""
+        """Return if the engine can serve now, or raise EngineUnavailable with the reason. `/ready` asks it."""
         ...
 
     def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:

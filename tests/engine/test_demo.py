@@ -6,6 +6,7 @@ import time
 from array import array
 from collections.abc import AsyncGenerator, Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from service.engine.demo import DemoEngine
 from service.engine.demo.mind import think
 from service.engine.port import Finish, Generation, ModelCard, Sampling
 from service.protocol.tokens import CHANNEL, FIRST_SPECIAL, MESSAGE, RETURN, encode
-from tests.engine.conformance import EngineConformance, begin, sample
+from tests.engine.conformance import Ability, EngineConformance, begin, sample
 from tests.engine.prompts import WEATHER, answer, call, final, output, parsed, prompt, user
 from tests.protocol.oracle import Oracle, Said
 
@@ -26,6 +27,12 @@ LOOSE = 10
 
 class DemoConformance(EngineConformance):
     """What both paces share."""
+
+    lacks: ClassVar[dict[Ability, str]] = {
+        "constraint": "it recites, and can't be made to say something else",
+        "prefix cache": "it reads every prompt from its beginning",
+        "known limits": "it reads whatever it gets, of any length",
+    }
 
     def stopping_prompt(self) -> Sequence[int]:
         return prompt(user("hello"))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from typing import ClassVar
 
 import pytest
 
@@ -17,7 +18,7 @@ from service.engine.port import (
 )
 from service.engine.scripted import Die, EndWithoutFinish, FinishWith, Script, ScriptedEngine, Stall
 from service.protocol.tokens import RETURN
-from tests.engine.conformance import EngineConformance, eventually
+from tests.engine.conformance import Ability, EngineConformance, eventually
 
 MODEL = ModelCard("scripted", 1_700_000_000, 131_072)
 
@@ -32,6 +33,13 @@ async def play(engine: ScriptedEngine, request: Generation) -> list[Chunk]:
 
 class TestConformance(EngineConformance):
     """The script counts upwards from the prompt's last id, a hundred chunks of seven; an odd one stops at once."""
+
+    lacks: ClassVar[dict[Ability, str]] = {
+        "logprobs": "a script has no probabilities",
+        "constraint": "a script is played as it stands",
+        "prefix cache": "it does nothing with a prompt that could be kept",
+        "known limits": "a script may be played for any prompt",
+    }
 
     @pytest.fixture
     async def engine(self) -> AsyncGenerator[ScriptedEngine, None]:

@@ -12,7 +12,10 @@ from store.embedded import EmbeddedServer
 from tests.vllm.server import START_SECONDS, VllmProcess
 
 RUNNING_URL = "TEST_VLLM_URL"
-"""The environment variable that names a server to use instead of starting one; it needs --enable-scale-out."""
+"""The environment variable that names a server to use instead of starting one. It has to be started as here."""
+
+FINE_CACHE = ("--block-size", "32", "--prefix-cache-retention-interval", "128")
+"""Smaller blocks than usual on a CPU show more of what is cached; the layers with a sliding window keep all of them."""
 
 TEST_SECONDS = 2 * START_SECONDS
 """The most that a test may take, with the start of a server in it."""
@@ -37,7 +40,7 @@ def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = VllmProcess(tmp_path_factory.mktemp("vllm"))
     _servers.append(server)
     try:
-        server.start()
+        server.start(*FINE_CACHE)
         yield server.url
     finally:
         server.stop()

@@ -85,8 +85,7 @@ class VllmProcess:
 
     def kill(self) -> None:
         """End all its processes as a power cut would."""
-        with suppress(ProcessLookupError):  # where all of them are gone
-            os.killpg(self._running.pid, signal.SIGKILL)
+        self._kill_group()
         self.wait()
 
     def kill_core(self) -> None:
@@ -94,14 +93,19 @@ class VllmProcess:
         os.kill(self._core(), signal.SIGKILL)
 
     def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait until it has ended, and leave nothing of it behind."""
         self._running.wait(STOP_SECONDS)
+        self._kill_group()
         self.arguments = self._process = None
 
     @property
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "it does not run"
         return self._process
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError):  # where all of them are gone
+            os.killpg(self._running.pid, signal.SIGKILL)
 
     def _core(self) -> int:
         threads = Path(f"/proc/{self._running.pid}/task").glob("*/children")

@@ -17,13 +17,13 @@ _FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.ST
 
 
 class Answer:
-    """One stream, read as it comes. `logprobs` is whether they were asked for."""
+    """One stream, read as it comes. `logprobs` is how many were asked for, None is none."""
 
-    def __init__(self, *, logprobs: bool) -> None:
+    def __init__(self, *, logprobs: int | None) -> None:
         self._rest = bytearray()
         self._searched = 0
         self._begun = False
-        self._wants_logprobs = logprobs
+        self._alternatives = logprobs
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._finish: Finish | None = None
@@ -40,7 +40,7 @@ class Answer:
             error = raised
         if self._tokens:
             self._begun = True
-            yield Chunk(self._tokens, logprobs=self._logprobs if self._wants_logprobs else None)
+            yield Chunk(self._tokens, logprobs=None if self._alternatives is None else self._logprobs)
             self._tokens, self._logprobs = [], []
         if error is not None:
             raise error
@@ -54,7 +54,7 @@ class Answer:
         """The last chunk, once the stream has ended. Raises EngineUnavailable if that was too early."""
         if self._finish is None:
             raise EngineUnavailable("the vLLM server broke off")
-        return Chunk([], self._finish, self._cached_tokens, [] if self._wants_logprobs else None)
+        return Chunk([], self._finish, self._cached_tokens, None if self._alternatives is None else [])
 
     def _payloads(self) -> Iterator[bytes]:
         """The data of the events that are complete; comments, which keep connections alive, are passed over."""
@@ -73,8 +73,8 @@ class Answer:
         if event.cached_tokens is not None:
             self._cached_tokens = event.cached_tokens
         for choice in event.choices:
-            if self._wants_logprobs:
-                self._logprobs += wire.read_logprobs(choice)
+            if self._alternatives is not None:
+                self._logprobs += wire.read_logprobs(choice, self._alternatives)
             self._tokens += choice.token_ids or ()
             if choice.finish_reason is not None:
                 self._finish = _finish(choice.finish_reason)

@@ -81,7 +81,12 @@ class VllmHttpEngine:
         self._watchers = [asyncio.create_task(self._watch(server)) for server in self._servers]
 
     async def check(self) -> None:
-        """Return if a server is up, as of the last that was heard of it. Raises EngineUnavailable."""
+        """Return if a server is up, as of the last that was heard of it. Raises EngineUnavailable.
+
+        Where none is up all are asked once more, as one may have come back this moment.
+        """
+        if not self._up() and not self._closed:
+            await self._probe(self._servers)
         if not self._up():
             raise self._trouble()
 
@@ -93,7 +98,7 @@ class VllmHttpEngine:
             server = await self._choose(generation.affinity, overloaded)
             if server is None:
                 break
-            answer = Answer(logprobs=generation.sampling.logprobs is not None)
+            answer = Answer(logprobs=generation.sampling.logprobs)
             try:
                 async with server.stream(generation) as events:
                     while data := await events.readany():
@@ -121,10 +126,7 @@ class VllmHttpEngine:
             await self._session.close()
 
     async def _choose(self, affinity: str, overloaded: Collection[Server]) -> Server | None:
-        """The server for a generation that the `overloaded` ones refused, or None if there is none.
-
-        Where none is up all are asked once more, as one may have come back this moment.
-        """
+        """The server for a generation that the `overloaded` ones refused, or None if there is none."""
         if not self._up() and not self._closed:
             await self._probe(self._servers)
         up = [server for server in self._up() if server not in overloaded]

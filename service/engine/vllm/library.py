@@ -8,14 +8,14 @@ import dataclasses
 import difflib
 import os
 import signal
-from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from multiprocessing import resource_tracker
 from typing import Any, Protocol
 
 from service.engine.port import LEAST_LOGPROB, EngineUnavailable, Sampling, TokenLogprobs
-from service.engine.vllm.wire import LEAST_TOP_P, SHOWN_CHARS
+from service.engine.vllm.wire import LEAST_TOP_P, SHOWN_CHARS, likeliest
 
 ARGUMENTS: Mapping[str, Any] = {
     "enable_prefix_caching": True,
@@ -117,6 +117,7 @@ class Vllm:
     sampling_params: Any
     structured_outputs: Any
     delta: Any
+    kill_tree: Callable[[int], None]
     refusals: tuple[type[Exception], ...]
     overload: type[Exception]
     wrapper: type[Exception]
@@ -175,6 +176,7 @@ def load() -> Vllm:
             sampling_params=sampling.SamplingParams,
             structured_outputs=sampling.StructuredOutputsParams,
             delta=sampling.RequestOutputKind.DELTA,
+            kill_tree=import_module("vllm.utils.system_utils").kill_process_tree,
             refusals=(exceptions.VLLMClientError, ValueError),
             overload=exceptions.GracefulHTTPError,
             wrapper=import_module("vllm.v1.engine.exceptions").EngineGenerateError,
@@ -202,20 +204,16 @@ def read_logprobs(completion: Completion, alternatives: int) -> list[TokenLogpro
     return [
         TokenLogprobs(
             _finite(given[token]),
-            tuple((id, _finite(each)) for id, each in sorted(given.items(), key=_unlikelihood)[:alternatives]),
+            likeliest(((id, _finite(each)) for id, each in given.items()), alternatives),
         )
         for token, given in zip(completion.token_ids, completion.logprobs or (), strict=True)
     ]
-
-
-def _unlikelihood(item: tuple[int, Logprob]) -> float:
-    return -item[1].logprob
 
 
 def _finite(given: Logprob) -> float:
     return max(given.logprob, LEAST_LOGPROB)
 
 
-def brief(error: Exception) -> str:
+def brief(error: BaseException) -> str:
     """What an exception of vLLM says, in one line of sensible length."""
     return " ".join(str(error).split())[:SHOWN_CHARS] or type(error).__name__

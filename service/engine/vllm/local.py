@@ -2,7 +2,7 @@
 
 It is for one machine and one harmonium. A vLLM server can be restarted on its own; this one can't, and once its core
 has died, harmonium has to be restarted. vLLM takes any number of generations and queues what it has no room for:
-MAX_CONCURRENT_REQUESTS is what bounds them. Never start it twice in one process.
+MAX_CONCURRENT_REQUESTS is what bounds them. Never load two at the same time in one process.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import multiprocessing
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import msgspec
@@ -29,16 +30,20 @@ from service.engine.port import (
     ModelCard,
     Sampling,
 )
+from service.engine.vllm.guard import Guard
 from service.engine.vllm.library import CORE, AsyncLlm, Output, Vllm, brief, load, read_logprobs
 from service.logs import event
 
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 15.0
-"""How long vLLM's core may take to end, before it is killed; 5 on two slow cores."""
+"""How long vLLM's core may take to end, before it is killed; it takes 5 on two slow processors."""
 
-GIVE_UP_SECONDS = 0.1
-"""How often it is looked whether a load that is given up has come to its end, or has started another core."""
+KILL_SECONDS = 5.0
+"""How long a core that was killed may take to be gone."""
+
+POLL_SECONDS = 0.1
+"""How often it is looked, while vLLM loads, whether it has started its core."""
 
 WARM_UP = Generation("warm-up", (0,), Sampling(1, 0))
 """The first generation: it shows that tokens come, and starts what vLLM starts with the first."""
@@ -60,6 +65,8 @@ class VllmLocalEngine:
         self._context_tokens = context_tokens
         self._vllm: Vllm | None = None
         self._llm: AsyncLlm | None = None
+        self._guard: Guard | None = None
+        self._others: frozenset[BaseProcess] = frozenset()
         self._card: ModelCard | None = None
         self._tracing = False
         self._mourned = False
@@ -117,6 +124,7 @@ class VllmLocalEngine:
                 vllm.prompt(generation.prompt, generation.cache_salt),
                 vllm.parameters(generation.sampling),
                 id,
+                # vLLM warns of headers that it has no use for
                 trace_headers=dict(generation.trace) if self._tracing else None,
                 priority=generation.priority,
                 reasoning_ended=True,  # a constraint holds from the first token, whatever parser vLLM has
@@ -134,22 +142,29 @@ class VllmLocalEngine:
     async def close(self) -> None:
         """Abort what is running and end vLLM's processes, which takes some seconds."""
         llm, self._llm = self._llm, None
-        if llm is None:
-            return
-        try:
-            await llm.abort(list(self._under_way))
-        finally:
-            if llm.output_handler is not None:
-                llm.output_handler.cancel()  # it would log the end of the core as a failure
-            await asyncio.to_thread(llm.shutdown, STOP_SECONDS)
+        guard, self._guard = self._guard, None
+        if llm is not None:
+            try:
+                await llm.abort(list(self._under_way))
+            finally:
+                if llm.output_handler is not None:
+                    llm.output_handler.cancel()  # it would log the end of the core as a failure
+                await asyncio.to_thread(self._stop, llm)
+        if guard is not None:
+            guard.dismiss()
 
     async def _load(self) -> None:
         """Build vLLM, read what it serves, and see whether it samples."""
+        self._others = frozenset(multiprocessing.active_children())
+        self._guard = Guard()
         building = asyncio.get_running_loop().run_in_executor(None, self._build)
         try:
-            await asyncio.shield(building)
+            while not building.done():
+                self._guard.watch(core.pid for core in self._cores() if core.pid)
+                await asyncio.wait([building], timeout=POLL_SECONDS)
+            building.result()
         except asyncio.CancelledError:
-            await _give_up(building)
+            await self._give_up(building)
             raise
         _, llm = self._ready()
         self._mourned = False
@@ -168,6 +183,27 @@ class VllmLocalEngine:
         """Import vLLM and start it. Returns nothing: what a thread has returned may live on in it."""
         self._vllm = load()
         self._llm = self._vllm.build(self._source, self._args)
+
+    def _stop(self, llm: AsyncLlm) -> None:
+        """End vLLM's processes. Blocks."""
+        llm.shutdown(STOP_SECONDS)
+        for core in self._cores():
+            core.join(KILL_SECONDS)
+
+    def _cores(self) -> list[BaseProcess]:
+        """The children that vLLM has made; it looks after theirs."""
+        children = multiprocessing.active_children()
+        return [each for each in children if each.name.startswith(CORE) and each not in self._others]
+
+    async def _give_up(self, building: asyncio.Future[None]) -> None:
+        """End a load: kill the core as soon as there is one, and so end the thread that waits for it."""
+        while not building.done():
+            for core in self._cores():
+                if self._vllm is not None and core.pid is not None:
+                    self._vllm.kill_tree(core.pid)
+            await asyncio.wait([building], timeout=POLL_SECONDS)
+        if error := building.exception():
+            event(logger, logging.INFO, "loading was given up", reason=brief(error))
 
     def _ready(self) -> tuple[Vllm, AsyncLlm]:
         """What serves. Raises EngineUnavailable if nothing does."""
@@ -212,12 +248,3 @@ class VllmLocalEngine:
         if isinstance(error, vllm.refusals):
             return EngineRefused(brief(error))
         return EngineError(f"vLLM failed: {brief(error)}")
-
-
-async def _give_up(building: asyncio.Future[None]) -> None:
-    """End a load: kill the core as soon as there is one, and so end the thread that waits for it."""
-    while not building.done():
-        for child in multiprocessing.active_children():
-            if child.name.startswith(CORE):
-                child.kill()
-        await asyncio.wait([building], timeout=GIVE_UP_SECONDS)

@@ -5,7 +5,8 @@
 A probe moves it to up, once the server is healthy and says what it serves, and to down; a request that can't reach it
 moves it to down. What it serves is asked again whenever it comes up, as another server may be there by then. Closing it
 is for good.
-Hanging up is how a generation is aborted, so a stream that isn't read to its end closes its connection.
+Hanging up is how a generation is aborted, so a stream that isn't read to its end closes its connection. A server that
+points elsewhere is not followed: prompts and the key are for it alone.
 """
 
 import asyncio
@@ -37,6 +38,8 @@ MAX_ANSWER_BYTES = 1 << 20
 
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds, seconds and probes after which the kernel gives up a peer that vanished without a word."""
+
+JSON = {"content-type": "application/json"}
 
 BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 
@@ -82,6 +85,10 @@ class Server:
         self._probing: asyncio.Task[None] | None = None
         self._streams: set[aiohttp.ClientResponse] = set()
 
+    @property
+    def _closed(self) -> bool:
+        return self.state is State.CLOSED
+
     async def probe(self) -> None:
         """Find out how it is doing. Several who ask at once share one probe; never raises."""
         if self._probing is None:
@@ -111,7 +118,7 @@ class Server:
             response = await self._post(self.facts, generation)
             self._streams.add(response)
             try:
-                if self.state is State.CLOSED:  # too late for `close` to end it
+                if self._closed:  # too late for `close` to end it
                     raise Unreachable(self.trouble)
                 yield response.content
             finally:
@@ -127,7 +134,7 @@ class Server:
 
     def down(self, trouble: EngineUnavailable, cause: Exception | None = None) -> EngineUnavailable:
         """Note why it can't serve now, and return it. `cause` is for the log."""
-        if self.state is State.CLOSED:
+        if self._closed:
             return trouble
         if self.state is not State.DOWN or str(trouble) != self.trouble:
             reason = f"{trouble} ({type(cause).__name__})" if cause else str(trouble)
@@ -138,10 +145,12 @@ class Server:
     async def _post(self, facts: Facts, generation: Generation) -> aiohttp.ClientResponse:
         """The answer to a generation, its events unread. Raises Unreachable, and what the server refuses it with."""
         body = wire.request_body(facts.endpoint, generation, facts.model)
-        headers = {"content-type": "application/json", "x-request-id": generation.id, **dict(generation.trace)}
+        headers = {**JSON, "x-request-id": generation.id, **dict(generation.trace)}
         try:
             async with asyncio.timeout(HEAD_SECONDS):
-                response = await self._session.post(self.url + facts.endpoint, data=body, headers=headers)
+                response = await self._session.post(
+                    self.url + facts.endpoint, data=body, headers=headers, allow_redirects=False
+                )
                 if response.status == 200:
                     return response
                 try:
@@ -210,9 +219,8 @@ class Server:
 
     async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """The status and the body of a small request."""
-        headers = {"content-type": "application/json"}
         async with self._session.request(
-            method, self.url + path, data=body, headers=headers, timeout=self._probe_timeout
+            method, self.url + path, data=body, headers=JSON, timeout=self._probe_timeout, allow_redirects=False
         ) as response:
             return response.status, await _body(response)
 

@@ -5,6 +5,7 @@ without it (it wants --enable-scale-out) have `/v1/completions`, where ids are a
 on vLLM 0.32. A key that a server doesn't know is ignored in silence, so tests check each on a real one.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -28,6 +29,9 @@ END_OF_EVENT = b"\n\n"
 
 LEAST_TOP_P = 1e-6
 """vLLM refuses a top_p of 0; this one leaves the likeliest token alone too."""
+
+MOST_LOGPROBS = 20
+"""What vLLM allows, unless its --max-logprobs says otherwise; with so many the last one may be missing."""
 
 SHOWN_CHARS = 500
 """How much of a server's own words an error repeats."""
@@ -132,12 +136,19 @@ def request_body(endpoint: Endpoint, generation: Generation, model: str) -> byte
         "priority": generation.priority,
     }
     if endpoint is Endpoint.GENERATE:
+        if generation.sampling.logprobs:
+            sampling["logprobs"] = _with_the_sampled(generation.sampling.logprobs)
         # detokenizing would be for nothing; and a constraint holds from the first token, whatever parser the server has
         return _ENCODE(
             body | {"token_ids": prompt, "sampling_params": sampling | {"detokenize": False}, "reasoning_ended": True}
         )
     ids = {"return_token_ids": True, "return_tokens_as_token_ids": True, "skip_special_tokens": False}
     return _ENCODE(body | sampling | ids | {"prompt": prompt})
+
+
+def _with_the_sampled(logprobs: int) -> int:
+    """How many log probabilities to ask `/inference/v1/generate` for: it counts the sampled token among them."""
+    return max(logprobs, min(logprobs + 1, MOST_LOGPROBS))
 
 
 def _sampling(sampling: Sampling) -> dict[str, Any]:
@@ -173,10 +184,13 @@ def read_event(data: bytes) -> Event:
     return event
 
 
-def read_logprobs(choice: _Choice) -> list[TokenLogprobs]:
-    """The log probabilities of a choice's tokens, in either endpoint's shape: one a token, or it raises EngineError."""
+def read_logprobs(choice: _Choice, most: int) -> list[TokenLogprobs]:
+    """The log probabilities of a choice's tokens, in either endpoint's shape: one a token, or it raises EngineError.
+
+    Each has the `most` likeliest; a server adds the sampled one where it isn't among them.
+    """
     try:
-        read = _logprobs(choice.logprobs or _Logprobs())
+        read = _logprobs(choice.logprobs or _Logprobs(), most)
     except ValueError as error:
         raise EngineError("the vLLM server sent log probabilities that make no sense") from error
     if len(read) != len(choice.token_ids or ()):
@@ -184,21 +198,26 @@ def read_logprobs(choice: _Choice) -> list[TokenLogprobs]:
     return read
 
 
-def _logprobs(given: _Logprobs) -> list[TokenLogprobs]:
+def _logprobs(given: _Logprobs, most: int) -> list[TokenLogprobs]:
     if given.content:
         return [
-            TokenLogprobs(each.logprob, tuple((top.token_id, top.logprob) for top in each.top_logprobs))
+            TokenLogprobs(each.logprob, likeliest(((top.token_id, top.logprob) for top in each.top_logprobs), most))
             for each in given.content
         ]
     tops = given.top_logprobs or [None] * len(given.token_logprobs)
     return [
-        TokenLogprobs(LEAST_LOGPROB if logprob is None else logprob, _alternatives(top))
+        TokenLogprobs(LEAST_LOGPROB if logprob is None else logprob, _alternatives(top, most))
         for logprob, top in zip(given.token_logprobs, tops, strict=True)
     ]
 
 
-def _alternatives(top: dict[str, float] | None) -> tuple[tuple[int, float], ...]:
-    return tuple((int(token.removeprefix(TOKEN_ID)), logprob) for token, logprob in (top or {}).items())
+def _alternatives(top: dict[str, float] | None, most: int) -> tuple[tuple[int, float], ...]:
+    return likeliest(((int(token.removeprefix(TOKEN_ID)), logprob) for token, logprob in (top or {}).items()), most)
+
+
+def likeliest(given: Iterable[tuple[int, float]], most: int) -> tuple[tuple[int, float], ...]:
+    """The `most` likeliest of (id, log probability), the likeliest first."""
+    return tuple(sorted(given, key=lambda each: -each[1])[:most])
 
 
 def read_models(body: bytes) -> Models:

@@ -1,0 +1,24 @@
+"""The engine conformance suite on a real vLLM server, over the endpoint that is made for token ids."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from service.engine.vllm.http import Access, VllmHttpEngine
+from service.engine.vllm.wire import Endpoint
+from tests.vllm.talker import TalkerConformance, endpoint_of
+
+pytestmark = pytest.mark.vllm
+
+
+class TestConformanceOverGenerate(TalkerConformance):
+    @pytest.fixture
+    async def engine(self, vllm_url: str) -> AsyncGenerator[VllmHttpEngine, None]:
+        engine = VllmHttpEngine(Access((vllm_url,)))
+        await engine.start()
+        yield engine
+        await engine.close()
+
+
+async def test_the_endpoint_made_for_token_ids_is_found(vllm_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert await endpoint_of(vllm_url, caplog) == Endpoint.GENERATE

@@ -1,0 +1,243 @@
+"""Whole flows through `harmonium serve` before a real vLLM server, with the official SDK.
+
+The talker's answers are the same every time at temperature 0, so they are compared word for word.
+"""
+
+import json
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+
+from tests.event_grammar import Json, check_stream
+from tests.http.conftest import ACME_KEY, GLOBEX_KEY
+from tests.http.process import ServiceProcess
+from tests.http.waiting import wait_until
+from tests.vllm.server import CONTEXT_TOKENS, MODEL, metric
+
+pytestmark = pytest.mark.vllm
+
+ABORT_SECONDS = 2.0
+"""How long the server may go on after its client's client has gone; it is 30 ms on a quiet machine."""
+
+SECONDS = 20.0
+LONG_TOKENS = 256
+"""Of a prompt that fills some blocks of the prefix cache, whatever their size."""
+
+WEATHER: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Get the weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+@pytest.fixture(scope="module")
+def service(vllm_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """The service before the server, for two tenants of whom it has never heard before."""
+    run = uuid.uuid4().hex
+    keys = f"acme-{run}:{ACME_KEY},globex-{run}:{GLOBEX_KEY}"
+    process = ServiceProcess(tmp_path_factory.mktemp("service"), engine="vllm", vllm_url=vllm_url, api_keys=keys)
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def client(service: ServiceProcess) -> OpenAI:
+    """One tenant's client."""
+    return service.client(ACME_KEY)
+
+
+class Metrics:
+    """What the vLLM server counts."""
+
+    def __init__(self, url: str) -> None:
+        self._http = httpx.Client(base_url=url, timeout=SECONDS, trust_env=False)
+
+    def running(self) -> float:
+        """How many generations are under way, waiting ones included."""
+        exposed = self._exposed()
+        return metric(exposed, "vllm:num_requests_running") + metric(exposed, "vllm:num_requests_waiting")
+
+    def tokens(self) -> tuple[float, float]:
+        """All tokens of prompts, and all sampled ones, since it began."""
+        exposed = self._exposed()
+        return metric(exposed, "vllm:prompt_tokens_total"), metric(exposed, "vllm:generation_tokens_total")
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
+    def _exposed(self) -> str:
+        return self._http.get("/metrics").text
+
+
+@pytest.fixture
+def metrics(vllm_url: str) -> Iterator[Metrics]:
+    """The server's, with nothing under way that an earlier test has left."""
+    metrics = Metrics(vllm_url)
+    wait_until(lambda: metrics.running() == 0, SECONDS)
+    yield metrics
+    metrics.close()
+
+
+def ask(client: OpenAI, said: Any, after: Any = None, **more: Any) -> Any:
+    """The response to a text or items, after another response where one is given."""
+    previous = after.id if after else None
+    return client.responses.create(model=MODEL, input=said, previous_response_id=previous, temperature=0, **more)
+
+
+def streamed(client: OpenAI, said: Any, **more: Any) -> tuple[list[Json], Json]:
+    """The events of a stream and the response in its end."""
+    events = [event.to_dict() for event in ask(client, said, stream=True, **more)]
+    return events, check_stream(events)
+
+
+def test_an_answer_is_the_talker_s(client: OpenAI) -> None:
+    response = ask(client, "Hello!")
+    assert [item.type for item in response.output] == ["reasoning", "message"]
+    assert response.output[0].content[0].text == "Greet the user."
+    assert response.output_text == "Hello! How can I help you today?"
+    assert client.responses.retrieve(response.id) == response
+
+
+def test_a_stream_adds_up_to_the_same_answer(client: OpenAI) -> None:
+    events, final = streamed(client, "Count to 20.")
+    deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
+    assert len(deltas) > 10
+    assert "".join(deltas) == numbers(20)
+    assert ask(client, "Count to 20.").output_text == final["output"][-1]["content"][0]["text"] == numbers(20)
+
+
+def test_a_name_is_recalled_over_several_turns(client: OpenAI) -> None:
+    response = ask(client, "My name is Alice.")
+    assert response.output_text == "Nice to meet you, Alice."
+    response = ask(client, "Count to 5.", response)
+    assert response.output_text == numbers(5)
+    response = ask(client, "Thank you.", response)
+    assert response.output_text == "You are welcome."
+    response = ask(client, "What is my name?", response)
+    assert response.output_text == "Your name is Alice."
+
+
+def test_a_fork_never_sees_its_sibling(client: OpenAI) -> None:
+    root = ask(client, "Why is the sky blue?")
+    forks = {name: ask(client, f"My name is {name}.", root) for name in ("Bob", "Mary")}
+    for name, fork in forks.items():
+        assert ask(client, "What is my name?", fork).output_text == f"Your name is {name}."
+    assert ask(client, "What is my name?", root).output_text == "You have not told me your name."
+
+
+def test_a_function_is_called_and_its_output_is_read(client: OpenAI) -> None:
+    first = ask(client, "What is the weather in Paris?", tools=[WEATHER])
+    thought, call = first.output
+    assert thought.content[0].text == "Need the weather in Paris."
+    assert (call.type, call.name, call.arguments) == ("function_call", "get_weather", '{"city":"Paris"}')
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": '{"temp":21}'}
+    second = ask(client, [output], first, tools=[WEATHER])
+    assert second.output_text == "It is 21 degrees."
+    assert ask(client, "Thank you.", second, tools=[WEATHER]).output_text == "You are welcome."
+
+
+def test_a_call_is_streamed(client: OpenAI) -> None:
+    events, final = streamed(client, "What is the weather in Paris?", tools=[WEATHER])
+    kinds = [event["type"] for event in events]
+    assert kinds.count("response.function_call_arguments.delta") > 1
+    assert final["output"][-1]["arguments"] == '{"city":"Paris"}'
+
+
+def test_a_budget_is_kept_to_the_token_and_what_was_said_can_be_continued(client: OpenAI) -> None:
+    _, cut = streamed(client, "Count to 20.", max_output_tokens=20)
+    assert (cut["status"], cut["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert cut["usage"]["output_tokens"] == 20
+    assert numbers(20).startswith(cut["output"][-1]["content"][0]["text"])
+    cut_short = client.responses.retrieve(cut["id"])
+    assert ask(client, "Hello!", cut_short).output_text == "Hello! How can I help you today?"
+
+
+def test_usage_is_what_the_server_counts(client: OpenAI, metrics: Metrics) -> None:
+    before = metrics.tokens()
+    usage = ask(client, "Count to 20.").usage
+    grown = tuple(now - was for now, was in zip(metrics.tokens(), before, strict=True))
+    assert (usage.input_tokens, usage.output_tokens) == grown
+    assert usage.output_tokens_details.reasoning_tokens > 0
+
+
+def test_cached_prefixes_are_a_tenant_s_own(service: ServiceProcess) -> None:
+    acme, globex = service.client(ACME_KEY), service.client(GLOBEX_KEY)
+
+    def cached(client: OpenAI) -> int:
+        said = "sea " * LONG_TOKENS
+        return ask(client, said, max_output_tokens=16).usage.input_tokens_details.cached_tokens
+
+    cached(acme)
+    assert cached(acme) >= LONG_TOKENS
+    assert cached(globex) == 0
+    assert cached(globex) >= LONG_TOKENS
+
+
+def test_the_model_and_its_defaults_are_the_server_s(client: OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [MODEL]
+    response = client.responses.create(model=MODEL, input="Hello!", max_output_tokens=16)
+    assert (response.temperature, response.top_p) == (1.0, 1.0)
+    with pytest.raises(openai.NotFoundError, match="talker"):
+        client.responses.create(model="gpt-oss-20b", input="Hello!")
+
+
+def test_a_prompt_beyond_the_server_s_context_is_refused_before_it_gets_there(client: OpenAI, metrics: Metrics) -> None:
+    before = metrics.tokens()
+    with pytest.raises(openai.BadRequestError, match=str(CONTEXT_TOKENS)) as refusal:
+        ask(client, "sea " * CONTEXT_TOKENS)
+    assert refusal.value.code == "context_length_exceeded"
+    assert metrics.tokens() == before
+
+
+def test_a_prompt_that_just_fits_leaves_its_room_for_the_answer(client: OpenAI) -> None:
+    response = ask(client, "sea " * (CONTEXT_TOKENS - 88))
+    assert CONTEXT_TOKENS - 40 < response.usage.input_tokens < response.usage.total_tokens <= CONTEXT_TOKENS
+
+
+def test_closing_a_stream_stops_the_server_s_work(service: ServiceProcess, client: OpenAI, metrics: Metrics) -> None:
+    stream = ask(client, "Count to 300.", stream=True)
+    created = next(stream)
+    assert any(event.type == "response.output_text.delta" for event in stream)
+    assert metrics.running() == 1
+    stream.close()
+    print(f"the server stopped {seconds_to_stop(metrics):.3f} s after the stream was closed")
+    path = f"/v1/responses/{created.response.id}"
+    wait_until(lambda: service.http(ACME_KEY).get(path).status_code == 200)
+    stored = client.responses.retrieve(created.response.id)
+    assert stored.status == "cancelled"
+    assert stored.output_text.startswith("1")
+
+
+def test_hanging_up_on_a_plain_request_does_too(service: ServiceProcess, metrics: Metrics) -> None:
+    body = json.dumps({"model": MODEL, "input": "Count to 300.", "temperature": 0})
+    head = (
+        "POST /v1/responses HTTP/1.1",
+        "host: h",
+        f"authorization: Bearer {ACME_KEY}",
+        "content-type: application/json",
+    )
+    with socket.create_connection(("127.0.0.1", service.port), SECONDS) as raw:
+        raw.sendall("\r\n".join([*head, f"content-length: {len(body)}", "", body]).encode())
+        wait_until(lambda: metrics.running() == 1)
+    print(f"the server stopped {seconds_to_stop(metrics):.3f} s after the connection was closed")
+
+
+def seconds_to_stop(metrics: Metrics) -> float:
+    """How long the server goes on from now."""
+    gone = time.monotonic()
+    wait_until(lambda: metrics.running() == 0, ABORT_SECONDS)
+    return time.monotonic() - gone
+
+
+def numbers(last: int) -> str:
+    """What the talker says when it counts."""
+    return "\n".join(map(str, range(1, last + 1)))

@@ -1,0 +1,222 @@
+"""A real vLLM server without extras, which is too small and dies: over `/v1/completions`, and over the other endpoint.
+
+The server is the module's own. A test says which kind it needs, and it is started again only where it is another kind
+or dead: in the order below that is once.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pytest
+from openai import AsyncOpenAI
+
+from service.engine.vllm.http import Access, VllmHttpEngine
+from service.engine.vllm.wire import Endpoint
+from service.settings import Settings
+from tests.http.inside import Inside, serving
+from tests.http.streams import Event, parsed
+from tests.vllm.server import MODEL, VllmProcess
+from tests.vllm.talker import TalkerConformance, endpoint_of, found
+
+pytestmark = pytest.mark.vllm
+
+MOST = 12
+"""How many generations the server takes at once; the conformance suite has eight of them."""
+
+SMALL = ("--max-num-queued-reqs", str(MOST))
+ARGUMENTS = {Endpoint.COMPLETIONS: (*SMALL, "--no-enable-scale-out"), Endpoint.GENERATE: SMALL}
+
+UNREADY_SECONDS = 10.0
+"""How long a service may take to notice that its server is away: two probes."""
+
+BEGIN_SECONDS = 10.0
+"""How long the streams of a test may take until all are under way."""
+
+HELLO = {"model": MODEL, "input": "Hello!", "temperature": 0}
+GREETING = "Hello! How can I help you today?"
+LAST = 60
+COUNTED = "\n".join(map(str, range(1, LAST + 1)))
+
+UNDER_WAY = '"delta":"20"'
+"""What a stream that counts says when it is well under way."""
+
+RETRIES = 60
+"""The SDK waits as long as it is told, a second: what is under way is over long before."""
+
+Serve = Callable[[Endpoint], VllmProcess]
+
+
+@pytest.fixture
+def serve(mortal: VllmProcess) -> Serve:
+    """Makes the module's server one that has this endpoint."""
+
+    def made(endpoint: Endpoint) -> VllmProcess:
+        if mortal.arguments != ARGUMENTS[endpoint]:
+            mortal.stop()
+            mortal.start(*ARGUMENTS[endpoint])
+        return mortal
+
+    return made
+
+
+@asynccontextmanager
+async def harmonium(settings: Settings, server: VllmProcess) -> AsyncIterator[Inside]:
+    """The whole service before a server."""
+    async with serving(settings, VllmHttpEngine(Access((server.url,)))) as inside:
+        yield inside
+
+
+class TestConformanceOverCompletions(TalkerConformance):
+    @pytest.fixture
+    async def engine(self, serve: Serve) -> AsyncGenerator[VllmHttpEngine, None]:
+        engine = VllmHttpEngine(Access((serve(Endpoint.COMPLETIONS).url,)))
+        await engine.start()
+        yield engine
+        await engine.close()
+
+
+async def test_a_server_without_scale_out_is_asked_over_completions(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await endpoint_of(serve(Endpoint.COMPLETIONS).url, caplog) == Endpoint.COMPLETIONS
+
+
+@dataclass
+class Count:
+    """A stream that counts, followed by a task of its own."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def follow(self, client: AsyncOpenAI) -> str:
+        """The whole answer."""
+        stream = await client.responses.create(model=MODEL, input=f"Count to {LAST}.", temperature=0, stream=True)
+        async for event in stream:
+            if event.type == "response.reasoning_text.delta":
+                self.begun.set()
+            if event.type == "response.completed":
+                return event.response.output_text
+        raise AssertionError("it was under way and did not complete")
+
+
+async def counting(client: AsyncOpenAI, many: int) -> "list[asyncio.Task[str]]":
+    """Streams under way, as tasks that result in the whole answers."""
+    counts = [Count() for _ in range(many)]
+    tasks = [asyncio.create_task(count.follow(client)) for count in counts]
+    async with asyncio.timeout(BEGIN_SECONDS):
+        await asyncio.gather(*(count.begun.wait() for count in counts))
+    return tasks
+
+
+class Overload:
+    """More generations than a server with this endpoint takes at once."""
+
+    endpoint: ClassVar[Endpoint]
+
+    async def test_a_plain_request_is_told_to_come_back_and_others_finish(
+        self, settings: Settings, serve: Serve
+    ) -> None:
+        async with (
+            harmonium(settings, serve(self.endpoint)) as inside,
+            inside.client() as client,
+            inside.http() as http,
+        ):
+            under_way = await counting(client, MOST)
+            answer = await http.post("/v1/responses", json=HELLO)
+            assert answer.status_code == 503
+            assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
+            assert "takes no more work" in answer.json()["error"]["message"]
+            assert await asyncio.gather(*under_way) == [COUNTED] * MOST
+
+    async def test_a_stream_fails_cleanly(self, settings: Settings, serve: Serve) -> None:
+        async with (
+            harmonium(settings, serve(self.endpoint)) as inside,
+            inside.client() as client,
+            inside.http() as http,
+        ):
+            under_way = await counting(client, MOST)
+            events = parsed((await http.post("/v1/responses", json={**HELLO, "stream": True})).text)
+            assert [event["type"] for event in events[2:]] == ["error", "response.failed"]
+            assert "takes no more work" in events[-2]["message"]
+            await asyncio.gather(*under_way)
+
+    async def test_the_sdk_comes_back_until_it_is_served(self, settings: Settings, serve: Serve) -> None:
+        async with harmonium(settings, serve(self.endpoint)) as inside, inside.client() as client:
+            under_way = await counting(client, MOST)
+            patient = client.with_options(max_retries=RETRIES)
+            greeting = await patient.responses.create(model=MODEL, input="Hello!", temperature=0)
+            assert greeting.output_text == GREETING
+            await asyncio.gather(*under_way)
+
+
+class TestOverloadOverCompletions(Overload):
+    endpoint = Endpoint.COMPLETIONS
+
+
+async def broken_off(inside: Inside, kill: Callable[[], None]) -> list[Event]:
+    """The events of a stream in whose midst the server is killed."""
+    request = {"model": MODEL, "input": "Count to 300.", "temperature": 0, "stream": True}
+    body = ""
+    async with inside.http() as http, http.stream("POST", "/v1/responses", json=request) as answer:
+        async for text in answer.aiter_text():
+            if UNDER_WAY in text + body and UNDER_WAY not in body:
+                kill()
+            body += text
+    return parsed(body)
+
+
+async def assert_failed_cleanly(inside: Inside, events: list[Event]) -> None:
+    """The stream told what was said and that it failed, and so does the store."""
+    assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+    failed = events[-1]["response"]
+    assert failed["error"]["message"].startswith("The engine failed: ")
+    said = failed["output"][-1]
+    assert said["content"][0]["text"].startswith("1\n2\n3\n")
+    assert (said["type"], said["status"]) == ("message", "incomplete")
+    async with inside.http() as http:
+        assert (await http.get(f"/v1/responses/{failed['id']}")).json() == failed
+
+
+async def becomes_unready(inside: Inside) -> None:
+    """Wait until the service says that its engine is away."""
+    deadline = time.monotonic() + UNREADY_SECONDS
+    async with inside.http() as http:
+        while (answer := await http.get("/ready")).status_code == 200:
+            assert time.monotonic() < deadline, "it is ready without a server"
+        assert answer.json() == {"status": "unavailable", "store": "ok", "engine": "unavailable"}
+        plain = await http.post("/v1/responses", json=HELLO)
+        assert (plain.status_code, plain.headers["retry-after"]) == (503, "1")
+
+
+async def test_a_server_that_dies_and_comes_back_as_another_is_survived(
+    settings: Settings, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = serve(Endpoint.COMPLETIONS)
+    async with harmonium(settings, server) as inside, inside.client() as client:
+        before = await client.responses.create(model=MODEL, input="My name is Alice.", temperature=0)
+        await assert_failed_cleanly(inside, await broken_off(inside, server.kill))
+        await becomes_unready(inside)
+        server.launch(*ARGUMENTS[Endpoint.GENERATE])
+        await asyncio.to_thread(server.wait_until_healthy)
+        after = await client.responses.create(
+            model=MODEL, input="What is my name?", previous_response_id=before.id, temperature=0
+        )
+    assert after.output_text == "Your name is Alice."
+    assert found(caplog) == [Endpoint.COMPLETIONS, Endpoint.GENERATE]
+
+
+class TestOverloadOverGenerate(Overload):
+    endpoint = Endpoint.GENERATE
+
+
+async def test_a_server_that_loses_its_engine_core_fails_streams_cleanly(settings: Settings, serve: Serve) -> None:
+    server = serve(Endpoint.GENERATE)
+    async with harmonium(settings, server) as inside:
+        await assert_failed_cleanly(inside, await broken_off(inside, server.kill_core))
+        await becomes_unready(inside)
+        await asyncio.to_thread(server.wait)

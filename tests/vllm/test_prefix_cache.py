@@ -1,0 +1,185 @@
+"""How much of a conversation the engine needn't read again: through harmonium, and through vLLM's own endpoint.
+
+The same twenty turns with calls of a function go through both. What could be cached is the longest prefix that a
+prompt has in common with the prompt before it and what was sampled then; what was, the server says.
+
+harmonium keeps the sampled tokens, so it loses what it means to lose: the reasoning before an answer, once that is
+final. vLLM's endpoint loses that as well, and every call in addition, as it renders calls anew and differently; see
+own_responses.py. The longer a call's arguments, the more that is.
+"""
+
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI
+
+from service.engine.port import Chunk, Engine, Generation, ModelCard
+from service.engine.vllm.http import Access, VllmHttpEngine
+from service.settings import Settings
+from tests.http.inside import serving
+from tests.protocol.oracle import Oracle
+from tests.vllm.own_responses import prompt_of, sampled_of
+from tests.vllm.server import MODEL, block_tokens
+
+pytestmark = pytest.mark.vllm
+
+TURNS = 20
+SAID = ("What is the weather in Paris?", "Count to 40.", "What is the weather in Rome?", "Thank you.")
+LEAST_CALLS = 5
+"""The talker may lose the thread in a long conversation, and without calls it wouldn't be the one that is meant."""
+
+LEAST_SHARE = 0.99
+
+WEATHER: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Get the weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One generation: its prompt, what was sampled, and how much of the prompt the server says it had cached."""
+
+    prompt: list[int]
+    sampled: list[int]
+    cached: int
+
+
+class Recorder:
+    """An engine that notes what another one is asked and answers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.steps: list[Step] = []
+
+    @property
+    def model(self) -> ModelCard:
+        return self._engine.model
+
+    @property
+    def running(self) -> int:
+        return self._engine.running
+
+    async def start(self) -> None:
+        await self._engine.start()
+
+    async def check(self) -> None:
+        await self._engine.check()
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        sampled: list[int] = []
+        async with aclosing(self._engine.generate(generation)) as chunks:
+            async for chunk in chunks:
+                sampled += chunk.tokens
+                if chunk.finish is not None:
+                    assert chunk.cached_tokens is not None
+                    self.steps.append(Step(list(generation.prompt), sampled, chunk.cached_tokens))
+                yield chunk
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+async def converse(client: AsyncOpenAI, **extra: Any) -> list[Any]:
+    """All responses of twenty turns, each function's output a request of its own. `extra` goes into each request."""
+    responses: list[Any] = []
+    topic = f"Conversation {uuid.uuid4()}."
+
+    async def ask(said: Any) -> list[Any]:
+        response = await client.responses.create(
+            model=MODEL,
+            input=said,
+            instructions=topic,
+            tools=[WEATHER],
+            previous_response_id=responses[-1].id if responses else None,
+            temperature=0,
+            max_output_tokens=150,
+            extra_body=extra,
+        )
+        responses.append(response)
+        return [item.call_id for item in response.output if item.type == "function_call"]
+
+    for turn in range(TURNS):
+        calls = await ask(SAID[turn % len(SAID)])
+        if calls:
+            outputs = [{"type": "function_call_output", "call_id": id, "output": '{"temp":21}'} for id in calls]
+            await ask(outputs)
+    assert len(responses) >= TURNS + LEAST_CALLS
+    return responses
+
+
+async def through_harmonium(settings: Settings, vllm_url: str) -> list[Step]:
+    """The conversation's generations, as the engine was asked for them."""
+    recorder = Recorder(VllmHttpEngine(Access((vllm_url,))))
+    async with serving(settings, recorder) as inside, inside.client() as client:
+        responses = await converse(client)
+    assert [one.usage.input_tokens_details.cached_tokens for one in responses] == [s.cached for s in recorder.steps]
+    return recorder.steps
+
+
+async def through_vllm_itself(vllm_url: str, oracle: Oracle) -> list[Step]:
+    """The generations behind the same conversation with vLLM's own endpoint."""
+    steps: list[Step] = []
+    async with AsyncOpenAI(base_url=f"{vllm_url}/v1", api_key="none", max_retries=0, timeout=30) as client:
+        for response in await converse(client, enable_response_messages=True):
+            usage, shown = response.usage, response.model_extra
+            step = Step(
+                prompt_of(oracle, shown["input_messages"]),
+                sampled_of(shown["output_messages"]),
+                usage.input_tokens_details.cached_tokens,
+            )
+            assert (len(step.prompt), len(step.sampled)) == (usage.input_tokens, usage.output_tokens)
+            steps.append(step)
+    return steps
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """Tokens of all prompts but the first, summed up: what was there before each, and what of it served again."""
+
+    previous: int
+    common: int
+    whole_blocks: int
+    cached: int
+
+    def row(self, name: str) -> str:
+        """A line of the table."""
+        shares = f"{self.common / self.previous:8.2%} {self.cached / self.whole_blocks:14.2%}"
+        return f"{name:22} {self.previous:9,} {self.common:9,} {self.whole_blocks:9,} {self.cached:9,} {shares}"
+
+
+def reuse(steps: Sequence[Step], block: int) -> Reuse:
+    """What served again, where `block` tokens are cached together or not at all."""
+    before = [[*step.prompt, *step.sampled] for step in steps]
+    common = [shared(tokens, after.prompt) for tokens, after in zip(before, steps[1:], strict=False)]
+    whole = [tokens // block * block for tokens in common]
+    cached = [min(step.cached, most) for step, most in zip(steps[1:], whole, strict=True)]
+    return Reuse(sum(map(len, before[:-1])), sum(common), sum(whole), sum(cached))
+
+
+def shared(before: Sequence[int], after: Sequence[int]) -> int:
+    """How many tokens two sequences have in common from their beginning on."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(before), len(after)))
+
+
+async def test_what_a_conversation_has_in_common_with_itself_is_cached(
+    settings: Settings, vllm_url: str, tmp_path: Path
+) -> None:
+    async with httpx.AsyncClient(base_url=vllm_url, timeout=30, trust_env=False) as http:
+        block = block_tokens((await http.get("/metrics")).text)
+    ours = reuse(await through_harmonium(settings, vllm_url), block)
+    theirs = reuse(await through_vllm_itself(vllm_url, Oracle(tmp_path)), block)
+    print(f"\n{TURNS} turns, blocks of {block}   previous    common    blocks    cached   common  blocks cached")
+    print(ours.row("harmonium"))
+    print(theirs.row("vLLM's /v1/responses"))
+    assert ours.cached >= LEAST_SHARE * ours.whole_blocks
+    assert ours.common / ours.previous > theirs.common / theirs.previous
