@@ -123,8 +123,11 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     service = cast(Service, app.state.service)
     try:
         await service.engine.start()
-    except EngineUnavailable as error:
-        event(logger, logging.ERROR, "the engine does not start", reason=str(error))
+    except BaseException as error:
+        if isinstance(error, EngineUnavailable):
+            event(logger, logging.ERROR, "the engine does not start", reason=str(error))
+        await service.engine.close()
+        await service.store.close()
         raise
     gc.collect()
     gc.freeze()  # what start-up made stays for good; looking through it again and again took a tenth of the time

@@ -108,7 +108,7 @@ class Creation:
         """What the engine is asked.
 
         Turns of one conversation, or requests of one `prompt_cache_key`, go where their beginning is cached. Cached
-        prefixes are a tenant's own: in the usage of one, another's prompts would show.
+        prefixes are a tenant's own, and no other harmonium's: in the usage of one, another's prompts would show.
         """
         room = self._model.context_tokens - len(prompt.tokens)
         wanted = self.request.max_output_tokens or self._service.settings.max_output_tokens
@@ -125,8 +125,9 @@ class Creation:
                 min_p=defaults.min_p,
                 repetition_penalty=defaults.repetition_penalty,
             ),
+            model=self._model.id,
             affinity=self.request.prompt_cache_key or (self._chain.ids or (self.id,))[0],
-            cache_salt=self._caller.tenant,
+            cache_salt=f"{self._service.settings.key_prefix}/{self._caller.tenant}",
             trace=self._caller.trace,
         )
 

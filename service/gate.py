@@ -17,7 +17,7 @@ from service import logs
 from service.admission import Admission
 from service.auth import Keyring, refuse_foreign
 from service.engine.port import EngineUnavailable
-from service.errors import envelope, fault
+from service.errors import envelope, fault, unavailable
 from service.protocol.errors import ApiError
 
 logger = logging.getLogger(__name__)
@@ -71,6 +71,8 @@ class Gate:
             await envelope(error)(scope, receive, answer)
         except asyncio.CancelledError:  # the server stops and its patience is over; what was said is stored
             arrival.facts["client"] = "cut off"
+            if not arrival.status:
+                await envelope(unavailable("The service is stopping. Try again in a moment."))(scope, receive, answer)
         except Exception:
             logger.exception("request failed")
             if not arrival.status:

@@ -115,8 +115,10 @@ class Run:
     def _note(self, failure: EngineError) -> None:
         """Keep a failure, and log it; not the words of a refusal, which may quote the request."""
         self.failure = failure
-        reason = type(failure).__name__ if isinstance(failure, EngineRefused) else str(failure)
-        event(logger, logging.ERROR, "the engine failed", response_id=self._generation.id, reason=reason)
+        if isinstance(failure, EngineRefused):
+            event(logger, logging.WARNING, "the engine refused a request", response_id=self._generation.id)
+        else:
+            event(logger, logging.ERROR, "the engine failed", response_id=self._generation.id, reason=str(failure))
 
     async def _next(self, chunks: AsyncGenerator[Chunk, None]) -> Chunk | None:
         """The engine's next chunk, or None once it has none or the run was stopped.

@@ -34,6 +34,9 @@ LEAST_CONTEXT_TOKENS = 1024
 KIB = 1024
 MIB = 1024 * KIB
 
+_SECRET = re.compile(r"token$|key|password|secret")
+"""What in an engine argument's name says that nobody should see its value."""
+
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_CHARS}}}")
 
@@ -129,7 +132,7 @@ class Settings(BaseSettings):
     vllm_model: str = Field(
         "openai/gpt-oss-20b", min_length=1, description="The model that `vllm-local` loads: a name or a folder."
     )
-    vllm_args: dict[str, Any] = Field(
+    vllm_args: Annotated[dict[str, Any], NoDecode] = Field(
         {}, description="Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs."
     )
     demo_tokens_per_second: float = Field(
@@ -224,6 +227,17 @@ class Settings(BaseSettings):
     def _check_vllm_url(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_server_url(each) for each in value)
 
+    @field_validator("vllm_args", mode="before")
+    @classmethod
+    def _parse_vllm_args(cls, value: object) -> object:
+        try:
+            parsed = json.loads(value or "{}") if isinstance(value, str) else value
+        except ValueError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise ValueError('should be a JSON object such as {"max_model_len": 32768}')
+        return cast(dict[str, object], parsed)
+
     @field_validator("vllm_api_key")
     @classmethod
     def _check_vllm_api_key(cls, value: SecretStr) -> SecretStr:
@@ -266,11 +280,6 @@ class Settings(BaseSettings):
             )
         if len(set(self.vllm_url)) < len(self.vllm_url):
             raise ValueError(f"{PREFIX}VLLM_URL names a server twice")
-        if 0 < self.context_tokens <= self.max_output_tokens:
-            raise ValueError(
-                f"{PREFIX}MAX_OUTPUT_TOKENS={self.max_output_tokens} leaves no room for a prompt in "
-                f"{PREFIX}CONTEXT_TOKENS={self.context_tokens}; it has to be smaller"
-            )
         return self
 
 
@@ -359,7 +368,10 @@ def _displayed(value: object) -> str:
         return MASK if value.get_secret_value() else ""
     if isinstance(value, tuple):
         return ",".join(map(str, cast(tuple[object, ...], value)))
-    return json.dumps(value) if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        shown = cast(dict[str, object], value)
+        return json.dumps({name: MASK if _SECRET.search(name) else each for name, each in shown.items()})
+    return str(value)
 
 
 def _without_password(url: str) -> str:

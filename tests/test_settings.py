@@ -92,7 +92,14 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"max_output_tokens": 2048, "context_tokens": 2048}, "leaves no room for a prompt"),
+        ({"context_tokens": 1023}, "HARMONIUM_CONTEXT_TOKENS: should be 0, or at least 1024"),
+        ({"vllm_url": "10.0.0.5:8000"}, "HARMONIUM_VLLM_URL: should be URLs that begin with http://"),
+        ({"vllm_url": f"http://me:{SECRET}@10.0.0.5"}, "a key goes into HARMONIUM_VLLM_API_KEY"),
+        ({"vllm_url": "http://a,http://a/"}, "names a server twice"),
+        ({"vllm_url": ""}, "HARMONIUM_VLLM_URL"),
+        ({"vllm_api_key": f"{SECRET}\n"}, "HARMONIUM_VLLM_API_KEY: should be 1 to 512 printable"),
+        ({"vllm_args": "max_model_len=4096"}, "HARMONIUM_VLLM_ARGS: should be a JSON object"),
+        ({"engine": "vllm-local", "workers": 2}, "would load the model 2 times"),
         ({"shutdown_seconds": 0}, "HARMONIUM_SHUTDOWN_SECONDS"),
         ({"redis_url": "localhost:6379"}, "redis://"),
         ({"redis_url": f"redis://:{SECRET}/x@localhost:6379"}, "%2F"),

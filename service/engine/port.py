@@ -58,6 +58,7 @@ class Sampling(msgspec.Struct, frozen=True):
 class Generation(msgspec.Struct, frozen=True):
     """One request to an engine: an id for its logs, the prompt's token ids, and how to sample.
 
+    `model` is the id of the model that the prompt was made for; empty is whatever is served.
     Generations of one `affinity` have long beginnings in common: where there are several servers, they go to the
     same one, whose prefix cache knows them. Those with different `cache_salt` never share cached prefixes. A lower
     `priority` is served earlier. `trace` are the W3C trace headers of whoever asked, by name.
@@ -66,6 +67,7 @@ class Generation(msgspec.Struct, frozen=True):
     id: str
     prompt: Sequence[int]
     sampling: Sampling
+    model: str = ""
     affinity: str = ""
     cache_salt: str | None = None
     priority: int = 0

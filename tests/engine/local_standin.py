@@ -36,6 +36,7 @@ class EngineArgs:
     enable_prefix_caching: bool = False
     scheduling_policy: str = "fcfs"
     disable_log_stats: bool = False
+    prefix_cache_retention_interval: int = 0
 
 
 class Llm:

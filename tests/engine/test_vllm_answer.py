@@ -123,8 +123,8 @@ def test_a_server_that_says_nothing_of_its_cache_leaves_it_open() -> None:
     ("last", "kind", "words"),
     [
         (error_event(400, "too long"), EngineRefused, "^too long$"),
-        (error_event(503, "queue"), EngineOverloaded, "queue"),
-        (error_event(500, "Internal server error"), EngineError, "status 500: Internal"),
+        (error_event(503, "queue"), EngineOverloaded, "no more work"),
+        (error_event(500, "Internal server error"), EngineError, "status 500"),
         (tokens_event([], "abort"), EngineUnavailable, "aborted"),
         (tokens_event([], "error"), EngineError, "'error'"),
         (tokens_event([], "content_filter" * 100), EngineError, "content_filter"),

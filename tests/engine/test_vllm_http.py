@@ -17,6 +17,7 @@ from service.engine.port import (
     ModelCard,
     Sampling,
 )
+from service.engine.vllm import http
 from service.engine.vllm import server as server_module
 from service.engine.vllm.http import Access, VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
@@ -146,18 +147,17 @@ REFUSED, FULL, BROKEN = (error_event(status, "because") for status in (400, 503,
 FAULTS: dict[str, tuple[Instead, type[EngineError], str]] = {
     "a refusal": (Instead((event(error_body(400, "because"))[6:],), 400), EngineRefused, "because"),
     "a refusal behind a 200": (Instead((REFUSED, DONE)), EngineRefused, "because"),
-    "overload": (Instead((event(error_body(503, "because"))[6:],), 503), EngineOverloaded, "because"),
-    "overload behind a 200": (Instead((FULL, DONE)), EngineOverloaded, "because"),
+    "overload": (Instead((event(error_body(503, "because"))[6:],), 503), EngineOverloaded, "no more work"),
+    "overload behind a 200": (Instead((FULL, DONE)), EngineOverloaded, "no more work"),
     "overload of a proxy": (Instead((b"slow down",), 429), EngineOverloaded, "no more work"),
-    "overload in the middle": (Instead((BEGUN, FULL, DONE)), EngineOverloaded, "because"),
+    "overload in the middle": (Instead((BEGUN, FULL, DONE)), EngineOverloaded, "no more work"),
     "failure": (Instead((), 500), EngineError, "status 500"),
-    "failure behind a 200": (Instead((BROKEN, DONE)), EngineError, "because"),
-    "failure in the middle": (Instead((BEGUN, BROKEN, DONE)), EngineError, "because"),
+    "failure behind a 200": (Instead((BROKEN, DONE)), EngineError, "status 500"),
+    "failure in the middle": (Instead((BEGUN, BROKEN, DONE)), EngineError, "status 500"),
     "a gateway's page": (Instead((b"<html>Bad Gateway</html>",), 502), EngineUnavailable, "gateway"),
     "a cut behind the head": (Instead((), then=Then.CUT), EngineUnavailable, "broke"),
     "a cut in the middle": (Instead((BEGUN,), then=Then.CUT), EngineUnavailable, "broke"),
     "a cut in an event": (Instead((BEGUN[:-9],), then=Then.CUT), EngineUnavailable, "broke"),
-    "a cut behind the finish": (Instead((tokens_event([1], "stop"),), then=Then.CUT), EngineUnavailable, "broke"),
     "no finish": (Instead((BEGUN, DONE)), EngineUnavailable, "broke off"),
     "nothing": (Instead(()), EngineUnavailable, "broke off"),
     "an abort": (Instead((BEGUN, tokens_event([], "abort"), DONE)), EngineUnavailable, "aborted"),
@@ -166,6 +166,19 @@ FAULTS: dict[str, tuple[Instead, type[EngineError], str]] = {
     "garbage": (Instead((BEGUN, b"data: Hello.\n\n")), EngineError, "no event"),
     "an endless event": (Instead((b"data: ", b"x" * 65_536), then=Then.AGAIN), EngineError, "bytes"),
 }
+
+
+@pytest.mark.parametrize("then", [Then.CUT, Then.STALL])
+@pytest.mark.parametrize("behind", [(), (DONE,)], ids=["nothing", "done"])
+async def test_an_answer_is_whole_with_its_finish_whatever_becomes_of_the_connection(
+    monkeypatch: pytest.MonkeyPatch, behind: tuple[bytes, ...], then: Then
+) -> None:
+    monkeypatch.setattr(http, "TAIL_SECONDS", 0.05)
+    instead = {Endpoint.GENERATE: Instead((BEGUN, tokens_event([3], "stop"), *behind), then=then)}
+    async with standing_in(scripted(), instead=instead) as server, connected(server) as engine:
+        sampled = await ask(engine)
+        assert (sampled.tokens, sampled.finish) == ([1, 2, 3], Finish.STOP)
+        await engine.check()
 
 
 @pytest.mark.parametrize("endpoint", Endpoint)

@@ -167,7 +167,9 @@ async def test_the_model_is_what_vllm_says_it_serves(
 async def test_arguments_of_the_caller_win_over_ours(start: Start) -> None:
     llm = Llm()
     await start(llm, {"scheduling_policy": "fcfs"})
-    assert llm.args == EngineArgs("a/model", enable_prefix_caching=True, disable_log_stats=True)
+    assert llm.args == EngineArgs(
+        "a/model", enable_prefix_caching=True, disable_log_stats=True, prefix_cache_retention_interval=128
+    )
 
 
 @pytest.mark.parametrize(

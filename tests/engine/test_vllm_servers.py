@@ -10,6 +10,7 @@ from service.engine.port import Defaults, EngineUnavailable, Finish
 from service.engine.scripted import Stall
 from service.engine.vllm.http import VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
+from tests.engine.conformance import eventually
 from tests.engine.connected import ask, connected, failure, hold, scripted
 from tests.engine.misbehaviour import Instead, Then
 from tests.engine.standin import Standin, standing_in
@@ -64,6 +65,21 @@ async def test_a_server_that_returns_serves_at_once_and_is_what_it_is_now() -> N
         assert (await ask(engine)).finish is Finish.STOP
         await engine.check()
         assert engine.model.context_tokens == 2048
+
+
+async def test_a_server_that_was_replaced_behind_its_address_is_known_as_what_it_is_now() -> None:
+    async with standing_in(scripted()) as server, connected(server, probe_seconds=0.02) as engine:
+        server.context_tokens = 2048
+        await eventually(lambda: engine.model.context_tokens == 2048, 5)
+        await engine.check()
+
+
+async def test_a_server_that_asks_for_another_key_is_not_ready() -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        server.api_key = "another"
+        assert "HARMONIUM_VLLM_API_KEY" in str(await failure(engine))
+        with pytest.raises(EngineUnavailable):
+            await engine.check()
 
 
 async def test_a_server_is_asked_how_it_is_again_and_again() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from service.engine.port import EngineError, EngineOverloaded, EngineUnavailable, Finish
 from service.engine.scripted import Stall
-from service.engine.vllm.http import VllmHttpEngine
+from service.engine.vllm.http import LEAST_SHARE, VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
 from tests.engine.conformance import eventually
 from tests.engine.connected import ask, connected, failure, hold, scripted
@@ -66,13 +66,15 @@ async def test_conversations_leave_a_server_that_is_far_busier_than_the_others()
     async with AsyncExitStack() as stack:
         servers = await several(stack, STALLING, STALLING)
         engine = await stack.enter_async_context(connected(*servers))
-        held = [await hold(engine, affinity="one") for _ in range(8)]
-        assert sorted(len(server.generations) for server in servers) == [3, 5]
+        held = [await hold(engine, affinity="one") for _ in range(LEAST_SHARE)]
+        assert sorted(len(server.generations) for server in servers) == [0, LEAST_SHARE]
+        held += [await hold(engine, affinity="one") for _ in range(LEAST_SHARE)]
+        assert sorted(len(server.generations) for server in servers) == [6, 10]
         for task in held:
             task.cancel()
 
 
-@pytest.mark.parametrize("how", ["dead", "overloaded", "overloaded behind a 200", "changed", "full"])
+@pytest.mark.parametrize("how", ["dead", "overloaded", "overloaded behind a 200", "changed", "unhealthy", "full"])
 async def test_a_server_that_can_not_begin_is_passed_over(how: str) -> None:
     async with AsyncExitStack() as stack:
         servers = await several(stack, [[5]], [[5]])
@@ -87,6 +89,9 @@ async def test_a_server_that_can_not_begin_is_passed_over(how: str) -> None:
                 first.instead[Endpoint.GENERATE] = Instead((error_event(503, "queue"),))
             case "changed":
                 first.model = "babbler"
+            case "unhealthy":
+                first.instead["/health"] = Instead((), 503)
+                first.instead[Endpoint.GENERATE] = Instead((), 500)
             case _:
                 first.engine = scripted(STALLING)
                 stack.callback((await hold(engine, affinity="one")).cancel)
@@ -95,9 +100,21 @@ async def test_a_server_that_can_not_begin_is_passed_over(how: str) -> None:
         await engine.check()
 
 
+async def test_what_was_asked_of_one_model_is_never_sampled_by_another() -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, [[5]], [[5]])
+        engine = await stack.enter_async_context(connected(*servers))
+        for server in servers:
+            server.model = "babbler"
+        assert isinstance(await failure(engine, model="talker"), EngineUnavailable)
+        assert {asked.body["model"] for server in servers for asked in server.generations} == {"talker"}
+        assert (await ask(engine, model="babbler")).finish is Finish.STOP
+
+
 @pytest.mark.parametrize(
     "instead",
     [
+        Instead((), status=0, then=Then.CUT),
         Instead((tokens_event([5]),), then=Then.CUT),
         Instead((), then=Then.CUT),
         Instead((tokens_event([5]), error_event(503, "queue"))),

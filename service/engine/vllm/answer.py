@@ -50,6 +50,11 @@ class Answer:
         """Whether tokens came."""
         return self._begun
 
+    @property
+    def finished(self) -> bool:
+        """Whether the finish came; only the number of cached tokens may follow."""
+        return self._finish is not None
+
     def end(self) -> Chunk:
         """The last chunk, once the stream has ended. Raises EngineUnavailable if that was too early."""
         if self._finish is None:

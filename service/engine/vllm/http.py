@@ -8,6 +8,7 @@ that it had begun fails, for a request that kills servers must not be handed fro
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Collection
+from contextlib import suppress
 from hashlib import blake2b
 
 import aiohttp
@@ -15,11 +16,18 @@ import msgspec
 
 from service.engine.port import MODEL_CREATED, Chunk, EngineOverloaded, EngineUnavailable, Generation, ModelCard
 from service.engine.vllm.answer import Answer
-from service.engine.vllm.server import Server, State, Unreachable, open_session
+from service.engine.vllm.server import BROKEN, Server, State, Unreachable, open_session
 from service.engine.vllm.wire import ServerChanged
 
 SLACK = 1.25
 """How many times its even share a server may have before generations go elsewhere than where their prefix is cached."""
+
+
+LEAST_SHARE = 8
+"""Where so few generations are under way at a server, it isn't busy, however few the others have."""
+
+TAIL_SECONDS = 1.0
+"""How long what comes behind the finish may take: the count of cached tokens, and the end that frees the connection."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -85,8 +93,7 @@ class VllmHttpEngine:
 
         Where none is up all are asked once more, as one may have come back this moment.
         """
-        if not self._up() and not self._closed:
-            await self._probe(self._servers)
+        await self._find_one_up()
         if not self._up():
             raise self._trouble()
 
@@ -95,13 +102,13 @@ class VllmHttpEngine:
         trouble: EngineUnavailable | None = None
         overloaded: set[Server] = set()
         for _ in range(len(self._servers) + 1):  # once more than there are, as one that has changed is asked again
-            server = await self._choose(generation.affinity, overloaded)
+            server = await self._choose(generation, overloaded)
             if server is None:
                 break
             answer = Answer(logprobs=generation.sampling.logprobs)
             try:
                 async with server.stream(generation) as events:
-                    while data := await events.readany():
+                    while data := await _next(events, answer):
                         for chunk in answer.feed(data):
                             yield chunk
                 yield answer.end()
@@ -125,20 +132,24 @@ class VllmHttpEngine:
         if self._session is not None:
             await self._session.close()
 
-    async def _choose(self, affinity: str, overloaded: Collection[Server]) -> Server | None:
+    async def _choose(self, generation: Generation, overloaded: Collection[Server]) -> Server | None:
         """The server for a generation that the `overloaded` ones refused, or None if there is none."""
-        if not self._up() and not self._closed:
-            await self._probe(self._servers)
-        up = [server for server in self._up() if server not in overloaded]
+        await self._find_one_up()
+        up = [server for server in self._up(generation.model) if server not in overloaded]
         free = [server for server in up if server.running < self._access.connections]
         if not free:
             return None
-        share = math.ceil(SLACK * (sum(server.running for server in up) + 1) / len(up))
+        even = (sum(server.running for server in up) + 1) / len(up)
+        share = max(LEAST_SHARE, math.ceil(SLACK * even))
         calm = [server for server in free if server.running < share]
-        return max(calm or free, key=lambda server: _weight(affinity, server.url))
+        return max(calm or free, key=lambda server: _weight(generation.affinity, server.url))
 
-    def _up(self) -> list[Server]:
-        return [] if self._closed else [server for server in self._servers if server.state is State.UP]
+    def _up(self, model: str = "") -> list[Server]:
+        """The servers that are up, those with another model left out if one is named."""
+        if self._closed:
+            return []
+        up = [server for server in self._servers if server.state is State.UP]
+        return [server for server in up if model in ("", server.facts and server.facts.model)]
 
     def _agreed(self) -> str:
         """The model that a server has to serve to be let in: ours, or that of the servers that are up; empty is any."""
@@ -155,11 +166,31 @@ class VllmHttpEngine:
     async def _probe(self, servers: list[Server]) -> None:
         await asyncio.gather(*(server.probe() for server in servers))
 
+    async def _find_one_up(self) -> None:
+        """Where none is up, ask all of them, and wait until one is or all have answered."""
+        if self._up() or self._closed:
+            return
+        asked = {asyncio.ensure_future(server.probe()) for server in self._servers}
+        while asked and not self._up():
+            _, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        for waiting in asked:  # the probes themselves go on
+            waiting.cancel()
+
     async def _watch(self, server: Server) -> None:
         """Ask a server how it is, for ever."""
         while True:
             await asyncio.sleep(self._access.probe_seconds)
             await server.probe()
+
+
+async def _next(events: aiohttp.StreamReader, answer: Answer) -> bytes:
+    """The next bytes of a stream, none once it has ended; how the connection ends matters only before the finish."""
+    if not answer.finished:
+        return await events.readany()
+    with suppress(*BROKEN):
+        async with asyncio.timeout(TAIL_SECONDS):
+            return await events.readany()
+    return b""
 
 
 def _weight(affinity: str, url: str) -> bytes:

@@ -14,12 +14,14 @@ from importlib import import_module
 from multiprocessing import resource_tracker
 from typing import Any, Protocol
 
-from service.engine.port import LEAST_LOGPROB, EngineUnavailable, Sampling, TokenLogprobs
+from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Sampling, TokenLogprobs
 from service.engine.vllm.wire import LEAST_TOP_P, SHOWN_CHARS, likeliest
 
 ARGUMENTS: Mapping[str, Any] = {
     "enable_prefix_caching": True,
     "scheduling_policy": "priority",
+    # else layers with a sliding window keep little more than a prompt's end, and what was sampled is computed anew
+    "prefix_cache_retention_interval": 128,
     "disable_log_stats": True,
 }
 """The engine arguments, unless the caller's say otherwise."""
@@ -201,6 +203,8 @@ def _kept_from_children(signals: Collection[signal.Signals]) -> Generator[None]:
 
 def read_logprobs(completion: Completion, alternatives: int) -> list[TokenLogprobs]:
     """The log probabilities of a completion's tokens. Of each, vLLM gives the sampled one too, likely or not."""
+    if len(completion.logprobs or ()) != len(completion.token_ids):
+        raise EngineError("vLLM gave tokens without their log probabilities")
     return [
         TokenLogprobs(
             _finite(given[token]),

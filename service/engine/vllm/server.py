@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from service.engine.port import Defaults, EngineError, EngineUnavailable, Generation
+from service.engine.port import Defaults, EngineError, EngineOverloaded, EngineUnavailable, Generation
 from service.engine.vllm import wire
 from service.engine.vllm.wire import Endpoint
 from service.logs import event
@@ -45,7 +45,7 @@ BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 class Unreachable(EngineUnavailable):
-    """The server didn't answer, so it hasn't begun anything."""
+    """The server isn't there, so it hasn't begun anything."""
 
 
 class State(Enum):
@@ -80,6 +80,7 @@ class Server:
         self.trouble = "the vLLM server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
         self._model = model
+        self._last_served = ("", 0)
         self._session = session
         self._probe_timeout = aiohttp.ClientTimeout(total=connect_seconds)
         self._probing: asyncio.Task[None] | None = None
@@ -157,15 +158,24 @@ class Server:
                     said = await _body(response)
                 finally:
                     response.close()
-        except BROKEN as error:
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise self.down(Unreachable("the vLLM server can't be reached"), error) from error
-        raise wire.read_refusal(response.status, said)
+        except BROKEN as error:  # it may have begun
+            raise self.down(EngineUnavailable("the vLLM server did not answer"), error) from error
+        refused = wire.read_refusal(response.status, said)
+        if response.status >= 500 and not isinstance(refused, EngineOverloaded):
+            await self.probe()  # is it this request, or the server?
+            if self.state is not State.UP:
+                raise Unreachable(self.trouble)
+        raise refused
 
     async def _probe(self) -> None:
         try:
             status, _ = await self._ask("GET", "/health")
             if status != 200:
                 raise EngineUnavailable(f"the vLLM server is not healthy (status {status})")
+            if self.state is State.UP and await self._served() != self._last_served:
+                self.down(EngineUnavailable("the vLLM server serves something else now"))
             if self.state is not State.UP:
                 self.facts = await self._facts()
                 self.state = State.UP
@@ -186,12 +196,17 @@ class Server:
             self.down(Unreachable("the vLLM server can't be reached"), error)
 
     async def _facts(self) -> Facts:
-        """Ask what it serves. Raises EngineError where that isn't what is wanted.
+        """Ask all that it serves. Raises EngineError where that isn't what is wanted.
 
         The model comes last: what is wanted then still is so when the caller notes that the server is up.
         """
         endpoint = await self._endpoint()
         defaults = await self._defaults() if endpoint is Endpoint.GENERATE else Defaults()
+        model, context_tokens = self._last_served = await self._served()
+        return Facts(endpoint, model, context_tokens, defaults)
+
+    async def _served(self) -> tuple[str, int]:
+        """The model that it serves and its context. Raises EngineError where that isn't what is wanted."""
         status, body = await self._ask("GET", "/v1/models")
         if status != 200:
             raise wire.read_refusal(status, body)
@@ -201,7 +216,7 @@ class Server:
             raise EngineUnavailable(f"the vLLM server does not serve the model {wanted!r}")
         if served.max_model_len is None:
             raise EngineUnavailable("the vLLM server does not say how long its model's context is")
-        return Facts(endpoint, served.id, served.max_model_len, defaults)
+        return served.id, served.max_model_len
 
     async def _endpoint(self) -> Endpoint:
         """The better endpoint that it has. A request without a prompt is 400 where it is, and 403 or 404 else."""

@@ -152,7 +152,7 @@ def _with_the_sampled(logprobs: int) -> int:
 
 
 def _sampling(sampling: Sampling) -> dict[str, Any]:
-    """The parameters that both endpoints call by the same names; those at vLLM's own default are left out."""
+    """The parameters that both endpoints call by the same names; what wasn't asked for is left out."""
     asked: dict[str, Any] = {
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
@@ -246,16 +246,15 @@ def read_refusal(status: int, body: bytes) -> EngineError:
 
 
 def refusal(status: int, message: str) -> EngineError:
-    """What an error with this status is to us; `message` is the server's."""
-    said = f": {message[:SHOWN_CHARS]}" if message else ""
+    """What an error with this status is to us. Only a refusal repeats `message`, the server's: clients see it."""
     if status in (401, 407):
-        return EngineUnavailable("the vLLM server asks for another key; see HARMONIUM_VLLM_API_KEY")
+        return ServerChanged("the vLLM server asks for another key; see HARMONIUM_VLLM_API_KEY")
     if status in (403, 404, 405):
-        return ServerChanged(f"the vLLM server does not serve this any more{said}")
+        return ServerChanged("the vLLM server does not serve this any more")
     if status in (429, 503):
-        return EngineOverloaded(f"the vLLM server takes no more work now{said}")
+        return EngineOverloaded("the vLLM server takes no more work now")
     if status in (502, 504):
-        return EngineUnavailable(f"a gateway can't reach the vLLM server{said}")
+        return EngineUnavailable("a gateway can't reach the vLLM server")
     if 400 <= status < 500:
         return EngineRefused(message[:SHOWN_CHARS] or f"status {status}")
-    return EngineError(f"the vLLM server failed with status {status}{said}")
+    return EngineError(f"the vLLM server failed with status {status}; its log says why")
