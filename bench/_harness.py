@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -34,14 +34,17 @@ class Server:
     """A service in a process of its own, in a folder that goes with it; a context manager.
 
     `command` is what this interpreter gets: a script or `-m` and a module, and arguments. It finds its port and
-    its data folder in HARMONIUM_PORT and HARMONIUM_DATA_DIR, and no other setting of the caller's. With
-    `profile` it runs under cProfile, whose top rows are printed when it has stopped.
+    its data folder in HARMONIUM_PORT and HARMONIUM_DATA_DIR, beside the variables in `settings`, and no other
+    setting of the caller's. With `profile` it runs under cProfile, whose top rows are printed when it has stopped.
     """
 
-    def __init__(self, command: Sequence[str], *, profile: bool = False) -> None:
+    def __init__(
+        self, command: Sequence[str], *, settings: Mapping[str, str] | None = None, profile: bool = False
+    ) -> None:
+        self._settings = settings or {}
         self._folder = tempfile.TemporaryDirectory()
         self._profile = Path(self._folder.name) / "profile" if profile else None
-        self.port = _free_port()
+        self.port = free_port()
         profiler = ["-m", "cProfile", "-o", str(self._profile)] if profile else []
         self._argv = [sys.executable, *profiler, *command]
 
@@ -51,7 +54,7 @@ class Server:
         self._log = (Path(self._folder.name) / "log").open("w+")
         self._process = subprocess.Popen(
             self._argv,
-            env={**outside, "HARMONIUM_PORT": str(self.port), "HARMONIUM_DATA_DIR": data},
+            env={**outside, **self._settings, "HARMONIUM_PORT": str(self.port), "HARMONIUM_DATA_DIR": data},
             cwd=self._folder.name,
             stderr=self._log,
         )
@@ -72,11 +75,7 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """CPU time of the process so far: user and system, all of its threads, none of its children."""
-        clock = ctypes.c_int()
-        failed = ctypes.CDLL(None).clock_getcpuclockid(self._process.pid, ctypes.byref(clock))
-        if failed:
-            raise OSError(failed, os.strerror(failed))
-        return time.clock_gettime(clock.value)
+        return cpu_seconds(self._process.pid)
 
     def _wait(self) -> None:
         """Return once a connection is taken; the first request may still wait for the application."""
@@ -151,12 +150,22 @@ async def connected(port: int, count: int) -> AsyncGenerator[list[Client], None]
         yield [await open_ones.enter_async_context(Client(port)) for _ in range(count)]
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far: user and system, all of its threads, none of its children. Raises OSError."""
+    clock = ctypes.c_int()
+    failed = ctypes.CDLL(None).clock_getcpuclockid(pid, ctypes.byref(clock))
+    if failed:
+        raise OSError(failed, os.strerror(failed))
+    return time.clock_gettime(clock.value)
+
+
 async def _probe(port: int) -> None:
     _, writer = await asyncio.open_connection(HOST, port)
     writer.close()
     await writer.wait_closed()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port that nobody listens on at the moment."""
     with socket.create_server((HOST, 0)) as free:
         return free.getsockname()[1]

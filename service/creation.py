@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
 from time import time
 from typing import TypeVar
 
@@ -34,6 +36,8 @@ from store.turn import Chain, Status, Turn
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+
+SALTS_CACHED = 1024
 
 BRIEFLY = 1e-6
 """Seconds."""
@@ -127,7 +131,7 @@ class Creation:
             ),
             model=self._model.id,
             affinity=self.request.prompt_cache_key or (self._chain.ids or (self.id,))[0],
-            cache_salt=f"{self._service.settings.key_prefix}/{self._caller.tenant}",
+            cache_salt=_salt(self._service.settings.key_prefix, self._caller.tenant),
             trace=self._caller.trace,
         )
 
@@ -210,6 +214,12 @@ async def begin(service: Service, caller: Caller, request: CreateRequest) -> Cre
         except StoreError as error:
             raise store_refusal(error) from error
     return Creation(service, caller, request, model, chain)
+
+
+@lru_cache(maxsize=SALTS_CACHED)
+def _salt(prefix: str, tenant: str) -> str:
+    """What keeps cached prefixes apart: hexadecimal, as vLLM takes at most 128 characters and not any."""
+    return blake2b(f"{prefix}/{tenant}".encode(), digest_size=32).hexdigest()
 
 
 async def known_model(engine: Engine) -> ModelCard:

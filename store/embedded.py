@@ -176,7 +176,9 @@ class EmbeddedServer:
                 stdout=log,
                 stderr=log,
                 pass_fds=(lock,),  # the folder stays locked until the server is gone, not just its owner
-                start_new_session=True,  # Ctrl-C is for the owner, which still needs its server to finish
+                # Ctrl-C is for the owner, which still needs its server to finish. Not a session of its own: where the
+                # kernel shares out time by session, that would wait behind whatever is busy in the owner's.
+                process_group=0,
                 preexec_fn=_end_with(os.getpid()),
             )
 
