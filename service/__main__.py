@@ -1,4 +1,4 @@
-"""The command line: `harmonium serve`, `harmonium settings`, `harmonium --version`.
+"""The command line: `harmonium serve`, `doctor`, `fsck`, `settings` and `--version`.
 
 Options are settings under another name, and their help is the settings' own description, so that the two
 can't differ. What goes wrong is said in one line on stderr. There is no option for API keys: the list of
@@ -88,6 +88,75 @@ def serve(
         serving.run(settings, create_app)
     except serving.StartError as error:
         _fail(str(error), EXIT_FAILURE)
+
+
+@app.command()
+def doctor(
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Ask Redis for its own settings, and say what could cost you conversations.
+
+    Every finding says what it is now, why it matters and what to do. `unsafe` is what loses conversations, or shows
+    them to others: a policy that evicts keys, nothing on disk, a replica, no password. `warn` is what should be looked
+    at. The exit status is 1 if anything is unsafe, so that a script can go on only if nothing is. Nothing is changed.
+
+    It asks the server, the primary behind Sentinels, or every primary of a cluster that `serve` would use with the
+    same settings. An embedded server is asked while it runs, or else started for a moment.
+    """
+    settings = _load(redis_url=redis_url, data_dir=data_dir)
+    from rich.console import Console  # not at the top, as in serve
+
+    from service.doctor import diagnose
+    from store.errors import StoreUnavailable
+
+    try:
+        report = diagnose(settings)
+    except (StoreUnavailable, OSError, ValueError, TypeError) as error:
+        _fail(f"can't ask the Redis: {error}", EXIT_FAILURE)
+    if as_json:
+        typer.echo(report.as_json())
+    else:
+        report.show(Console())
+    raise typer.Exit(0 if report.safe else EXIT_FAILURE)
+
+
+@app.command()
+def fsck(
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what is wrong, and check again.")] = False,
+    turns_per_second: Annotated[
+        float, typer.Option(min=0, help="Pace, to spare a busy server. 0 is as fast as it answers.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Check that every turn is stored whole, and that the counters equal what is stored.
+
+    It may run while conversations go on, and without `--repair` it changes nothing. A turn is judged at one moment, so
+    a sound store is never blamed; counters are judged where nothing changed during a look. Of what was said, nothing is
+    shown. docs/operating.md lists what can be wrong, and what a repair does about it: a turn that nobody can read any
+    more is taken away, with all that continue it.
+
+    The exit status is 0 if nothing is wrong, 1 if something is, 2 if that could not be found out.
+    """
+    settings = _load(redis_url=redis_url, data_dir=data_dir)
+    from rich.console import Console  # not at the top, as in serve
+
+    from service import fsck as checking
+    from store.errors import StoreUnavailable
+
+    progress = Console(stderr=True)
+    try:
+        report = checking.check(settings, repair=repair, turns_per_second=turns_per_second, progress=progress)
+    except (StoreUnavailable, OSError, ValueError, TypeError) as error:
+        _fail(f"can't check the store: {error}", checking.EXIT_UNCHECKED)
+    if as_json:
+        typer.echo(checking.as_json(report))
+    else:
+        checking.show(report, Console(), repair=repair)
+    raise typer.Exit(checking.exit_status(report))
 
 
 @app.command("settings")

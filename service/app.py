@@ -1,5 +1,6 @@
 """The application: routes, what they share, and how refusals leave. Built once a process from the settings."""
 
+import asyncio
 import gc
 import logging
 from collections.abc import AsyncGenerator
@@ -29,7 +30,9 @@ from service.protocol.decoding import bounded_list
 from service.protocol.errors import ApiError, InvalidRequest
 from service.protocol.input import MAX_PARTS
 from service.protocol.prompt import Limits
-from service.settings import Settings
+from service.settings import DAY_SECONDS, Settings
+from service.sweeping import sweep_for_ever
+from store.caps import Caps
 from store.connection import connect
 from store.errors import StoreError
 from store.history import ConversationHistoryStore
@@ -39,9 +42,6 @@ logger = logging.getLogger(__name__)
 DEMO_MODEL = "gpt-oss-20b"
 DEMO_CONTEXT_TOKENS = 131_072
 """What the demo engine stands in for, and its context."""
-
-PREPARING_SECONDS = 60
-"""What a pin lasts beyond the run itself: for building the prompt, and for storing the turn."""
 
 
 def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
@@ -85,10 +85,18 @@ def open_store(settings: Settings) -> ConversationHistoryStore:
     return ConversationHistoryStore(
         redis,
         prefix=settings.key_prefix,
+        shards=settings.shards,
         timeout_seconds=settings.store_timeout_seconds,
         max_chain_bytes=settings.max_chain_bytes,
+        caps=Caps(
+            responses=settings.max_responses,
+            trees=settings.max_trees,
+            bytes=settings.max_bytes,
+            chain_messages=settings.max_chain_messages,
+            idle_seconds=settings.idle_days * DAY_SECONDS,
+        ),
         cache_bytes=settings.store_cache_bytes,
-        pin_seconds=settings.request_seconds + settings.send_seconds + settings.shutdown_seconds + PREPARING_SECONDS,
+        pin_seconds=settings.pin_seconds,
     )
 
 
@@ -131,9 +139,11 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         raise
     gc.collect()
     gc.freeze()  # what start-up made stays for good; looking through it again and again took a tenth of the time
+    sweeping = asyncio.create_task(sweep_for_ever(service.store, service.settings.sweep_seconds))
     try:
         yield
     finally:
+        sweeping.cancel()
         # requests that were cut off may still be storing what was said
         await cast(Admission, app.state.admission).wait_until_empty(2 * service.settings.store_timeout_seconds)
         await service.engine.close()

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from service.engine.port import EngineError, EngineRefused
 from service.protocol.errors import ApiError, InvalidRequest, previous_response_not_found
-from store.errors import ChainTooLong, NotContinuable, NotFound, ParentNotFound, StoreError
+from store.errors import ChainTooLong, NotContinuable, NotFound, ParentNotFound, StoreError, StoreFull
 
 RETRY_SECONDS = 1
 """When a client may come back to a store or an engine that is down: the SDKs wait at least this long."""
@@ -74,6 +74,14 @@ def store_refusal(error: StoreError) -> ApiError:
             f"The response '{error.id}' is {error.status} and can't be continued. Continue the one before it.",
             code="previous_response_not_continuable",
             param="previous_response_id",
+        )
+    if isinstance(error, StoreFull):
+        return ApiError(
+            503,
+            "The conversation store is full, and responses are under way on all that it holds. Try again in a moment.",
+            type="server_error",
+            code="store_full",
+            retry_after=RETRY_SECONDS,
         )
     return unavailable("The conversation store does not answer. Try again in a moment.")
 

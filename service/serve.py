@@ -277,7 +277,7 @@ class Watcher:
 def _check_url(url: str) -> None:
     """Raise StartError for a URL that no connection can be made from. It may hold a password, so it isn't shown."""
     try:
-        connect(url).connection_pool.make_connection()
+        connect(url)
     except (TypeError, ValueError) as error:
         raise StartError(f"{variable('redis_url')} can't be used; check its database number and its options") from error
 

@@ -20,6 +20,8 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError, field_va
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.protocol.ids import MAX_INPUT_ITEMS
+from store.address import parse
+from store.keys import MAX_SHARDS
 
 PREFIX = "HARMONIUM_"
 ENV_FILE = ".env"
@@ -29,6 +31,10 @@ MAX_API_KEYS = 10_000
 MAX_KEY_CHARS = 512
 
 MAX_VLLM_SERVERS = 64
+DAY_SECONDS = 86_400
+
+PREPARING_SECONDS = 60
+"""What a pin lasts beyond the run itself: for building the prompt, and for storing the turn."""
 LEAST_CONTEXT_TOKENS = 1024
 
 KIB = 1024
@@ -146,13 +152,20 @@ class Settings(BaseSettings):
     redis_url: str = Field(
         "",
         repr=False,
-        description="Redis to keep conversations in: redis://, rediss:// or unix://. "
-        "Empty starts an embedded server that keeps its data in the data folder.",
+        description="Redis to keep conversations in: redis://, unix://, redis+sentinel:// or redis+cluster://, with "
+        "rediss for TLS. Empty starts an embedded server that keeps its data in the data folder.",
     )
     key_prefix: str = Field(
         "harmonium",
         pattern=r"^[A-Za-z0-9_.:-]{1,64}$",
         description="What every Redis key begins with; services that share a Redis need different ones.",
+    )
+    shards: int = Field(
+        1,
+        ge=1,
+        le=MAX_SHARDS,
+        description="Parts that conversations are spread over, each on one node of a cluster. It may grow at any time, "
+        "and must never shrink.",
     )
     data_dir: Path = Field(
         default_factory=_default_data_dir,
@@ -171,7 +184,37 @@ class Settings(BaseSettings):
         description="Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none.",
     )
     store_connections: int = Field(
-        64, ge=1, le=10_000, description="The most connections to Redis that one process opens."
+        64,
+        ge=1,
+        le=10_000,
+        description="The most connections that one process opens to Redis, or to each node of a cluster.",
+    )
+
+    max_responses: int = Field(
+        1_000_000,
+        ge=0,
+        description="The most responses kept in a shard; the least recently used go for new ones. 0 is no limit.",
+    )
+    max_trees: int = Field(
+        0,
+        ge=0,
+        description="The most conversations kept in a shard, each with all its forks; the least recently used go for "
+        "new ones. 0 is no limit.",
+    )
+    max_bytes: int = Field(
+        4096 * MIB,
+        ge=0,
+        description="The most memory that Redis may hold for a shard's conversations, in bytes; the least recently "
+        "used responses go for new ones. 0 is no limit.",
+    )
+    idle_days: float = Field(
+        30,
+        ge=0,
+        le=36_500,
+        description="A conversation that nobody used for so many days is deleted. 0 keeps it.",
+    )
+    sweep_seconds: float = Field(
+        60, gt=0, le=86_400, description="How often what is to be deleted for that reason is looked for."
     )
 
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB, description="The largest request body, in bytes.")
@@ -180,6 +223,11 @@ class Settings(BaseSettings):
         ge=KIB,
         le=1024 * MIB,
         description="A conversation whose stored messages have this many bytes can't be continued.",
+    )
+    max_chain_messages: int = Field(
+        20_000,
+        ge=0,
+        description="A conversation that has this many messages can't be continued. 0 is no limit.",
     )
     max_input_items: int = Field(4096, ge=1, le=MAX_INPUT_ITEMS, description="The most input items in one request.")
     max_tools: int = Field(128, ge=0, le=10_000, description="The most tools that one request may declare.")
@@ -253,17 +301,8 @@ class Settings(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _check_redis_url(cls, value: str) -> str:
-        scheme, separator, _ = value.partition("://")
-        if value and not (separator and scheme in ("redis", "rediss", "unix")):
-            raise ValueError("should begin with redis://, rediss:// or unix://")
-        try:
-            parts = urlsplit(value)
-            _ = parts.port
-        except ValueError:
-            raise ValueError("is not a URL; write / ? # @ : and [ in a password as %2F %3F %23 %40 %3A %5B") from None
-        database = parts.path.strip("/")
-        if scheme != "unix" and database and not database.isdecimal():
-            raise ValueError("should end with the number of a database, as in redis://localhost:6379/0, or without one")
+        if value:
+            parse(value)
         return value
 
     @model_validator(mode="after")
@@ -278,9 +317,19 @@ class Settings(BaseSettings):
                 f"{PREFIX}WORKERS={self.workers} would load the model {self.workers} times with "
                 f"{PREFIX}ENGINE=vllm-local; set it to 1, or run a vLLM server"
             )
+        if 0 < self.idle_days * DAY_SECONDS <= self.pin_seconds:
+            raise ValueError(
+                f"{PREFIX}IDLE_DAYS={self.idle_days:g} is {self.idle_days * DAY_SECONDS:g} s, and one response may "
+                f"take {self.pin_seconds:g} s: its conversation could be deleted meanwhile; set it to more, or to 0"
+            )
         if len(set(self.vllm_url)) < len(self.vllm_url):
             raise ValueError(f"{PREFIX}VLLM_URL names a server twice")
         return self
+
+    @property
+    def pin_seconds(self) -> float:
+        """For how long a run keeps what it continues: the longest that it may take from its first read to its end."""
+        return self.request_seconds + self.send_seconds + self.shutdown_seconds + PREPARING_SECONDS
 
 
 def load_settings(**overrides: object) -> Settings:
@@ -375,9 +424,9 @@ def _displayed(value: object) -> str:
 
 
 def _without_password(url: str) -> str:
-    """`url` with its password masked, in the user part or in the query."""
+    """`url` with its passwords masked, in the user part and in the query."""
     masked = re.sub(r"(://[^/?#@:]*:).*@", rf"\g<1>{MASK}@", url)
-    return re.sub(r"(?i)([?&]password=)[^&]*", rf"\g<1>{MASK}", masked)
+    return re.sub(r"(?i)([?&]\w*password=)[^&]*", rf"\g<1>{MASK}", masked)
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:

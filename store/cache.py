@@ -2,8 +2,9 @@
 
 It can't be wrong, only useless: a turn never changes, and whether one is still there, for whom, and what its chain is,
 the server says each time (lua/chain.lua); the cache spares the bytes and their decoding alone. So deletion and eviction
-by others need no message to us. Its keys are whole Redis keys, which name the tenant. Never answer from it without
-having asked the server for the chain.
+by others need no message to us. Erasing a turn's messages is the one change that there is: of a tree in which that
+happened the server says so too, and nothing of it is answered from here. Its keys are whole Redis keys, which name the
+tenant. Never answer from it without having asked the server for the chain.
 """
 
 from collections import OrderedDict
@@ -41,6 +42,12 @@ class TurnCache:
         while self.bytes > self.max_bytes:
             _, oldest = self._entries.popitem(last=False)
             self.bytes -= _size(oldest)
+
+    def drop(self, key: str) -> None:
+        """Forget a turn, if it is here."""
+        dropped = self._entries.pop(key, None)
+        if dropped is not None:
+            self.bytes -= _size(dropped)
 
     def __len__(self) -> int:
         return len(self._entries)

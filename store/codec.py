@@ -74,6 +74,10 @@ def encode_messages(messages: Messages) -> bytes:
     return _VERSION + msgspec.msgpack.encode(messages)
 
 
+NO_MESSAGES = encode_messages(())
+"""The messages blob of a turn whose messages were erased."""
+
+
 def decode_messages(blob: bytes) -> Messages:
     """The messages of a blob. Raises NewerFormat."""
     _check_version(blob)

@@ -195,6 +195,12 @@ class EmbeddedServer:
         return self._log.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
 
 
+def address_of(folder: Path) -> str:
+    """Where the server listens that another process runs on the folder; nowhere yet, if it is just starting."""
+    with (folder / LOCK).open("rb") as lock:
+        return f"unix://{_recorded_owner(lock.fileno())[1]}/{SOCKET}"
+
+
 def _make_private(folder: Path) -> None:
     """Make the folder and keep others out of it; never touches one that somebody uses for something else."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ StoreError
 ├── NotContinuable      the turn is there, but its status forbids a child
 │   └── ChainTooLong    the turn ends a chain of as many turns as there may be
 ├── Conflict            another turn already has this id
+├── StoreFull           all that is stored has to stay, so there is no room
 ├── NewerFormat         a value was written by a newer version
 ├── StoreUnavailable    the server did not answer in time, or refused
 └── DataFolderBusy      another process's embedded server keeps the data folder
@@ -41,7 +42,7 @@ class NotContinuable(StoreError):
 
 
 class ChainTooLong(NotContinuable):
-    """The turn can't have children, because its chain has the most turns or bytes allowed."""
+    """The turn can't have children, because its chain has the most turns, messages or bytes allowed."""
 
     def __init__(self, id: str) -> None:
         StoreError.__init__(self, f"turn {id!r} ends a chain that is too long to be continued")
@@ -55,6 +56,13 @@ class Conflict(StoreError):
     def __init__(self, id: str) -> None:
         super().__init__(f"another turn {id!r} is stored already")
         self.id = id
+
+
+class StoreFull(StoreError):
+    """There is no room for a turn, as runs are at work on all that could go; in a while there may be."""
+
+    def __init__(self) -> None:
+        super().__init__("no room for another turn: runs are at work on all that is stored")
 
 
 class NewerFormat(StoreError):

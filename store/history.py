@@ -10,17 +10,16 @@ found.
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import cast
-
-from redis.asyncio import Redis
 
 from . import codec, scripts
-from .cache import TurnCache
-from .connection import Operation, Server
-from .errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound
-from .keys import Key, Keyspace, checked_tenant, id_of, shard_of, split_path
-from .pruning import prune
-from .turn import CONTINUABLE, Chain, Messages, Turn, Usage
+from .caps import EVICT_BATCH, LEAF_BYTES, TREE_BYTES, Caps, room
+from .connection import Client, Operation, Server
+from .errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound, StoreFull
+from .forgetting import forget, forget_tree
+from .keys import Key, Keyspace, ShardKeys, checked_tenant, id_of, shard_of, split_path
+from .reading import TurnReader, mget
+from .removal import make_room, prune, sweep
+from .turn import CONTINUABLE, Chain, Turn, Usage
 
 MAX_DEPTH = 10_000
 """The most turns of a chain; reading so many takes tens of milliseconds and no context holds them."""
@@ -28,11 +27,8 @@ MAX_DEPTH = 10_000
 MAX_CHAIN_BYTES = 32 << 20
 """The most bytes of messages in a chain that may still be continued: a read of some 20 ms."""
 
-MGET_KEYS = 4_000
-"""The most values read by one command, so that others get their turn in between."""
-
 ENTROPY_BYTES = 24
-PIN_BYTES = 12
+TOKEN_BYTES = 12
 
 NOTHING_LISTED = (b"", b"")
 """What `items` gives for a turn that was deleted: neither a response nor input items."""
@@ -43,7 +39,7 @@ class ConversationHistoryStore:
 
     def __init__(
         self,
-        redis: Redis,
+        redis: Client,
         *,
         prefix: str = "harmonium",
         shards: int = 1,
@@ -52,23 +48,30 @@ class ConversationHistoryStore:
         pin_seconds: float = 900.0,
         max_depth: int = MAX_DEPTH,
         max_chain_bytes: int = MAX_CHAIN_BYTES,
+        caps: Caps | None = None,
         cache_bytes: int = 0,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         """A store over `redis` (see connection.connect), which it closes.
 
         Every operation ends within `timeout_seconds`, sending a command up to `attempts` times. A pin counts
-        for `pin_seconds`, which must exceed the longest run. `entropy(n)` gives the n random bytes of ids and
-        tokens. Raises ValueError for a setting that can't work.
+        for `pin_seconds`, which must exceed the longest run. `caps` hold in each shard; without, they are those of
+        caps.Caps. `entropy(n)` gives the n random bytes of ids and tokens. Raises ValueError for a setting that can't
+        work.
         """
         if pin_seconds <= 0 or max_depth < 1 or max_chain_bytes < 1:
             raise ValueError(f"{pin_seconds=}, {max_depth=} and {max_chain_bytes=} must be positive")
+        self._caps = caps or Caps()
+        if 0 < self._caps.idle_seconds <= pin_seconds:
+            raise ValueError(
+                f"idle_seconds={self._caps.idle_seconds} must exceed {pin_seconds=}: a run would lose its past"
+            )
         self._keyspace = Keyspace(prefix, shards)
         self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self._pin_ms = max(1, round(pin_seconds * 1000))
         self._max_depth = max_depth
         self._max_chain_bytes = max_chain_bytes
-        self._cache = TurnCache(cache_bytes)
+        self._reader = TurnReader(cache_bytes)
         self._entropy = entropy
 
     def new_id(self, parent: str | None = None) -> str:
@@ -86,7 +89,7 @@ class ConversationHistoryStore:
         """
         digits = self._parent_digits(tip)
         shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
-        token = self._entropy(PIN_BYTES).hex() if pin else None
+        token = self._token() if pin else None
         async with self._server.operation() as operation:
             word, *detail = await scripts.chain(
                 operation,
@@ -101,11 +104,13 @@ class ConversationHistoryStore:
                 pin=token or "",
                 pin_ms=self._pin_ms,
                 max_depth=self._max_depth,
+                max_messages=self._caps.chain_messages,
                 max_bytes=self._max_chain_bytes,
+                idle_us=self._caps.idle_us,
             )
             _refuse(word, detail, tip)
-            path = split_path(detail[0])
-            turns = await self._turns(operation, [names.messages + each for each in path])
+            path, erased = split_path(detail[0]), detail[1] == b"1"
+            turns = await self._reader.turns(operation, [names.messages + each for each in path], erased=erased)
         if turns is None:  # deleted, with all that only it had kept, between the walk and the reading
             raise ParentNotFound(tip)
         return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=token)
@@ -116,40 +121,55 @@ class ConversationHistoryStore:
         But it stores a turn that was deleted meanwhile again. The store repeats it when a reply is lost: so a turn
         deleted while its append is under way, for `timeout_seconds` at most, may come back.
         Raises Conflict when another turn has the id, ParentNotFound when the parent is gone and not kept by
-        `pin`, NotContinuable when its status or depth forbids a child (ChainTooLong), StoreUnavailable.
+        `pin`, NotContinuable when its status or depth forbids a child (ChainTooLong), StoreFull when all turns that
+        could make room have to stay, StoreUnavailable.
         """
         digits, parent = self._digits_of(turn)
         shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
         packed = await codec.pack(turn)
+        bytes_needed = room(len(packed.messages) + len(packed.response))
         async with self._server.operation() as operation:
-            word, *detail = await scripts.append(
+            word, *detail = await make_room(
                 operation,
-                node=Key(names.node + digits),
-                messages=Key(names.messages + digits),
-                response=Key(names.response + digits),
-                clock=shard.clock,
-                usage=shard.usage,
-                leaves=shard.leaves,
-                trees=shard.trees,
-                nodes=names.node,
-                pins=names.pins,
-                tree=names.tree,
-                tenant=tenant,
-                digits=digits,
-                parent=parent,
-                pin=pin or "",
-                status=turn.status,
-                continuable="1" if turn.status in CONTINUABLE else "0",
-                digest=packed.digest,
-                max_depth=self._max_depth,
-                added=len(turn.messages),
-                messages_blob=packed.messages,
-                response_blob=packed.response,
+                shard,
+                f"{tenant}/{parent}",
+                bytes_needed,
+                self._caps,
+                lambda caps: scripts.append(
+                    operation,
+                    node=Key(names.node + digits),
+                    messages=Key(names.messages + digits),
+                    response=Key(names.response + digits),
+                    clock=shard.clock,
+                    usage=shard.usage,
+                    leaves=shard.leaves,
+                    trees=shard.trees,
+                    turns=shard.turns,
+                    tenant=tenant,
+                    digits=digits,
+                    parent=parent,
+                    pin=pin or "",
+                    status=turn.status,
+                    continuable="1" if turn.status in CONTINUABLE else "0",
+                    digest=packed.digest,
+                    added=len(turn.messages),
+                    room=bytes_needed,
+                    max_depth=self._max_depth,
+                    max_responses=caps.responses,
+                    max_trees=caps.trees,
+                    max_bytes=caps.bytes,
+                    idle_us=self._caps.idle_us,
+                    budget=EVICT_BATCH,
+                    messages_blob=packed.messages,
+                    response_blob=packed.response,
+                ),
             )
         if word == b"conflict":
             raise Conflict(turn.id)
+        if word == b"full":
+            raise StoreFull
         _refuse(word, detail, str(turn.parent))
-        self._cache.put(names.messages + digits, turn.messages)
+        self._reader.note(names.messages + digits, turn.messages)
 
     async def unpin(self, tenant: str, tip: str, pin: str) -> None:
         """Let go of a pin whose run ended without a turn; it may be gone already. Raises StoreUnavailable."""
@@ -158,7 +178,7 @@ class ConversationHistoryStore:
         async with self._server.operation() as operation:
             node, pins = Key(names.node + digits), Key(names.pins + digits)
             _, path = await scripts.unpin(operation, node=node, pins=pins, nodes=names.node, digits=digits, pin=pin)
-            await prune(operation, self._keyspace.shard(digits), names, tenant, path)
+            await prune(operation, self._keyspace.shard(digits), tenant, path)
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""
@@ -173,6 +193,7 @@ class ConversationHistoryStore:
                 trees=shard.trees,
                 tenant=tenant,
                 digits=digits,
+                idle_us=self._caps.idle_us,
             )
             blob = None if word == b"missing" else await operation.command("GET", names.response + digits)
         if blob is None:
@@ -192,61 +213,98 @@ class ConversationHistoryStore:
             raise ValueError("the turns of one chain are in one shard, these are not")
         names = self._keyspace.families(tenant, path[0])
         async with self._server.operation() as operation:
-            blobs = await self._mget(operation, [names.response + digits for digits in path])
+            blobs = await mget(operation, [names.response + digits for digits in path])
         return [NOTHING_LISTED if blob is None else await codec.unpack_response(blob) for blob in blobs]
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
         """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
         digits = self._keyspace.digits(id)
-        names = self._keyspace.families(tenant, digits)
+        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
         async with self._server.operation() as operation:
             word, *detail = await scripts.lineage(
-                operation, node=Key(names.node + digits), nodes=names.node, digits=digits
+                operation,
+                node=Key(names.node + digits),
+                trees=shard.trees,
+                nodes=names.node,
+                tenant=tenant,
+                digits=digits,
+                idle_us=self._caps.idle_us,
             )
         if word == b"missing":
             raise NotFound(id)
         return tuple(map(id_of, split_path(detail[0])))
 
-    async def forget(self, tenant: str, id: str) -> None:
+    async def forget(self, tenant: str, id: str, *, erase: bool = False) -> None:
         """Delete a turn: its id is unknown and its response gone from now on; its descendants keep their
-        history.
+        history, or with `erase` continue without what this turn added to it.
 
         What no descendant and no run needs goes at once; also when the turn was deleted before, by a call that
-        was cut short. Raises NotFound, StoreUnavailable.
+        was cut short or that didn't erase. A run that has read the chain goes on with what it read. Raises NotFound,
+        StoreUnavailable.
         """
         digits = self._keyspace.digits(id)
         shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
         async with self._server.operation() as operation:
-            word, path = await scripts.forget(
-                operation,
-                node=Key(names.node + digits),
-                response=Key(names.response + digits),
-                usage=shard.usage,
-                nodes=names.node,
-                tenant=tenant,
-                digits=digits,
-                token=self._entropy(PIN_BYTES).hex(),
+            known = await forget(
+                operation, shard, names, tenant, digits, token=self._token(), idle_us=self._caps.idle_us, erase=erase
             )
-            await prune(operation, shard, names, tenant, path)
-        if word != b"ok":
+        if not known:
             raise NotFound(id)
+
+    async def forget_tree(self, tenant: str, id: str) -> None:
+        """Delete the whole tree that a turn is in: the conversation, and all its forks.
+
+        All its ids are unknown at once, and no run can add to it. What it held is taken away before this returns; of a
+        very large tree the rest goes with the next sweep. Raises NotFound, StoreUnavailable.
+        """
+        digits = self._keyspace.digits(id)
+        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
+        async with self._server.operation() as operation:
+            known = await forget_tree(
+                operation, shard, names, tenant, digits, token=self._token(), idle_us=self._caps.idle_us
+            )
+        if not known:
+            raise NotFound(id)
+
+    async def sweep(self) -> None:
+        """Take away all trees that are gone: forgotten whole, or unused for longer than the caps allow.
+
+        Each call to the server takes some, so it holds nobody up. Raises StoreUnavailable; what is left then is for the
+        next call.
+        """
+        for shard in self._keyspace.all_shards():
+            more = True
+            while more:
+                async with self._server.operation() as operation:
+                    more = await sweep(operation, shard, self._caps.idle_us)
 
     async def usage(self, tenant: str | None = None) -> Usage:
         """What a tenant has stored, or all of them, in all shards. Raises StoreUnavailable."""
         suffix = "" if tenant is None else f"/{checked_tenant(tenant)}"
         fields = [f"{field}{suffix}" for field in Usage.__struct_fields__]
+        rows: list[list[int]] = []
         async with self._server.operation() as operation:
-            rows = [await operation.command("HMGET", shard.usage, *fields) for shard in self._keyspace.all_shards()]
-        return Usage(*(sum(int(value or 0) for value in column) for column in zip(*rows, strict=True)))
+            for shard in self._keyspace.all_shards():
+                rows.append([int(value or 0) for value in await operation.command("HMGET", shard.usage, *fields)])
+                if tenant is None:
+                    rows.append([0, 0, 0, await _shared_bytes(operation, shard)])
+        return Usage(*map(sum, zip(*rows, strict=True)))
 
     async def check(self) -> None:
-        """Return if the server answers, or raise StoreUnavailable."""
+        """Return if every shard can be asked, or raise StoreUnavailable."""
+        shards = self._keyspace.all_shards()
         async with self._server.operation() as operation:
-            await operation.command("PING")
+            await operation.command("PING", at=shards[0].clock)  # which fails where writing to the disk has failed
+            for shard in shards:
+                await operation.command("EXISTS", shard.clock)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._server.close()
+
+    def _token(self) -> str:
+        """What names a pin, or one call among its repeats."""
+        return self._entropy(TOKEN_BYTES).hex()
 
     def _parent_digits(self, id: str) -> str:
         try:
@@ -262,23 +320,11 @@ class ConversationHistoryStore:
             raise ValueError(f"{turn.id} must be in the shard of its parent {turn.parent}: make it by new_id(parent)")
         return digits, parent
 
-    async def _turns(self, operation: Operation, keys: list[str]) -> codec.StoredTurns | None:
-        """The messages under `keys`, of which the cache spares some; None when one isn't there any more."""
-        turns = [self._cache.get(key) for key in keys]
-        missing = [place for place, turn in enumerate(turns) if turn is None]
-        blobs = await self._mget(operation, [keys[place] for place in missing])
-        if None in blobs:
-            return None
-        stored = cast(list[bytes | Messages], turns)
-        for place, blob in zip(missing, blobs, strict=True):
-            stored[place] = cast(bytes, blob)
-        return codec.StoredTurns(stored, lambda place, messages: self._cache.put(keys[place], messages))
 
-    async def _mget(self, operation: Operation, keys: Sequence[str]) -> list[bytes | None]:
-        blobs: list[bytes | None] = []
-        for start in range(0, len(keys), MGET_KEYS):
-            blobs += await operation.command("MGET", *keys[start : start + MGET_KEYS])
-        return blobs
+async def _shared_bytes(operation: Operation, shard: ShardKeys) -> int:
+    """What the server holds for a shard beside the keys of its turns."""
+    leaves, trees = [await operation.command("ZCARD", key) for key in (shard.leaves, shard.trees)]
+    return leaves * LEAF_BYTES + trees * TREE_BYTES
 
 
 def _refuse(word: bytes, detail: list[bytes], parent: str) -> None:

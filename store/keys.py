@@ -2,7 +2,7 @@
 
     PREFIX:{SHARD}:clock                   the last score given, so that scores only rise
     PREFIX:{SHARD}:usage                   hash of counters: FIELD for the shard, FIELD/TENANT for a tenant
-    PREFIX:{SHARD}:leaves                  zset TENANT/DIGITS of the turns without children, by last use
+    PREFIX:{SHARD}:leaves                  zset TENANT/DIGITS of turns without children, by last use; tombstones first
     PREFIX:{SHARD}:trees                   zset TENANT/ROOT of the trees, by last use of any of their turns
     PREFIX:{SHARD}:t:TENANT:node:DIGITS      hash, a turn without payload; its fields are in lua/append.lua
     PREFIX:{SHARD}:t:TENANT:messages:DIGITS  string, the messages that the turn added (codec.py)
@@ -37,23 +37,23 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ShardKeys:
-    """The keys that all trees of a shard share."""
+    """The keys that all trees of a shard share, and what all keys of turns in it begin with."""
 
     clock: Key
     usage: Key
     leaves: Key
     trees: Key
+    turns: str
 
 
 @dataclass(frozen=True, slots=True)
 class Families:
-    """What a tenant's keys in a shard begin with; a turn's digits, or a root's for `tree`, complete them."""
+    """What a tenant's keys in a shard begin with; a turn's digits complete them."""
 
     node: str
     messages: str
     response: str
     pins: str
-    tree: str
 
 
 class Keyspace:
@@ -88,8 +88,8 @@ class Keyspace:
 
     def families(self, tenant: str, digits: str) -> Families:
         """The prefixes of the tenant's keys in this turn's shard; ValueError for a malformed tenant."""
-        base = f"{self.prefix}:{{{digits[:SHARD_DIGITS]}}}:t:{checked_tenant(tenant)}:"
-        return Families(f"{base}node:", f"{base}messages:", f"{base}response:", f"{base}pins:", f"{base}tree:")
+        base = f"{self.shard(digits).turns}{checked_tenant(tenant)}:"
+        return Families(f"{base}node:", f"{base}messages:", f"{base}response:", f"{base}pins:")
 
     def all_shards(self) -> list[ShardKeys]:
         """The shared keys of every shard, in order."""
@@ -120,4 +120,5 @@ def checked_tenant(tenant: str) -> str:
 
 
 def _shard_keys(base: str) -> ShardKeys:
-    return ShardKeys(Key(f"{base}:clock"), Key(f"{base}:usage"), Key(f"{base}:leaves"), Key(f"{base}:trees"))
+    named = (Key(f"{base}:{name}") for name in ("clock", "usage", "leaves", "trees"))
+    return ShardKeys(*named, turns=f"{base}:t:")

@@ -29,13 +29,15 @@ Reply = list[bytes]
 _LUA = files("store").joinpath("lua")
 
 _ALLOW_OUT_OF_MEMORY = ["#!lua flags=allow-oom"]
-"""The first line of a script that may run without memory; Redis knows it from 7.0 on, as does every Valkey."""
+_READ_ONLY = ["#!lua flags=allow-oom,no-writes"]
+"""The first line of a script that may run without memory, and of one to which the server permits no write at all; Redis
+knows it from 7.0 on, as does every Valkey."""
 
 
 class Script(Generic[P]):
     """One Lua script: its declared names, its source with those names bound, and how to run it."""
 
-    def __init__(self, declaration: Callable[P, None], includes: tuple[str, ...], out_of_memory: bool) -> None:
+    def __init__(self, declaration: Callable[P, None], includes: tuple[str, ...], flags: list[str]) -> None:
         self.name = declaration.__name__
         hints = get_type_hints(declaration)
         names = list(inspect.signature(declaration).parameters)
@@ -43,7 +45,7 @@ class Script(Generic[P]):
         self.arguments = tuple(name for name in names if hints[name] is not Key)
         self._numbers = frozenset(name for name in names if hints[name] is int)
         self._includes = includes
-        self._flags = _ALLOW_OUT_OF_MEMORY if out_of_memory else []
+        self._flags = flags
 
     @cached_property
     def source(self) -> str:
@@ -83,20 +85,23 @@ def lua(name: str) -> str:
     return _LUA.joinpath(f"{name}.lua").read_text()
 
 
-def script(*includes: str, out_of_memory: bool = False) -> Callable[[Callable[P, None]], Script[P]]:
+def script(
+    *includes: str, out_of_memory: bool = False, read_only: bool = False
+) -> Callable[[Callable[P, None]], Script[P]]:
     """Make the script lua/NAME.lua of a declaration called NAME, after the shared lua/INCLUDE.lua files.
 
     One that adds next to nothing says `out_of_memory`: it then runs on a server that has no memory left, so that
-    what is stored can still be read, and deleted to make room.
+    what is stored can still be read, and deleted to make room. One that is `read_only` may run then, too.
     """
+    flags = _READ_ONLY if read_only else _ALLOW_OUT_OF_MEMORY if out_of_memory else []
 
     def declare(declaration: Callable[P, None]) -> Script[P]:
-        return Script(declaration, includes, out_of_memory)
+        return Script(declaration, includes, flags)
 
     return declare
 
 
-@script("clock", "pins", "walk", out_of_memory=True)
+@script("clock", "idle", "pins", "walk", out_of_memory=True)
 def chain(
     *,
     node: Key,
@@ -110,19 +115,21 @@ def chain(
     pin: str,
     pin_ms: int,
     max_depth: int,
+    max_messages: int,
     max_bytes: int,
+    idle_us: int,
 ) -> None: ...
 
 
-@script("walk", out_of_memory=True)
-def lineage(*, node: Key, nodes: str, digits: str) -> None: ...
+@script("clock", "idle", "walk", out_of_memory=True)
+def lineage(*, node: Key, trees: Key, nodes: str, tenant: str, digits: str, idle_us: int) -> None: ...
 
 
-@script("clock", out_of_memory=True)
-def touch(*, node: Key, clock: Key, leaves: Key, trees: Key, tenant: str, digits: str) -> None: ...
+@script("clock", "idle", out_of_memory=True)
+def touch(*, node: Key, clock: Key, leaves: Key, trees: Key, tenant: str, digits: str, idle_us: int) -> None: ...
 
 
-@script("clock", "pins", "usage", "walk")
+@script("clock", "idle", "pins", "usage", "walk", "removal", "eviction")
 def append(
     *,
     node: Key,
@@ -132,9 +139,7 @@ def append(
     usage: Key,
     leaves: Key,
     trees: Key,
-    nodes: str,
-    pins: str,
-    tree: str,
+    turns: str,
     tenant: str,
     digits: str,
     parent: str,
@@ -142,8 +147,14 @@ def append(
     status: str,
     continuable: str,
     digest: str,
-    max_depth: int,
     added: int,
+    room: int,
+    max_depth: int,
+    max_responses: int,
+    max_trees: int,
+    max_bytes: int,
+    idle_us: int,
+    budget: int,
     messages_blob: bytes,
     response_blob: bytes,
 ) -> None: ...
@@ -153,24 +164,82 @@ def append(
 def unpin(*, node: Key, pins: Key, nodes: str, digits: str, pin: str) -> None: ...
 
 
-@script("usage", "walk", out_of_memory=True)
-def forget(*, node: Key, response: Key, usage: Key, nodes: str, tenant: str, digits: str, token: str) -> None: ...
-
-
-@script("pins", "usage", out_of_memory=True)
-def prune(
+@script("clock", "idle", "pins", "usage", "walk", out_of_memory=True)
+def forget(
     *,
+    node: Key,
+    messages: Key,
+    response: Key,
+    pins: Key,
     usage: Key,
     leaves: Key,
     trees: Key,
     nodes: str,
-    messages: str,
-    pins: str,
-    tree: str,
     tenant: str,
-    path: str,
-    size: int,
+    digits: str,
+    token: str,
+    idle_us: int,
+    erase: str,
+    no_messages: bytes,
 ) -> None: ...
 
 
-ALL: tuple[Script[...], ...] = (chain, lineage, touch, append, unpin, forget, prune)
+@script("clock", "idle", out_of_memory=True)
+def abandon(*, node: Key, trees: Key, nodes: str, tenant: str, token: str, idle_us: int) -> None: ...
+
+
+@script("pins", "usage", "removal", out_of_memory=True)
+def prune(*, usage: Key, leaves: Key, trees: Key, turns: str, tenant: str, path: str, size: int) -> None: ...
+
+
+@script("clock", "idle", "pins", "usage", "removal", "eviction", out_of_memory=True)
+def sweep(*, usage: Key, leaves: Key, trees: Key, turns: str, only: str, idle_us: int, budget: int) -> None: ...
+
+
+@script("clock", "pins", "usage", "removal", "eviction", out_of_memory=True)
+def evict(*, usage: Key, leaves: Key, trees: Key, turns: str, missing: int, kept: str, budget: int) -> None: ...
+
+
+@script("clock", "walk", "pins", "usage", "removal", "judging", read_only=True)
+def inspect_turns(*, clock: Key, leaves: Key, trees: Key, turns: str, members: str, version: int) -> None: ...
+
+
+@script("clock", "removal", read_only=True)
+def recount(*, node: Key, trees: Key, turns: str, tenant: str, digits: str, children: str, since: int) -> None: ...
+
+
+@script("clock", "walk", "pins", "usage", "removal", "judging", "placing", out_of_memory=True)
+def mend(
+    *,
+    clock: Key,
+    usage: Key,
+    leaves: Key,
+    trees: Key,
+    turns: str,
+    members: str,
+    version: int,
+    budget: int,
+) -> None: ...
+
+
+@script("clock", "walk", "pins", "usage", "removal", "judging", "placing", out_of_memory=True)
+def discard(
+    *, clock: Key, usage: Key, leaves: Key, trees: Key, turns: str, top: str, members: str, version: int
+) -> None: ...
+
+
+@script("removal", out_of_memory=True)
+def settle(*, clock: Key, usage: Key, turns: str, since: str, children: str, counters: str) -> None: ...
+
+
+@script("clock", "removal", out_of_memory=True)
+def refit(
+    *, clock: Key, usage: Key, leaves: Key, trees: Key, turns: str, names: bytes, counters: str, roots: str
+) -> None: ...
+
+
+ALL: tuple[Script[...], ...] = (
+    *(chain, lineage, touch, append, unpin),
+    *(forget, abandon, prune, sweep, evict),
+    *(inspect_turns, recount, mend, discard, settle, refit),
+)

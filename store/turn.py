@@ -80,7 +80,8 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What is stored: readable responses, deleted turns that others still need, trees, bytes of payload."""
+    """What is stored: readable responses, deleted turns that others still need, trees, and the bytes that the server
+    holds for them; a tenant's are without what the order of use takes, which all tenants share."""
 
     responses: int = 0
     tombstones: int = 0

@@ -104,7 +104,10 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"redis_url": "localhost:6379"}, "redis://"),
         ({"redis_url": f"redis://:{SECRET}/x@localhost:6379"}, "%2F"),
         ({"redis_url": "redis://[bad"}, "not a URL"),
-        ({"redis_url": "redis://h/notanumber"}, "number of a database"),
+        ({"redis_url": "redis://h/notanumber"}, "HARMONIUM_REDIS_URL: should end with the number of a database"),
+        ({"redis_url": "redis+sentinel://h:26379"}, "name the service that the Sentinels watch"),
+        ({"redis_url": "redis+cluster://h:6379/1"}, "a cluster has only one"),
+        ({"shards": 257}, "HARMONIUM_SHARDS"),
         ({"engine": "steam"}, "HARMONIUM_ENGINE"),
         ({"key_prefix": "a{b}"}, "HARMONIUM_KEY_PREFIX"),
     ],
@@ -141,6 +144,22 @@ def test_no_form_of_the_settings_shows_a_secret() -> None:
     assert shown["api_keys"] == "acme:****"
     assert shown["redis_url"] == "redis://me:****@host/0?password=****"
     assert isinstance(settings.api_keys[0], ApiKey)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"rediss+cluster://me:{SECRET}@h1:1,h2:2?x=y", "rediss+cluster://me:****@h1:1,h2:2?x=y"),
+        (
+            f"redis+sentinel://:{SECRET}@h/s?sentinel_password={SECRET}",
+            "redis+sentinel://:****@h/s?sentinel_password=****",
+        ),
+        (f"rediss://h?ssl_password={SECRET}&db=1", "rediss://h?ssl_password=****&db=1"),
+        (f"unix://me:{SECRET}@/run/s.sock?db=1", "unix://me:****@/run/s.sock?db=1"),
+    ],
+)
+def test_no_form_of_a_url_shows_a_password(url: str, shown: str) -> None:
+    assert display(load_settings(redis_url=url))["redis_url"] == shown
 
 
 def test_data_is_kept_where_the_desktop_says_data_goes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from service.protocol.fold import Fold
 from service.protocol.wire import read_create
 from service.run import Run
 from service.trace import trace_headers
+from store.errors import StoreFull
 
 router = APIRouter()
 
@@ -42,7 +43,7 @@ async def create(request: Request) -> HttpResponse:
 
 
 async def _plain(run: Run, receive: Receive, arrival: Arrival) -> HttpResponse:
-    """The whole response at once. Raises ApiError if it failed before anything was said."""
+    """The whole response at once. Raises ApiError if it failed before anything was said, or if the store is full."""
     fold = Fold()
 
     def gone() -> None:
@@ -57,7 +58,7 @@ async def _plain(run: Run, receive: Receive, arrival: Arrival) -> HttpResponse:
         watcher.cancel()
     response = fold.response
     note_outcome(arrival, response)
-    if run.unstored is not None and not response.output:
+    if isinstance(run.unstored, StoreFull) or (run.unstored is not None and not response.output):
         raise store_refusal(run.unstored)
     if response.error is not None and not response.output:
         raise nothing_said(response.error.message, run.failure, timed_out=run.timed_out)

@@ -35,10 +35,17 @@ async def retrieve(
 
 
 @router.delete("/responses/{response_id}", summary="Delete a response")
-async def delete(request: Request, response_id: str) -> HttpResponse:
-    """Forget a response. Responses that continue it keep their history."""
-    service = cast(Service, request.app.state.service)
-    await service.store.forget(_tenant(request), response_id)
+async def delete(request: Request, response_id: str, erase: bool = False, tree: bool = False) -> HttpResponse:
+    """Forget a response. Responses that continue it keep their history.
+
+    With `erase` they go on without what this response and its input added to it. With `tree` the whole conversation
+    is forgotten, with every response before and after this one and all forks.
+    """
+    store, tenant = cast(Service, request.app.state.service).store, _tenant(request)
+    if tree:
+        await store.forget_tree(tenant, response_id)
+    else:
+        await store.forget(tenant, response_id, erase=erase)
     return JsonResponse({"id": response_id, "object": "response.deleted", "deleted": True})
 
 

@@ -1,4 +1,5 @@
--- Store a turn whole, as a root or as its parent's child, and release the pin that its run held on that.
+-- Store a turn as a new root or as its parent's child, release the pin that its run held on that, and take away what
+-- was used least to make room for it.
 --
 -- Keys:      node            the new turn's node
 --            messages        the new turn's messages
@@ -7,9 +8,7 @@
 --            usage           the shard's usage
 --            leaves          the shard's leaves
 --            trees           the shard's trees
--- Arguments: nodes           what all nodes of the tenant begin with
---            pins            what all pins of the tenant begin with
---            tree            what all sets of a tree's leaves of the tenant begin with
+-- Arguments: turns           what all keys of turns in the shard begin with
 --            tenant          the tenant
 --            digits          the new turn's digits
 --            parent          the parent's digits, or '' for a root
@@ -17,32 +16,41 @@
 --            status          how the response ended
 --            continuable     1 if that status may be continued, else 0
 --            digest          what tells this content from another
---            max_depth       the most turns of a chain
 --            added           how many messages the turn adds
+--            room            the most bytes that the server may hold for the turn
+--            max_depth       the most turns of a chain
+--            max_responses   the most responses in the shard; 0: any number
+--            max_trees       the most trees in the shard; 0: any number
+--            max_bytes       the most bytes that the server may hold for the shard; 0: any number
+--            idle_us         for how long a tree may be unused; 0: for ever
+--            budget          the most turns that this call takes away
 --            messages_blob   what to store under messages
 --            response_blob   what to store under response
--- Result:    {'ok'} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'}
--- Invariant: stored wholly and once, or nothing changes; a repeat of what is stored is 'ok'. A turn with
---            children is no leaf. A deleted parent takes no child but from the run that has it pinned.
+-- Result:    {'ok'} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'} |
+--            {'again'} when more has to go than one call may take: call again | {'full'} when all that is left is pinned
+-- Invariant: stored wholly and once, or not at all; a repeat of what is stored is 'ok'. A turn with children is no
+--            leaf. A deleted parent takes no child but from the run that has it pinned. No cap is passed.
 --
 -- A node's fields: parent, root, depth (a root has 1), children, status, continuable, digest, created and
--- touched (µs), messages_bytes, response_bytes, chain_messages and chain_bytes (of all messages from the root);
--- at some depths path (walk.lua); and, once deleted, `deleted` with the token of the call that did it.
+-- touched (µs), messages_bytes, response_bytes, chain_messages and chain_bytes (of all messages from the root, as they
+-- were added), held (usage.lua); at some depths path (walk.lua); once deleted, `deleted` with the token of the call that
+-- did it; `erased` when its messages were too, and `has_erased` on the root of a tree with such a turn.
 
-local stored = redis.call('HGET', node, 'digest')
-if stored and stored ~= digest then
+local stored_digest = redis.call('HGET', node, 'digest')
+if stored_digest and stored_digest ~= digest then
   return { 'conflict' }
 end
-if stored then
-  redis.call('ZREM', pins .. parent, pin)
+local above_node, above_pins = key('node', tenant, parent), key('pins', tenant, parent)
+if stored_digest then
+  redis.call('ZREM', above_pins, pin)
   return { 'ok' }
 end
 
-local root, depth, path, chain_messages, chain_bytes = digits, 1, '', added, #messages_blob
+local root, depth, chain_messages, chain_bytes = digits, 1, added, #messages_blob
 if parent ~= '' then
-  local above = redis.call('HMGET', nodes .. parent, 'root', 'depth', 'deleted', 'continuable', 'status',
+  local above = redis.call('HMGET', above_node, 'root', 'depth', 'deleted', 'continuable', 'status',
     'chain_messages', 'chain_bytes')
-  if not above[1] or (above[3] and not holds(pins .. parent, pin)) then
+  if not above[1] or gone(trees, tenant, above[1], idle_us) or (above[3] and not holds(above_pins, pin)) then
     return { 'missing' }
   end
   if above[4] ~= '1' then
@@ -53,29 +61,52 @@ if parent ~= '' then
     return { 'long' }
   end
   chain_messages, chain_bytes = chain_messages + above[6], chain_bytes + above[7]
-  path = has_path(depth) and path_from(nodes, parent) or ''
-  redis.call('HINCRBY', nodes .. parent, 'children', 1)
-  redis.call('ZREM', leaves, tenant .. '/' .. parent)
-  redis.call('SREM', tree .. root, parent)
-  redis.call('ZREM', pins .. parent, pin)
 end
 
+if max_bytes > 0 and chain_bytes + room > max_bytes then
+  return { 'full' } -- with all others gone it would not fit, as its own chain stays
+end
+local verdict = make_room(
+  max_responses > 0 and max_responses - 1 or math.huge,
+  max_trees > 0 and parent == '' and max_trees - 1 or max_trees > 0 and max_trees or math.huge,
+  max_bytes > 0 and max_bytes - room or math.huge,
+  budget,
+  tenant .. '/' .. parent
+)
+if verdict ~= 'ok' then
+  settle(usage)
+  if verdict == 'again' then
+    return { 'again' }
+  end
+  return { 'full' }
+end
+
+redis.call('MSET', messages, messages_blob, response, response_blob) -- first: a server without memory refuses it
 local score = next_score(clock)
 redis.call('HSET', node, 'parent', parent, 'root', root, 'depth', depth, 'children', 0, 'status', status,
   'continuable', continuable, 'digest', digest, 'created', exact(now_us()), 'touched', score,
   'messages_bytes', #messages_blob, 'response_bytes', #response_blob,
-  'chain_messages', chain_messages, 'chain_bytes', chain_bytes)
-if path ~= '' then
-  redis.call('HSET', node, 'path', path)
+  'chain_messages', chain_messages, 'chain_bytes', chain_bytes, 'held', 0)
+if has_path(depth) then
+  redis.call('HSET', node, 'path', path_from(key('node', tenant, ''), parent))
 end
-redis.call('SET', messages, messages_blob)
-redis.call('SET', response, response_blob)
+local held = held_by(node) + held_by(messages) + held_by(response)
+redis.call('HSET', node, 'held', held)
 redis.call('ZADD', leaves, score, tenant .. '/' .. digits)
 redis.call('ZADD', trees, score, tenant .. '/' .. root)
-redis.call('SADD', tree .. root, digits)
-count(usage, tenant, {
-  responses = 1,
-  trees = parent == '' and 1 or 0,
-  bytes = #messages_blob + #response_blob,
-})
+redis.call('SADD', key('tree', tenant, root), digits)
+if parent == '' then
+  count(tenant, 'trees', 1)
+else
+  if redis.call('HINCRBY', above_node, 'children', 1) == 1 then
+    redis.call('ZREM', leaves, tenant .. '/' .. parent)
+    redis.call('SREM', key('tree', tenant, root), parent)
+  end
+  if pin ~= '' then
+    redis.call('ZREM', above_pins, pin)
+  end
+end
+count(tenant, 'responses', 1)
+count(tenant, 'bytes', held)
+settle(usage)
 return { 'ok' }

@@ -1,31 +1,37 @@
 -- The ids of the chain that a turn ends, to continue it: checks that it may be, touches it, and pins it if
 -- asked to.
 --
--- Keys:      node       the tip's node
---            pins       the tip's pins
---            clock      the shard's clock
---            leaves     the shard's leaves
---            trees      the shard's trees
--- Arguments: nodes      what all nodes of the tenant begin with
---            tenant     the tenant
---            tip        the tip's digits
---            pin        the token to pin it with, or '' for no pin
---            pin_ms     for how long the pin counts
---            max_depth  the most turns of a chain
---            max_bytes  the most bytes of messages in a chain that may be continued
--- Result:    {'ok', digits of the ids newest first, in one string} | {'missing'} | {'status', its status} | {'long'}
+-- Keys:      node          the tip's node
+--            pins          the tip's pins
+--            clock         the shard's clock
+--            leaves        the shard's leaves
+--            trees         the shard's trees
+-- Arguments: nodes         what all nodes of the tenant begin with
+--            tenant        the tenant
+--            tip           the tip's digits
+--            pin           the token to pin it with, or '' for no pin
+--            pin_ms        for how long the pin counts
+--            max_depth     the most turns of a chain
+--            max_messages  how many messages a chain has that can't be continued; 0: any number can
+--            max_bytes     how many bytes of messages a chain has that can't be continued
+--            idle_us       for how long a tree may be unused; 0: for ever
+-- Result:    {'ok', digits of the ids newest first, in one string, '1' if messages in this tree were erased, else ''} |
+--            {'missing'} | {'status', its status} | {'long'}
 -- Invariant: a turn that is missing, deleted or may not be continued is neither touched nor pinned. A chain too
 --            long to be continued can still be read without a pin.
 
-local turn = redis.call('HMGET', node, 'root', 'deleted', 'continuable', 'status', 'depth', 'chain_bytes')
-local root, deleted, continuable, status, depth, chain_bytes = unpack(turn)
-if not root or deleted then
+local turn = redis.call('HMGET', node, 'root', 'deleted', 'continuable', 'status', 'depth', 'chain_messages',
+  'chain_bytes')
+local root, deleted, continuable, status, depth, chain_messages, chain_bytes = unpack(turn)
+if not root or deleted or gone(trees, tenant, root, idle_us) then
   return { 'missing' }
 end
 if continuable ~= '1' then
   return { 'status', status }
 end
-if pin ~= '' and (tonumber(depth) >= max_depth or tonumber(chain_bytes) >= max_bytes) then
+local long = tonumber(depth) >= max_depth or tonumber(chain_bytes) >= max_bytes
+  or (max_messages > 0 and tonumber(chain_messages) >= max_messages)
+if pin ~= '' and long then
   return { 'long' }
 end
 local ids = walk(nodes, tip, tonumber(depth))
@@ -38,4 +44,5 @@ if pin ~= '' then
     redis.call('PEXPIRE', pins, pin_ms)
   end
 end
-return { 'ok', ids }
+local erased = redis.call('HGET', nodes .. root, 'has_erased') or ''
+return { 'ok', ids, erased }

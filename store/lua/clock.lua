@@ -2,8 +2,10 @@
 -- Invariant: scores of a shard only rise, even when the server's clock steps back, so no two uses are equally
 -- old.
 
+local time -- stands still while a script runs
+
 local function now_us()
-  local time = redis.call('TIME')
+  time = time or redis.call('TIME')
   return time[1] * 1000000 + time[2]
 end
 
@@ -13,9 +15,12 @@ local function exact(number)
 end
 
 local function next_score(clock)
-  local last = tonumber(redis.call('GET', clock) or 0)
-  local score = exact(math.max(now_us(), last + 1))
-  redis.call('SET', clock, score)
+  local score = exact(now_us())
+  local last = redis.call('SET', clock, score, 'GET')
+  if last and tonumber(last) >= tonumber(score) then
+    score = exact(last + 1)
+    redis.call('SET', clock, score)
+  end
   return score
 end
 

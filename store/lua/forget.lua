@@ -1,30 +1,54 @@
--- Delete a turn as far as anyone can see: it becomes a tombstone, without its response. Whether anything
--- still needs the rest is for prune.lua, which is called next.
+-- Delete a turn as far as anyone can see: it becomes a tombstone, without its response, and without its messages if
+-- asked to. Whether anything still needs the rest is for prune.lua, which is called next.
 --
--- Keys:      node      the turn's node
---            response  the turn's response
---            usage     the shard's usage
--- Arguments: nodes     what all nodes of the tenant begin with
---            tenant    the tenant
---            digits    the turn's digits
---            token     names this call, so that its repeat after a lost reply is known
+-- Keys:      node         the turn's node
+--            messages     the turn's messages
+--            response     the turn's response
+--            pins         the turn's pins
+--            usage        the shard's usage
+--            leaves       the shard's leaves
+--            trees        the shard's trees
+-- Arguments: nodes        what all nodes of the tenant begin with
+--            tenant       the tenant
+--            digits       the turn's digits
+--            token        names this call, so that its repeat after a lost reply is known
+--            idle_us      for how long a tree may be unused; 0: for ever
+--            erase        1 to erase the messages, which descendants then continue without; else 0
+--            no_messages  what is stored in their place
 -- Result:    {'ok', path} | {'deleted', path} when another call did it, and may have been cut short |
 --            {'missing', ''}; path is what to prune: the digits up to the root, newest first, or '' if it has a child
--- Invariant: a tombstone keeps its node and messages, its place and its pins; its response is gone.
+-- Invariant: a tombstone keeps its node, its place and its pins, and its messages unless they were erased, whenever that
+--            is asked; its response is gone.
 
-local turn = redis.call('HMGET', node, 'root', 'deleted', 'response_bytes', 'children', 'depth')
-local root, deleted, bytes, children, depth = unpack(turn)
-if not root then
+local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth', 'held', 'erased')
+local root, deleted, children, depth, held, erased = unpack(turn)
+if not root or gone(trees, tenant, root, idle_us) then
   return { 'missing', '' }
 end
+if not deleted then
+  redis.call('HSET', node, 'deleted', token, 'response_bytes', 0)
+  redis.call('UNLINK', response)
+  count(tenant, 'responses', -1)
+  count(tenant, 'tombstones', 1)
+end
+local erases = erase == '1' and not erased
+if erases then
+  redis.call('SET', messages, no_messages)
+  redis.call('HSET', node, 'erased', 1, 'messages_bytes', #no_messages)
+  redis.call('HSET', nodes .. root, 'has_erased', 1)
+end
+if erases or not deleted then
+  local holds_now = held_by(node) + held_by(messages)
+  redis.call('HSET', node, 'held', holds_now)
+  count(tenant, 'bytes', holds_now - held)
+end
+settle(usage)
 local path = ''
 if children == '0' then
+  redis.call('ZADD', leaves, unpinned_from(pins), tenant .. '/' .. digits) -- for sweep.lua, if no prune comes
   path = walk(nodes, digits, tonumber(depth))
 end
-if deleted then
-  return { deleted == token and 'ok' or 'deleted', path }
+if deleted and deleted ~= token then
+  return { 'deleted', path }
 end
-redis.call('HSET', node, 'deleted', token, 'response_bytes', 0)
-redis.call('UNLINK', response)
-count(usage, tenant, { responses = -1, tombstones = 1, bytes = -bytes })
 return { 'ok', path }

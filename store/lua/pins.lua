@@ -14,3 +14,8 @@ end
 local function pinned(pins)
   return redis.call('ZCOUNT', pins, '(' .. now_ms(), '+inf') > 0
 end
+
+-- From when on no run holds a turn, in ms; 0 if none ever did. Scores of uses are in µs, so they are all larger.
+local function unpinned_from(pins)
+  return redis.call('ZRANGE', pins, -1, -1, 'WITHSCORES')[2] or 0
+end

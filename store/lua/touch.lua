@@ -6,11 +6,12 @@
 --            trees     the shard's trees
 -- Arguments: tenant    the tenant
 --            digits    the turn's digits
+--            idle_us   for how long a tree may be unused; 0: for ever
 -- Result:    {'ok'} | {'missing'}
 -- Invariant: a turn that is missing or deleted is not touched.
 
 local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
-if not root or deleted then
+if not root or deleted or gone(trees, tenant, root, idle_us) then
   return { 'missing' }
 end
 touch(clock, leaves, trees, node, tenant, digits, root)

@@ -113,11 +113,15 @@ class ServiceProcess:
         assert len(children) == 1, f"the service has {len(children)} child processes, not one"
         return int(children[0])
 
-    def keys(self) -> set[bytes]:
-        """Every key in its embedded server, found as its own lock file says."""
+    def redis(self) -> Redis:
+        """A client of its embedded server, which is found as its own lock file says."""
         runtime = (self._folder / "data" / "lock").read_text().splitlines()[1]
         (path,) = Path(runtime).glob("*.sock*")
-        with Redis(unix_socket_path=str(path)) as redis:
+        return Redis(unix_socket_path=str(path))
+
+    def keys(self) -> set[bytes]:
+        """Every key in its embedded server."""
+        with self.redis() as redis:
             return set(redis.keys("*"))
 
     def memory_bytes(self) -> int:

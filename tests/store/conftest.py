@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from audit import complaints
+from fake import fake_server
 from lossy import LossyOperation
 from redis.asyncio import Redis
+from servers import cluster_of
 
 from store import connection
 from store.connection import connect
@@ -30,12 +32,17 @@ def server_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 def server_of(kind: str, folder: Path) -> Iterator[str]:
-    """Where a new server listens: the embedded "valkey", or Debian's "redis" where there is one."""
-    if kind == "redis":
-        yield from _redis_server(folder)
-        return
-    with EmbeddedServer(folder) as server:
-        yield server.url
+    """Where a new server listens: the embedded "valkey", Debian's "redis", a "cluster" of three, or a "fake"."""
+    match kind:
+        case "redis":
+            yield from _redis_server(folder)
+        case "cluster":
+            yield from cluster_of(folder)
+        case "fake":
+            yield from fake_server()
+        case _:
+            with EmbeddedServer(folder) as server:
+                yield server.url
 
 
 def _redis_server(folder: Path) -> Iterator[str]:

@@ -12,8 +12,8 @@ class LossyOperation(Operation):
 
     _lost = False
 
-    async def _attempt(self, args: tuple[Argument, ...]) -> Any:
-        reply = await super()._attempt(args)
+    async def _attempt(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
+        reply = await super()._attempt(args, at)
         self._lost = not self._lost
         if self._lost:
             raise redis_errors.ConnectionError("the reply was lost")

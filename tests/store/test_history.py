@@ -9,6 +9,7 @@ from audit import complaints, dump, scores
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
+from store.caps import LEAF_BYTES, TREE_BYTES
 from store.connection import connect
 from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound
 from store.history import ConversationHistoryStore
@@ -215,8 +216,8 @@ async def test_children_go_to_the_shard_of_their_parent(server_url: str, redis: 
     trees = [await grow(store, "one", "two", "three") for _ in range(40)]
     assert len({tree[0][:7] for tree in trees}) > 1
     assert all(len({id[:7] for id in tree}) == 1 for tree in trees)
-    assert await store.usage() == await store.usage(TENANT)
-    assert (await store.usage()).trees == 40
+    total, mine = await store.usage(), await store.usage(TENANT)
+    assert (total.responses, total.trees) == (mine.responses, mine.trees) == (120, 40)
     assert await complaints(redis, prefix) == []
     await store.close()
 
@@ -238,7 +239,8 @@ async def test_usage_is_what_is_stored(store: ConversationHistoryStore) -> None:
     await store.append("rival", turn(store.new_id(), text="three"))
     mine, theirs, total = await store.usage(TENANT), await store.usage("rival"), await store.usage()
     assert (mine.responses, mine.trees, theirs.responses, theirs.trees) == (2, 1, 1, 1)
-    assert total == Usage(3, 0, 2, mine.bytes + theirs.bytes)
+    shared = 2 * (LEAF_BYTES + TREE_BYTES)
+    assert total == Usage(3, 0, 2, mine.bytes + theirs.bytes + shared)
 
 
 async def test_a_chain_with_a_hole_is_never_returned_without_it(
@@ -249,7 +251,7 @@ async def test_a_chain_with_a_hole_is_never_returned_without_it(
     key = f"{prefix}:{{00}}:t:{TENANT}:messages:{ids[1][5:]}"
     blob = await redis.get(key)
     await redis.delete(key)
-    assert len(await complaints(redis, prefix)) == 2  # the length noted in the turn, and the usage
+    assert len(await complaints(redis, prefix)) == 2  # the length of its messages, and what the server holds for it
     with pytest.raises(ParentNotFound):
         await reader.chain(TENANT, ids[-1])
     await redis.set(key, blob)

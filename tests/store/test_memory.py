@@ -1,4 +1,4 @@
-"""A server out of memory: nothing is added, but all can be read and deleted, which is how there is memory again."""
+"""A server out of memory: the least recently used turns go for a new one; all else works as ever."""
 
 import random
 from collections.abc import AsyncIterator, Iterator
@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
 from store.connection import connect
-from store.errors import NotFound, StoreUnavailable
+from store.errors import NotFound, StoreFull
 from store.history import ConversationHistoryStore
 from store.turn import Status, Turn, Usage
 
@@ -56,13 +56,13 @@ async def fill(store: ConversationHistoryStore, own: Redis) -> list[str]:
     return ids
 
 
-async def test_a_server_out_of_memory_refuses_a_turn_and_changes_nothing(
+async def test_a_server_out_of_memory_that_can_free_none_refuses_a_turn(
     full: ConversationHistoryStore, own: Redis
 ) -> None:
     (root,) = await grow(full, "one")
     before = await full.usage()
     await own.config_set("maxmemory", "1")
-    with pytest.raises(StoreUnavailable, match="memory"):
+    with pytest.raises(StoreFull):
         await full.append(TENANT, turn(full.new_id(root), root))
     assert await full.usage() == before
 
@@ -82,10 +82,42 @@ async def test_all_but_append_works_without_memory(full: ConversationHistoryStor
     assert await full.usage() == Usage()
 
 
+async def test_what_was_used_least_goes_for_a_new_turn(full: ConversationHistoryStore, own: Redis) -> None:
+    ids = await fill(full, own)
+    await full.get(TENANT, ids[0])
+    new = large(full.new_id())
+    await full.append(TENANT, new)
+    assert await full.get(TENANT, new.id) == new.response
+    assert await full.get(TENANT, ids[0])
+    known = [id for id in ids if await is_known(full, id)]
+    assert known == [ids[0], *ids[-len(known) + 1 :]]
+    assert TURNS // 2 < len(known) < TURNS - SHORT_BYTES // TURN_BYTES // 2  # as many as were too many, and no more
+
+
+async def is_known(store: ConversationHistoryStore, id: str) -> bool:
+    try:
+        await store.lineage(TENANT, id)
+    except NotFound:
+        return False
+    return True
+
+
+async def test_a_server_out_of_memory_takes_nothing_that_a_run_needs(
+    full: ConversationHistoryStore, own: Redis
+) -> None:
+    ids = await fill(full, own)
+    pins = [(await full.chain(TENANT, id, pin=True)).pin for id in ids]
+    with pytest.raises(StoreFull):
+        await full.append(TENANT, large(full.new_id()))
+    assert (await full.usage()).responses == TURNS
+    for id, pin in zip(ids, pins, strict=True):
+        await full.unpin(TENANT, id, str(pin))
+    await full.append(TENANT, large(full.new_id()))
+
+
 async def test_deleting_makes_room_again(full: ConversationHistoryStore, own: Redis) -> None:
     ids = await fill(full, own)
-    with pytest.raises(StoreUnavailable, match="memory"):
-        await full.append(TENANT, large(full.new_id()))
     for id in ids[: TURNS // 2]:
         await full.forget(TENANT, id)
     await full.append(TENANT, large(full.new_id()))
+    assert (await full.usage()).responses == TURNS // 2 + 1

@@ -1,26 +1,39 @@
-"""The store against a plain dict of turns: whatever is appended, forked, read, pinned and forgotten, both agree.
+"""The store against a plain dict of turns: whatever is appended, forked, read, pinned, forgotten, erased, expired and
+evicted, both agree, victims included.
 
 After every step the keys in Redis must add up (audit.py) and the leaves stand in the order of their last use, which is
-what eviction will go by. The model shares no code with the store.
+what eviction goes by. The model shares no code with the store. Only the cap on bytes isn't modelled (test_caps.py).
 """
 
 import asyncio
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 from audit import complaints, dump
+from conftest import server_of
+from fake import FlaglessOperation
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from sample import TENANT, said, turn
 
+from store import connection
+from store.caps import Caps
 from store.connection import connect
-from store.errors import Conflict, NotContinuable, NotFound, ParentNotFound
+from store.errors import Conflict, NotContinuable, NotFound, ParentNotFound, StoreFull
 from store.history import ConversationHistoryStore
 from store.turn import Status
 
 STEPS = 40
+
+CAPS = {
+    "no caps": Caps(responses=0, bytes=0),
+    "responses": Caps(responses=4),
+    "trees": Caps(trees=2),
+    "both": Caps(responses=5, trees=3),
+}
 
 
 @dataclass
@@ -28,9 +41,11 @@ class Stored:
     """A turn as the model keeps it; `used` counts uses of the whole store, so that it orders them."""
 
     parent: str | None
+    root: str
     status: Status
     used: int
     deleted: bool = False
+    erased: bool = False
     pins: set[str] = field(default_factory=set)
 
 
@@ -38,6 +53,7 @@ class Model(RuleBasedStateMachine):
     """Rules that do the same to both sides. A turn that is gone from `turns` must be unknown to the store."""
 
     url: str
+    caps: Caps
     ids = Bundle("ids")
     pins = Bundle("pins")
 
@@ -47,8 +63,10 @@ class Model(RuleBasedStateMachine):
         self.run = self.runner.run
         self.prefix = f"test-{uuid.uuid4().hex}"
         self.redis = connect(self.url)
-        self.store = ConversationHistoryStore(connect(self.url), prefix=self.prefix)
+        self.store = ConversationHistoryStore(connect(self.url), prefix=self.prefix, caps=self.caps)
         self.turns: dict[str, Stored] = {}
+        self.trees: dict[str, int] = {}  # by root, when any of their turns was used last
+        self.expired: set[str] = set()  # roots of trees that nobody knows any more
         self.uses = 0
 
     def teardown(self) -> None:
@@ -56,12 +74,12 @@ class Model(RuleBasedStateMachine):
         self.run(self.store.close())
         self.runner.close()
 
-    def use(self) -> int:
+    def use(self, id: str) -> None:
         self.uses += 1
-        return self.uses
+        self.turns[id].used = self.trees[self.turns[id].root] = self.uses
 
     def readable(self, id: str) -> bool:
-        return id in self.turns and not self.turns[id].deleted
+        return id in self.turns and not self.turns[id].deleted and self.turns[id].root not in self.expired
 
     def children(self, id: str) -> list[str]:
         return [child for child, stored in self.turns.items() if stored.parent == id]
@@ -70,22 +88,49 @@ class Model(RuleBasedStateMachine):
         above = self.turns[id].parent
         return [*(self.path(above) if above else []), id]
 
+    def leaves(self, root: str | None = None) -> list[str]:
+        """The leaves, of one tree or of all, least recently used first."""
+        found = [id for id in self.turns if not self.children(id) and root in (None, self.turns[id].root)]
+        return sorted(found, key=lambda id: self.turns[id].used)
+
+    def remove(self, id: str) -> str | None:
+        """Take a leaf away; its parent."""
+        stored = self.turns.pop(id)
+        if stored.parent is None:
+            del self.trees[id]
+            self.expired.discard(id)
+        elif not self.children(stored.parent):
+            parent = self.turns[stored.parent]
+            parent.used = max(parent.used, stored.used)
+        return stored.parent
+
     def prune(self, id: str | None) -> None:
-        while id is not None:
-            stored = self.turns[id]
-            if not stored.deleted or stored.pins or self.children(id):
-                return
-            del self.turns[id]
-            if stored.parent is not None and not self.children(stored.parent):
-                parent = self.turns[stored.parent]
-                parent.used = max(parent.used, stored.used)
-            id = stored.parent
+        while id is not None and self.turns[id].deleted and not self.turns[id].pins and not self.children(id):
+            id = self.remove(id)
+
+    def evicts_enough(self, trees: int, kept: str | None) -> bool:
+        """Take away what stands in the way of one more turn, and of so many more trees; whether that was enough."""
+
+        def goes(id: str) -> bool:
+            return id != kept and not self.turns[id].pins
+
+        while True:
+            readable = sum(not stored.deleted for stored in self.turns.values())
+            if 0 < self.caps.trees < len(self.trees) + trees:
+                roots = sorted(self.trees, key=lambda root: self.trees[root])
+                victims = [id for root in roots for id in filter(goes, self.leaves(root))]
+            elif 0 < self.caps.responses < readable + 1:
+                victims = list(filter(goes, self.leaves()))
+            else:
+                return True
+            if not victims:
+                return False
+            self.prune(self.remove(victims[0]))
 
     @rule(target=ids, status=st.sampled_from(Status))
     def append_a_root(self, status: Status) -> str:
         id = self.store.new_id()
-        self.run(self.store.append(TENANT, turn(id, text=id, status=status)))
-        self.turns[id] = Stored(None, status, self.use())
+        self.store_turn(id, None, status, None)
         return id
 
     @rule(target=ids, parent=ids, status=st.sampled_from([Status.COMPLETED, Status.COMPLETED, *Status]))
@@ -98,18 +143,31 @@ class Model(RuleBasedStateMachine):
 
     def append(self, parent: str, status: Status, pin: str | None) -> str:
         id = self.store.new_id(parent)
+        stored = self.turns.get(parent)
         appending = self.store.append(TENANT, turn(id, parent, text=id, status=status), pin=pin)
-        if not self.readable(parent) and (parent not in self.turns or pin not in self.turns[parent].pins):
+        if stored is None or stored.root in self.expired or (stored.deleted and pin not in stored.pins):
             with pytest.raises(ParentNotFound):
                 self.run(appending)
-        elif self.turns[parent].status is Status.FAILED:
+        elif stored.status is Status.FAILED:
             with pytest.raises(NotContinuable):
                 self.run(appending)
         else:
-            self.run(appending)
-            self.turns[id] = Stored(parent, status, self.use())
-            self.turns[parent].pins.discard(pin or "")
+            appending.close()
+            self.store_turn(id, parent, status, pin)
         return id
+
+    def store_turn(self, id: str, parent: str | None, status: Status, pin: str | None) -> None:
+        appending = self.store.append(TENANT, turn(id, parent, text=id, status=status), pin=pin)
+        if not self.evicts_enough(trees=parent is None, kept=parent):
+            with pytest.raises(StoreFull):
+                self.run(appending)
+            return
+        self.run(appending)
+        root = id if parent is None else self.turns[parent].root
+        self.turns[id] = Stored(parent, root, status, 0)
+        self.use(id)
+        if parent is not None:
+            self.turns[parent].pins.discard(pin or "")
 
     @rule(id=ids)
     def append_again(self, id: str) -> None:
@@ -128,8 +186,8 @@ class Model(RuleBasedStateMachine):
             with pytest.raises(NotContinuable):
                 self.run(self.store.chain(TENANT, id))
         else:
-            assert self.run(said(self.store, id)) == self.path(id)
-            self.turns[id].used = self.use()
+            assert self.run(said(self.store, id)) == [each for each in self.path(id) if not self.turns[each].erased]
+            self.use(id)
 
     @rule(target=pins, id=ids)
     def pin(self, id: str) -> tuple[str, str]:
@@ -138,7 +196,7 @@ class Model(RuleBasedStateMachine):
         chain = self.run(self.store.chain(TENANT, id, pin=True))
         assert chain.pin is not None
         self.turns[id].pins.add(chain.pin)
-        self.turns[id].used = self.use()
+        self.use(id)
         return id, chain.pin
 
     @rule(pinned=pins)
@@ -153,7 +211,7 @@ class Model(RuleBasedStateMachine):
     def read_a_response(self, id: str) -> None:
         if self.readable(id):
             assert self.run(self.store.get(TENANT, id)) == turn(id, text=id).response
-            self.turns[id].used = self.use()
+            self.use(id)
             assert list(self.run(self.store.lineage(TENANT, id))) == self.path(id)
         else:
             with pytest.raises(NotFound):
@@ -161,35 +219,79 @@ class Model(RuleBasedStateMachine):
             with pytest.raises(NotFound):
                 self.run(self.store.lineage(TENANT, id))
 
-    @rule(id=ids)
-    def forget(self, id: str) -> None:
+    @rule(id=ids, erase=st.booleans())
+    def forget(self, id: str, erase: bool) -> None:
         if self.readable(id):
-            self.run(self.store.forget(TENANT, id))
-            self.turns[id].deleted = True
-            self.prune(id)
+            self.run(self.store.forget(TENANT, id, erase=erase))
         else:
             with pytest.raises(NotFound):
-                self.run(self.store.forget(TENANT, id))
+                self.run(self.store.forget(TENANT, id, erase=erase))
+        if id in self.turns and self.turns[id].root not in self.expired:
+            self.turns[id].deleted = True
+            self.turns[id].erased |= erase
+            self.prune(id)
+
+    def take_tree(self, root: str) -> None:
+        self.turns = {id: stored for id, stored in self.turns.items() if stored.root != root}
+        self.expired.discard(root)
+        del self.trees[root]
+
+    @rule(id=ids)
+    def forget_a_tree(self, id: str) -> None:
+        if self.readable(id):
+            self.run(self.store.forget_tree(TENANT, id))
+            self.take_tree(self.turns[id].root)
+        else:
+            with pytest.raises(NotFound):
+                self.run(self.store.forget_tree(TENANT, id))
+
+    @rule(id=ids)
+    def expire_a_tree(self, id: str) -> None:
+        """Its last use moves to long ago, behind the store's back."""
+        if id in self.turns:
+            root = self.turns[id].root
+            self.expired.add(root)
+            self.uses += 1
+            self.trees[root] = self.uses - 10**9
+            member = f"{TENANT}/{root.removeprefix('resp_')}"
+            self.run(self.redis.zadd(f"{self.prefix}:{{00}}:trees", {member: self.uses}))
+
+    @rule()
+    def sweep(self) -> None:
+        self.run(self.store.sweep())
+        for root in list(self.expired):
+            self.take_tree(root)
 
     @invariant()
     def usage_is_the_model_s(self) -> None:
         usage = self.run(self.store.usage(TENANT))
         deleted = [stored.deleted for stored in self.turns.values()]
-        roots = [id for id, stored in self.turns.items() if stored.parent is None]
-        assert (usage.responses, usage.tombstones, usage.trees) == (deleted.count(False), sum(deleted), len(roots))
+        assert (usage.responses, usage.tombstones, usage.trees) == (
+            deleted.count(False),
+            sum(deleted),
+            len(self.trees),
+        )
 
     @invariant()
-    def keys_add_up_and_leaves_stand_in_the_order_of_use(self) -> None:
+    def keys_add_up_and_leaves_and_trees_stand_in_the_order_of_use(self) -> None:
         assert self.run(complaints(self.redis, self.prefix)) == []
-        scores = self.run(dump(self.redis, self.prefix)).get(f"{self.prefix}:{{00}}:leaves", {})
-        stored = [f"resp_{member.decode().split('/')[1]}" for member in sorted(scores, key=lambda m: scores[m])]
-        leaves = [id for id in self.turns if not self.children(id)]
-        assert stored == sorted(leaves, key=lambda id: self.turns[id].used)
+        found = self.run(dump(self.redis, self.prefix))
+        leaves = _members(found.get(f"{self.prefix}:{{00}}:leaves", {}))
+        tombstones = [id for id in self.leaves() if self.turns[id].deleted]
+        assert set(leaves[: len(tombstones)]) == set(tombstones)
+        assert leaves[len(tombstones) :] == [id for id in self.leaves() if not self.turns[id].deleted]
+        roots = sorted(self.trees, key=lambda root: self.trees[root])
+        assert _members(found.get(f"{self.prefix}:{{00}}:trees", {})) == roots
 
 
-def run_model(url: str, examples: int) -> None:
+def _members(scores: dict[bytes, float]) -> list[str]:
+    """The ids in a zset, lowest score first."""
+    return [f"resp_{member.decode().split('/')[1]}" for member in sorted(scores, key=lambda m: scores[m])]
+
+
+def run_model(url: str, caps: Caps, examples: int) -> None:
     """Let the machine take `examples` walks of at most STEPS steps over the server at `url`."""
-    machine = type("Walk", (Model,), {"url": url})
+    machine = type("Walk", (Model,), {"url": url, "caps": caps})
     limits = settings(
         max_examples=examples,
         stateful_step_count=STEPS,
@@ -199,18 +301,56 @@ def run_model(url: str, examples: int) -> None:
     run_state_machine_as_test(machine, settings=limits)
 
 
+@pytest.fixture(scope="module")
+def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where three nodes listen."""
+    yield from server_of("cluster", tmp_path_factory.mktemp("cluster"))
+
+
+@pytest.fixture
+def fake_url(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where fakeredis listens."""
+    monkeypatch.setattr(connection, "Operation", FlaglessOperation)
+    yield from server_of("fake", tmp_path_factory.mktemp("fake"))
+
+
 @pytest.mark.timeout(600)  # passes in seconds; the rest is for shrinking what fails
-def test_the_store_behaves_like_a_plain_dict_of_turns(server_url: str) -> None:
-    run_model(server_url, examples=15)
+@pytest.mark.parametrize("caps", CAPS.values(), ids=CAPS)
+def test_the_store_behaves_like_a_plain_dict_of_turns(server_url: str, caps: Caps) -> None:
+    run_model(server_url, caps, examples=30)
+
+
+@pytest.mark.timeout(600)
+def test_the_store_behaves_the_same_on_a_cluster(cluster_url: str) -> None:
+    run_model(cluster_url, CAPS["both"], examples=30)
+
+
+@pytest.mark.timeout(600)
+def test_the_store_behaves_the_same_on_fakeredis(fake_url: str) -> None:
+    run_model(fake_url, CAPS["both"], examples=2)  # it takes fifty times as long
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("lost_replies")
 def test_the_store_behaves_the_same_where_every_command_is_sent_twice(server_url: str) -> None:
-    run_model(server_url, examples=5)
+    run_model(server_url, CAPS["both"], examples=10)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-def test_the_store_behaves_like_a_plain_dict_of_turns_for_long(server_url: str) -> None:
-    run_model(server_url, examples=500)
+@pytest.mark.parametrize("caps", CAPS.values(), ids=CAPS)
+def test_the_store_behaves_like_a_plain_dict_of_turns_for_long(server_url: str, caps: Caps) -> None:
+    run_model(server_url, caps, examples=200)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("caps", CAPS.values(), ids=CAPS)
+def test_the_store_behaves_the_same_on_a_cluster_for_long(cluster_url: str, caps: Caps) -> None:
+    run_model(cluster_url, caps, examples=200)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_the_store_behaves_the_same_on_fakeredis_for_long(fake_url: str) -> None:
+    run_model(fake_url, CAPS["both"], examples=40)

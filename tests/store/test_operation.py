@@ -4,19 +4,21 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from operations import OPERATIONS
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
-from store.connection import Operation, connect
+from store.connection import Operation, Server, connect
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.history import ConversationHistoryStore
+from store.links import PooledLink
 
 LIMIT_SECONDS = 0.3
 GRACE_SECONDS = 1.0
@@ -47,6 +49,24 @@ async def test_a_cancelled_read_never_leaves_its_reply_to_the_next_one(
     await few.close()
 
 
+async def test_waiters_that_are_cancelled_take_nobody_s_turn(
+    server_url: str, store: ConversationHistoryStore, prefix: str
+) -> None:
+    (root,) = await grow(store, "one")
+    narrow = ConversationHistoryStore(connect(server_url, max_connections=2), prefix=prefix)
+    for number in range(60):  # each cuts every third of those who wait, some of them just as their turn comes
+        reads = [asyncio.create_task(said(narrow, root)) for _ in range(60)]
+        for _ in range(number % 20):
+            await asyncio.sleep(0)
+        for read in reads[number % 3 :: 3]:
+            read.cancel()
+        answers = await asyncio.gather(*reads, return_exceptions=True)
+        assert [
+            answer for answer in answers if answer != ["one"] and not isinstance(answer, asyncio.CancelledError)
+        ] == []
+    await narrow.close()
+
+
 async def test_more_readers_than_connections_wait_for_their_turn(
     server_url: str, store: ConversationHistoryStore, prefix: str
 ) -> None:
@@ -56,20 +76,7 @@ async def test_more_readers_than_connections_wait_for_their_turn(
     await narrow.close()
 
 
-OPERATIONS: dict[str, Callable[[ConversationHistoryStore, str], Awaitable[Any]]] = {
-    "chain": lambda store, id: store.chain(TENANT, id),
-    "append": lambda store, id: store.append(TENANT, turn(store.new_id(id), id)),
-    "unpin": lambda store, id: store.unpin(TENANT, id, "pin"),
-    "get": lambda store, id: store.get(TENANT, id),
-    "items": lambda store, id: store.items(TENANT, [id]),
-    "lineage": lambda store, id: store.lineage(TENANT, id),
-    "forget": lambda store, id: store.forget(TENANT, id),
-    "usage": lambda store, id: store.usage(),
-    "check": lambda store, id: store.check(),
-}
-
-
-def test_the_operations_below_are_all_there_are() -> None:
+def test_the_operations_that_are_tried_are_all_there_are() -> None:
     public = {name for name in vars(ConversationHistoryStore) if not name.startswith("_")}
     assert public == OPERATIONS.keys() | {"new_id", "close"}
 
@@ -134,9 +141,13 @@ class Flaky:
         return "reply"
 
 
+def over(pool: Flaky) -> Operation:
+    return Operation(PooledLink(pool), asyncio.Semaphore(1), timeout_seconds=2.0, attempts=3)
+
+
 async def test_a_lost_reply_is_asked_for_again_within_the_attempts() -> None:
     pool = Flaky(losses=2)
-    async with Operation(pool, timeout_seconds=2.0, attempts=3) as operation:
+    async with over(pool) as operation:
         assert await operation.command("GET", "x") == "reply"
     assert (pool.sent, pool.lent) == ([b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n"] * 3, 0)
 
@@ -144,24 +155,26 @@ async def test_a_lost_reply_is_asked_for_again_within_the_attempts() -> None:
 async def test_replies_lost_more_often_than_that_are_an_unavailable_server() -> None:
     pool = Flaky(losses=3)
     with pytest.raises(StoreUnavailable, match="lost"):
-        async with Operation(pool, timeout_seconds=2.0, attempts=3) as operation:
+        async with over(pool) as operation:
             await operation.command("GET", "x")
     assert (len(pool.sent), pool.lent) == (3, 0)
 
 
 async def test_a_connection_that_the_server_closed_is_opened_again(own_server: EmbeddedServer) -> None:
-    client, killer = connect(own_server.url), connect(own_server.url)
-    async with Operation(client.connection_pool, timeout_seconds=5.0, attempts=3) as operation:
+    server, killer = Server(connect(own_server.url), timeout_seconds=5.0, attempts=3), connect(own_server.url)
+    async with server.operation() as operation:
         first = await operation.command("CLIENT", "ID")
         await killer.client_kill_filter(_id=str(first))
         assert await operation.command("CLIENT", "ID") != first
-    await client.aclose()
+    await server.close()
     await killer.aclose()
 
 
 async def test_a_task_cancelled_from_outside_is_cancelled_and_not_unavailable(redis: Redis) -> None:
+    server = Server(redis, timeout_seconds=5.0, attempts=1)
+
     async def blocked() -> None:
-        async with Operation(redis.connection_pool, timeout_seconds=5.0, attempts=1) as operation:
+        async with server.operation() as operation:
             await operation.command("BLPOP", "nothing-here", 5)
 
     task = asyncio.create_task(blocked())

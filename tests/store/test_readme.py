@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import store
+from store import keys, scripts
 
 README = Path(store.__file__).with_name("README.md")
 
@@ -22,3 +23,15 @@ def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
 def test_every_file_is_in_the_table() -> None:
     listed = set(re.findall(r"`(\w+\.py)`", README.read_text()))
     assert listed == {path.name for path in README.parent.glob("*.py")} - {"__init__.py"}
+
+
+def test_every_script_is_in_the_table() -> None:
+    listed = re.findall(r"(?m)^\| \[(\w+)\]\(lua/\w+\.lua\) \|", README.read_text())
+    assert sorted(listed) == sorted(script.name for script in scripts.ALL)
+
+
+def test_every_key_is_in_the_table() -> None:
+    listed = set(re.findall(r"(?m)^\| `([a-z]+)(?::[A-Z]+)?` \| (?:string|hash|zset|set) \|", README.read_text()))
+    assert listed == {
+        key.rpartition(":")[2] for key in re.findall(r"(?m)^    PREFIX:\S+?:([a-z]+)(?::[A-Z]+)? ", keys.__doc__ or "")
+    }

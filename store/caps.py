@@ -1,0 +1,60 @@
+"""Caps: how much the store keeps, in each shard, over all tenants. They bound it for ever.
+
+Whatever would pass a cap takes turns away first, the least recently used leaf or tree (lua/eviction.lua); the turns of
+a chain that is being continued stay. Never answer a cap with half a history.
+"""
+
+from dataclasses import dataclass
+
+GIB = 1 << 30
+DAY_SECONDS = 86_400
+
+EVICT_BATCH = 100
+"""The most turns that one script call takes away, so that others get their turn in between: a millisecond or two."""
+
+EVICT_CALLS = 100
+"""The most such calls before one turn is stored: ten thousand turns, some tenths of a second."""
+
+LEAF_BYTES = 195
+TREE_BYTES = 320
+"""What the server holds for a leaf and for a tree beside the keys of the turns (the same as in lua/usage.lua)."""
+
+ROOM_BYTES = 6_000
+"""More than the node of a turn takes, with its places among the leaves and the trees, and a path (lua/walk.lua)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """The most of each in one shard; 0 is no cap.
+
+    `bytes` is what the server holds for the shard's turns, by its own account. A chain with `chain_messages` messages
+    can't be continued. A tree that nobody used for `idle_seconds` is unknown from then on.
+    """
+
+    responses: int = 1_000_000
+    trees: int = 0
+    bytes: int = 4 * GIB
+    chain_messages: int = 20_000
+    idle_seconds: float = 30 * DAY_SECONDS
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a cap below 0."""
+        for name in self.__slots__:
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive, or 0 for no cap")
+
+    @property
+    def idle_us(self) -> int:
+        """The microseconds that a tree may be unused; 0 for ever."""
+        return round(self.idle_seconds * 1_000_000)
+
+
+UNBOUNDED = Caps(responses=0, trees=0, bytes=0, chain_messages=0, idle_seconds=0)
+
+
+def room(payload: int) -> int:
+    """The most bytes that the server may hold for a turn with so many bytes of messages and response.
+
+    Its allocator rounds a block up by at most a quarter.
+    """
+    return payload + payload // 4 + ROOM_BYTES

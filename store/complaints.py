@@ -1,0 +1,59 @@
+"""Complaints: everything that can be wrong with a stored conversation, in one word each, and what mends it.
+
+The words are those of lua/judging.lua and of the sums in inspection.py. A complaint names ids and numbers, and never
+what anybody said.
+"""
+
+import msgspec
+
+
+class Complaint(msgspec.Struct, frozen=True):
+    """One thing that is wrong in a shard, with a turn where it is one turn's; `what` is one of MEANINGS."""
+
+    shard: int
+    what: str
+    tenant: str | None = None
+    id: str | None = None
+    detail: str = ""
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """What a word says, and what a repair does."""
+
+    says: str
+    mending: str
+
+
+_DISCARDED = "it is taken away, with all that continue it"
+
+MEANINGS: dict[str, Meaning] = {
+    "no-node": Meaning("keys or places of a turn that isn't there", "they are taken away"),
+    "no-parent": Meaning("the turn that it continues is gone", _DISCARDED),
+    "no-messages": Meaning("its messages are gone or can't be read", _DISCARDED),
+    "damaged": Meaning("its node lacks its parent, its status or its digest", _DISCARDED),
+    "mistyped": Meaning("a key of it holds another type of value", "the key is taken away, and then what that breaks"),
+    "lineage": Meaning(
+        "its root, depth, sums or path don't follow from its parent's",
+        "they are derived anew, here and below; in a circle it is taken away",
+    ),
+    "no-response": Meaning("its response is gone or can't be read", "it counts as deleted; what continues it stays"),
+    "kept-response": Meaning("it was deleted, and its response is still there", "the response is taken away"),
+    "not-marked": Meaning("its messages were erased, and its root doesn't say so", "the root says so"),
+    "length": Meaning("its messages or its response have another length than noted", "the length is noted"),
+    "held": Meaning("the server holds another number of bytes for it than noted", "the number is noted"),
+    "children": Meaning("it counts more or fewer children than it has", "the number is noted"),
+    "leaf": Meaning("it is not where its children and its last use say in the order of eviction", "it is put there"),
+    "tree": Meaning("its tree is not where its last use says in the order of trees", "it is put there"),
+    "stray": Meaning("a tree names it among its leaves, and it is in another or gone", "it is taken out"),
+    "misnamed": Meaning("something stands among leaves or trees that names no turn", "it is taken out"),
+    "endless-pin": Meaning("it has pins that never expire", "they expire with the last of them"),
+    "clock": Meaning("the shard's clock is behind the last use of a turn", "it is put forward"),
+    "shared-type": Meaning(
+        "a key that all trees of the shard share holds another type of value", "the key is made anew, from the turns"
+    ),
+    "usage": Meaning("a counter is not the sum of what is stored", "the sum is noted"),
+}
+"""Every word, from the gravest to those that nobody notices."""
+
+HOPELESS = frozenset({"no-parent", "no-messages", "damaged"})
+"""The words for turns that nobody can read any more."""

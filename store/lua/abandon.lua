@@ -1,0 +1,24 @@
+-- Forget a whole tree as far as anyone can see: none of its ids is known from now on. Taking it away is sweep.lua's.
+--
+-- Keys:      node      the node of any of its turns
+--            trees     the shard's trees
+-- Arguments: nodes     what all nodes of the tenant begin with
+--            tenant    the tenant
+--            token     names this call, so that its repeat after a lost reply is known
+--            idle_us   for how long a tree may be unused; 0: for ever
+-- Result:    {'ok', digits of its root} | {'missing'}
+-- Invariant: a tree with the score 0 is gone, whatever pins there are, and nothing gives it another score.
+
+local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
+if not root then
+  return { 'missing' }
+end
+if redis.call('HGET', nodes .. root, 'abandoned') == token then
+  return { 'ok', root }
+end
+if deleted or gone(trees, tenant, root, idle_us) then
+  return { 'missing' }
+end
+redis.call('HSET', nodes .. root, 'abandoned', token)
+redis.call('ZADD', trees, 0, tenant .. '/' .. root)
+return { 'ok', root }

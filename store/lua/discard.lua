@@ -1,0 +1,74 @@
+-- Take away turns that nobody can read any more: one that has lost its parent, its messages or what its node must say,
+-- and all below it. No history is better than a history with a hole.
+--
+-- Keys:      clock     the shard's clock
+--            usage     the shard's usage
+--            leaves    the shard's leaves
+--            trees     the shard's trees
+-- Arguments: turns     what all keys of turns in the shard begin with
+--            top       TENANT/DIGITS of the turn at fault
+--            members   TENANT/DIGITS of turns below it, children before their parents, and at the end of all calls
+--                      the turn itself, with spaces between
+--            version   the newest format version that is known
+-- Result:    {'ok'} | {'sound'} when the turn at fault is gone, or is at fault no more
+-- Invariant: the fault is found again before anything is taken away. Where the parent is there, it has one child less,
+--            and is a leaf again when that was its last.
+
+local HOPELESS = { damaged = true, lineage = true, ['no-parent'] = true, ['no-messages'] = true }
+
+local function at_fault()
+  for tenant, digits in each_member(top) do
+    local _, words = judge(tenant, digits, '', version)
+    for _, word in ipairs(words) do
+      if HOPELESS[word] then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+local function leave_parent(tenant, parent)
+  if not facts_of(tenant, parent).there.node then
+    return
+  end
+  local above = fields_of(key('node', tenant, parent))
+  if not above.children or not above.root or not above.touched then
+    return
+  end
+  redis.call('HSET', key('node', tenant, parent), 'children', exact(math.max(0, above.children - 1)))
+  if above.children <= 1 then
+    local score = above.deleted and unpinned_from(key('pins', tenant, parent)) or exact(above.touched)
+    redis.call('ZADD', leaves, score, tenant .. '/' .. parent)
+    place(tenant, above.root, parent)
+  end
+end
+
+local function discard(tenant, digits)
+  local turn = facts_of(tenant, digits)
+  if not turn.there.node then
+    return
+  end
+  local found = fields_of(key('node', tenant, digits))
+  for _, family in ipairs(KINDS) do
+    redis.call('UNLINK', key(family[1], tenant, digits))
+  end
+  redis.call('ZREM', leaves, turn.member)
+  redis.call('ZREM', trees, turn.member)
+  displace(tenant, found.root, digits)
+  count(tenant, found.deleted and 'tombstones' or 'responses', -1)
+  count(tenant, 'trees', found.parent == '' and -1 or 0)
+  count(tenant, 'bytes', -(found.held or 0))
+  if found.parent and found.parent ~= '' then
+    leave_parent(tenant, found.parent)
+  end
+end
+
+if not at_fault() then
+  return { 'sound' }
+end
+for tenant, digits in each_member(members) do
+  discard(tenant, digits)
+end
+settle(usage)
+return { 'ok' }

@@ -1,0 +1,48 @@
+-- What is wrong with each of some turns, and what each adds to the sums.
+--
+-- Keys:      clock     the shard's clock
+--            leaves    the shard's leaves
+--            trees     the shard's trees
+-- Arguments: turns     what all keys of turns in the shard begin with
+--            members   the turns (judging.lua)
+--            version   the newest format version that is known
+-- Result:    {'ok', for each turn that is there or has left something behind: its member, the parent's digits or -, the
+--            number of children or -1, its kind or -, the bytes held, 1 if a later release wrote it, 1 if it is a root
+--            whose set of leaves has to be looked at, else 0, and a word for each complaint, with spaces between}
+-- Invariant: nothing changes.
+
+local SMALL_TREE = 20
+
+-- Whether the leaves of a tree are too many to be looked at here, or one of them is in no tree or another.
+local function is_mixed(turn)
+  local set = key('tree', turn.tenant, turn.digits)
+  if not turn.there.tree then
+    return false
+  elseif redis.call('SCARD', set) > SMALL_TREE then
+    return true
+  end
+  for _, digits in ipairs(redis.call('SMEMBERS', set)) do
+    if root_of(turn.tenant, digits) ~= turn.digits then
+      return true
+    end
+  end
+  return false
+end
+
+local reply = { 'ok' }
+for tenant, digits, listed in each_member(members) do
+  local turn, words = judge(tenant, digits, listed, version)
+  local found = turn.fields
+  if found then
+    local parent = found.parent and found.parent ~= '' and found.parent or '-'
+    table.insert(words, 1, string.format('%s %s %s %s %s %d %d', turn.member, parent, exact(found.children or -1),
+      found.deleted and 'tombstones' or 'responses', exact(found.held or 0), turn.newer and 1 or 0,
+      is_mixed(turn) and 1 or 0))
+  elseif #words > 0 then
+    table.insert(words, 1, turn.member .. ' - -1 - 0 0 0')
+  end
+  if #words > 0 then
+    reply[#reply + 1] = table.concat(words, ' ')
+  end
+end
+return reply

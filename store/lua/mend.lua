@@ -1,0 +1,149 @@
+-- Put right what can be put right of some turns, without losing what anyone could read.
+--
+-- Keys:      clock     the shard's clock
+--            usage     the shard's usage
+--            leaves    the shard's leaves
+--            trees     the shard's trees
+-- Arguments: turns     what all keys of turns in the shard begin with
+--            members   the turns, parents before their children (judging.lua)
+--            version   the newest format version that is known
+--            budget    the most turns that go with a tombstone that nothing needs, and the most leaves by which the
+--                      last use of a tree is found
+-- Result:    {'ok'}
+-- Invariant: what is wrong is found again before it is mended, so a repeat changes nothing. A turn that a later release
+--            wrote stays as it is.
+
+local mends = {}
+
+function mends.mistyped(turn)
+  redis.call('UNLINK', unpack(turn.mistyped))
+end
+
+mends['no-node'] = function(turn)
+  for _, family in ipairs(KINDS) do
+    redis.call('UNLINK', key(family[1], turn.tenant, turn.digits))
+  end
+  redis.call('ZREM', leaves, turn.member)
+  redis.call('ZREM', trees, turn.member)
+end
+
+function mends.stray(turn, listed)
+  displace(turn.tenant, listed, turn.digits)
+end
+
+function mends.lineage(turn)
+  local wanted = derived(turn)
+  displace(turn.tenant, turn.fields.root, turn.digits)
+  redis.call('HSET', turn.node, 'root', wanted.root, 'depth', exact(wanted.depth),
+    'chain_messages', exact(wanted.chain_messages), 'chain_bytes', exact(wanted.chain_bytes))
+  if wanted.path then
+    redis.call('HSET', turn.node, 'path', wanted.path)
+  end
+  turn.fields.root = wanted.root
+end
+
+function mends.leaf(turn)
+  local found = turn.fields
+  local touched = exact(found.touched or (not found.deleted and use(turn.leaf_score)) or use(redis.call('GET', clock))
+    or now_us())
+  if (found.children or 0) > 0 then
+    redis.call('ZREM', leaves, turn.member)
+    displace(turn.tenant, found.root, turn.digits)
+  else
+    local score = found.deleted and unpinned_from(key('pins', turn.tenant, turn.digits)) or touched
+    redis.call('ZADD', leaves, score, turn.member)
+    place(turn.tenant, found.root, turn.digits)
+  end
+  redis.call('HSET', turn.node, 'touched', touched)
+end
+
+-- As if it had been deleted: that is what everyone sees of it already.
+mends['no-response'] = function(turn)
+  redis.call('UNLINK', key('response', turn.tenant, turn.digits))
+  redis.call('HSET', turn.node, 'deleted', 'fsck', 'response_bytes', 0)
+  count(turn.tenant, 'responses', -1)
+  count(turn.tenant, 'tombstones', 1)
+  turn.fields.deleted = 'fsck'
+  mends.leaf(turn)
+end
+
+mends['kept-response'] = function(turn)
+  redis.call('UNLINK', key('response', turn.tenant, turn.digits))
+end
+
+function mends.length(turn)
+  local deleted = redis.call('HEXISTS', turn.node, 'deleted') == 1
+  redis.call('HSET', turn.node, 'messages_bytes', turn.messages_bytes,
+    'response_bytes', deleted and 0 or turn.response_bytes)
+end
+
+-- A tree is as recently used as the leaves that it names, or as many of them as a call may look at.
+local function last_use(turn)
+  local newest = turn.fields.touched or 0
+  local set = key('tree', turn.tenant, turn.digits)
+  for _, digits in ipairs(redis.call('SRANDMEMBER', set, budget)) do
+    newest = math.max(newest, use(redis.call('ZSCORE', leaves, turn.tenant .. '/' .. digits)) or 0)
+  end
+  return newest
+end
+
+function mends.tree(turn)
+  if turn.parent ~= '' then
+    redis.call('ZREM', trees, turn.member)
+    redis.call('UNLINK', key('tree', turn.tenant, turn.digits))
+  elseif turn.fields.abandoned then
+    redis.call('ZADD', trees, 0, turn.member)
+  else
+    redis.call('ZADD', trees, exact(last_use(turn)), turn.member)
+  end
+end
+
+mends['not-marked'] = function(turn)
+  local root = key('node', turn.tenant, turn.fields.root)
+  if redis.call('EXISTS', root) == 1 then
+    redis.call('HSET', root, 'has_erased', 1)
+  end
+end
+
+mends['endless-pin'] = function(turn)
+  local pins = key('pins', turn.tenant, turn.digits)
+  local last = redis.call('ZREVRANGE', pins, 0, 0, 'WITHSCORES')[2]
+  redis.call('PEXPIREAT', pins, exact(tonumber(last)))
+end
+
+local function note_held(turn)
+  local noted, real = turn.fields.held, held_now(turn)
+  if real ~= noted then
+    redis.call('HSET', turn.node, 'held', real)
+    count(turn.tenant, 'bytes', real - (noted or 0))
+  end
+end
+
+local HOPELESS = { damaged = true, ['no-parent'] = true, ['no-messages'] = true }
+
+local function mend(turn, words, listed)
+  for _, word in ipairs(words) do
+    if HOPELESS[word] then
+      return -- for discard.lua
+    end
+  end
+  for _, word in ipairs(words) do
+    if mends[word] then
+      mends[word](turn, listed)
+    end
+  end
+  if turn.node and words[1] ~= 'mistyped' then
+    note_held(turn)
+  end
+end
+
+for tenant, digits, listed in each_member(members) do
+  local turn, words = judge(tenant, digits, listed, version)
+  if words[1] == 'unneeded' then
+    take(tenant, digits, budget)
+  elseif #words > 0 and not turn.newer then
+    mend(turn, words, listed)
+  end
+end
+settle(usage)
+return { 'ok' }

@@ -1,0 +1,33 @@
+-- Note what was counted in a look at the whole shard, if nothing has changed in it since.
+--
+-- Keys:      clock     the shard's clock
+--            usage     the shard's usage
+-- Arguments: turns     what all keys of turns in the shard begin with
+--            since     the clock and the four counters of the shard at that time, as `moment` gives them
+--            children  TENANT/DIGITS=NUMBER of turns and of how many children they have, with spaces between
+--            counters  FIELD=NUMBER of counters, with spaces between; 0 takes one away
+-- Result:    {'ok'} | {'changed'} when something has, so that nothing was noted
+-- Invariant: each change of what is stored changes the clock or a counter of the shard; counters of the shard are
+--            therefore noted by the last of several calls.
+
+local counted = redis.call('HMGET', usage, 'responses', 'tombstones', 'trees', 'bytes')
+local moment = redis.call('GET', clock) or '-'
+for at = 1, 4 do
+  moment = moment .. ' ' .. (counted[at] or '-')
+end
+if moment ~= since then
+  return { 'changed' }
+end
+for tenant, digits, number in string.gmatch(children, '([^/ ]+)/(%x+)=(%d+)') do
+  if redis.call('EXISTS', key('node', tenant, digits)) == 1 then
+    redis.call('HSET', key('node', tenant, digits), 'children', number)
+  end
+end
+for field, number in string.gmatch(counters, '([^= ]+)=(%d+)') do
+  if number == '0' then
+    redis.call('HDEL', usage, field)
+  else
+    redis.call('HSET', usage, field, number)
+  end
+end
+return { 'ok' }

@@ -1,0 +1,46 @@
+-- Take away trees that are gone, forgotten whole or unused for too long; and tombstones whose run never came back.
+--
+-- Keys:      usage     the shard's usage
+--            leaves    the shard's leaves
+--            trees     the shard's trees
+-- Arguments: turns     what all keys of turns in the shard begin with
+--            only      TENANT/ROOT of the one tree to look at, or '' for all
+--            idle_us   for how long a tree may be unused; 0: for ever
+--            budget    the most turns that this call takes away
+-- Result:    {'ok'} when none is left | {'again'} when some may be
+-- Invariant: takes nothing of a tree that somebody may still know.
+
+local since, now = gone_since(idle_us), now_ms()
+
+local function leaf_of_a_tree_that_is_gone()
+  local member = only
+  if only == '' then
+    member = redis.call('ZRANGE', trees, 0, 0)[1]
+  end
+  local used = member and redis.call('ZSCORE', trees, member)
+  if used and tonumber(used) <= since then
+    local tenant, root = split(member)
+    return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root))
+  end
+end
+
+local function unneeded_tombstone()
+  local member = only == '' and redis.call('ZRANGE', leaves, '-inf', now, 'BYSCORE', 'LIMIT', 0, 1)[1]
+  if member then
+    return split(member)
+  end
+end
+
+while budget > 0 do
+  local tenant, digits = leaf_of_a_tree_that_is_gone()
+  if not digits then
+    tenant, digits = unneeded_tombstone()
+  end
+  if not digits then
+    settle(usage)
+    return { 'ok' }
+  end
+  budget = budget - take(tenant, digits, budget)
+end
+settle(usage)
+return { 'again' }

@@ -1,0 +1,22 @@
+"""Every operation of the store by name, to be tried against servers that are well, ill or far away."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sample import TENANT, turn
+
+from store.history import ConversationHistoryStore
+
+OPERATIONS: dict[str, Callable[[ConversationHistoryStore, str], Awaitable[Any]]] = {
+    "chain": lambda store, id: store.chain(TENANT, id),
+    "append": lambda store, id: store.append(TENANT, turn(store.new_id(id), id)),
+    "unpin": lambda store, id: store.unpin(TENANT, id, "pin"),
+    "get": lambda store, id: store.get(TENANT, id),
+    "items": lambda store, id: store.items(TENANT, [id]),
+    "lineage": lambda store, id: store.lineage(TENANT, id),
+    "forget": lambda store, id: store.forget(TENANT, id),
+    "forget_tree": lambda store, id: store.forget_tree(TENANT, id),
+    "sweep": lambda store, id: store.sweep(),
+    "usage": lambda store, id: store.usage(),
+    "check": lambda store, id: store.check(),
+}
