@@ -1,0 +1,105 @@
+"""The plots of docs/performance.md, from the figures of bench/store.py: readable on white and on black."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK = "#808080"
+COLOURS = ("#3b82f6", "#f97316", "#10b981")
+SIZE_INCHES = (6.4, 3.2)
+
+STYLE = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "harmonium",  # the same figures make the same file
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.prop_cycle": mpl.cycler(color=COLOURS),
+    "lines.marker": "o",
+    "grid.color": INK,
+    "grid.alpha": 0.25,
+    "axes.grid": True,
+    "legend.frameon": False,
+    "savefig.transparent": True,
+}
+
+Figures = dict[str, Any]
+"""What bench/store.py measured, as its dataclasses have it."""
+
+
+def draw(found: Figures, folder: Path) -> None:
+    """Write one SVG for each plot."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plots = {
+        "append": append,
+        "ratio": ratio,
+        "touch": touch,
+        "held": held,
+        "cache": cache,
+    }
+    with mpl.rc_context(STYLE):
+        for name, plot in plots.items():
+            figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+            axes = figure.add_subplot()
+            axes.set_xscale("log")
+            plot(axes, found)
+            axes.set_ylim(bottom=0)
+            axes.legend()
+            figure.savefig(folder / f"store-{name}.svg", metadata={"Date": None})
+
+
+def append(axes: Axes, found: Figures) -> None:
+    """CPU of an append that evicts, against the turns stored."""
+    for colour, (size, rows) in zip(COLOURS, _by_size(found), strict=False):
+        turns = _each(rows, "turns")
+        axes.plot(turns, _each(rows, "append"), color=colour, label=f"append, {size:,} bytes a turn")
+        axes.plot(turns, _each(rows, "plain"), "--", color=colour, label=f"plain writes, {size:,} bytes a turn")
+    axes.set(xlabel="turns stored", ylabel="server CPU, µs")
+
+
+def ratio(axes: Axes, found: Figures) -> None:
+    """An append's CPU as a multiple of the plain writes'."""
+    for colour, (size, rows) in zip(COLOURS, _by_size(found), strict=False):
+        turns = _each(rows, "turns")
+        axes.plot(turns, _each(rows, "ratio"), color=colour, label=f"one at a time, {size:,} bytes a turn")
+        axes.plot(turns, _each(rows, "busy_ratio"), "--", color=colour, label=f"ten at once, {size:,} bytes a turn")
+    axes.set(xlabel="turns stored", ylabel="multiple of the plain writes")
+
+
+def touch(axes: Axes, found: Figures) -> None:
+    """Server time of a touch, against the depth of the turn."""
+    axes.plot(list(found["touch"]), list(found["touch"].values()), label="touch")
+    axes.set(xlabel="turns from the root", ylabel="server time, µs")
+
+
+def held(axes: Axes, found: Figures) -> None:
+    """Bytes held for each byte of payload, against the size of a turn."""
+    for shape in dict.fromkeys(row["shape"] for row in found["held"]):
+        rows = [row for row in found["held"] if row["shape"] == shape]
+        axes.plot(_each(rows, "size"), _each(rows, "held"), label=shape)
+    axes.set(xlabel="payload of a turn, bytes", ylabel="bytes held per byte")
+
+
+def cache(axes: Axes, found: Figures) -> None:
+    """The time to read a chain with the read cache and without."""
+    for name, label in (("plain_ms", "without the read cache"), ("cached_ms", "from the read cache")):
+        axes.plot(_each(found["cached"], "turns"), _each(found["cached"], name), label=label)
+    axes.set(xlabel="turns of the chain", ylabel="time to read, ms")
+
+
+def _by_size(found: Figures) -> list[tuple[int, list[Figures]]]:
+    sizes = dict.fromkeys(row["size"] for row in found["levels"])
+    return [(size, [row for row in found["levels"] if row["size"] == size]) for size in sizes]
+
+
+def _each(rows: list[Figures], name: str) -> list[float]:
+    return [row[name] for row in rows]
