@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from service.engine.port import EngineError, EngineRefused
 from service.protocol.errors import ApiError, InvalidRequest, previous_response_not_found
-from store.errors import ChainTooLong, NotContinuable, NotFound, ParentNotFound, StoreError, StoreFull
+from store.errors import ChainTooLong, NotContinuable, NotFound, ParentNotFound, StoreError, StoreFull, TurnTooLarge
 
 RETRY_SECONDS = 1
 """When a client may come back to a store or an engine that is down: the SDKs wait at least this long."""
@@ -82,6 +82,13 @@ def store_refusal(error: StoreError) -> ApiError:
             type="server_error",
             code="store_full",
             retry_after=RETRY_SECONDS,
+        )
+    if isinstance(error, TurnTooLarge):
+        return InvalidRequest(
+            f"The response '{error.id}' and the conversation before it are larger than all that may be stored. Start a "
+            "new one with what matters of it.",
+            code="conversation_too_long",
+            param="previous_response_id",
         )
     return unavailable("The conversation store does not answer. Try again in a moment.")
 

@@ -33,6 +33,9 @@ MAX_KEY_CHARS = 512
 MAX_VLLM_SERVERS = 64
 DAY_SECONDS = 86_400
 
+CHAINS_KEPT = 4
+"""How many of the largest conversations the memory has to have room for."""
+
 PREPARING_SECONDS = 60
 """What a pin lasts beyond the run itself: for building the prompt, and for storing the turn."""
 LEAST_CONTEXT_TOKENS = 1024
@@ -321,6 +324,11 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"{PREFIX}IDLE_DAYS={self.idle_days:g} is {self.idle_days * DAY_SECONDS:g} s, and one response may "
                 f"take {self.pin_seconds:g} s: its conversation could be deleted meanwhile; set it to more, or to 0"
+            )
+        if 0 < self.max_bytes < CHAINS_KEPT * self.max_chain_bytes:
+            raise ValueError(
+                f"{PREFIX}MAX_BYTES={self.max_bytes} has no room for {CHAINS_KEPT} conversations of "
+                f"{PREFIX}MAX_CHAIN_BYTES={self.max_chain_bytes}; raise the first, or lower the second"
             )
         if len(set(self.vllm_url)) < len(self.vllm_url):
             raise ValueError(f"{PREFIX}VLLM_URL names a server twice")

@@ -6,7 +6,8 @@ StoreError
 ├── NotContinuable      the turn is there, but its status forbids a child
 │   └── ChainTooLong    the turn ends a chain of as many turns as there may be
 ├── Conflict            another turn already has this id
-├── StoreFull           all that is stored has to stay, so there is no room
+├── StoreFull           all that could go for the turn has to stay
+├── TurnTooLarge        the turn and its chain alone pass the cap on bytes
 ├── NewerFormat         a value was written by a newer version
 ├── StoreUnavailable    the server did not answer in time, or refused
 └── DataFolderBusy      another process's embedded server keeps the data folder
@@ -63,6 +64,14 @@ class StoreFull(StoreError):
 
     def __init__(self) -> None:
         super().__init__("no room for another turn: runs are at work on all that is stored")
+
+
+class TurnTooLarge(StoreError):
+    """A turn that can't be stored below the cap on bytes, whatever else goes."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"turn {id!r} and the chain before it are larger than all that may be stored")
+        self.id = id
 
 
 class NewerFormat(StoreError):

@@ -8,17 +8,28 @@ Never change or delete a key outside a script here, and never answer for a turn 
 found.
 """
 
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 from . import codec, scripts
-from .caps import EVICT_BATCH, LEAF_BYTES, TREE_BYTES, Caps, room
+from .caps import EVICT_BATCH, LEAF_BYTES, ROOM_BYTES, TREE_BYTES, Caps, room
 from .connection import Client, Operation, Server
-from .errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound, StoreFull
+from .errors import (
+    ChainTooLong,
+    Conflict,
+    NotContinuable,
+    NotFound,
+    ParentNotFound,
+    StoreFull,
+    StoreUnavailable,
+    TurnTooLarge,
+)
 from .forgetting import forget, forget_tree
 from .keys import Key, Keyspace, ShardKeys, checked_tenant, id_of, shard_of, split_path
 from .reading import TurnReader, mget
-from .removal import make_room, prune, sweep
+from .removal import Place, make_room, prune, sweep
 from .turn import CONTINUABLE, Chain, Turn, Usage
 
 MAX_DEPTH = 10_000
@@ -27,7 +38,7 @@ MAX_DEPTH = 10_000
 MAX_CHAIN_BYTES = 32 << 20
 """The most bytes of messages in a chain that may still be continued: a read of some 20 ms."""
 
-ENTROPY_BYTES = 24
+ENTROPY_BYTES = 27
 TOKEN_BYTES = 12
 
 NOTHING_LISTED = (b"", b"")
@@ -69,7 +80,7 @@ class ConversationHistoryStore:
         self._keyspace = Keyspace(prefix, shards)
         self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self._pin_ms = max(1, round(pin_seconds * 1000))
-        self._max_depth = max_depth
+        self._max_depth = min(max_depth, self._caps.responses or max_depth)
         self._max_chain_bytes = max_chain_bytes
         self._reader = TurnReader(cache_bytes)
         self._entropy = entropy
@@ -77,7 +88,11 @@ class ConversationHistoryStore:
     def new_id(self, parent: str | None = None) -> str:
         """An id that nobody else has, in the parent's shard, or for a root in any. Raises ParentNotFound."""
         random = self._entropy(ENTROPY_BYTES)
-        shard = random[-1] % self._keyspace.shards if parent is None else shard_of(self._parent_digits(parent))
+        shard = (
+            int.from_bytes(random[-4:]) % self._keyspace.shards
+            if parent is None
+            else shard_of(self._parent_digits(parent))
+        )
         return id_of(self._keyspace.new_digits(shard, random))
 
     async def chain(self, tenant: str, tip: str, *, pin: bool = False) -> Chain:
@@ -99,6 +114,7 @@ class ConversationHistoryStore:
                 leaves=shard.leaves,
                 trees=shard.trees,
                 nodes=names.node,
+                runs=names.runs,
                 tenant=tenant,
                 tip=digits,
                 pin=token or "",
@@ -106,6 +122,7 @@ class ConversationHistoryStore:
                 max_depth=self._max_depth,
                 max_messages=self._caps.chain_messages,
                 max_bytes=self._max_chain_bytes,
+                max_held=max(0, self._caps.bytes - ROOM_BYTES),
                 idle_us=self._caps.idle_us,
             )
             _refuse(word, detail, tip)
@@ -122,18 +139,17 @@ class ConversationHistoryStore:
         deleted while its append is under way, for `timeout_seconds` at most, may come back.
         Raises Conflict when another turn has the id, ParentNotFound when the parent is gone and not kept by
         `pin`, NotContinuable when its status or depth forbids a child (ChainTooLong), StoreFull when all turns that
-        could make room have to stay, StoreUnavailable.
+        could make room have to stay, TurnTooLarge, StoreUnavailable.
         """
         digits, parent = self._digits_of(turn)
         shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
         packed = await codec.pack(turn)
-        bytes_needed = room(len(packed.messages) + len(packed.response))
+        place = Place(tenant, parent, room(len(packed.messages) + len(packed.response)))
         async with self._server.operation() as operation:
             word, *detail = await make_room(
                 operation,
                 shard,
-                f"{tenant}/{parent}",
-                bytes_needed,
+                place,
                 self._caps,
                 lambda caps: scripts.append(
                     operation,
@@ -153,7 +169,7 @@ class ConversationHistoryStore:
                     continuable="1" if turn.status in CONTINUABLE else "0",
                     digest=packed.digest,
                     added=len(turn.messages),
-                    room=bytes_needed,
+                    room=place.room,
                     max_depth=self._max_depth,
                     max_responses=caps.responses,
                     max_trees=caps.trees,
@@ -168,6 +184,8 @@ class ConversationHistoryStore:
             raise Conflict(turn.id)
         if word == b"full":
             raise StoreFull
+        if word == b"large":
+            raise TurnTooLarge(turn.id)
         _refuse(word, detail, str(turn.parent))
         self._reader.note(names.messages + digits, turn.messages)
 
@@ -177,7 +195,9 @@ class ConversationHistoryStore:
         names = self._keyspace.families(tenant, digits)
         async with self._server.operation() as operation:
             node, pins = Key(names.node + digits), Key(names.pins + digits)
-            _, path = await scripts.unpin(operation, node=node, pins=pins, nodes=names.node, digits=digits, pin=pin)
+            _, path = await scripts.unpin(
+                operation, node=node, pins=pins, nodes=names.node, runs=names.runs, digits=digits, pin=pin
+            )
             await prune(operation, self._keyspace.shard(digits), tenant, path)
 
     async def get(self, tenant: str, id: str) -> bytes:
@@ -269,14 +289,25 @@ class ConversationHistoryStore:
     async def sweep(self) -> None:
         """Take away all trees that are gone: forgotten whole, or unused for longer than the caps allow.
 
-        Each call to the server takes some, so it holds nobody up. Raises StoreUnavailable; what is left then is for the
-        next call.
+        Each call to the server takes some, with a rest after it as long, so it holds nobody up. Raises StoreUnavailable
+        if it failed in a shard; what is left there is for the next call.
         """
+        failures: list[StoreUnavailable] = []
         for shard in self._keyspace.all_shards():
-            more = True
-            while more:
-                async with self._server.operation() as operation:
-                    more = await sweep(operation, shard, self._caps.idle_us)
+            try:
+                await self._sweep(shard)
+            except StoreUnavailable as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+
+    async def _sweep(self, shard: ShardKeys) -> None:
+        more = True
+        while more:
+            start = monotonic()
+            async with self._server.operation() as operation:
+                more = await sweep(operation, shard, self._caps.idle_us)
+            await asyncio.sleep(monotonic() - start)
 
     async def usage(self, tenant: str | None = None) -> Usage:
         """What a tenant has stored, or all of them, in all shards. Raises StoreUnavailable."""

@@ -15,7 +15,7 @@ from .shard import Shard
 MAX_FAULTS = 10_000
 """How many turns of a kind a look remembers for a closer look; the next one finds the others."""
 
-_TURN = re.compile(rb"([A-Za-z0-9_.-]+):(?:node|messages|response|pins|tree):([0-9a-f]{48})")
+_TURN = re.compile(rb"([A-Za-z0-9_.-]+):(?:node|messages|response|pins|runs|tree):([0-9a-f]{48})")
 _MEMBER = re.compile(rb"[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 _DIGITS = re.compile(rb"[0-9a-f]{48}")
 

@@ -8,6 +8,7 @@
     PREFIX:{SHARD}:t:TENANT:messages:DIGITS  string, the messages that the turn added (codec.py)
     PREFIX:{SHARD}:t:TENANT:response:DIGITS  string, the response as served, and its input items (codec.py)
     PREFIX:{SHARD}:t:TENANT:pins:DIGITS      zset, pin token -> the ms at which it stops counting; expires
+    PREFIX:{SHARD}:t:TENANT:runs:ROOT        zset, the pins of all turns of one tree; expires
     PREFIX:{SHARD}:t:TENANT:tree:ROOT        set, the DIGITS of the leaves of one tree
 
 DIGITS and ROOT are the 48 hex digits of an id, without `resp_`. A tree lives in one shard, whose name is the
@@ -48,12 +49,13 @@ class ShardKeys:
 
 @dataclass(frozen=True, slots=True)
 class Families:
-    """What a tenant's keys in a shard begin with; a turn's digits complete them."""
+    """What a tenant's keys in a shard begin with; a turn's digits complete them, or a root's those of `runs`."""
 
     node: str
     messages: str
     response: str
     pins: str
+    runs: str
 
 
 class Keyspace:
@@ -89,7 +91,7 @@ class Keyspace:
     def families(self, tenant: str, digits: str) -> Families:
         """The prefixes of the tenant's keys in this turn's shard; ValueError for a malformed tenant."""
         base = f"{self.shard(digits).turns}{checked_tenant(tenant)}:"
-        return Families(f"{base}node:", f"{base}messages:", f"{base}response:", f"{base}pins:")
+        return Families(f"{base}node:", f"{base}messages:", f"{base}response:", f"{base}pins:", f"{base}runs:")
 
     def all_shards(self) -> list[ShardKeys]:
         """The shared keys of every shard, in order."""

@@ -6,12 +6,12 @@ first that is needed, as all above that are needed too.
 """
 
 from collections.abc import Awaitable, Callable
-from itertools import count
+from typing import NamedTuple
 
 from redis.exceptions import OutOfMemoryError
 
 from . import scripts
-from .caps import EVICT_BATCH, EVICT_CALLS, ROOM_BYTES, UNBOUNDED, Caps
+from .caps import EVICT_BATCH, EVICT_CALLS, UNBOUNDED, Caps
 from .connection import Operation
 from .errors import StoreFull
 from .keys import HEX_DIGITS, ShardKeys
@@ -19,7 +19,18 @@ from .keys import HEX_DIGITS, ShardKeys
 PRUNE_TURNS = 100
 """The most tombstones that one script call takes away."""
 
+MEMORY_TRIES = 5
+"""How often a turn is tried on a server that has no memory; what was freed is not all there at once."""
+
 _SLICE = PRUNE_TURNS * HEX_DIGITS
+
+
+class Place(NamedTuple):
+    """Where a turn is to go: below the digits `parent`, or '' for a root; it needs `room` bytes at most."""
+
+    tenant: str
+    parent: str
+    room: int
 
 
 async def prune(operation: Operation, shard: ShardKeys, tenant: str, path: bytes) -> None:
@@ -65,56 +76,57 @@ async def sweep(operation: Operation, shard: ShardKeys, idle_us: int, *, only: s
 async def make_room(
     operation: Operation,
     shard: ShardKeys,
-    kept: str,
-    room: int,
+    place: Place,
     caps: Caps,
     call: Callable[[Caps], Awaitable[scripts.Reply]],
 ) -> scripts.Reply:
-    """Make a call that stores something, as often as eviction needs it; and once more where the server had no memory.
+    """Make a call that stores a turn, after evicting what it asks for; some times more where the server had no memory.
 
-    Where a cap was lowered by so much that EVICT_CALLS don't suffice, the last one is made without: each turn that is
-    stored then makes room for many, and the new cap is reached step by step. Raises StoreFull when nothing can go.
+    Where a cap was lowered by so much that EVICT_CALLS don't suffice, it is made without: each turn that is stored then
+    makes room for many, and the new cap is reached step by step. Raises StoreFull when nothing can go.
     """
-    evicted = False
-    for calls in count():
+    refusals = 0
+    while True:
         try:
-            reply = await call(caps if calls < EVICT_CALLS else UNBOUNDED)
+            reply = await call(caps)
         except OutOfMemoryError as error:
-            if evicted:
+            refusals += 1
+            if refusals == MEMORY_TRIES:
                 raise StoreFull from error
-            await evict(operation, shard, kept, room)
-            evicted = True
+            await _evict(operation, shard, place, caps, memory=refusals * place.room)
         else:
             if reply[0] != b"again":
                 return reply
-    raise AssertionError("a call without caps never asks to be made again")
+            if not await _evict(operation, shard, place, caps, memory=0):
+                caps = UNBOUNDED
 
 
-async def evict(operation: Operation, shard: ShardKeys, kept: str, room: int) -> None:
-    """Take away the least recently used turns of a server that has no memory left, until `room` bytes are free.
-
-    It may hold more than its `maxmemory` allows, as deleting and touching go on without memory: that goes too. Turns of
-    other shards are left alone. Raises redis-py's errors.
+async def _evict(operation: Operation, shard: ShardKeys, place: Place, caps: Caps, *, memory: int) -> bool:
+    """Take turns away until the place is free, and `memory` bytes of the server if that has a limit; False if that
+    takes too many calls. Turns of other shards are left alone. Raises StoreFull, and redis-py's errors.
     """
-    missing = await _overdraft(operation, shard) + room + ROOM_BYTES
-    while missing > 0:
-        word, freed = await scripts.evict(
+    ranks = 0, 0
+    for _ in range(EVICT_CALLS):
+        word, *looked_at = await scripts.evict(
             operation,
             usage=shard.usage,
             leaves=shard.leaves,
             trees=shard.trees,
             turns=shard.turns,
-            missing=missing,
-            kept=kept,
+            tenant=place.tenant,
+            parent=place.parent,
+            room=place.room,
+            max_responses=caps.responses,
+            max_trees=caps.trees,
+            max_bytes=caps.bytes,
+            memory=memory,
+            leaf_rank=ranks[0],
+            tree_rank=ranks[1],
             budget=EVICT_BATCH,
         )
-        if word != b"again":
-            return
-        missing -= int(freed)
-
-
-async def _overdraft(operation: Operation, shard: ShardKeys) -> int:
-    """How many bytes the server of this shard holds beyond its `maxmemory`."""
-    text = await operation.command("INFO", "memory", at=shard.usage)
-    memory = dict(line.split(b":", 1) for line in text.splitlines() if b":" in line)
-    return max(0, int(memory[b"used_memory"]) - int(memory[b"maxmemory"]))
+        if word == b"full":
+            raise StoreFull
+        if word == b"ok":
+            return True
+        ranks = int(looked_at[0]), int(looked_at[1])
+    return False

@@ -28,16 +28,17 @@ Reply = list[bytes]
 
 _LUA = files("store").joinpath("lua")
 
-_ALLOW_OUT_OF_MEMORY = ["#!lua flags=allow-oom"]
-_READ_ONLY = ["#!lua flags=allow-oom,no-writes"]
-"""The first line of a script that may run without memory, and of one to which the server permits no write at all; Redis
-knows it from 7.0 on, as does every Valkey."""
+_STRICT = "#!lua"
+_ALLOW_OUT_OF_MEMORY = "#!lua flags=allow-oom"
+_READ_ONLY = "#!lua flags=allow-oom,no-writes"
+"""The first line of a script that a server without memory refuses before it does anything, of one that may run then,
+and of one to which the server permits no write at all. Redis knows them from 7.0 on, as does every Valkey."""
 
 
 class Script(Generic[P]):
     """One Lua script: its declared names, its source with those names bound, and how to run it."""
 
-    def __init__(self, declaration: Callable[P, None], includes: tuple[str, ...], flags: list[str]) -> None:
+    def __init__(self, declaration: Callable[P, None], includes: tuple[str, ...], flags: str) -> None:
         self.name = declaration.__name__
         hints = get_type_hints(declaration)
         names = list(inspect.signature(declaration).parameters)
@@ -54,7 +55,7 @@ class Script(Generic[P]):
         for i, name in enumerate(self.arguments, 1):
             value = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
             bound.append(f"local {name} = {value}")
-        return "\n".join([*self._flags, "; ".join(bound), *(lua(part) for part in self._includes), lua(self.name)])
+        return "\n".join([self._flags, "; ".join(bound), *(lua(part) for part in self._includes), lua(self.name)])
 
     @cached_property
     def sha(self) -> str:
@@ -93,7 +94,7 @@ def script(
     One that adds next to nothing says `out_of_memory`: it then runs on a server that has no memory left, so that
     what is stored can still be read, and deleted to make room. One that is `read_only` may run then, too.
     """
-    flags = _READ_ONLY if read_only else _ALLOW_OUT_OF_MEMORY if out_of_memory else []
+    flags = _READ_ONLY if read_only else _ALLOW_OUT_OF_MEMORY if out_of_memory else _STRICT
 
     def declare(declaration: Callable[P, None]) -> Script[P]:
         return Script(declaration, includes, flags)
@@ -110,6 +111,7 @@ def chain(
     leaves: Key,
     trees: Key,
     nodes: str,
+    runs: str,
     tenant: str,
     tip: str,
     pin: str,
@@ -117,6 +119,7 @@ def chain(
     max_depth: int,
     max_messages: int,
     max_bytes: int,
+    max_held: int,
     idle_us: int,
 ) -> None: ...
 
@@ -161,7 +164,7 @@ def append(
 
 
 @script("walk", out_of_memory=True)
-def unpin(*, node: Key, pins: Key, nodes: str, digits: str, pin: str) -> None: ...
+def unpin(*, node: Key, pins: Key, nodes: str, runs: str, digits: str, pin: str) -> None: ...
 
 
 @script("clock", "idle", "pins", "usage", "walk", out_of_memory=True)
@@ -197,7 +200,23 @@ def sweep(*, usage: Key, leaves: Key, trees: Key, turns: str, only: str, idle_us
 
 
 @script("clock", "pins", "usage", "removal", "eviction", out_of_memory=True)
-def evict(*, usage: Key, leaves: Key, trees: Key, turns: str, missing: int, kept: str, budget: int) -> None: ...
+def evict(
+    *,
+    usage: Key,
+    leaves: Key,
+    trees: Key,
+    turns: str,
+    tenant: str,
+    parent: str,
+    room: int,
+    max_responses: int,
+    max_trees: int,
+    max_bytes: int,
+    memory: int,
+    leaf_rank: int,
+    tree_rank: int,
+    budget: int,
+) -> None: ...
 
 
 @script("clock", "walk", "pins", "usage", "removal", "judging", read_only=True)

@@ -166,8 +166,13 @@ class _Calls:
 
 
 def _calls(chain: Sequence[StoredMessage]) -> _Calls:
+    """What was called in a chain. A call waits only if nobody but the model spoke since: any before that was answered
+    in its time, and an answer that isn't there has been erased.
+    """
     calls = _Calls()
     for message in chain:
+        if message.role != "assistant":
+            calls.waiting.clear()
         if message.call_id is None:
             continue
         if message.role == "assistant" and message.recipient is not None:

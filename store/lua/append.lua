@@ -27,13 +27,14 @@
 --            messages_blob   what to store under messages
 --            response_blob   what to store under response
 -- Result:    {'ok'} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'} |
---            {'again'} when more has to go than one call may take: call again | {'full'} when all that is left is pinned
+--            {'large'} when it can't fit with its own chain alone | {'again'} when more has to go than one call may take,
+--            or was looked at in vain: let evict.lua go on | {'full'} when all that is left has to stay
 -- Invariant: stored wholly and once, or not at all; a repeat of what is stored is 'ok'. A turn with children is no
 --            leaf. A deleted parent takes no child but from the run that has it pinned. No cap is passed.
 --
 -- A node's fields: parent, root, depth (a root has 1), children, status, continuable, digest, created and
--- touched (µs), messages_bytes, response_bytes, chain_messages and chain_bytes (of all messages from the root, as they
--- were added), held (usage.lua); at some depths path (walk.lua); once deleted, `deleted` with the token of the call that
+-- touched (µs), messages_bytes, response_bytes, held (usage.lua), chain_messages, chain_bytes and chain_held (the sums of
+-- messages, of their bytes and of `held` from the root, as they were when the turn was added); at some depths path (walk.lua); once deleted, `deleted` with the token of the call that
 -- did it; `erased` when its messages were too, and `has_erased` on the root of a tree with such a turn.
 
 local stored_digest = redis.call('HGET', node, 'digest')
@@ -43,13 +44,14 @@ end
 local above_node, above_pins = key('node', tenant, parent), key('pins', tenant, parent)
 if stored_digest then
   redis.call('ZREM', above_pins, pin)
+  redis.call('ZREM', key('runs', tenant, redis.call('HGET', node, 'root')), pin)
   return { 'ok' }
 end
 
-local root, depth, chain_messages, chain_bytes = digits, 1, added, #messages_blob
+local root, depth, chain_messages, chain_bytes, chain_held = digits, 1, added, #messages_blob, 0
 if parent ~= '' then
   local above = redis.call('HMGET', above_node, 'root', 'depth', 'deleted', 'continuable', 'status',
-    'chain_messages', 'chain_bytes')
+    'chain_messages', 'chain_bytes', 'chain_held')
   if not above[1] or gone(trees, tenant, above[1], idle_us) or (above[3] and not holds(above_pins, pin)) then
     return { 'missing' }
   end
@@ -60,19 +62,15 @@ if parent ~= '' then
   if depth > max_depth then
     return { 'long' }
   end
-  chain_messages, chain_bytes = chain_messages + above[6], chain_bytes + above[7]
+  chain_messages, chain_bytes, chain_held = chain_messages + above[6], chain_bytes + above[7], above[8] or 0
 end
 
-if max_bytes > 0 and chain_bytes + room > max_bytes then
-  return { 'full' } -- with all others gone it would not fit, as its own chain stays
+if max_bytes > 0 and chain_held + room > max_bytes then
+  return { 'large' }
 end
-local verdict = make_room(
-  max_responses > 0 and max_responses - 1 or math.huge,
-  max_trees > 0 and parent == '' and max_trees - 1 or max_trees > 0 and max_trees or math.huge,
-  max_bytes > 0 and max_bytes - room or math.huge,
-  budget,
-  tenant .. '/' .. parent
-)
+local most_responses, most_trees, most_bytes = limits(max_responses, max_trees, max_bytes, parent == '', room)
+local verdict = make_room(most_responses, most_trees, most_bytes, budget, tenant .. '/' .. parent,
+  tenant .. '/' .. root, 0, 0)
 if verdict ~= 'ok' then
   settle(usage)
   if verdict == 'again' then
@@ -81,17 +79,17 @@ if verdict ~= 'ok' then
   return { 'full' }
 end
 
-redis.call('MSET', messages, messages_blob, response, response_blob) -- first: a server without memory refuses it
+redis.call('MSET', messages, messages_blob, response, response_blob)
 local score = next_score(clock)
 redis.call('HSET', node, 'parent', parent, 'root', root, 'depth', depth, 'children', 0, 'status', status,
   'continuable', continuable, 'digest', digest, 'created', exact(now_us()), 'touched', score,
   'messages_bytes', #messages_blob, 'response_bytes', #response_blob,
-  'chain_messages', chain_messages, 'chain_bytes', chain_bytes, 'held', 0)
+  'chain_messages', chain_messages, 'chain_bytes', chain_bytes, 'held', 0, 'chain_held', 0)
 if has_path(depth) then
   redis.call('HSET', node, 'path', path_from(key('node', tenant, ''), parent))
 end
 local held = held_by(node) + held_by(messages) + held_by(response)
-redis.call('HSET', node, 'held', held)
+redis.call('HSET', node, 'held', held, 'chain_held', exact(chain_held + held))
 redis.call('ZADD', leaves, score, tenant .. '/' .. digits)
 redis.call('ZADD', trees, score, tenant .. '/' .. root)
 redis.call('SADD', key('tree', tenant, root), digits)
@@ -104,6 +102,7 @@ else
   end
   if pin ~= '' then
     redis.call('ZREM', above_pins, pin)
+    redis.call('ZREM', key('runs', tenant, root), pin)
   end
 end
 count(tenant, 'responses', 1)

@@ -7,6 +7,7 @@
 --            leaves        the shard's leaves
 --            trees         the shard's trees
 -- Arguments: nodes         what all nodes of the tenant begin with
+--            runs          what all pins of trees of the tenant begin with
 --            tenant        the tenant
 --            tip           the tip's digits
 --            pin           the token to pin it with, or '' for no pin
@@ -14,6 +15,7 @@
 --            max_depth     the most turns of a chain
 --            max_messages  how many messages a chain has that can't be continued; 0: any number can
 --            max_bytes     how many bytes of messages a chain has that can't be continued
+--            max_held      how many bytes the server holds for a chain that can't be continued; 0: any number can
 --            idle_us       for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', digits of the ids newest first, in one string, '1' if messages in this tree were erased, else ''} |
 --            {'missing'} | {'status', its status} | {'long'}
@@ -21,8 +23,8 @@
 --            long to be continued can still be read without a pin.
 
 local turn = redis.call('HMGET', node, 'root', 'deleted', 'continuable', 'status', 'depth', 'chain_messages',
-  'chain_bytes')
-local root, deleted, continuable, status, depth, chain_messages, chain_bytes = unpack(turn)
+  'chain_bytes', 'chain_held')
+local root, deleted, continuable, status, depth, chain_messages, chain_bytes, chain_held = unpack(turn)
 if not root or deleted or gone(trees, tenant, root, idle_us) then
   return { 'missing' }
 end
@@ -31,18 +33,15 @@ if continuable ~= '1' then
 end
 local long = tonumber(depth) >= max_depth or tonumber(chain_bytes) >= max_bytes
   or (max_messages > 0 and tonumber(chain_messages) >= max_messages)
+  or (max_held > 0 and tonumber(chain_held or 0) >= max_held)
 if pin ~= '' and long then
   return { 'long' }
 end
 local ids = walk(nodes, tip, tonumber(depth))
 touch(clock, leaves, trees, node, tenant, tip, root)
 if pin ~= '' then
-  local now = now_ms()
-  redis.call('ZREMRANGEBYSCORE', pins, '-inf', now)
-  redis.call('ZADD', pins, now + pin_ms, pin)
-  if redis.call('PTTL', pins) < pin_ms then -- others' pins may count for longer
-    redis.call('PEXPIRE', pins, pin_ms)
-  end
+  hold(pins, pin, pin_ms)
+  hold(runs .. root, pin, pin_ms)
 end
 local erased = redis.call('HGET', nodes .. root, 'has_erased') or ''
 return { 'ok', ids, erased }

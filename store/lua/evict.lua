@@ -1,25 +1,44 @@
--- Take away what was used least, because the server itself has no memory left.
+-- Take away what was used least, to make room for a turn: below the caps, and in the server where it has no memory left.
 --
--- Keys:      usage     the shard's usage
---            leaves    the shard's leaves
---            trees     the shard's trees
--- Arguments: turns     what all keys of turns in the shard begin with
---            missing   how many of the shard's bytes have to go
---            kept      TENANT/DIGITS of a turn that is about to be continued, or ''
---            budget    the most turns that this call takes away
--- Result:    {'ok', bytes gone} | {'again', bytes gone} when more has to go | {'full', bytes gone} when all that is left
---            is pinned
--- Invariant: as eviction by caps; a repeat after a lost reply takes as much again, which is no harm.
+-- Keys:      usage          the shard's usage
+--            leaves         the shard's leaves
+--            trees          the shard's trees
+-- Arguments: turns          what all keys of turns in the shard begin with
+--            tenant         the tenant
+--            parent         the digits of the turn that is about to be continued, or '' for a root
+--            room           the most bytes that the server may hold for the turn
+--            max_responses  the most responses in the shard; 0: any number
+--            max_trees      the most trees in the shard; 0: any number
+--            max_bytes      the most bytes that the server may hold for the shard; 0: any number
+--            memory         how many bytes have to be free in the server, where it has a limit; 0 is none
+--            leaf_rank      among the leaves, how many are known to have to stay
+--            tree_rank      among the trees, the same
+--            budget         the most turns that this call takes away
+-- Result:    {'ok'} | {'again', leaf_rank, tree_rank} to go on with | {'full'} when all that is left has to stay
+-- Invariant: takes no more than is missing at that moment, so several callers, or a repeat after a lost reply, take no
+--            more than one would.
 
-local _, _, before = stored(usage, leaves)
-local verdict = make_room(math.huge, math.huge, math.max(0, before - missing), budget, kept)
-local _, _, after = stored(usage, leaves)
+-- How many bytes the server lacks until so many are free.
+local function missing(free)
+  local memory = redis.call('INFO', 'memory')
+  local limit = tonumber(string.match(memory, 'maxmemory:(%d+)'))
+  local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
+  local uncounted = tonumber(string.match(memory, 'mem_not_counted_for_evict:(%d+)') or 0)
+  return limit > 0 and math.max(0, used - uncounted + free - limit) or 0
+end
+
+local most_responses, most_trees, most_bytes = limits(max_responses, max_trees, max_bytes, parent == '', room)
+if memory > 0 then
+  local _, _, bytes_now = stored(usage, leaves)
+  most_bytes = math.min(most_bytes, bytes_now - missing(memory))
+end
+local root = parent ~= '' and redis.call('HGET', key('node', tenant, parent), 'root') or ''
+local verdict, leaves_stay, trees_stay = make_room(most_responses, most_trees, most_bytes, budget,
+  tenant .. '/' .. parent, tenant .. '/' .. root, leaf_rank, tree_rank)
 settle(usage)
-local freed = exact(before - after)
 if verdict == 'again' then
-  return { 'again', freed }
+  return { 'again', exact(leaves_stay), exact(trees_stay) }
+elseif verdict == 'full' then
+  return { 'full' }
 end
-if verdict == 'full' then
-  return { 'full', freed }
-end
-return { 'ok', freed }
+return { 'ok' }

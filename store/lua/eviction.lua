@@ -1,79 +1,63 @@
 -- Shared by the scripts that make room: which turn goes next.
--- Invariant: the least recently used leaf goes first; where there are too many trees, the least recently used tree.
--- What a run has pinned stays, and so does `kept`, which is about to be continued; so all above them stays too.
+-- Invariant: the least recently used leaf goes first; where there are too many trees, the least recently used tree that no
+-- run is at work on, whole. What a run has pinned stays, and so do `kept`, which is about to be continued, and its tree; so
+-- all above them stays too.
 --
 -- Ranks below `from` were looked at in this call and have to stay. That stays true while others go: a leaf enters with
 -- a score no lower than that of the child that made room for it.
+
+local LOOKS = 500 -- the most turns and trees that have to stay which one call passes over: a millisecond or two
 
 local function split(member)
   local slash = string.find(member, '/', 1, true)
   return string.sub(member, 1, slash - 1), string.sub(member, slash + 1)
 end
 
-local function stays(tenant, digits, kept)
-  return tenant .. '/' .. digits == kept or held_for_a_run(tenant, digits)
-end
-
-local function oldest_leaf(kept, from)
-  while true do
-    local member = redis.call('ZRANGE', leaves, from, from)[1]
+-- The member of `uses` with the lowest score that may go, from a rank on: its tenant, its digits and its rank; a rank
+-- alone where that takes another call; nothing where there is none.
+local function oldest(uses, family, kept, from)
+  for rank = from, from + LOOKS do
+    local member = redis.call('ZRANGE', uses, rank, rank)[1]
     if not member then
       return nil
     end
     local tenant, digits = split(member)
-    if not stays(tenant, digits, kept) then
-      return tenant, digits, from
+    if member ~= kept and not held_for_a_run(family, tenant, digits) then
+      return tenant, digits, rank
     end
-    from = from + 1
   end
+  return nil, nil, from + LOOKS + 1
 end
 
-local function leaf_of(tenant, root, kept)
-  local tree = key('tree', tenant, root)
-  local any = redis.call('SRANDMEMBER', tree)
-  if not stays(tenant, any, kept) then
-    return any
-  end
-  for _, digits in ipairs(redis.call('SMEMBERS', tree)) do
-    if not stays(tenant, digits, kept) then
-      return digits
-    end
-  end
+-- How many responses, trees and bytes may be left, so that one more turn fits below the caps.
+local function limits(max_responses, max_trees, max_bytes, is_root, room)
+  return max_responses > 0 and max_responses - 1 or math.huge,
+    max_trees > 0 and max_trees - (is_root and 1 or 0) or math.huge,
+    max_bytes > 0 and max_bytes - room or math.huge
 end
 
-local function leaf_of_oldest_tree(kept, from)
-  while true do
-    local member = redis.call('ZRANGE', trees, from, from)[1]
-    if not member then
-      return nil
-    end
-    local tenant, root = split(member)
-    local digits = leaf_of(tenant, root, kept)
-    if digits then
-      return tenant, digits, from
-    end
-    from = from + 1
-  end
-end
-
--- Take turns away until no more than so many responses, trees and bytes are stored, at most `budget` of them: 'ok',
--- 'again' when that was not enough, or 'full' when all that is left has to stay.
-local function make_room(most_responses, most_trees, most_bytes, budget, kept)
-  local leaf_rank, tree_rank = 0, 0
+-- Take turns away until there are no more than so many of each, at most `budget` of them: 'ok', 'again' when that was
+-- not enough, or 'full' when all that is left has to stay; and the ranks from which on to look the next time.
+local function make_room(most_responses, most_trees, most_bytes, budget, kept, kept_tree, leaf_rank, tree_rank)
   while budget > 0 do
     local responses_now, trees_now, bytes_now = stored(usage, leaves)
-    local tenant, digits
+    local tenant, digits, rank
     if trees_now > most_trees then
-      tenant, digits, tree_rank = leaf_of_oldest_tree(kept, tree_rank)
+      tenant, digits, rank = oldest(trees, 'runs', kept_tree, tree_rank)
+      tree_rank = rank
+      digits = digits and redis.call('SRANDMEMBER', key('tree', tenant, digits))
     elseif responses_now > most_responses or bytes_now > most_bytes then
-      tenant, digits, leaf_rank = oldest_leaf(kept, leaf_rank)
+      tenant, digits, rank = oldest(leaves, 'pins', kept, leaf_rank)
+      leaf_rank = rank
     else
-      return 'ok'
+      return 'ok', leaf_rank, tree_rank
     end
-    if not tenant then
-      return 'full'
+    if not rank then
+      return 'full', 0, 0
+    elseif not digits then
+      return 'again', leaf_rank, tree_rank
     end
     budget = budget - take(tenant, digits, budget)
   end
-  return 'again'
+  return 'again', leaf_rank, tree_rank
 end

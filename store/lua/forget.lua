@@ -40,7 +40,7 @@ end
 if erases or not deleted then
   local holds_now = held_by(node) + held_by(messages)
   redis.call('HSET', node, 'held', holds_now)
-  count(tenant, 'bytes', holds_now - held)
+  count(tenant, 'bytes', holds_now - (held or 0))
 end
 settle(usage)
 local path = ''

@@ -7,6 +7,7 @@
 
 local KINDS = {
   { 'node', 'hash' }, { 'messages', 'string' }, { 'response', 'string' }, { 'pins', 'zset' }, { 'tree', 'set' },
+  { 'runs', 'zset' },
 }
 local HEAD_BYTES = 6
 local SLACK_BYTES, SLACK_SHARE = 64, 4

@@ -15,6 +15,16 @@ local function pinned(pins)
   return redis.call('ZCOUNT', pins, '(' .. now_ms(), '+inf') > 0
 end
 
+-- Note that a run holds what these pins are of, for so long at most. Others' pins may count for longer.
+local function hold(pins, pin, pin_ms)
+  local now = now_ms()
+  redis.call('ZREMRANGEBYSCORE', pins, '-inf', now)
+  redis.call('ZADD', pins, now + pin_ms, pin)
+  if redis.call('PTTL', pins) < pin_ms then
+    redis.call('PEXPIRE', pins, pin_ms)
+  end
+end
+
 -- From when on no run holds a turn, in ms; 0 if none ever did. Scores of uses are in µs, so they are all larger.
 local function unpinned_from(pins)
   return redis.call('ZRANGE', pins, -1, -1, 'WITHSCORES')[2] or 0

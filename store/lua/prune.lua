@@ -15,7 +15,7 @@ for at = 1, #path, size do
   local digits = string.sub(path, at, at + size - 1)
   local deleted, children = unpack(redis.call('HMGET', key('node', tenant, digits), 'deleted', 'children'))
   if children then
-    if not deleted or children ~= '0' or held_for_a_run(tenant, digits) then
+    if not deleted or children ~= '0' or held_for_a_run('pins', tenant, digits) then
       settle(usage)
       return { 'needed' }
     end

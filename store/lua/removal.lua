@@ -7,8 +7,8 @@ local function key(family, tenant, digits)
 end
 
 -- Most turns have no pins, and to find that out is cheaper than to count them.
-local function held_for_a_run(tenant, digits)
-  local pins = key('pins', tenant, digits)
+local function held_for_a_run(family, tenant, digits)
+  local pins = key(family, tenant, digits)
   return redis.call('EXISTS', pins) == 1 and pinned(pins)
 end
 
@@ -27,7 +27,7 @@ local function leave(tenant, digits, root, touched)
   redis.call('ZADD', leaves, deleted and unpinned_from(key('pins', tenant, digits)) or own, tenant .. '/' .. digits)
   more_leaves = more_leaves + 1
   redis.call('SADD', key('tree', tenant, root), digits)
-  return deleted and not held_for_a_run(tenant, digits)
+  return deleted and not held_for_a_run('pins', tenant, digits)
 end
 
 -- Take a leaf away with all that it has; its parent's digits, or '' of a root, and whether nothing needs that now.
@@ -41,9 +41,9 @@ local function remove(tenant, digits)
   redis.call('ZREM', leaves, member)
   more_leaves = more_leaves - 1
   count(tenant, deleted and 'tombstones' or 'responses', -1)
-  count(tenant, 'bytes', -held)
+  count(tenant, 'bytes', -(held or 0)) -- none is noted in a store of release 0.1
   if parent == '' then
-    redis.call('UNLINK', node, messages, response, pins, tree)
+    redis.call('UNLINK', node, messages, response, pins, tree, key('runs', tenant, digits))
     redis.call('ZREM', trees, member)
     count(tenant, 'trees', -1)
     return '', false

@@ -3,6 +3,8 @@
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import openai
 import pytest
@@ -66,16 +68,35 @@ def test_an_evicted_a_deleted_a_foreign_and_an_unknown_id_look_the_same(start: S
 
 
 def test_a_store_whose_every_response_is_needed_is_full_and_says_when_to_come_back(start: Start) -> None:
-    service = start(max_responses=1)
-    first = created(service.client(), "one")
-    body = {"model": MODEL, "input": "two", "previous_response_id": first}
-    plain = service.http().post("/v1/responses", json=body)
+    service = start(max_responses=2, demo_tokens_per_second=50)
+    client, http = service.client(), service.http()
+    first, second = created(client, "one"), created(client, "two")
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(created, client, "Count to 60.", first)
+        wait_until(lambda: pinned(service, first))
+        plain = http.post("/v1/responses", json={"model": MODEL, "input": "hi", "previous_response_id": second})
+        stream = http.post("/v1/responses", json={**json.loads(plain.request.content), "stream": True})
+        third = slow.result()
     assert (plain.status_code, plain.json()["error"]["code"]) == (503, "store_full")
     assert (plain.headers["retry-after"], plain.headers["x-should-retry"]) == ("1", "true")
-    events = parsed(service.http().post("/v1/responses", json={**body, "stream": True}).text)
-    assert events[-1]["type"] == "response.failed"
-    assert events[-1]["response"]["output"]
-    assert known(service.client(), [first, str(events[-1]["response"]["id"])]) == [first]
+    failed = parsed(stream.text)[-1]
+    assert failed["type"] == "response.failed"
+    assert failed["response"]["output"]
+    assert known(client, [first, second, third, str(failed["response"]["id"])]) == [first, third]
+
+
+def pinned(service: ServiceProcess, id: str) -> bool:
+    """Whether a run is at work on a continuation."""
+    return any(key.endswith(f":pins:{id.removeprefix('resp_')}".encode()) for key in set(service.keys()))
+
+
+def test_a_conversation_that_alone_takes_up_a_cap_is_refused_in_words(start: Start) -> None:
+    client = start(max_responses=1).client()
+    id = created(client, "hi")
+    with pytest.raises(openai.BadRequestError, match="too long") as refused:
+        created(client, "again", after=id)
+    assert refused.value.code == "conversation_too_long"
+    assert client.responses.retrieve(id).id == id
 
 
 def test_a_conversation_of_too_many_messages_is_refused_in_words(start: Start) -> None:
@@ -113,6 +134,20 @@ def test_a_response_is_erased_and_its_descendants_go_on_without_it(start: Start)
     assert after
     assert after.input_tokens < before.input_tokens
     assert known(client, [first, second, third.id]) == [third.id]
+
+
+def test_a_conversation_goes_on_though_the_output_of_a_tool_was_erased(start: Start) -> None:
+    client = (service := start()).client()
+    tools: Any = [{"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}]
+    called = client.responses.create(model=MODEL, input="What is the weather?", tools=tools)
+    (call_id,) = [item.call_id for item in called.output if item.type == "function_call"]
+    output: Any = [{"type": "function_call_output", "call_id": call_id, "output": "It is 18 degrees."}]
+    told = client.responses.create(model=MODEL, input=output, tools=tools, previous_response_id=called.id).id
+    after = created(client, "Thank you.", after=told)
+    service.http().delete(f"/v1/responses/{told}?erase=true")
+    assert created(client, "My name is Ada.", after=after)
+    with pytest.raises(openai.BadRequestError, match="No tool output"):
+        created(client, "Something else.", after=called.id)
 
 
 def test_a_whole_conversation_is_deleted_with_all_its_forks(start: Start) -> None:

@@ -20,7 +20,7 @@ KEY_BYTES = 16
 HELD_SLACK_BYTES = 64
 RESTART_SLACK = 8
 """A server that has read its file back may keep the same value in a block that is an eighth larger or smaller."""
-_FAMILY = re.compile(r"t:(?P<tenant>[^:]+):(?P<family>node|messages|response|pins|tree):(?P<digits>[0-9a-f]{48})")
+_FAMILY = re.compile(r"t:(?P<tenant>[^:]+):(?P<family>node|messages|response|pins|runs|tree):(?P<digits>[0-9a-f]{48})")
 
 
 async def dump(redis: Redis, prefix: str) -> Dump:
@@ -78,7 +78,7 @@ async def complaints(redis: Redis, prefix: str, *, restarted: bool = False) -> l
     for shard in shards:
         own = {key.removeprefix(f"{shard}:"): value for key, value in found.items() if key.startswith(shard)}
         wrong += [f"{shard} {complaint}" for complaint in _shard_complaints(own)]
-    pins = [key for key in found if ":pins:" in key]
+    pins = [key for key in found if ":pins:" in key or ":runs:" in key]
     times = await replies(redis, [("PTTL", key) for key in pins])
     wrong += [f"{key} never expires" for key, time in zip(pins, times, strict=True) if time < 0]
     return wrong + await _held_complaints(redis, found, restarted)

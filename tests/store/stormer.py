@@ -19,7 +19,7 @@ from witness import beginning, objections, witness
 
 from store.caps import Caps
 from store.connection import connect
-from store.errors import ChainTooLong, NotContinuable, NotFound, ParentNotFound, StoreError, StoreFull
+from store.errors import ChainTooLong, NotContinuable, NotFound, ParentNotFound, StoreError, StoreFull, TurnTooLarge
 from store.history import NOTHING_LISTED, ConversationHistoryStore
 from store.keys import ID_PREFIX, shard_of
 from store.turn import Chain, Status
@@ -237,7 +237,7 @@ DEEDS: dict[Deed, tuple[int, tuple[type[StoreError], ...]]] = {
     Stormer.go_on: (40, (*_NO_CHILD, StoreFull)),
     Stormer.fork: (15, (*_NO_CHILD, StoreFull)),
     Stormer.fail: (1, (*_NO_CHILD, StoreFull)),
-    Stormer.overfill: (1, (StoreFull,)),
+    Stormer.overfill: (1, (StoreFull, TurnTooLarge)),
     Stormer.read: (15, (ParentNotFound, NotContinuable)),
     Stormer.get: (10, (NotFound, ParentNotFound)),
     Stormer.look_up: (5, (NotFound, ParentNotFound)),

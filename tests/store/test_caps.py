@@ -12,7 +12,7 @@ from sample import TENANT, grow, said, turn
 from store import forgetting, removal
 from store.caps import Caps
 from store.connection import connect
-from store.errors import ChainTooLong, NotFound, ParentNotFound, StoreFull
+from store.errors import ChainTooLong, NotFound, ParentNotFound, StoreFull, TurnTooLarge
 from store.history import ConversationHistoryStore
 from store.turn import Status, Turn, Usage
 
@@ -71,8 +71,9 @@ async def test_the_least_recently_used_root_goes_first(capped: OpenStore) -> Non
 async def test_a_turn_that_a_living_turn_descends_from_is_never_evicted(capped: OpenStore) -> None:
     store = capped(responses=3)
     chain = await grow(store, "one", "two", "three")
-    with pytest.raises(StoreFull):  # its own history is all there is
-        await grow(store, "four", parent=chain[-1])
+    for refusal in (store.chain(TENANT, chain[-1], pin=True), grow(store, "four", parent=chain[-1])):
+        with pytest.raises(ChainTooLong):  # its own history is all that there may be
+            await refusal
     assert await said(store, chain[-1]) == ["one", "two", "three"]
     other = await grow(store, "other")
     assert await alive(store, chain + other) == [*chain[:2], *other]
@@ -140,15 +141,50 @@ async def test_a_large_tree_goes_over_several_calls(capped: OpenStore) -> None:
     assert await said(store, only) == ["only"]
 
 
-async def test_a_tree_goes_but_for_what_a_run_needs(capped: OpenStore) -> None:
-    store = capped(trees=1)
+async def test_a_tree_that_a_run_is_at_work_on_stays_whole(capped: OpenStore) -> None:
+    store = capped(trees=2)
     root, left = await grow(store, "root", "left")
     (right,) = await grow(store, "right", parent=root)
     chain = await store.chain(TENANT, left, pin=True)
+    (other,) = await grow(store, "other")
+    (third,) = await grow(store, "third")
+    assert await alive(store, [root, left, right, other, third]) == [root, left, right, third]
+    await store.chain(TENANT, third, pin=True)
     with pytest.raises(StoreFull):
         await grow(store, "another tree")
-    assert await alive(store, [root, left, right]) == [root, left]
+    assert await alive(store, [root, left, right, third]) == [root, left, right, third]
     await store.append(TENANT, turn(store.new_id(left), left), pin=chain.pin)
+    (fourth,) = await grow(store, "now there is room")
+    assert await alive(store, [root, left, right, third, fourth]) == [third, fourth]
+
+
+async def test_forks_of_the_tree_that_is_continued_stay_though_there_are_too_many_trees(capped: OpenStore) -> None:
+    trees = [await grow(capped(), "root", "left") for _ in range(3)]
+    (fork,) = await grow(capped(), "fork", parent=trees[0][0])
+    store = capped(trees=1)
+    (child,) = await grow(store, "child", parent=trees[0][1])
+    assert await alive(store, [*trees[0], fork, child, *trees[1], *trees[2]]) == [*trees[0], fork, child]
+
+
+async def test_a_refusal_takes_nothing_from_others(capped: OpenStore) -> None:
+    plenty = capped()
+    ids = [(await grow(plenty, str(number)))[0] for number in range(20)]
+    chain = await grow(plenty, *map(str, range(5)))
+    store = capped(responses=5, bytes=1)
+    for parent in (chain[-1], None):
+        with pytest.raises((ChainTooLong, TurnTooLarge)):
+            await grow(store, "more", parent=parent)
+    assert await alive(store, ids + chain) == ids + chain
+
+
+async def test_many_pinned_turns_before_the_first_that_may_go_are_passed_over_some_at_a_time(capped: OpenStore) -> None:
+    plenty = capped()
+    ids = [store_id for (store_id,) in await asyncio.gather(*(grow(plenty, str(number)) for number in range(1200)))]
+    await asyncio.gather(*(plenty.chain(TENANT, id, pin=True) for id in ids))
+    (free,) = await grow(plenty, "free")
+    store = capped(responses=1201)
+    (new,) = await grow(store, "new")
+    assert await alive(store, [*ids, free, new]) == [*ids, new]
 
 
 async def test_a_lower_cap_takes_away_as_many_as_it_needs(capped: OpenStore) -> None:
@@ -169,7 +205,7 @@ async def test_a_cap_that_was_lowered_by_very_much_is_reached_step_by_step(
     for number in range(5):
         await grow(store, str(number))
         left.append((await store.usage()).responses)
-    assert left == [251, 152, 53, 10, 10]
+    assert left == [151, 10, 10, 10, 10]
 
 
 async def test_bytes_never_pass_their_cap_though_turns_differ_in_size(capped: OpenStore) -> None:
@@ -186,9 +222,14 @@ async def test_bytes_never_pass_their_cap_though_turns_differ_in_size(capped: Op
 async def test_a_turn_that_can_never_fit_is_refused_before_anything_goes(capped: OpenStore) -> None:
     store = capped(bytes=60_000)
     ids = [(await grow(store, str(number)))[0] for number in range(5)]
-    with pytest.raises(StoreFull):
+    with pytest.raises(TurnTooLarge):
         await store.append(TENANT, bulky(store.new_id(), size=200_000))
-    assert await alive(store, ids) == ids
+    parent = bulky(store.new_id(), size=20_000)
+    await store.append(TENANT, parent)
+    ids = await alive(store, ids)
+    with pytest.raises(TurnTooLarge):
+        await store.append(TENANT, bulky(store.new_id(parent.id), parent.id, size=30_000))
+    assert await alive(store, [*ids, parent.id]) == [*ids, parent.id]
 
 
 async def test_deleted_turns_that_nothing_needs_go_with_their_last_child(

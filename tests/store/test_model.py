@@ -22,7 +22,7 @@ from sample import TENANT, said, turn
 from store import connection
 from store.caps import Caps
 from store.connection import connect
-from store.errors import Conflict, NotContinuable, NotFound, ParentNotFound, StoreFull
+from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound, StoreFull
 from store.history import ConversationHistoryStore
 from store.turn import Status
 
@@ -88,6 +88,10 @@ class Model(RuleBasedStateMachine):
         above = self.turns[id].parent
         return [*(self.path(above) if above else []), id]
 
+    def too_long(self, id: str) -> bool:
+        """Whether a child of it would have a chain of more turns than may be stored at all."""
+        return 0 < self.caps.responses <= len(self.path(id))
+
     def leaves(self, root: str | None = None) -> list[str]:
         """The leaves, of one tree or of all, least recently used first."""
         found = [id for id in self.turns if not self.children(id) and root in (None, self.turns[id].root)]
@@ -114,11 +118,15 @@ class Model(RuleBasedStateMachine):
         def goes(id: str) -> bool:
             return id != kept and not self.turns[id].pins
 
+        def tree_goes(root: str) -> bool:
+            kept_root = self.turns[kept].root if kept else None
+            return root != kept_root and not any(each.pins for each in self.turns.values() if each.root == root)
+
         while True:
             readable = sum(not stored.deleted for stored in self.turns.values())
             if 0 < self.caps.trees < len(self.trees) + trees:
                 roots = sorted(self.trees, key=lambda root: self.trees[root])
-                victims = [id for root in roots for id in filter(goes, self.leaves(root))]
+                victims = [id for root in roots if tree_goes(root) for id in self.leaves(root)]
             elif 0 < self.caps.responses < readable + 1:
                 victims = list(filter(goes, self.leaves()))
             else:
@@ -150,6 +158,9 @@ class Model(RuleBasedStateMachine):
                 self.run(appending)
         elif stored.status is Status.FAILED:
             with pytest.raises(NotContinuable):
+                self.run(appending)
+        elif self.too_long(parent):
+            with pytest.raises(ChainTooLong):
                 self.run(appending)
         else:
             appending.close()
@@ -192,6 +203,10 @@ class Model(RuleBasedStateMachine):
     @rule(target=pins, id=ids)
     def pin(self, id: str) -> tuple[str, str]:
         if not self.readable(id) or self.turns[id].status is Status.FAILED:
+            return id, "0" * 24
+        if self.too_long(id):
+            with pytest.raises(ChainTooLong):
+                self.run(self.store.chain(TENANT, id, pin=True))
             return id, "0" * 24
         chain = self.run(self.store.chain(TENANT, id, pin=True))
         assert chain.pin is not None
