@@ -1,6 +1,6 @@
 """The service and its rivals around an engine whose tokens were made beforehand: what bench/stream.py measures.
 
-    python bench/_prepared.py service|pydantic|gateway|nothing CHUNK
+    python -m bench._prepared service|pydantic|gateway|nothing CHUNK
 
 serves until a signal, with chunks of so many tokens. All get the same tokens from the same engine and are run by
 service.serve, so that they differ in nothing but the way from the engine's port to the bytes of a stream. `pydantic`

@@ -1,6 +1,6 @@
 """What reading a chain costs, against a raw MGET of the same bytes by the same client on the same server.
 
-    python bench/chain.py [--check]
+    scripts/bench chain [--check]
 
 Both are timed in turns, one after the other, so that whatever else the machine does hits both. Also told:
 what decoding the chain costs, which is left to whoever looks at its messages, and one append and one get.

@@ -1,6 +1,6 @@
 """What the prompt of a 200-turn continuation costs: joining kept tokens, against rendering kept JSON.
 
-    python bench/continuation.py [--check]
+    scripts/bench continuation [--check]
 
 Ours decodes the store's blobs, leaves out old analysis and joins what is left. The rival reads each turn's
 JSON into openai-harmony's messages and renders them; it is spared the old analysis before it builds any

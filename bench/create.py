@@ -1,6 +1,6 @@
 """What a stored, plain create of 64 tokens costs the serving process, alone and at the end of a chain.
 
-    python bench/create.py [--check] [--profile]
+    scripts/bench create [--check] [--profile]
 
 A real `harmonium serve` with its embedded server and the demo engine; eight requests are always under way. The CPU
 time is the serving process's own: the embedded server's is not in it, nor the client's. Depths take turns within

@@ -1,6 +1,6 @@
 """What the store costs the server: appends that evict, touches, memory; and what the read cache spares.
 
-    python bench/store.py [--check] [--quick] [--server redis] [--plots]
+    scripts/bench store [--check] [--quick] [--server redis] [--plots]
 
 Server CPU is that of its main thread, as it says itself, for commands that were packed beforehand. A script and the
 plain writes that it is compared with run in turns, so that whatever else the machine does hits both. Never compare with

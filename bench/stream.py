@@ -1,6 +1,6 @@
 """What a streamed token costs the serving process, from the engine's port to the socket.
 
-    python bench/stream.py [--check] [--profile]
+    scripts/bench stream [--check] [--profile]
 
 Eight streams at once, from an engine that hands out tokens made beforehand (_prepared.py): one, 8 or 64 at each
 turn of the loop. A token's cost is the CPU of long streams less that of short ones, by the tokens between, less
@@ -51,7 +51,7 @@ RIVALS = ("pydantic", "gateway")
 """See _prepared.py; the last one is what other gateways do."""
 
 STAGES: tuple[str, ...] = ("machine", "encode")
-SCRIPT = str(ROOT / "bench" / "_prepared.py")
+PREPARED = ("-m", "bench._prepared")
 
 Way = tuple[str, int]
 """What is measured: one of WAYS, and how many tokens it gets at a time."""
@@ -165,7 +165,11 @@ def main() -> int:
     options = parser.parse_args()
     with ExitStack() as running:
         servers = {
-            way: running.enter_context(Server([SCRIPT, way[0], str(way[1])], profile=way == options.profile))
+            way: running.enter_context(
+                Server(
+                    [*PREPARED, way[0], str(way[1])], settings={"PYTHONPATH": str(ROOT)}, profile=way == options.profile
+                )
+            )
             for way in product(WAYS, CHUNKS)
         }
         found = asyncio.run(measure(servers, options.rounds))

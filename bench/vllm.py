@@ -1,6 +1,6 @@
 """What harmonium before a real vLLM costs, beside raw tokens in and out and beside vLLM's own Responses endpoint.
 
-    python bench/vllm.py [--check] [--json] [--url URL] [--gpu] [--profile]
+    scripts/bench vllm [--check] [--json] [--url URL] [--gpu] [--profile]
 
 One vLLM serves all three ways (_vllm.py). Each continues the same conversation of 1, 10 and 50 turns from its tip
 again and again, streaming, with one request under way and with eight; the prompt and the number of tokens are the
