@@ -41,7 +41,7 @@ HANDOVER_SECONDS = 5.0
 
 POLL_SECONDS = 0.005
 
-TUNABLES, MANY_CACHED_BLOCKS = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=1000"
+ENVIRONMENT = ("/usr/bin/env", "GLIBC_TUNABLES=glibc.malloc.tcache_count=1000")
 """The server uses glibc's allocator, which grows slow where many turns come and go: an append that evicts took 93 us of
 server time with 40,000 turns of 6 KB, and 61 with so many freed blocks kept at hand (bench/store.py)."""
 
@@ -170,6 +170,7 @@ class EmbeddedServer:
             "loglevel": "warning",
         }
         command = [
+            *ENVIRONMENT,
             str(get_binary_path()),
             *(part for name, value in settings.items() for part in (f"--{name}", value)),
         ]
@@ -184,7 +185,6 @@ class EmbeddedServer:
                 # Ctrl-C is for the owner, which still needs its server to finish. Not a session of its own: where the
                 # kernel shares out time by session, that would wait behind whatever is busy in the owner's.
                 process_group=0,
-                env={TUNABLES: MANY_CACHED_BLOCKS} | os.environ,
                 preexec_fn=_end_with(os.getpid()),
             )
 

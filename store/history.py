@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from . import codec, scripts
-from .caps import EVICT_BATCH, LEAF_BYTES, ROOM_BYTES, TREE_BYTES, Caps, room
+from .appending import append
+from .caps import LEAF_BYTES, ROOM_BYTES, TREE_BYTES, Caps
 from .connection import Client, Operation, Server
 from .errors import (
     ChainTooLong,
@@ -22,15 +23,14 @@ from .errors import (
     NotContinuable,
     NotFound,
     ParentNotFound,
-    StoreFull,
     StoreUnavailable,
     TurnTooLarge,
 )
 from .forgetting import forget, forget_tree
 from .keys import Key, Keyspace, ShardKeys, checked_tenant, id_of, shard_of, split_path
 from .reading import TurnReader, mget
-from .removal import Place, make_room, prune, sweep
-from .turn import CONTINUABLE, Chain, Turn, Usage
+from .removal import prune, sweep
+from .turn import Chain, Turn, Usage
 
 MAX_DEPTH = 10_000
 """The most turns of a chain; reading so many takes tens of milliseconds and no context holds them."""
@@ -144,46 +144,22 @@ class ConversationHistoryStore:
         digits, parent = self._digits_of(turn)
         shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
         packed = await codec.pack(turn)
-        place = Place(tenant, parent, room(len(packed.messages) + len(packed.response)))
         async with self._server.operation() as operation:
-            word, *detail = await make_room(
+            word, *detail = await append(
                 operation,
                 shard,
-                place,
-                self._caps,
-                lambda caps: scripts.append(
-                    operation,
-                    node=Key(names.node + digits),
-                    messages=Key(names.messages + digits),
-                    response=Key(names.response + digits),
-                    clock=shard.clock,
-                    usage=shard.usage,
-                    leaves=shard.leaves,
-                    trees=shard.trees,
-                    turns=shard.turns,
-                    tenant=tenant,
-                    digits=digits,
-                    parent=parent,
-                    pin=pin or "",
-                    status=turn.status,
-                    continuable="1" if turn.status in CONTINUABLE else "0",
-                    digest=packed.digest,
-                    added=len(turn.messages),
-                    room=place.room,
-                    max_depth=self._max_depth,
-                    max_responses=caps.responses,
-                    max_trees=caps.trees,
-                    max_bytes=caps.bytes,
-                    idle_us=self._caps.idle_us,
-                    budget=EVICT_BATCH,
-                    messages_blob=packed.messages,
-                    response_blob=packed.response,
-                ),
+                names,
+                tenant,
+                digits,
+                parent,
+                turn,
+                packed,
+                pin=pin or "",
+                caps=self._caps,
+                max_depth=self._max_depth,
             )
         if word == b"conflict":
             raise Conflict(turn.id)
-        if word == b"full":
-            raise StoreFull
         if word == b"large":
             raise TurnTooLarge(turn.id)
         _refuse(word, detail, str(turn.parent))

@@ -24,6 +24,7 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("HARMONIUM_MAX_BYTES", str(1 << 20))
+    monkeypatch.setenv("HARMONIUM_MAX_CHAIN_BYTES", str(1 << 18))
 
 
 def doctor(*arguments: str) -> Result:

@@ -108,6 +108,8 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"redis_url": "redis+sentinel://h:26379"}, "name the service that the Sentinels watch"),
         ({"redis_url": "redis+cluster://h:6379/1"}, "a cluster has only one"),
         ({"shards": 257}, "HARMONIUM_SHARDS"),
+        ({"max_bytes": 100 << 20}, "HARMONIUM_MAX_BYTES=104857600 has no room for 4 conversations"),
+        ({"idle_days": 0.005}, "HARMONIUM_IDLE_DAYS=0.005 is 432 s, and one response may take 750 s"),
         ({"engine": "steam"}, "HARMONIUM_ENGINE"),
         ({"key_prefix": "a{b}"}, "HARMONIUM_KEY_PREFIX"),
     ],

@@ -9,7 +9,7 @@ from audit import complaints, dump
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
-from store import forgetting, removal
+from store import appending, forgetting
 from store.caps import Caps
 from store.connection import connect
 from store.errors import ChainTooLong, NotFound, ParentNotFound, StoreFull, TurnTooLarge
@@ -197,7 +197,7 @@ async def test_a_lower_cap_takes_away_as_many_as_it_needs(capped: OpenStore) -> 
 async def test_a_cap_that_was_lowered_by_very_much_is_reached_step_by_step(
     capped: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal, "EVICT_CALLS", 1)
+    monkeypatch.setattr(appending, "EVICT_CALLS", 1)
     plenty = capped()
     await asyncio.gather(*(grow(plenty, str(number)) for number in range(350)))
     store = capped(responses=10)
