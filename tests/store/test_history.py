@@ -222,6 +222,23 @@ async def test_children_go_to_the_shard_of_their_parent(server_url: str, redis: 
     await store.close()
 
 
+async def test_shards_may_be_added_and_nothing_moves(server_url: str, redis: Redis, prefix: str) -> None:
+    few, more = (ConversationHistoryStore(connect(server_url), prefix=prefix, shards=shards) for shards in (1, 5))
+    old = await grow(few, "one", "two")
+    grown = await grow(more, "three", parent=old[-1])
+    assert await said(more, grown[-1]) == await said(few, grown[-1]) == ["one", "two", "three"]
+    new = [(await grow(more, str(number)))[0] for number in range(60)]
+    assert {int(id[5:7], 16) for id in new} == set(range(5))
+    assert (await more.usage()).responses == 63
+    for id in new:
+        if not id.startswith("resp_00"):
+            with pytest.raises(NotFound):  # who doesn't know of a shard yet finds nothing in it
+                await few.get(TENANT, id)
+    assert await complaints(redis, prefix) == []
+    await few.close()
+    await more.close()
+
+
 async def test_a_child_in_another_shard_than_its_parent_is_refused(prefix: str) -> None:
     store = ConversationHistoryStore(connect("redis://127.0.0.1:1"), prefix=prefix, shards=2)
     with pytest.raises(ValueError, match=r"make it by new_id\(parent\)"):
