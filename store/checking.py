@@ -129,7 +129,7 @@ class ShardCheck:
 
     async def _children(self, look: Look, since: str) -> AsyncGenerator[Complaint]:
         """Count the children of turns that were suspect in the look before, each at one moment."""
-        clock = since.partition(" ")[0]
+        clock = since.partition(" ")[0].partition("~")[0]
         for member, children in look.children.items():
             if self._mender is not None or len(children) > MAX_CHILDREN:
                 continue

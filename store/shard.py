@@ -41,10 +41,17 @@ class Shard:
         return Complaint(self.number, what, tenant or None, id, detail)
 
     async def moment(self) -> str:
-        """The shard's clock and counters, one of which changes with all that is appended, deleted or taken away."""
+        """The shard's clock and counters, one of which changes with all that is appended, deleted or taken away.
+
+        If the clock moves on meanwhile, both its times stand there, as no later moment has them. Else something might
+        go, and as much come between the two questions, and all would look as before.
+        """
         async with self.server.operation() as operation:
             clock = await operation.command("GET", self.keys.clock)
             counted = await operation.command("HMGET", self.keys.usage, *COUNTERS)
+            later = await operation.command("GET", self.keys.clock)
+        if later != clock:
+            clock = b"%b~%b" % (clock or b"", later or b"")
         return b" ".join(b"-" if value is None else value for value in (clock, *counted)).decode("utf-8", "replace")
 
     async def process(self) -> bytes:

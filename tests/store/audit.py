@@ -17,7 +17,8 @@ Dump = dict[str, Any]
 SINGLES = {"clock", "usage", "leaves", "trees"}
 HELD = ("node", "messages", "response")
 KEY_BYTES = 16
-HELD_SLACK_BYTES = 64
+HELD_SLACK_BYTES = 192
+"""A node that changes may move to the next smaller or larger block, which is 128 bytes away, and gain a field."""
 RESTART_SLACK = 8
 """A server that has read its file back may keep the same value in a block that is an eighth larger or smaller."""
 _FAMILY = re.compile(r"t:(?P<tenant>[^:]+):(?P<family>node|messages|response|pins|runs|tree):(?P<digits>[0-9a-f]{48})")
@@ -80,12 +81,12 @@ async def complaints(redis: Redis, prefix: str, *, restarted: bool = False) -> l
         wrong += [f"{shard} {complaint}" for complaint in _shard_complaints(own)]
     pins = [key for key in found if ":pins:" in key or ":runs:" in key]
     times = await replies(redis, [("PTTL", key) for key in pins])
-    wrong += [f"{key} never expires" for key, time in zip(pins, times, strict=True) if time < 0]
+    wrong += [f"{key} never expires" for key, time in zip(pins, times, strict=True) if time == -1]
     return wrong + await _held_complaints(redis, found, restarted)
 
 
 async def _held_complaints(redis: Redis, found: Dump, restarted: bool) -> list[str]:
-    """What the server holds for a turn must be what its node says, but for a digit more or less in the node."""
+    """What the server holds for a turn must be what its node says, but for what the node gained or lost since."""
     nodes = [key for key in found if ":node:" in key]
     keys = [key.replace(":node:", f":{family}:") for key in nodes for family in HELD]
     usages = await replies(redis, [("MEMORY USAGE", key, "SAMPLES", 0) for key in keys])

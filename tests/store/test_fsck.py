@@ -12,15 +12,16 @@ from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 from servers import cluster
 
-from store import codec
+from store import codec, connection
 from store.caps import Caps
 from store.complaints import MEANINGS, Complaint
-from store.connection import Server, connect
+from store.connection import Argument, Operation, Server, connect
 from store.errors import NotContinuable, NotFound, StoreFull, StoreUnavailable
 from store.fsck import Fsck, Report
 from store.history import ConversationHistoryStore
-from store.keys import Key
+from store.keys import Key, Keyspace
 from store.scripts import ALL, script
+from store.shard import Shard
 from store.turn import StoredMessage
 
 SHARDS = 5
@@ -271,4 +272,26 @@ async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broke
             await settle(
                 operation, clock=nothing, usage=nothing, turns="", since="- - - - -", children="", counters="x=1"
             )
+    await server.close()
+
+
+async def test_a_moment_in_which_something_is_stored_is_no_other_moment(
+    history: ConversationHistoryStore, server_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (old,) = await grow(history, "old")
+    server = Server(connect(server_url), timeout_seconds=5.0, attempts=1)
+    shard = Shard(server, Keyspace(prefix, 1), 0, 0.0)
+    before = await shard.moment()
+    await history.forget(TENANT, old)
+
+    class Interrupted(Operation):
+        async def command(self, *args: Argument, at: Argument | None = None) -> object:
+            reply = await super().command(*args, at=at)
+            if args[0] == "GET":
+                monkeypatch.undo()
+                await grow(history, "new")
+            return reply
+
+    monkeypatch.setattr(connection, "Operation", Interrupted)
+    assert await shard.moment() != before  # as much was stored between its questions as had gone before
     await server.close()

@@ -268,7 +268,7 @@ async def test_a_chain_with_a_hole_is_never_returned_without_it(
     key = f"{prefix}:{{00}}:t:{TENANT}:messages:{ids[1][5:]}"
     blob = await redis.get(key)
     await redis.delete(key)
-    assert len(await complaints(redis, prefix)) == 2  # the length of its messages, and what the server holds for it
+    assert any("messages don't have the length" in each for each in await complaints(redis, prefix))
     with pytest.raises(ParentNotFound):
         await reader.chain(TENANT, ids[-1])
     await redis.set(key, blob)

@@ -114,8 +114,8 @@ async def weather(url: str, redis: Redis, prefix: str, **strength: int) -> None:
     assert evicted > SHARDS * CAPS.responses
     happened = ("read", "read back", "forked", "continued", "died", "unpinned", "expired", "erased", "forgot a tree")
     assert {what for what in (*happened, f"forgot {SHREDDER}") if not report.did[what]} == set()
-    refusals = {"NotFound", "ParentNotFound", "NotContinuable", "ChainTooLong", "StoreFull", "TurnTooLarge"}
-    assert report.refused.keys() == refusals
+    refusals = {"NotFound", "ParentNotFound", "NotContinuable", "ChainTooLong", "TurnTooLarge"}
+    assert report.refused.keys() - {"StoreFull"} == refusals  # a full store needs luck: test_caps.py has it
     await finish_deleting(redis, prefix, store)
     await store.close()
     assert await faults(redis, url, prefix, shards=SHARDS) == []
