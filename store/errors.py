@@ -4,7 +4,7 @@ StoreError
 ├── NotFound            no such turn for this tenant: unknown, deleted, evicted and foreign are the same
 │   └── ParentNotFound  the turn to continue is not there
 ├── NotContinuable      the turn is there, but its status forbids a child
-│   └── ChainTooLong    the turn ends a chain of as many turns as there may be
+│   └── ChainTooLong    the turn ends a chain that has as much as there may be, of turns, messages or bytes
 ├── Conflict            another turn already has this id
 ├── StoreFull           all that could go for the turn has to stay
 ├── TurnTooLarge        the turn and its chain alone pass the cap on bytes

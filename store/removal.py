@@ -10,17 +10,14 @@ from .caps import EVICT_BATCH
 from .connection import Operation
 from .keys import HEX_DIGITS, ShardKeys
 
-PRUNE_TURNS = 100
-"""The most tombstones that one script call takes away."""
-
-_SLICE = PRUNE_TURNS * HEX_DIGITS
+_SLICE = EVICT_BATCH * HEX_DIGITS
 
 
 async def prune(operation: Operation, shard: ShardKeys, tenant: str, path: bytes) -> None:
     """Take away the tombstones of `path` that nothing needs.
 
     `path` has the digits of a turn and of all above it, newest first, as scripts give it; empty is nothing to do.
-    Raises redis-py's errors. What is left then is a leaf, which the next call takes or else eviction.
+    Raises redis-py's errors. What is left then goes with the next sweep.
     """
     text = path.decode()
     for start in range(0, len(text), _SLICE):

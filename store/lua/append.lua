@@ -72,7 +72,7 @@ local most_responses, most_trees, most_bytes = limits(max_responses, max_trees, 
 local verdict = make_room(most_responses, most_trees, most_bytes, budget, tenant .. '/' .. parent,
   tenant .. '/' .. root, 0, 0)
 if verdict ~= 'ok' then
-  settle(usage)
+  record(usage)
   if verdict == 'again' then
     return { 'again' }
   end
@@ -107,5 +107,5 @@ else
 end
 count(tenant, 'responses', 1)
 count(tenant, 'bytes', held)
-settle(usage)
+record(usage)
 return { 'ok' }

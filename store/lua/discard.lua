@@ -70,5 +70,5 @@ end
 for tenant, digits in each_member(members) do
   discard(tenant, digits)
 end
-settle(usage)
+record(usage)
 return { 'ok' }

@@ -35,7 +35,7 @@ end
 local root = parent ~= '' and redis.call('HGET', key('node', tenant, parent), 'root') or ''
 local verdict, leaves_stay, trees_stay = make_room(most_responses, most_trees, most_bytes, budget,
   tenant .. '/' .. parent, tenant .. '/' .. root, leaf_rank, tree_rank)
-settle(usage)
+record(usage)
 if verdict == 'again' then
   return { 'again', exact(leaves_stay), exact(trees_stay) }
 elseif verdict == 'full' then

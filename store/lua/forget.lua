@@ -42,7 +42,7 @@ if erases or not deleted then
   redis.call('HSET', node, 'held', holds_now)
   count(tenant, 'bytes', holds_now - (held or 0))
 end
-settle(usage)
+record(usage)
 local path = ''
 if children == '0' then
   redis.call('ZADD', leaves, unpinned_from(pins), tenant .. '/' .. digits) -- for sweep.lua, if no prune comes

@@ -145,5 +145,5 @@ for tenant, digits, listed in each_member(members) do
     mend(turn, words, listed)
   end
 end
-settle(usage)
+record(usage)
 return { 'ok' }

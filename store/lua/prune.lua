@@ -16,11 +16,11 @@ for at = 1, #path, size do
   local deleted, children = unpack(redis.call('HMGET', key('node', tenant, digits), 'deleted', 'children'))
   if children then
     if not deleted or children ~= '0' or held_for_a_run('pins', tenant, digits) then
-      settle(usage)
+      record(usage)
       return { 'needed' }
     end
     remove(tenant, digits)
   end
 end
-settle(usage)
+record(usage)
 return { 'gone' }

@@ -37,10 +37,10 @@ while budget > 0 do
     tenant, digits = unneeded_tombstone()
   end
   if not digits then
-    settle(usage)
+    record(usage)
     return { 'ok' }
   end
   budget = budget - take(tenant, digits, budget)
 end
-settle(usage)
+record(usage)
 return { 'again' }

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from operations import OPERATIONS
+from operations import OPERATIONS, read_and_cut
 from sample import TENANT, grow, said, turn
 from servers import Cluster, Process, cluster, eventually, server
 
@@ -103,15 +103,7 @@ async def test_a_cancelled_read_never_leaves_its_reply_to_the_next_one(
 ) -> None:
     ids = [(await grow(store, f"text {number}"))[0] for number in range(16)]
     few = ConversationHistoryStore(connect(nodes.url, max_connections=4), prefix=prefix, shards=SHARDS)
-    for ticks in range(40):  # each round is cut somewhere else, from finding the node to reading a reply
-        reads = [asyncio.create_task(few.get(TENANT, id)) for id in ids]
-        for _ in range(ticks):
-            await asyncio.sleep(0)
-        for read in reads:
-            read.cancel()
-        await asyncio.gather(*reads, return_exceptions=True)
-        answers = await asyncio.gather(*(few.get(TENANT, id) for id in ids))
-        assert answers == [turn(id, text=f"text {number}").response for number, id in enumerate(ids)]
+    await read_and_cut(few, ids)
     await few.close()
 
 

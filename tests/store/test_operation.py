@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operations import OPERATIONS
+from operations import OPERATIONS, read_and_cut
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
@@ -37,15 +37,7 @@ async def test_a_cancelled_read_never_leaves_its_reply_to_the_next_one(
 ) -> None:
     ids = [(await grow(store, f"text {number}"))[0] for number in range(16)]
     few = ConversationHistoryStore(connect(server_url, max_connections=POOL), prefix=prefix)
-    for ticks in range(40):  # each round is cut somewhere else, from taking a connection to reading a reply
-        reads = [asyncio.create_task(few.get(TENANT, id)) for id in ids]
-        for _ in range(ticks):
-            await asyncio.sleep(0)
-        for read in reads:
-            read.cancel()
-        await asyncio.gather(*reads, return_exceptions=True)
-        answers = await asyncio.gather(*(few.get(TENANT, id) for id in ids))
-        assert answers == [turn(id, text=f"text {number}").response for number, id in enumerate(ids)]
+    await read_and_cut(few, ids)
     await few.close()
 
 
