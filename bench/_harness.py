@@ -24,6 +24,7 @@ HOST = "127.0.0.1"
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 PROFILE_ROWS = 25
+LOG_CHARS = 3000
 
 LAST_CHUNK = b"0\r\n\r\n"
 READ_BYTES = 1 << 20
@@ -34,14 +35,21 @@ class Server:
     """A service in a process of its own, in a folder that goes with it; a context manager.
 
     `command` is what this interpreter gets: a script or `-m` and a module, and arguments. It finds its port and
-    its data folder in HARMONIUM_PORT and HARMONIUM_DATA_DIR, beside the variables in `settings`, and no other
+    its data folder in `port_variable` and HARMONIUM_DATA_DIR, beside the variables in `settings`, and no other
     setting of the caller's. With `profile` it runs under cProfile, whose top rows are printed when it has stopped.
+    Where the block fails, the end of its log is printed.
     """
 
     def __init__(
-        self, command: Sequence[str], *, settings: Mapping[str, str] | None = None, profile: bool = False
+        self,
+        command: Sequence[str],
+        *,
+        settings: Mapping[str, str] | None = None,
+        profile: bool = False,
+        port_variable: str = "HARMONIUM_PORT",
     ) -> None:
         self._settings = settings or {}
+        self._port_variable = port_variable
         self._folder = tempfile.TemporaryDirectory()
         self._profile = Path(self._folder.name) / "profile" if profile else None
         self.port = free_port()
@@ -54,7 +62,7 @@ class Server:
         self._log = (Path(self._folder.name) / "log").open("w+")
         self._process = subprocess.Popen(
             self._argv,
-            env={**outside, **self._settings, "HARMONIUM_PORT": str(self.port), "HARMONIUM_DATA_DIR": data},
+            env={**outside, **self._settings, self._port_variable: str(self.port), "HARMONIUM_DATA_DIR": data},
             cwd=self._folder.name,
             stderr=self._log,
         )
@@ -70,25 +78,41 @@ class Server:
             self._process.wait()
         if self._profile is not None and error is None:
             pstats.Stats(str(self._profile)).sort_stats("tottime").print_stats(PROFILE_ROWS)
+        if isinstance(error, Exception):
+            print(f"{' '.join(self._argv[1:])} said last:\n{self._told()[-LOG_CHARS:]}", file=sys.stderr)
         self._log.close()
         self._folder.cleanup()
+
+    def kill(self) -> None:
+        """End it here and now, as a crash does."""
+        self._process.kill()
+        self._process.wait()
 
     def cpu_seconds(self) -> float:
         """CPU time of the process so far: user and system, all of its threads, none of its children."""
         return cpu_seconds(self._process.pid)
+
+    def held_bytes(self) -> int:
+        """The process's resident memory."""
+        return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def _wait(self) -> None:
         """Return once a connection is taken; the first request may still wait for the application."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
-                return asyncio.run(_probe(self.port))
+                socket.create_connection((HOST, self.port)).close()
+                return
             except OSError:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     self._process.kill()
-                    self._log.seek(0)
-                    raise RuntimeError(f"the service did not start: {self._log.read()}") from None
+                    raise RuntimeError(f"the service did not start: {self._told()}") from None
                 time.sleep(0.05)
+
+    def _told(self) -> str:
+        """All that the process has logged."""
+        self._log.seek(0)
+        return self._log.read()
 
 
 class Client:
@@ -108,6 +132,14 @@ class Client:
     async def post(self, path: str, body: bytes) -> bytes:
         """The whole body of the answer. Raises RuntimeError for a status other than 200."""
         self._send(path, body)
+        return await self._answer()
+
+    async def get(self, path: str) -> bytes:
+        """The whole body of the answer. Raises RuntimeError for a status other than 200."""
+        self._writer.write(f"GET {path} HTTP/1.1\r\nhost: {HOST}\r\n\r\n".encode())
+        return await self._answer()
+
+    async def _answer(self) -> bytes:
         head = await self._reader.readuntil(b"\r\n\r\n")
         size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
         answer = await self._reader.readexactly(size)
@@ -157,12 +189,6 @@ def cpu_seconds(pid: int) -> float:
     if failed:
         raise OSError(failed, os.strerror(failed))
     return time.clock_gettime(clock.value)
-
-
-async def _probe(port: int) -> None:
-    _, writer = await asyncio.open_connection(HOST, port)
-    writer.close()
-    await writer.wait_closed()
 
 
 def free_port() -> int:

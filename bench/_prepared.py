@@ -25,9 +25,9 @@ from openai.types.responses import ResponseTextDeltaEvent
 from openai_harmony import Role, StreamableParser, StreamState
 
 from service import serve
-from service.app import MODEL_CREATED, create_app
+from service.app import create_app
 from service.engine.demo.prose import story
-from service.engine.port import Chunk, Finish, Generation, ModelCard, Sampling
+from service.engine.port import MODEL_CREATED, Chunk, Finish, Generation, ModelCard, Sampling
 from service.protocol import tokens
 from service.settings import Settings, load_settings
 

@@ -68,11 +68,11 @@ class Server:
 
     def cost(self, operations: Sequence[bytes], *, replies: int = 1, at_once: int = 1) -> Cost:
         """What one of `operations` costs, of which each has so many replies and so many are sent at once."""
-        scripts, cpu = self._scripts_us(), self._cpu_us()
+        scripts, cpu = self._scripts_us(), self.cpu_us()
         for start in range(0, len(operations), at_once):
             some = operations[start : start + at_once]
             self.send(some, replies * len(some))
-        cpu, scripts = self._cpu_us() - cpu, self._scripts_us() - scripts
+        cpu, scripts = self.cpu_us() - cpu, self._scripts_us() - scripts
         return Cost(cpu / len(operations), scripts / len(operations))
 
     def told(self, section: str) -> dict[str, str]:
@@ -87,13 +87,14 @@ class Server:
         clients = re.findall(rb" tot-mem=(\d+)", self.ask("CLIENT", "LIST"))  # INFO has a sum, of some time ago
         return int(memory["used_memory"]) - sum(map(int, clients)) - int(memory["mem_aof_buffer"])
 
+    def cpu_us(self) -> float:
+        """CPU of the server's main thread so far, in µs."""
+        cpu = self.told("cpu")
+        return 1e6 * (float(cpu["used_cpu_user_main_thread"]) + float(cpu["used_cpu_sys_main_thread"]))
+
     def sent_bytes(self) -> int:
         """How many bytes the server has sent to anyone so far."""
         return int(self.told("stats")["total_net_output_bytes"])
-
-    def _cpu_us(self) -> float:
-        cpu = self.told("cpu")
-        return 1e6 * (float(cpu["used_cpu_user_main_thread"]) + float(cpu["used_cpu_sys_main_thread"]))
 
     def _scripts_us(self) -> float:
         calls = self.told("commandstats").get("cmdstat_evalsha", "usec=0,")

@@ -1,4 +1,4 @@
-"""The command line: `harmonium serve`, `doctor`, `fsck`, `settings` and `--version`.
+"""The command line: `harmonium serve`, `worker`, `doctor`, `fsck`, `settings` and `--version`.
 
 Options are settings under another name, and their help is the settings' own description, so that the two
 can't differ. What goes wrong is said in one line on stderr. There is no option for API keys: the list of
@@ -35,11 +35,14 @@ def main() -> None:
 
 def _setting(name: str) -> Any:
     """The option that overrides the setting `name`."""
+    return typer.Option(help=_described(name), show_default=False)
+
+
+def _described(name: str) -> str:
+    """What a setting means, and where its value comes from without the option."""
     field = Settings.model_fields[name]
     default = field.get_default(call_default_factory=True, validated_data={})
-    return typer.Option(
-        help=f"{field.description} Else {variable(name)}, else {str(default) or 'empty'}.", show_default=False
-    )
+    return f"{field.description} Else {variable(name)}, else {str(default) or 'empty'}."
 
 
 def _print_version(wanted: bool) -> None:
@@ -63,6 +66,7 @@ def serve(
     host: Annotated[str | None, _setting("host")] = None,
     port: Annotated[int | None, _setting("port")] = None,
     workers: Annotated[int | None, _setting("workers")] = None,
+    worker: Annotated[bool | None, typer.Option("--worker/--no-worker", help=_described("worker"))] = None,
     engine: Annotated[str | None, _setting("engine")] = None,
     model: Annotated[str | None, _setting("model")] = None,
     demo_tokens_per_second: Annotated[float | None, _setting("demo_tokens_per_second")] = None,
@@ -87,6 +91,35 @@ def serve(
     try:
         serving.run(settings, create_app)
     except serving.StartError as error:
+        _fail(str(error), EXIT_FAILURE)
+
+
+@app.command()
+def worker(
+    worker_concurrency: Annotated[int | None, _setting("worker_concurrency")] = None,
+    worker_port: Annotated[int | None, _setting("worker_port")] = None,
+    engine: Annotated[str | None, _setting("engine")] = None,
+    model: Annotated[str | None, _setting("model")] = None,
+    demo_tokens_per_second: Annotated[float | None, _setting("demo_tokens_per_second")] = None,
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    log_level: Annotated[str | None, _setting("log_level")] = None,
+    log_format: Annotated[str | None, _setting("log_format")] = None,
+) -> None:
+    """Work on background responses until Ctrl-C or SIGTERM.
+
+    `serve` does that too, unless it is told `--no-worker`. Workers of their own let you have as many as the engine can
+    feed, and restart them without a request noticing: one that is stopped hands back what it is at work on, and others
+    go on at once; one that dies is replaced when its leases have run out.
+
+    It needs a Redis that all processes share (`--redis-url`), and the same engine and settings as `serve`.
+    """
+    settings = _load(**locals())
+    from service import working  # not at the top, as in serve
+    from service.serve import StartError
+
+    try:
+        working.run(settings)
+    except StartError as error:
         _fail(str(error), EXIT_FAILURE)
 
 

@@ -4,14 +4,18 @@ import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from prometheus_client import Counter
+
 from service.errors import unavailable
 
 
 class Admission:
     """Places for requests; `taken` of at most `limit` are in use."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, refused: Counter) -> None:
+        """`refused` counts what is told to come back."""
         self.limit = limit
+        self._refused = refused
         self.taken = 0
         self._empty = asyncio.Event()
         self._empty.set()
@@ -20,6 +24,7 @@ class Admission:
     def place(self) -> Generator[None]:
         """Take a place until the end of the block. Raises ApiError 503 where none is free."""
         if self.taken >= self.limit:
+            self._refused.inc()
             raise unavailable(
                 f"This process serves {self.limit} requests already. Try again in a moment, or raise "
                 "HARMONIUM_MAX_CONCURRENT_REQUESTS."

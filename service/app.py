@@ -5,6 +5,7 @@ import gc
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import cast
 
@@ -17,31 +18,25 @@ from starlette.types import ASGIApp
 
 from service.admission import Admission
 from service.auth import Keyring
+from service.background import Background, read_shards
 from service.body import ClientGone
 from service.creation import Service
-from service.endpoints import create, health, models, stored
-from service.engine.demo import DemoEngine
-from service.engine.port import MODEL_CREATED, Engine, EngineError, EngineUnavailable, ModelCard
+from service.endpoints import create, health, metrics, models, stored
+from service.engine.port import Engine, EngineError, EngineUnavailable
 from service.errors import engine_refusal, envelope, fault, store_refusal
+from service.exposition import Exposition
 from service.gate import Arrival, Gate
 from service.logs import event
+from service.opening import close_service, open_service
 from service.protocol import segments, tokens
 from service.protocol.decoding import bounded_list
 from service.protocol.errors import ApiError, InvalidRequest
 from service.protocol.input import MAX_PARTS
-from service.protocol.prompt import Limits
-from service.settings import DAY_SECONDS, Settings
-from service.sweeping import sweep_for_ever
-from store.caps import Caps
-from store.connection import connect
+from service.settings import Settings
+from service.stopping import on_stop_signal
 from store.errors import StoreError
-from store.history import ConversationHistoryStore
 
 logger = logging.getLogger(__name__)
-
-DEMO_MODEL = "gpt-oss-20b"
-DEMO_CONTEXT_TOKENS = 131_072
-"""What the demo engine stands in for, and its context."""
 
 
 def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
@@ -50,12 +45,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
     segments.text_table()
     for limit in (settings.max_input_items, settings.max_tools, MAX_PARTS):
         bounded_list(limit)
-    service = Service(
-        settings=settings,
-        store=open_store(settings),
-        engine=engine or open_engine(settings),
-        limits=Limits(settings.max_input_items, settings.max_tools, settings.max_tools_bytes),
-    )
+    service = open_service(settings, engine)
     app = FastAPI(
         title="harmonium",
         version=version("harmonium"),
@@ -66,64 +56,17 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
         redoc_url=None,
     )
     app.state.service = service
-    app.state.admission = admission = Admission(settings.max_concurrent_requests)
+    app.state.background = Background(service, works=settings.worker)
+    app.state.exposition = Exposition(service.metrics, partial(read_shards, service))
+    admission = Admission(settings.max_concurrent_requests, service.metrics.refused.labels("requests"))
+    app.state.admission = admission
     for router in (create.router, stored.router, models.router):
         app.include_router(router, prefix="/v1")
     app.include_router(health.router)
-    for kind, handler in _HANDLERS.items():
+    app.include_router(metrics.router)
+    for kind, handler in HANDLERS.items():
         app.add_exception_handler(kind, handler)
-    return Gate(app, Keyring(settings.api_keys), admission)
-
-
-def open_store(settings: Settings) -> ConversationHistoryStore:
-    """The store behind REDIS_URL."""
-    redis = connect(
-        settings.redis_url,
-        max_connections=settings.store_connections,
-        timeout_seconds=settings.store_timeout_seconds,
-    )
-    return ConversationHistoryStore(
-        redis,
-        prefix=settings.key_prefix,
-        shards=settings.shards,
-        timeout_seconds=settings.store_timeout_seconds,
-        max_chain_bytes=settings.max_chain_bytes,
-        caps=Caps(
-            responses=settings.max_responses,
-            trees=settings.max_trees,
-            bytes=settings.max_bytes,
-            chain_messages=settings.max_chain_messages,
-            idle_seconds=settings.idle_days * DAY_SECONDS,
-        ),
-        cache_bytes=settings.store_cache_bytes,
-        pin_seconds=settings.pin_seconds,
-    )
-
-
-def open_engine(settings: Settings) -> Engine:
-    """The engine that ENGINE names."""
-    if settings.engine == "vllm":
-        from service.engine.vllm.http import Access, VllmHttpEngine  # its HTTP client is for who has a server
-
-        access = Access(
-            urls=settings.vllm_url,
-            api_key=settings.vllm_api_key.get_secret_value(),
-            connections=settings.vllm_connections,
-            connect_seconds=settings.vllm_connect_seconds,
-            probe_seconds=settings.vllm_probe_seconds,
-        )
-        return VllmHttpEngine(access, model=settings.model, context_tokens=settings.context_tokens)
-    if settings.engine == "vllm-local":
-        from service.engine.vllm.local import VllmLocalEngine  # vLLM takes seconds to import, where it is at all
-
-        return VllmLocalEngine(
-            settings.vllm_model,
-            settings.vllm_args,
-            served_as=settings.model,
-            context_tokens=settings.context_tokens,
-        )
-    card = ModelCard(settings.model or DEMO_MODEL, MODEL_CREATED, settings.context_tokens or DEMO_CONTEXT_TOKENS)
-    return DemoEngine(card, settings.demo_tokens_per_second)
+    return Gate(app, Keyring(settings.api_keys), admission, service.metrics, metrics_key=settings.metrics_key)
 
 
 @asynccontextmanager
@@ -134,20 +77,21 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     except BaseException as error:
         if isinstance(error, EngineUnavailable):
             event(logger, logging.ERROR, "the engine does not start", reason=str(error))
-        await service.engine.close()
-        await service.store.close()
+        await close_service(service)
         raise
     gc.collect()
     gc.freeze()  # what start-up made stays for good; looking through it again and again took a tenth of the time
-    sweeping = asyncio.create_task(sweep_for_ever(service.store, service.settings.sweep_seconds))
+    background = cast(Background, app.state.background)
+    working = asyncio.create_task(background.run())
     try:
-        yield
+        with on_stop_signal(background.stop):
+            yield
     finally:
-        sweeping.cancel()
+        background.stop()
         # requests that were cut off may still be storing what was said
         await cast(Admission, app.state.admission).wait_until_empty(2 * service.settings.store_timeout_seconds)
-        await service.engine.close()
-        await service.store.close()
+        await asyncio.wait([working])
+        await close_service(service)
 
 
 async def _on_api_error(request: Request, error: Exception) -> Response:
@@ -159,7 +103,9 @@ async def _on_store_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_engine_error(request: Request, error: Exception) -> Response:
-    return envelope(engine_refusal(cast(EngineError, error)))
+    failure = cast(EngineError, error)
+    cast(Arrival, request.scope["arrival"]).metrics.engine_failed(failure)
+    return envelope(engine_refusal(failure))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
@@ -192,7 +138,7 @@ async def _on_fault(request: Request, error: Exception) -> Response:
     return envelope(fault())
 
 
-_HANDLERS = {
+HANDLERS = {
     ApiError: _on_api_error,
     StoreError: _on_store_error,
     EngineError: _on_engine_error,

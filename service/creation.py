@@ -1,6 +1,7 @@
 """One create request from its body to a run, and its turn to the store. Knows no HTTP.
 
-    check ─▶ chain, pinned ─▶ prompt ─▶ run ─▶ append, unpinned
+    check ─▶ chain, pinned ─▶ prompt ─┬▶ run ─▶ append, unpinned
+                                      └▶ spec, for whoever queues it
 
 The pin keeps the parent's history for this run even if somebody deletes the parent meanwhile. Whatever fails between
 the chain and the end lets go of it.
@@ -20,6 +21,7 @@ import msgspec
 from service import logs
 from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard, Sampling
 from service.errors import store_refusal
+from service.metrics import Metrics
 from service.protocol import tokens
 from service.protocol.errors import ApiError
 from service.protocol.input import identify
@@ -30,8 +32,12 @@ from service.protocol.tools import Tools
 from service.protocol.wire import CreateRequest
 from service.run import Run
 from service.settings import Settings
+from service.spec import JobSpec
 from store.errors import StoreError
 from store.history import ConversationHistoryStore
+from store.jobs import Jobs
+from store.listening import Listening
+from store.log import EventLog
 from store.turn import Chain, Status, Turn
 
 logger = logging.getLogger(__name__)
@@ -49,12 +55,16 @@ READ = msgspec.Raw(b"null")
 
 
 class Service(msgspec.Struct, frozen=True):
-    """What every request needs: the settings, the store, the engine, and the limits of a prompt."""
+    """What every request needs: the settings, the store with its jobs, the engine, and the limits of a prompt."""
 
     settings: Settings
     store: ConversationHistoryStore
+    jobs: Jobs
+    log: EventLog
+    listening: Listening
     engine: Engine
     limits: Limits
+    metrics: Metrics
     clock: Callable[[], float] = time
 
 
@@ -82,17 +92,19 @@ class Creation:
         self.id = service.store.new_id(chain.tip)
         self.created_at = service.clock()
 
+    @property
+    def parent(self) -> str | None:
+        """The id of the response that this one continues."""
+        return self._chain.tip
+
+    @property
+    def pin(self) -> str | None:
+        """What holds the parent until `release`."""
+        return self._chain.pin if self._pinned else None
+
     async def build(self) -> Run:
-        """Build the prompt and the run. Raises ApiError; the pin is then gone."""
-        try:
-            prompt = await in_steps(self._prompt())
-            identify(prompt.items, self.id)
-        except BaseException:
-            await self._release()
-            raise
-        self.request = msgspec.structs.replace(self.request, input=READ, tools=READ)
-        generation = self._generation(prompt)
-        self._chain = Chain(ids=self._chain.ids[-1:], pin=self._chain.pin)
+        """Build the prompt and the run, which lets go of the pin. Raises ApiError; the pin is then gone."""
+        prompt, generation = await self._rendered()
         machine = Machine(self._base(prompt.tools), prompt.tools.names, len(prompt.tokens))
 
         async def keep(response: Response) -> None:
@@ -103,10 +115,42 @@ class Creation:
             generation,
             machine,
             keep,
-            self._release,
+            self.release,
             seconds=self._service.settings.request_seconds,
             clock=self._service.clock,
         )
+
+    async def spec(self) -> JobSpec:
+        """Build the prompt, and all that a worker needs; the pin stays. Raises ApiError; the pin is then gone."""
+        prompt, generation = await self._rendered()
+        return JobSpec(
+            id=self.id,
+            parent=self.parent,
+            stored=self.request.store,
+            prompt=prompt.tokens.tobytes(),
+            sampling=generation.sampling,
+            model=generation.model,
+            affinity=generation.affinity,
+            cache_salt=generation.cache_salt,
+            trace=generation.trace,
+            functions=prompt.tools.names,
+            base=_JSON.encode(self._base(prompt.tools)),
+            messages=tuple(prompt.messages),
+            items=_JSON.encode(prompt.items),
+        )
+
+    async def _rendered(self) -> tuple[Prompt, Generation]:
+        """The prompt, and what the engine is asked; what was read for them is let go of. Raises ApiError."""
+        try:
+            prompt = await in_steps(self._prompt())
+            identify(prompt.items, self.id)
+        except BaseException:
+            await self.release()
+            raise
+        self.request = msgspec.structs.replace(self.request, input=READ, tools=READ)
+        generation = self._generation(prompt)
+        self._chain = Chain(ids=self._chain.ids[-1:], pin=self._chain.pin)
+        return prompt, generation
 
     def _generation(self, prompt: Prompt) -> Generation:
         """What the engine is asked.
@@ -168,6 +212,8 @@ class Creation:
             store=request.store,
             safety_identifier=request.safety_identifier,
             prompt_cache_key=request.prompt_cache_key,
+            background=request.background,
+            service_tier=request.tier,
         )
 
     async def _keep(self, prompt: Prompt, machine: Machine, response: Response) -> None:
@@ -186,7 +232,7 @@ class Creation:
         await self._service.store.append(self._caller.tenant, turn, pin=self._chain.pin)
         self._pinned = False
 
-    async def _release(self) -> None:
+    async def release(self) -> None:
         """Let go of the parent, if that is still to do. If the store can't just now, the pin's own end has to do."""
         if not self._pinned or self._chain.tip is None or self._chain.pin is None:
             return

@@ -8,11 +8,27 @@ import msgspec
 from starlette.responses import Response
 
 from service.engine.port import EngineError, EngineRefused
-from service.protocol.errors import ApiError, InvalidRequest, previous_response_not_found
-from store.errors import ChainTooLong, NotContinuable, NotFound, ParentNotFound, StoreError, StoreFull, TurnTooLarge
+from service.protocol.errors import ApiError, InvalidRequest, invalid_value, previous_response_not_found
+from store.errors import (
+    ChainTooLong,
+    NotCancellable,
+    NotContinuable,
+    NotFound,
+    NotTerminal,
+    ParentNotFound,
+    QueueFull,
+    StoreError,
+    StoreFull,
+    TurnTooLarge,
+)
+from store.states import MOVES
+from store.turn import Status
 
 RETRY_SECONDS = 1
 """When a client may come back to a store or an engine that is down: the SDKs wait at least this long."""
+
+QUEUE_RETRY_SECONDS = 5
+"""When a client may come back to a queue that is full: its responses take a while."""
 
 
 class JsonResponse(Response):
@@ -41,6 +57,12 @@ def response_not_found(id: str) -> ApiError:
     return ApiError(404, f"Response with id '{id[:100]}' not found.", param="response_id")
 
 
+def events_gone(seconds: float) -> InvalidRequest:
+    """400 for the stream of a response whose events are no longer kept; `seconds` is for how long they are."""
+    reason = f"Its events were kept for {seconds:g} s at most, and are gone. Retrieve it without stream."
+    return invalid_value("stream", "true", reason)
+
+
 def unavailable(message: str) -> ApiError:
     """503: come back soon."""
     return ApiError(503, message, type="server_error", code="service_unavailable", retry_after=RETRY_SECONDS)
@@ -62,18 +84,23 @@ def store_refusal(error: StoreError) -> ApiError:
         return previous_response_not_found(error.id)
     if isinstance(error, NotFound):
         return response_not_found(error.id)
-    if isinstance(error, ChainTooLong):
+    if isinstance(error, NotContinuable | TurnTooLarge):
+        return _parent_refusal(error)
+    if isinstance(error, NotTerminal):
         return InvalidRequest(
-            f"The response '{error.id}' ends a conversation that is too long to be continued. Start a new one with "
-            "what matters of it.",
-            code="conversation_too_long",
-            param="previous_response_id",
+            f"Cannot delete an in-flight response. Cancel '{error.id}' first, or whatever of its conversation is under "
+            "way if all of that is to go; or wait for the end.",
+            param="response_id",
         )
-    if isinstance(error, NotContinuable):
-        return InvalidRequest(
-            f"The response '{error.id}' is {error.status} and can't be continued. Continue the one before it.",
-            code="previous_response_not_continuable",
-            param="previous_response_id",
+    if isinstance(error, NotCancellable):
+        return InvalidRequest(_not_cancellable(error), param="response_id")
+    if isinstance(error, QueueFull):
+        return ApiError(
+            429,
+            f"{error.most} background responses wait already. Try again later, or raise HARMONIUM_MAX_QUEUED.",
+            type="rate_limit_error",
+            code="queue_full",
+            retry_after=QUEUE_RETRY_SECONDS,
         )
     if isinstance(error, StoreFull):
         return ApiError(
@@ -83,6 +110,18 @@ def store_refusal(error: StoreError) -> ApiError:
             code="store_full",
             retry_after=RETRY_SECONDS,
         )
+    return unavailable("The conversation store does not answer. Try again in a moment.")
+
+
+def _parent_refusal(error: NotContinuable | TurnTooLarge) -> InvalidRequest:
+    """Why nothing can be added to a conversation."""
+    if isinstance(error, ChainTooLong):
+        return InvalidRequest(
+            f"The response '{error.id}' ends a conversation that is too long to be continued. Start a new one with "
+            "what matters of it.",
+            code="conversation_too_long",
+            param="previous_response_id",
+        )
     if isinstance(error, TurnTooLarge):
         return InvalidRequest(
             f"The response '{error.id}' and the conversation before it are larger than all that may be stored. Start a "
@@ -90,7 +129,29 @@ def store_refusal(error: StoreError) -> ApiError:
             code="conversation_too_long",
             param="previous_response_id",
         )
-    return unavailable("The conversation store does not answer. Try again in a moment.")
+    return InvalidRequest(
+        _not_continuable(error), code="previous_response_not_continuable", param="previous_response_id"
+    )
+
+
+def _not_continuable(error: NotContinuable) -> str:
+    """Why a response can't be continued, and what to do."""
+    if error.status in MOVES:
+        return f"The response '{error.id}' is {error.status} and can't be continued yet. Wait for its end."
+    if error.status == Status.FAILED:
+        return f"The response '{error.id}' is failed and can't be continued. Continue the one before it."
+    return (
+        f"The response '{error.id}' is {error.status} and can't be continued: it was made with store: false, or its "
+        "end is just being stored. Try again in a moment, or send its output as input."
+    )
+
+
+def _not_cancellable(error: NotCancellable) -> str:
+    """Why a response can't be cancelled, in OpenAI's words, and how it ended where these leave that open."""
+    if error.status is None:
+        return "Cannot cancel a synchronous response. Close its connection instead."
+    what = "Cannot cancel a completed response."
+    return what if error.status == Status.COMPLETED else f"{what} This one is {error.status}."
 
 
 def nothing_said(message: str, failure: EngineError | None, *, timed_out: bool) -> ApiError:

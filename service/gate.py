@@ -1,4 +1,4 @@
-"""The outermost layer: who may enter, under which request id, with which headers, and what is logged of it.
+"""The outermost layer: who may enter, under which request id, with which headers, what is logged and counted of it.
 
 Pure ASGI. It stamps the time of arrival and wraps `send`, and leaves `receive` alone, so that an endpoint sees its
 client go away at once. Every answer leaves through here, so each has the headers that SDKs read.
@@ -11,6 +11,7 @@ import sys
 from time import monotonic
 from typing import Any
 
+from pydantic import SecretStr
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
@@ -18,7 +19,9 @@ from service.admission import Admission
 from service.auth import Keyring, refuse_foreign
 from service.engine.port import EngineUnavailable
 from service.errors import envelope, fault, unavailable
+from service.metrics import Metrics, Pace
 from service.protocol.errors import ApiError
+from service.settings import DEFAULT_TENANT, ApiKey
 
 logger = logging.getLogger(__name__)
 
@@ -26,14 +29,21 @@ OPENAI_VERSION = b"2020-10-01"
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """What needs no key: probes have none, and learn nothing but whether the service works."""
 
+METRICS_PATH = "/metrics"
+API_PREFIX = "/v1"
+NO_ENDPOINT = "none"
+METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
+
 CLIENT_ID_CHARS = 512
 
 
 class Arrival:
     """A request as the gate saw it; endpoints find it in the scope and add what belongs in the log line."""
 
-    def __init__(self, tenant: str, request_id: str, headers: dict[bytes, bytes]) -> None:
+    def __init__(self, tenant: str, request_id: str, headers: dict[bytes, bytes], metrics: Metrics) -> None:
         self.at = monotonic()
+        self.pace = Pace(self.at)
+        self.metrics = metrics
         self.tenant = tenant
         self.request_id = request_id
         self.headers = headers
@@ -44,17 +54,22 @@ class Arrival:
 class Gate:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, keyring: Keyring, admission: Admission) -> None:
+    def __init__(
+        self, app: ASGIApp, keyring: Keyring, admission: Admission, metrics: Metrics, *, metrics_key: SecretStr
+    ) -> None:
+        """`metrics_key` opens /metrics; where it is empty, nobody may read them, or everybody if there are no keys."""
         self._app = app
         self._admission = admission
         self._keyring = keyring
+        self._metrics = metrics
+        self._scrapers = Keyring([ApiKey(DEFAULT_TENANT, metrics_key)] if metrics_key.get_secret_value() else ())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request in, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, _briefly(send))
             return
-        arrival = Arrival("", f"req_{secrets.token_hex(16)}", dict(scope["headers"]))
+        arrival = Arrival("", f"req_{secrets.token_hex(16)}", dict(scope["headers"]), self._metrics)
         scope["arrival"] = arrival
         token = logs.request_id.set(arrival.request_id)
         answer = _answering(arrival, send)
@@ -63,9 +78,12 @@ class Gate:
                 refuse_foreign(scope["method"], arrival.headers)
             if scope["path"] in OPEN_PATHS:
                 await self._app(scope, receive, answer)
+            elif scope["path"] == METRICS_PATH:
+                self._check_scraper(arrival.headers)
+                await self._app(scope, receive, answer)
             else:
                 arrival.tenant = self._keyring.tenant(arrival.headers)
-                with self._admission.place():
+                with self._metrics.requests_in_progress.track_inprogress(), self._admission.place():
                     await self._app(scope, receive, answer)
         except ApiError as error:
             await envelope(error)(scope, receive, answer)
@@ -79,7 +97,20 @@ class Gate:
                 await envelope(fault())(scope, receive, answer)
         finally:
             _log(scope, arrival)
+            _count(scope, arrival)
             logs.request_id.reset(token)
+
+    def _check_scraper(self, headers: dict[bytes, bytes]) -> None:
+        """Refuse who may not read the metrics: they say how much others use the service. Raises ApiError 401."""
+        if not self._scrapers.empty:
+            self._scrapers.tenant(headers)
+        elif not self._keyring.empty:
+            raise ApiError(
+                401,
+                "/metrics is for whoever runs this service, so no API key opens it. Set HARMONIUM_METRICS_KEY and send "
+                "it as 'Authorization: Bearer METRICS_KEY'.",
+                code="invalid_api_key",
+            )
 
 
 def _briefly(send: Send) -> Send:
@@ -113,7 +144,7 @@ def _answering(arrival: Arrival, send: Send) -> Send:
 
 
 def _log(scope: Scope, arrival: Arrival) -> None:
-    level = logging.DEBUG if scope["path"] in OPEN_PATHS else logging.INFO
+    level = logging.DEBUG if scope["path"] in OPEN_PATHS or scope["path"] == METRICS_PATH else logging.INFO
     fields: dict[str, Any] = {
         "method": scope["method"],
         "path": scope["path"],
@@ -126,3 +157,21 @@ def _log(scope: Scope, arrival: Arrival) -> None:
     if client_id:
         fields["client_request_id"] = client_id.decode("ascii", "replace")
     logs.event(logger, level, "request", **fields)
+
+
+def _count(scope: Scope, arrival: Arrival) -> None:
+    method = scope["method"] if scope["method"] in METHODS else "other"
+    endpoint = _endpoint(scope)
+    arrival.metrics.requests.labels(endpoint, method, str(arrival.status)).inc()
+    arrival.metrics.request_seconds.labels(endpoint, method).observe(monotonic() - arrival.at)
+
+
+def _endpoint(scope: Scope) -> str:
+    """The template of the path; `none` where there is none, or where the request was refused before it was looked up.
+
+    Depending on FastAPI's version the template lacks the prefix under which its router was included.
+    """
+    template = getattr(scope.get("route"), "path", NO_ENDPOINT)
+    if scope["path"].startswith(f"{API_PREFIX}/") and template != NO_ENDPOINT:
+        return API_PREFIX + template.removeprefix(API_PREFIX)
+    return template

@@ -2,6 +2,7 @@
 
     begin ─▶ sample ─▶ end ─▶ keep ─▶ terminal
 
+A `Sampler` is the second step alone, for whoever does the others in ways of its own; a `Run` is all of them.
 `keep` is what the caller passes in to store the turn. It is awaited before the terminal event is handed over, so that
 whoever has seen `response.completed` can continue from it. If it fails, the terminal event is `response.failed` and
 still carries the output: the answer isn't lost, and nobody is misled. `release` lets go of what was held for the run,
@@ -11,10 +12,11 @@ and is awaited in the end whatever happened.
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 
 import msgspec
 
-from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Finish, Generation
+from service.engine.port import Engine, EngineError, EngineRefused, Finish, Generation
 from service.logs import event
 from service.protocol.events import Event
 from service.protocol.machine import Ending, Machine
@@ -28,6 +30,94 @@ _ENDINGS = {Finish.STOP: Ending.STOP, Finish.LENGTH: Ending.LENGTH, Finish.ABORT
 Keep = Callable[[Response], Awaitable[None]]
 Release = Callable[[], Awaitable[None]]
 Clock = Callable[[], float]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What came of one chunk: the sampled ids, and the events that they made, which may be none."""
+
+    tokens: list[int]
+    events: list[Event]
+
+
+class Sampler:
+    """One generation of an engine into a machine that has begun. Iterate `steps` once; `ending` then says how it went.
+
+    It never ends the machine: a generation that stopped here may go on elsewhere.
+    """
+
+    def __init__(self, engine: Engine, generation: Generation, machine: Machine, *, seconds: float) -> None:
+        self._engine = engine
+        self._generation = generation
+        self._machine = machine
+        self._seconds = seconds
+        self._waiting: asyncio.Task[object] | None = None
+        """The task that waits for the engine at this moment."""
+        self.stopped: Ending | None = None
+        """What it was stopped with, if it was."""
+        self.interrupted = False
+        """Whether that was because its task was cancelled, which is then the caller's to do as told."""
+        self.ending = Ending.ERROR
+        """How the generation ended, once it has."""
+        self.failure: EngineError | None = None
+        """What the engine failed with, once it has."""
+        self.cached_tokens: int | None = None
+        """How much of the prompt the engine's prefix cache held, once it says so."""
+
+    def stop(self, ending: Ending = Ending.ABORT) -> None:
+        """End the generation now: the engine's work is aborted, and what was sampled so far stays. Never blocks."""
+        if self.stopped is None:
+            self.stopped = ending
+            if self._waiting is not None:
+                self._waiting.cancel()
+
+    async def steps(self) -> AsyncGenerator[Step, None]:
+        """What is sampled, as it comes. Close it to abort; an EngineError is kept as `failure`, and not raised."""
+        machine = self._machine
+        timer = asyncio.get_running_loop().call_later(self._seconds, self.stop, Ending.TIMEOUT)
+        chunks = self._engine.generate(self._generation)
+        try:
+            while self.stopped is None:
+                self._waiting = asyncio.current_task()
+                try:
+                    chunk = await anext(chunks)
+                except StopAsyncIteration:
+                    break
+                except asyncio.CancelledError:
+                    self._cancelled()
+                    break
+                finally:
+                    self._waiting = None
+                if chunk.cached_tokens is not None:
+                    self.cached_tokens = chunk.cached_tokens
+                yield Step(chunk.tokens, machine.feed(chunk.tokens))
+                if machine.full:
+                    self.ending = Ending.STOP
+                    return
+                if chunk.finish is not None:
+                    self.ending = _ENDINGS[chunk.finish]
+                    return
+            self.ending = self.stopped or Ending.ERROR
+        except EngineError as failure:
+            self._note(failure)
+        finally:
+            timer.cancel()
+            await chunks.aclose()
+
+    def _cancelled(self) -> None:
+        """A cancelled task is a stop too: the process is going down, and what was said is worth keeping until then."""
+        if self.stopped is None:
+            self.stopped = Ending.ABORT
+            self.interrupted = True
+        if self._waiting is not None:
+            self._waiting.uncancel()
+
+    def _note(self, failure: EngineError) -> None:
+        """Keep a failure, and log it; not the words of a refusal, which may quote the request."""
+        self.failure = failure
+        if isinstance(failure, EngineRefused):
+            event(logger, logging.WARNING, "the engine refused a request", response_id=self._generation.id)
+        else:
+            event(logger, logging.ERROR, "the engine failed", response_id=self._generation.id, reason=str(failure))
 
 
 class Run:
@@ -44,113 +134,51 @@ class Run:
         seconds: float,
         clock: Clock,
     ) -> None:
-        self._engine = engine
-        self._generation = generation
+        self._sampler = Sampler(engine, generation, machine, seconds=seconds)
         self._machine = machine
         self._keep = keep
         self._release = release
         self._seconds = seconds
         self._clock = clock
-        self._sampler: asyncio.Task[object] | None = None
-        """The task that waits for the engine at this moment."""
-        self._stopped: Ending | None = None
-        self._interrupted = False
-        self._cached_tokens = 0
-        self.failure: EngineError | None = None
-        """What the engine failed with, once it has."""
         self.unstored: StoreError | None = None
         """Why the turn could not be stored, once that is so."""
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
         """End the response now: the engine's work is aborted, and what was said so far is kept. Never blocks."""
-        if self._stopped is None:
-            self._stopped = ending
-            if self._sampler is not None:
-                self._sampler.cancel()
+        self._sampler.stop(ending)
 
     @property
     def timed_out(self) -> bool:
         """Whether it was stopped because it took too long."""
-        return self._stopped is Ending.TIMEOUT
+        return self._sampler.stopped is Ending.TIMEOUT
+
+    @property
+    def failure(self) -> EngineError | None:
+        """What the engine failed with, once it has."""
+        return self._sampler.failure
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """The response's events in batches as they come, the terminal one last and after the turn was kept."""
-        machine = self._machine
+        machine, sampler = self._machine, self._sampler
         try:
             yield machine.begin()
-            ending = Ending.ERROR
-            timer = asyncio.get_running_loop().call_later(self._seconds, self.stop, Ending.TIMEOUT)
-            chunks = self._engine.generate(self._generation)
-            try:
-                while (chunk := await self._next(chunks)) is not None:
-                    if chunk.cached_tokens is not None:
-                        self._cached_tokens = chunk.cached_tokens
-                    batch = machine.feed(chunk.tokens)
-                    if batch:
-                        yield batch
-                    if machine.full:
-                        ending = Ending.STOP
-                        break
-                    if chunk.finish is not None:
-                        ending = _ENDINGS[chunk.finish]
-                        break
-                else:
-                    ending = self._stopped or Ending.ERROR
-            except EngineError as failure:
-                self._note(failure)
-            finally:
-                timer.cancel()
-                await chunks.aclose()
-            if batch := machine.end(ending):
+            async with aclosing(sampler.steps()) as steps:
+                async for step in steps:
+                    if step.events:
+                        yield step.events
+            if batch := machine.end(sampler.ending):
                 yield batch
             response = machine.result(
-                ending, now=int(self._clock()), cached_tokens=self._cached_tokens, error=self._error(ending)
+                sampler.ending,
+                now=int(self._clock()),
+                cached_tokens=sampler.cached_tokens or 0,
+                error=error_of(sampler.ending, sampler.failure, self._seconds),
             )
             yield machine.terminal(await self._kept(response))
         finally:
             await self._release()
-        if self._interrupted:
+        if sampler.interrupted:
             raise asyncio.CancelledError
-
-    def _note(self, failure: EngineError) -> None:
-        """Keep a failure, and log it; not the words of a refusal, which may quote the request."""
-        self.failure = failure
-        if isinstance(failure, EngineRefused):
-            event(logger, logging.WARNING, "the engine refused a request", response_id=self._generation.id)
-        else:
-            event(logger, logging.ERROR, "the engine failed", response_id=self._generation.id, reason=str(failure))
-
-    async def _next(self, chunks: AsyncGenerator[Chunk, None]) -> Chunk | None:
-        """The engine's next chunk, or None once it has none or the run was stopped.
-
-        A cancelled task is a stop too: the process is going down, and what was said is worth keeping until then.
-        """
-        if self._stopped is not None:
-            return None
-        sampler = self._sampler = asyncio.current_task()
-        try:
-            return await anext(chunks, None)
-        except asyncio.CancelledError:
-            if self._stopped is None:
-                self._stopped = Ending.ABORT
-                self._interrupted = True
-            if sampler is not None:
-                sampler.uncancel()
-            return None
-        finally:
-            self._sampler = None
-
-    def _error(self, ending: Ending) -> ResponseError | None:
-        if ending is Ending.TIMEOUT:
-            return ResponseError(
-                "server_error", f"The response took longer than {self._seconds:g} s. Ask for less output."
-            )
-        if ending is Ending.ERROR:
-            if isinstance(self.failure, EngineRefused):
-                return ResponseError("server_error", f"The engine refused the request: {self.failure}")
-            reason = str(self.failure) if self.failure else "the engine stopped without a word"
-            return ResponseError("server_error", f"The engine failed: {reason}")
-        return None
 
     async def _kept(self, response: Response) -> Response:
         """Keep the turn; the response to show in the end."""
@@ -161,6 +189,18 @@ class Run:
             event(logger, logging.ERROR, "response not stored", response_id=response.id, reason=str(error))
             return _not_stored(response)
         return response
+
+
+def error_of(ending: Ending, failure: EngineError | None, seconds: float) -> ResponseError | None:
+    """What the response says of an ending that fails: `failure` is the engine's, `seconds` how long it might take."""
+    if ending is Ending.TIMEOUT:
+        return ResponseError("server_error", f"The response took longer than {seconds:g} s. Ask for less output.")
+    if ending is Ending.ERROR:
+        if isinstance(failure, EngineRefused):
+            return ResponseError("server_error", f"The engine refused the request: {failure}")
+        reason = str(failure) if failure else "the engine stopped without a word"
+        return ResponseError("server_error", f"The engine failed: {reason}")
+    return None
 
 
 def _not_stored(response: Response) -> Response:

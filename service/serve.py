@@ -29,6 +29,7 @@ from uvicorn.supervisors import Multiprocess
 
 from service import logs
 from service.connection import MAX_CONNECTIONS, BoundedHttpProtocol
+from service.metrics_folder import shared_folder
 from service.settings import Settings, display, variable
 from store.connection import connect
 from store.errors import DataFolderBusy, StoreUnavailable
@@ -83,7 +84,8 @@ def run(settings: Settings, create_app: CreateApp) -> None:
             if settings.workers == 1:
                 Server(config).run(sockets=[listener])
             else:
-                Supervisor(config, [listener]).run()
+                with shared_folder():
+                    Supervisor(config, [listener]).run()
         finally:
             close_logs()
 
@@ -222,7 +224,7 @@ def redis_for(settings: Settings) -> Generator[Settings]:
     Raises StartError.
     """
     if settings.redis_url:
-        _check_url(settings.redis_url)
+        check_url(settings.redis_url)
         yield settings
         return
     from store.embedded import EmbeddedServer  # not at the top: who has a Redis needs none of its parts
@@ -274,8 +276,8 @@ class Watcher:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _check_url(url: str) -> None:
-    """Raise StartError for a URL that no connection can be made from. It may hold a password, so it isn't shown."""
+def check_url(url: str) -> None:
+    """Raises StartError for a URL that no connection can be made from. It may hold a password, so it isn't shown."""
     try:
         connect(url)
     except (TypeError, ValueError) as error:

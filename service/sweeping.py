@@ -1,4 +1,5 @@
-"""Sweeping: what is left of deleted conversations, and what nobody used for too long, goes a little at a time.
+"""Sweeping: what is left of deleted conversations, what nobody used for too long, and event logs that were kept for
+long enough, go a little at a time.
 
 Every process sweeps. That is harmless, and one that dies is not missed. What is to be swept is unknown to everybody
 already, so a store that can't be reached now only means that its memory is freed later.
@@ -11,15 +12,17 @@ import random
 from service import logs
 from store.errors import StoreError
 from store.history import ConversationHistoryStore
+from store.jobs import Jobs
 
 logger = logging.getLogger(__name__)
 
 
-async def sweep_for_ever(store: ConversationHistoryStore, seconds: float) -> None:
+async def sweep_for_ever(store: ConversationHistoryStore, jobs: Jobs, seconds: float) -> None:
     """Sweep every `seconds` on average, not at the same moment as other processes, until cancelled."""
     while True:
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
         try:
             await store.sweep()
+            await jobs.expire_logs()
         except StoreError as error:
             logs.event(logger, logging.WARNING, "not swept", reason=str(error))

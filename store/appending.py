@@ -6,16 +6,16 @@ looks for itself each time, so several that need room at once don't each take fo
 """
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from redis.exceptions import OutOfMemoryError
 
 from . import codec, scripts
 from .caps import EVICT_BATCH, EVICT_CALLS, UNBOUNDED, Caps, room
 from .connection import Operation
-from .errors import StoreFull
+from .errors import ChainTooLong, Conflict, NotContinuable, ParentNotFound, StoreFull, TurnTooLarge
 from .keys import Families, Key, ShardKeys
-from .turn import CONTINUABLE, Turn
+from .turn import CONTINUABLE, Status, Turn
 
 MEMORY_TRIES = 5
 """How often a turn is tried on a server that has no memory; what was freed is not all there at once."""
@@ -27,6 +27,44 @@ class Place(NamedTuple):
     tenant: str
     parent: str
     room: int
+
+
+def arguments(
+    shard: ShardKeys, names: Families, digits: str, place: Place, turn: Turn, packed: codec.Packed, *, pin: str
+) -> dict[str, Any]:
+    """What every script that adds a turn is given, but for the caps."""
+    return {
+        "node": Key(names.node + digits),
+        "messages": Key(names.messages + digits),
+        "response": Key(names.response + digits),
+        "clock": shard.clock,
+        "usage": shard.usage,
+        "leaves": shard.leaves,
+        "trees": shard.trees,
+        "turns": shard.turns,
+        "tenant": place.tenant,
+        "digits": digits,
+        "parent": place.parent,
+        "pin": pin,
+        "status": turn.status,
+        "continuable": continuable(turn.status),
+        "digest": packed.digest,
+        "added": len(turn.messages),
+        "room": place.room,
+        "budget": EVICT_BATCH,
+        "messages_blob": packed.messages,
+        "response_blob": packed.response,
+    }
+
+
+def bounds(caps: Caps) -> dict[str, Any]:
+    """The caps as those scripts are given them."""
+    return {"max_responses": caps.responses, "max_trees": caps.trees, "max_bytes": caps.bytes}
+
+
+def continuable(status: Status) -> str:
+    """Whether a turn with this status may have children, as a script is told it."""
+    return "1" if status in CONTINUABLE else "0"
 
 
 async def append(
@@ -48,44 +86,34 @@ async def append(
     Raises StoreFull, and redis-py's errors.
     """
     place = Place(tenant, parent, room(len(packed.messages) + len(packed.response)))
+    given = arguments(shard, names, digits, place, turn, packed, pin=pin)
 
     def store(caps_now: Caps) -> Awaitable[scripts.Reply]:
-        return scripts.append(
-            operation,
-            node=Key(names.node + digits),
-            messages=Key(names.messages + digits),
-            response=Key(names.response + digits),
-            clock=shard.clock,
-            usage=shard.usage,
-            leaves=shard.leaves,
-            trees=shard.trees,
-            turns=shard.turns,
-            tenant=tenant,
-            digits=digits,
-            parent=parent,
-            pin=pin,
-            status=turn.status,
-            continuable="1" if turn.status in CONTINUABLE else "0",
-            digest=packed.digest,
-            added=len(turn.messages),
-            room=place.room,
-            max_depth=max_depth,
-            max_responses=caps_now.responses,
-            max_trees=caps_now.trees,
-            max_bytes=caps_now.bytes,
-            idle_us=caps.idle_us,
-            budget=EVICT_BATCH,
-            messages_blob=packed.messages,
-            response_blob=packed.response,
-        )
+        return scripts.append(operation, **given, **bounds(caps_now), max_depth=max_depth, idle_us=caps.idle_us)
 
-    reply = await _with_room(operation, shard, place, caps, store)
-    if reply[0] == b"full":
-        raise StoreFull
-    return reply
+    return await with_room(operation, shard, place, caps, store)
 
 
-async def _with_room(
+def refuse_addition(word: bytes, detail: list[bytes], turn: Turn) -> None:
+    """Raise what a script's word means for a turn that was to be stored, if it means no."""
+    if word == b"conflict":
+        raise Conflict(turn.id)
+    if word == b"large":
+        raise TurnTooLarge(turn.id)
+    refuse_continuation(word, detail, str(turn.parent))
+
+
+def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:
+    """Raise what a script's word means for the turn that was to be continued, if it means no."""
+    if word == b"missing":
+        raise ParentNotFound(parent)
+    if word == b"status":
+        raise NotContinuable(parent, detail[0].decode())
+    if word == b"long":
+        raise ChainTooLong(parent)
+
+
+async def with_room(
     operation: Operation,
     shard: ShardKeys,
     place: Place,
@@ -107,6 +135,8 @@ async def _with_room(
                 raise StoreFull from error
             await _evict(operation, shard, place, caps, memory=refusals * place.room)
         else:
+            if reply[0] == b"full":
+                raise StoreFull
             if reply[0] != b"again":
                 return reply
             if not await _evict(operation, shard, place, caps, memory=0):

@@ -25,6 +25,8 @@ _VERSION = bytes([FORMAT])
 
 PLAIN = 0
 ZSTD = 1
+_PLAIN = bytes([PLAIN])
+_ZSTD = bytes([ZSTD])
 
 ZSTD_LEVEL = 3
 COMPRESS_FROM_BYTES = 512
@@ -80,7 +82,7 @@ NO_MESSAGES = encode_messages(())
 
 def decode_messages(blob: bytes) -> Messages:
     """The messages of a blob. Raises NewerFormat."""
-    _check_version(blob)
+    check_version(blob)
     return _messages_decoder.decode(blob[1:])
 
 
@@ -97,7 +99,7 @@ class StoredTurns(Sequence[Messages]):
     ) -> None:
         for each in stored:
             if isinstance(each, bytes):
-                _check_version(each)
+                check_version(each)
         self._stored: Sequence[bytes | Messages] = stored
         self._decoded = decoded
 
@@ -135,19 +137,13 @@ class StoredTurns(Sequence[Messages]):
 
 def encode_response(response: bytes, items: bytes) -> bytes:
     """The response blob of a turn: both JSON texts, compressed together where that pays."""
-    packed = msgspec.msgpack.encode((response, items))
-    if len(packed) > COMPRESS_FROM_BYTES:
-        frame = _contexts.compressor.compress(packed)
-        if len(frame) < len(packed):
-            return _VERSION + bytes([ZSTD]) + frame
-    return _VERSION + bytes([PLAIN]) + packed
+    return _VERSION + squeeze(msgspec.msgpack.encode((response, items)))
 
 
 def decode_response(blob: bytes) -> tuple[bytes, bytes]:
     """(response, items), both JSON as they were given. Raises NewerFormat."""
-    _check_version(blob)
-    packed = blob[2:]
-    return _response_decoder.decode(_contexts.decompressor.decompress(packed) if blob[1] == ZSTD else packed)
+    check_version(blob)
+    return _response_decoder.decode(unsqueeze(blob[1:]))
 
 
 async def unpack_response(blob: bytes) -> tuple[bytes, bytes]:
@@ -157,15 +153,31 @@ async def unpack_response(blob: bytes) -> tuple[bytes, bytes]:
     return decode_response(blob)
 
 
+def squeeze(packed: bytes) -> bytes:
+    """The packing, and the bytes: in one zstd frame where that pays."""
+    if len(packed) > COMPRESS_FROM_BYTES:
+        frame = _contexts.compressor.compress(packed)
+        if len(frame) < len(packed):
+            return _ZSTD + frame
+    return _PLAIN + packed
+
+
+def unsqueeze(squeezed: bytes) -> bytes:
+    """The bytes that `squeeze` was given."""
+    packed = squeezed[1:]
+    return _contexts.decompressor.decompress(packed) if squeezed[0] == ZSTD else packed
+
+
 def digest(turn: Turn) -> str:
     """32 hex digits by which a repeated append is told from a conflicting one."""
     content = (turn.parent, turn.status, turn.messages, turn.response, turn.items)
     return blake2b(msgspec.msgpack.encode(content), digest_size=DIGEST_BYTES).hexdigest()
 
 
-def _check_version(blob: bytes) -> None:
+def check_version(blob: bytes, newest: int = FORMAT) -> None:
+    """Refuse a blob of a format later than `newest` (NewerFormat), and one that has no format (ValueError)."""
     version = blob[0] if blob else 0
-    if version > FORMAT:
+    if version > newest:
         raise NewerFormat(version)
     if version < 1:
         raise ValueError(f"a blob of {len(blob)} bytes with version {version} was not written by this store")

@@ -7,6 +7,7 @@ operation. Hence the rule: never send a command through it that does harm when i
 
 import asyncio
 import random
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +22,12 @@ __all__ = ["Argument", "Client", "Operation", "Server", "connect"]
 MAX_PAUSE_SECONDS = 0.2
 FIRST_PAUSE_SECONDS = 0.02
 """The longest pause before the first repeat; each further one may be twice as long, up to the maximum."""
+
+Failed = Callable[[str], None]
+
+
+def _nobody_listens(why: str) -> None:
+    """What a Server tells of a failed operation until somebody asks to be told."""
 
 
 class Server:
@@ -40,10 +47,12 @@ class Server:
         self._room = asyncio.Semaphore(limit)
         self._timeout_seconds = timeout_seconds
         self._attempts = attempts
+        self.failed: Failed = _nobody_listens
+        """Told of every operation that becomes StoreUnavailable, with why: `timeout` or `error`."""
 
     def operation(self) -> "Operation":
         """`async with server.operation() as operation:` around the commands of one operation."""
-        return Operation(self._new_link(), self._room, self._timeout_seconds, self._attempts)
+        return Operation(self._new_link(), self._room, self._timeout_seconds, self._attempts, self.failed)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -53,8 +62,16 @@ class Server:
 class Operation:
     """Some commands in a row over one link, under one deadline; and where Redis's errors become ours."""
 
-    def __init__(self, link: Link, room: asyncio.Semaphore, timeout_seconds: float, attempts: int) -> None:
+    def __init__(
+        self,
+        link: Link,
+        room: asyncio.Semaphore,
+        timeout_seconds: float,
+        attempts: int,
+        failed: Failed = _nobody_listens,
+    ) -> None:
         self._link = link
+        self._failed = failed
         self._room = room
         self._entered = False
         self._timeout_seconds = timeout_seconds
@@ -92,6 +109,7 @@ class Operation:
             await self._deadline.__aexit__(kind, error, trace)
         except TimeoutError as late:
             self._link.late()
+            self._failed("timeout")
             raise StoreUnavailable(f"the server did not answer within {self._timeout_seconds} s") from late
         finally:
             try:
@@ -100,4 +118,5 @@ class Operation:
                 if self._entered:
                     self._room.release()
         if isinstance(error, redis_errors.RedisError):
+            self._failed("error")
             raise StoreUnavailable(f"the server failed: {error}") from error

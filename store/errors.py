@@ -8,6 +8,11 @@ StoreError
 ├── Conflict            another turn already has this id
 ├── StoreFull           all that could go for the turn has to stay
 ├── TurnTooLarge        the turn and its chain alone pass the cap on bytes
+├── NotTerminal         the response is under way, and can't be deleted before it ends
+├── NotCancellable      the response ended before, or was not made in the background
+├── QueueFull           as many jobs wait as may
+├── LeaseLost           somebody else works on the job now, or it has ended
+├── LogFull             there is no room for another event
 ├── NewerFormat         a value was written by a newer version
 ├── StoreUnavailable    the server did not answer in time, or refused
 └── DataFolderBusy      another process's embedded server keeps the data folder
@@ -72,6 +77,56 @@ class TurnTooLarge(StoreError):
     def __init__(self, id: str) -> None:
         super().__init__(f"turn {id!r} and the chain before it are larger than all that may be stored")
         self.id = id
+
+
+class NotTerminal(StoreError):
+    """A response is under way, so it can't be deleted; cancel it first."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"turn {id!r} is under way")
+        self.id = id
+
+
+class NotCancellable(StoreError):
+    """A response that can't be cancelled: it has ended with `status`, or, where that is None, is none of background."""
+
+    def __init__(self, id: str, status: str | None) -> None:
+        super().__init__(f"turn {id!r} " + (f"is {status} already" if status else "was not made in the background"))
+        self.id = id
+        self.status = status
+
+
+class QueueFull(StoreError):
+    """As many jobs wait in the shard as may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"{most} jobs wait already")
+        self.most = most
+
+
+class LeaseLost(StoreError):
+    """Somebody else works on a job, or it has ended: what its former holder would write is refused."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"the lease of {id!r} is lost")
+        self.id = id
+
+
+class LogFull(StoreError):
+    """All event logs together have as much as they may, and those of responses that have ended are gone."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"no room for another event of {id!r}")
+        self.id = id
+
+
+class LogBehind(StoreError):
+    """An event log ends with event `last`, before those that its writer wrote last: the server has lost its end."""
+
+    def __init__(self, id: str, last: int) -> None:
+        super().__init__(f"the log of {id!r} ends with event {last}; what was written behind it is gone")
+        self.id = id
+        self.last = last
 
 
 class NewerFormat(StoreError):

@@ -6,7 +6,8 @@ between leaves nothing that anyone could read, and what is left goes with the ne
 
 from . import codec, scripts
 from .connection import Operation
-from .keys import Families, Key, ShardKeys
+from .errors import NotTerminal
+from .keys import Families, Key, ShardKeys, id_of
 from .removal import prune, sweep
 
 FELL_CALLS = 100
@@ -24,8 +25,9 @@ async def forget(
     idle_us: int,
     erase: bool,
 ) -> bool:
-    """Delete a turn, with `erase` its messages too; whether it was known. `token` names this call. Raises redis-py's
-    errors.
+    """Delete a turn, with `erase` its messages too; whether it was known. `token` names this call.
+
+    Raises NotTerminal, and redis-py's errors.
     """
     word, path = await scripts.forget(
         operation,
@@ -36,7 +38,7 @@ async def forget(
         usage=shard.usage,
         leaves=shard.leaves,
         trees=shard.trees,
-        nodes=names.node,
+        turns=shard.turns,
         tenant=tenant,
         digits=digits,
         token=token,
@@ -44,6 +46,8 @@ async def forget(
         erase="1" if erase else "0",
         no_messages=codec.NO_MESSAGES,
     )
+    if word == b"running":
+        raise NotTerminal(id_of(digits))
     await prune(operation, shard, tenant, path)
     return word == b"ok"
 
@@ -51,7 +55,10 @@ async def forget(
 async def forget_tree(
     operation: Operation, shard: ShardKeys, names: Families, tenant: str, digits: str, *, token: str, idle_us: int
 ) -> bool:
-    """Delete the tree of a turn; whether that was known. `token` names this call. Raises redis-py's errors."""
+    """Delete the tree of a turn; whether that was known. `token` names this call.
+
+    Raises NotTerminal where a run in it hasn't ended, and redis-py's errors.
+    """
     word, *root = await scripts.abandon(
         operation,
         node=Key(names.node + digits),
@@ -61,6 +68,8 @@ async def forget_tree(
         token=token,
         idle_us=idle_us,
     )
+    if word == b"running":
+        raise NotTerminal(id_of(digits))
     if word == b"missing":
         return False
     for _ in range(FELL_CALLS):

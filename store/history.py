@@ -12,25 +12,19 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import cast
 
 from . import codec, scripts
-from .appending import append
+from .appending import append, refuse_addition, refuse_continuation
 from .caps import LEAF_BYTES, ROOM_BYTES, TREE_BYTES, Caps
 from .connection import Client, Operation, Server
-from .errors import (
-    ChainTooLong,
-    Conflict,
-    NotContinuable,
-    NotFound,
-    ParentNotFound,
-    StoreUnavailable,
-    TurnTooLarge,
-)
+from .errors import NotFound, ParentNotFound, StoreUnavailable
 from .forgetting import forget, forget_tree
 from .keys import Key, Keyspace, ShardKeys, checked_tenant, id_of, shard_of, split_path
 from .reading import TurnReader, mget
 from .removal import prune, sweep
-from .turn import Chain, Turn, Usage
+from .states import TERMINAL
+from .turn import Chain, Found, Status, Turn, Usage
 
 MAX_DEPTH = 10_000
 """The most turns of a chain; reading so many takes tens of milliseconds and no context holds them."""
@@ -72,15 +66,15 @@ class ConversationHistoryStore:
         """
         if pin_seconds <= 0 or max_depth < 1 or max_chain_bytes < 1:
             raise ValueError(f"{pin_seconds=}, {max_depth=} and {max_chain_bytes=} must be positive")
-        self._caps = caps or Caps()
-        if 0 < self._caps.idle_seconds <= pin_seconds:
+        self.caps = caps or Caps()
+        if 0 < self.caps.idle_seconds <= pin_seconds:
             raise ValueError(
-                f"idle_seconds={self._caps.idle_seconds} must exceed {pin_seconds=}: a run would lose its past"
+                f"idle_seconds={self.caps.idle_seconds} must exceed {pin_seconds=}: a run would lose its past"
             )
-        self._keyspace = Keyspace(prefix, shards)
-        self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self.keyspace = Keyspace(prefix, shards)
+        self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self._pin_ms = max(1, round(pin_seconds * 1000))
-        self._max_depth = min(max_depth, self._caps.responses or max_depth)
+        self.max_depth = min(max_depth, self.caps.responses or max_depth)
         self._max_chain_bytes = max_chain_bytes
         self._reader = TurnReader(cache_bytes)
         self._entropy = entropy
@@ -89,11 +83,11 @@ class ConversationHistoryStore:
         """An id that nobody else has, in the parent's shard, or for a root in any. Raises ParentNotFound."""
         random = self._entropy(ENTROPY_BYTES)
         shard = (
-            int.from_bytes(random[-4:]) % self._keyspace.shards
+            int.from_bytes(random[-4:]) % self.keyspace.shards
             if parent is None
-            else shard_of(self._parent_digits(parent))
+            else shard_of(self.parent_digits(parent))
         )
-        return id_of(self._keyspace.new_digits(shard, random))
+        return id_of(self.keyspace.new_digits(shard, random))
 
     async def chain(self, tenant: str, tip: str, *, pin: bool = False) -> Chain:
         """The chain that `tip` ends, to continue it, and note that it was used.
@@ -102,10 +96,10 @@ class ConversationHistoryStore:
         `pin_seconds` at most; hand it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises
         ParentNotFound, NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
         """
-        digits = self._parent_digits(tip)
-        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
-        token = self._token() if pin else None
-        async with self._server.operation() as operation:
+        digits = self.parent_digits(tip)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        token = self.token() if pin else None
+        async with self.server.operation() as operation:
             word, *detail = await scripts.chain(
                 operation,
                 node=Key(names.node + digits),
@@ -119,13 +113,13 @@ class ConversationHistoryStore:
                 tip=digits,
                 pin=token or "",
                 pin_ms=self._pin_ms,
-                max_depth=self._max_depth,
-                max_messages=self._caps.chain_messages,
+                max_depth=self.max_depth,
+                max_messages=self.caps.chain_messages,
                 max_bytes=self._max_chain_bytes,
-                max_held=max(0, self._caps.bytes - ROOM_BYTES),
-                idle_us=self._caps.idle_us,
+                max_held=max(0, self.caps.bytes - ROOM_BYTES),
+                idle_us=self.caps.idle_us,
             )
-            _refuse(word, detail, tip)
+            refuse_continuation(word, detail, tip)
             path, erased = split_path(detail[0]), detail[1] == b"1"
             turns = await self._reader.turns(operation, [names.messages + each for each in path], erased=erased)
         if turns is None:  # deleted, with all that only it had kept, between the walk and the reading
@@ -141,10 +135,12 @@ class ConversationHistoryStore:
         `pin`, NotContinuable when its status or depth forbids a child (ChainTooLong), StoreFull when all turns that
         could make room have to stay, TurnTooLarge, StoreUnavailable.
         """
-        digits, parent = self._digits_of(turn)
-        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
+        if turn.status not in TERMINAL:
+            raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
+        digits, parent = self.digits_of(turn)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
         packed = await codec.pack(turn)
-        async with self._server.operation() as operation:
+        async with self.server.operation() as operation:
             word, *detail = await append(
                 operation,
                 shard,
@@ -155,46 +151,59 @@ class ConversationHistoryStore:
                 turn,
                 packed,
                 pin=pin or "",
-                caps=self._caps,
-                max_depth=self._max_depth,
+                caps=self.caps,
+                max_depth=self.max_depth,
             )
-        if word == b"conflict":
-            raise Conflict(turn.id)
-        if word == b"large":
-            raise TurnTooLarge(turn.id)
-        _refuse(word, detail, str(turn.parent))
+        refuse_addition(word, detail, turn)
         self._reader.note(names.messages + digits, turn.messages)
+
+    def note_written(self, tenant: str, turn: Turn) -> None:
+        """Remember the messages of a turn that this process has stored by other means than `append`."""
+        digits = self.keyspace.digits(turn.id)
+        self._reader.note(self.keyspace.families(tenant, digits).messages + digits, turn.messages)
 
     async def unpin(self, tenant: str, tip: str, pin: str) -> None:
         """Let go of a pin whose run ended without a turn; it may be gone already. Raises StoreUnavailable."""
-        digits = self._parent_digits(tip)
-        names = self._keyspace.families(tenant, digits)
-        async with self._server.operation() as operation:
+        digits = self.parent_digits(tip)
+        names = self.keyspace.families(tenant, digits)
+        async with self.server.operation() as operation:
             node, pins = Key(names.node + digits), Key(names.pins + digits)
             _, path = await scripts.unpin(
                 operation, node=node, pins=pins, nodes=names.node, runs=names.runs, digits=digits, pin=pin
             )
-            await prune(operation, self._keyspace.shard(digits), tenant, path)
+            await prune(operation, self.keyspace.shard(digits), tenant, path)
 
-    async def get(self, tenant: str, id: str) -> bytes:
-        """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""
-        digits = self._keyspace.digits(id)
-        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
-        async with self._server.operation() as operation:
-            (word,) = await scripts.touch(
+    async def look(self, tenant: str, id: str) -> Found:
+        """A response and where it stands, and note that it was used. Raises NotFound, StoreUnavailable."""
+        digits = self.keyspace.digits(id)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        async with self.server.operation() as operation:
+            word, *found = await scripts.touch(
                 operation,
                 node=Key(names.node + digits),
+                job=Key(names.job + digits),
                 clock=shard.clock,
                 leaves=shard.leaves,
                 trees=shard.trees,
                 tenant=tenant,
                 digits=digits,
-                idle_us=self._caps.idle_us,
+                idle_us=self.caps.idle_us,
             )
             blob = None if word == b"missing" else await operation.command("GET", names.response + digits)
         if blob is None:
             raise NotFound(id)
-        return (await codec.unpack_response(blob))[0]
+        status, background, under_way, logged = cast(tuple[bytes, bytes, int, int], found)
+        return Found(
+            status=Status(status.decode()),
+            response=(await codec.unpack_response(blob))[0],
+            background=background.decode() or None,
+            under_way=bool(under_way),
+            logged=bool(logged),
+        )
+
+    async def get(self, tenant: str, id: str) -> bytes:
+        """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""
+        return (await self.look(tenant, id)).response
 
     async def items(self, tenant: str, ids: Sequence[str]) -> list[tuple[bytes, bytes]]:
         """(response JSON, input items JSON) of each of several turns of one chain, as `lineage` gives them.
@@ -202,21 +211,21 @@ class ConversationHistoryStore:
         A turn that was deleted lists no more, so it comes as NOTHING_LISTED, as does one that isn't there.
         Raises NotFound for an id that can't exist, ValueError for turns of several shards, StoreUnavailable.
         """
-        path = list(map(self._keyspace.digits, ids))
+        path = list(map(self.keyspace.digits, ids))
         if not path:
             return []
         if len({shard_of(digits) for digits in path}) > 1:
             raise ValueError("the turns of one chain are in one shard, these are not")
-        names = self._keyspace.families(tenant, path[0])
-        async with self._server.operation() as operation:
+        names = self.keyspace.families(tenant, path[0])
+        async with self.server.operation() as operation:
             blobs = await mget(operation, [names.response + digits for digits in path])
         return [NOTHING_LISTED if blob is None else await codec.unpack_response(blob) for blob in blobs]
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
         """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
-        digits = self._keyspace.digits(id)
-        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
-        async with self._server.operation() as operation:
+        digits = self.keyspace.digits(id)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        async with self.server.operation() as operation:
             word, *detail = await scripts.lineage(
                 operation,
                 node=Key(names.node + digits),
@@ -224,7 +233,7 @@ class ConversationHistoryStore:
                 nodes=names.node,
                 tenant=tenant,
                 digits=digits,
-                idle_us=self._caps.idle_us,
+                idle_us=self.caps.idle_us,
             )
         if word == b"missing":
             raise NotFound(id)
@@ -238,11 +247,11 @@ class ConversationHistoryStore:
         was cut short or that didn't erase. A run that has read the chain goes on with what it read. Raises NotFound,
         StoreUnavailable.
         """
-        digits = self._keyspace.digits(id)
-        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
-        async with self._server.operation() as operation:
+        digits = self.keyspace.digits(id)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        async with self.server.operation() as operation:
             known = await forget(
-                operation, shard, names, tenant, digits, token=self._token(), idle_us=self._caps.idle_us, erase=erase
+                operation, shard, names, tenant, digits, token=self.token(), idle_us=self.caps.idle_us, erase=erase
             )
         if not known:
             raise NotFound(id)
@@ -251,13 +260,14 @@ class ConversationHistoryStore:
         """Delete the whole tree that a turn is in: the conversation, and all its forks.
 
         All its ids are unknown at once, and no run can add to it. What it held is taken away before this returns; of a
-        very large tree the rest goes with the next sweep. Raises NotFound, StoreUnavailable.
+        very large tree the rest goes with the next sweep. Raises NotFound, NotTerminal where a run in it hasn't ended,
+        StoreUnavailable.
         """
-        digits = self._keyspace.digits(id)
-        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
-        async with self._server.operation() as operation:
+        digits = self.keyspace.digits(id)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        async with self.server.operation() as operation:
             known = await forget_tree(
-                operation, shard, names, tenant, digits, token=self._token(), idle_us=self._caps.idle_us
+                operation, shard, names, tenant, digits, token=self.token(), idle_us=self.caps.idle_us
             )
         if not known:
             raise NotFound(id)
@@ -269,7 +279,7 @@ class ConversationHistoryStore:
         if it failed in a shard; what is left there is for the next call.
         """
         failures: list[StoreUnavailable] = []
-        for shard in self._keyspace.all_shards():
+        for shard in self.keyspace.all_shards():
             try:
                 await self._sweep(shard)
             except StoreUnavailable as failure:
@@ -281,48 +291,52 @@ class ConversationHistoryStore:
         more = True
         while more:
             start = monotonic()
-            async with self._server.operation() as operation:
-                more = await sweep(operation, shard, self._caps.idle_us)
+            async with self.server.operation() as operation:
+                more = await sweep(operation, shard, self.caps.idle_us)
             await asyncio.sleep(monotonic() - start)
 
-    async def usage(self, tenant: str | None = None) -> Usage:
-        """What a tenant has stored, or all of them, in all shards. Raises StoreUnavailable."""
+    async def usage(self, tenant: str | None = None, *, shard: int | None = None) -> Usage:
+        """What a tenant has stored, or all of them, in all shards, or the one with this number. Raises
+        StoreUnavailable.
+        """
         suffix = "" if tenant is None else f"/{checked_tenant(tenant)}"
         fields = [f"{field}{suffix}" for field in Usage.__struct_fields__]
         rows: list[list[int]] = []
-        async with self._server.operation() as operation:
-            for shard in self._keyspace.all_shards():
-                rows.append([int(value or 0) for value in await operation.command("HMGET", shard.usage, *fields)])
+        shards = self.keyspace.all_shards()
+        async with self.server.operation() as operation:
+            for each in shards if shard is None else [shards[shard]]:
+                rows.append([int(value or 0) for value in await operation.command("HMGET", each.usage, *fields)])
                 if tenant is None:
-                    rows.append([0, 0, 0, await _shared_bytes(operation, shard)])
+                    rows.append([0, 0, 0, await _shared_bytes(operation, each)])
         return Usage(*map(sum, zip(*rows, strict=True)))
 
     async def check(self) -> None:
         """Return if every shard can be asked, or raise StoreUnavailable."""
-        shards = self._keyspace.all_shards()
-        async with self._server.operation() as operation:
+        shards = self.keyspace.all_shards()
+        async with self.server.operation() as operation:
             await operation.command("PING", at=shards[0].clock)  # which fails where writing to the disk has failed
             for shard in shards:
                 await operation.command("EXISTS", shard.clock)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._server.close()
+        await self.server.close()
 
-    def _token(self) -> str:
-        """What names a pin, or one call among its repeats."""
+    def token(self) -> str:
+        """What names a pin, a lease, or one call among its repeats."""
         return self._entropy(TOKEN_BYTES).hex()
 
-    def _parent_digits(self, id: str) -> str:
+    def parent_digits(self, id: str) -> str:
+        """The digits of a turn to continue. Raises ParentNotFound."""
         try:
-            return self._keyspace.digits(id)
+            return self.keyspace.digits(id)
         except NotFound as error:
             raise ParentNotFound(id) from error
 
-    def _digits_of(self, turn: Turn) -> tuple[str, str]:
-        """The digits of a turn and of its parent, which are '' for a root."""
-        digits = self._keyspace.digits(turn.id)
-        parent = "" if turn.parent is None else self._parent_digits(turn.parent)
+    def digits_of(self, turn: Turn) -> tuple[str, str]:
+        """The digits of a turn and of its parent, which are '' for a root. Raises NotFound, ParentNotFound."""
+        digits = self.keyspace.digits(turn.id)
+        parent = "" if turn.parent is None else self.parent_digits(turn.parent)
         if parent and shard_of(parent) != shard_of(digits):
             raise ValueError(f"{turn.id} must be in the shard of its parent {turn.parent}: make it by new_id(parent)")
         return digits, parent
@@ -332,13 +346,3 @@ async def _shared_bytes(operation: Operation, shard: ShardKeys) -> int:
     """What the server holds for a shard beside the keys of its turns."""
     leaves, trees = [await operation.command("ZCARD", key) for key in (shard.leaves, shard.trees)]
     return leaves * LEAF_BYTES + trees * TREE_BYTES
-
-
-def _refuse(word: bytes, detail: list[bytes], parent: str) -> None:
-    """Raise what a script's word means for the turn that was to be continued, if it means no."""
-    if word == b"missing":
-        raise ParentNotFound(parent)
-    if word == b"status":
-        raise NotContinuable(parent, detail[0].decode())
-    if word == b"long":
-        raise ChainTooLong(parent)

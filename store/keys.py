@@ -4,12 +4,32 @@
     PREFIX:{SHARD}:usage                   hash of counters: FIELD for the shard, FIELD/TENANT for a tenant
     PREFIX:{SHARD}:leaves                  zset TENANT/DIGITS of turns without children, by last use; tombstones first
     PREFIX:{SHARD}:trees                   zset TENANT/ROOT of the trees, by last use of any of their turns
+    PREFIX:{SHARD}:leases                  zset TENANT/DIGITS of the jobs under way, by the ms at which the lease ends
+    PREFIX:{SHARD}:queued:LEVEL            zset TENANT/DIGITS of the jobs that wait, by the ms since which they do
+    PREFIX:{SHARD}:turn:LEVEL              zset TENANT of those with waiting jobs, by the round of the next one
+    PREFIX:{SHARD}:line:LEVEL:TENANT       zset DIGITS of a tenant's waiting jobs, in their order
+    PREFIX:{SHARD}:claim:TOKEN             string, what one claim took, for its repeat; expires
+    PREFIX:{SHARD}:logs                    zset TENANT/DIGITS of the event logs of what has ended, by the ms of that
+    PREFIX:{SHARD}:logged                  string, the bytes of all event logs
+    PREFIX:{SHARD}:outbox                  zset TENANT/DIGITS/STATUS of ends to be told, by the ms when due
+    PREFIX:{SHARD}:outbox-ages             zset, the same ones by the ms of the end
+    PREFIX:{SHARD}:outbox-tries            hash, how often each of them was tried
+    PREFIX:{SHARD}:outbox-take:TOKEN       string, what one call took, for its repeat; expires
     PREFIX:{SHARD}:t:TENANT:node:DIGITS      hash, a turn without payload; its fields are in lua/append.lua
     PREFIX:{SHARD}:t:TENANT:messages:DIGITS  string, the messages that the turn added (codec.py)
     PREFIX:{SHARD}:t:TENANT:response:DIGITS  string, the response as served, and its input items (codec.py)
     PREFIX:{SHARD}:t:TENANT:pins:DIGITS      zset, pin token -> the ms at which it stops counting; expires
     PREFIX:{SHARD}:t:TENANT:runs:ROOT        zset, the pins of all turns of one tree; expires
     PREFIX:{SHARD}:t:TENANT:tree:ROOT        set, the DIGITS of the leaves of one tree
+    PREFIX:{SHARD}:t:TENANT:job:DIGITS       hash, a response under way; its fields are in lua/submit.lua
+    PREFIX:{SHARD}:t:TENANT:spec:DIGITS      string, all that a worker needs to work on it
+    PREFIX:{SHARD}:t:TENANT:log:DIGITS       stream, its events (log.py)
+    PREFIX:{SHARD}:t:TENANT:snapshot:DIGITS  string, what its events up to some number come to
+
+and the channels
+
+    PREFIX:{SHARD}:control                   for workers: that a job waits, or was cancelled
+    PREFIX:{SHARD}:t:TENANT:events:DIGITS    for followers: what is added to a log
 
 DIGITS and ROOT are the 48 hex digits of an id, without `resp_`. A tree lives in one shard, whose name is the
 only hash tag, so one script can change a tree atomically, on a cluster too. Never build a key elsewhere: a
@@ -44,7 +64,18 @@ class ShardKeys:
     usage: Key
     leaves: Key
     trees: Key
+    leases: Key
+    logs: Key
+    logged: Key
+    outbox: Key
+    outbox_ages: Key
+    outbox_tries: Key
+    control: Key
     turns: str
+
+    def queued(self, level: int) -> Key:
+        """The jobs that wait at a level."""
+        return Key(f"{self.turns.removesuffix('t:')}queued:{level}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +87,10 @@ class Families:
     response: str
     pins: str
     runs: str
+    job: str
+    spec: str
+    log: str
+    snapshot: str
 
 
 class Keyspace:
@@ -91,7 +126,11 @@ class Keyspace:
     def families(self, tenant: str, digits: str) -> Families:
         """The prefixes of the tenant's keys in this turn's shard; ValueError for a malformed tenant."""
         base = f"{self.shard(digits).turns}{checked_tenant(tenant)}:"
-        return Families(f"{base}node:", f"{base}messages:", f"{base}response:", f"{base}pins:", f"{base}runs:")
+        return Families(**{name: f"{base}{name}:" for name in Families.__dataclass_fields__})
+
+    def channel(self, tenant: str, digits: str) -> str:
+        """The channel on which followers hear of a response's events."""
+        return f"{self.shard(digits).turns}{checked_tenant(tenant)}:events:{digits}"
 
     def all_shards(self) -> list[ShardKeys]:
         """The shared keys of every shard, in order."""
@@ -122,5 +161,5 @@ def checked_tenant(tenant: str) -> str:
 
 
 def _shard_keys(base: str) -> ShardKeys:
-    named = (Key(f"{base}:{name}") for name in ("clock", "usage", "leaves", "trees"))
-    return ShardKeys(*named, turns=f"{base}:t:")
+    named = [name for name in ShardKeys.__dataclass_fields__ if name != "turns"]
+    return ShardKeys(turns=f"{base}:t:", **{name: Key(f"{base}:{name.replace('_', '-')}") for name in named})

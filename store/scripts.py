@@ -45,7 +45,7 @@ class Script(Generic[P]):
         self.keys = tuple(name for name in names if hints[name] is Key)
         self.arguments = tuple(name for name in names if hints[name] is not Key)
         self._numbers = frozenset(name for name in names if hints[name] is int)
-        self._includes = includes
+        self.includes = includes
         self._flags = flags
 
     @cached_property
@@ -55,7 +55,7 @@ class Script(Generic[P]):
         for i, name in enumerate(self.arguments, 1):
             value = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
             bound.append(f"local {name} = {value}")
-        return "\n".join([self._flags, "; ".join(bound), *(lua(part) for part in self._includes), lua(self.name)])
+        return "\n".join([self._flags, "; ".join(bound), *(lua(part) for part in self.includes), lua(self.name)])
 
     @cached_property
     def sha(self) -> str:
@@ -102,6 +102,16 @@ def script(
     return declare
 
 
+_REMOVAL = ("names", "clock", "idle", "pins", "usage", "logs", "removal")
+"""What takes turns away needs."""
+
+_ADDING = (*_REMOVAL, "walk", "eviction", "adding")
+"""What adds a turn needs."""
+
+_JOBS = ("names", "clock", "pins", "logs", "queueing")
+"""What moves jobs needs."""
+
+
 @script("clock", "idle", "pins", "walk", out_of_memory=True)
 def chain(
     *,
@@ -129,10 +139,12 @@ def lineage(*, node: Key, trees: Key, nodes: str, tenant: str, digits: str, idle
 
 
 @script("clock", "idle", out_of_memory=True)
-def touch(*, node: Key, clock: Key, leaves: Key, trees: Key, tenant: str, digits: str, idle_us: int) -> None: ...
+def touch(
+    *, node: Key, job: Key, clock: Key, leaves: Key, trees: Key, tenant: str, digits: str, idle_us: int
+) -> None: ...
 
 
-@script("clock", "idle", "pins", "usage", "walk", "removal", "eviction")
+@script(*_ADDING)
 def append(
     *,
     node: Key,
@@ -167,7 +179,7 @@ def append(
 def unpin(*, node: Key, pins: Key, nodes: str, runs: str, digits: str, pin: str) -> None: ...
 
 
-@script("clock", "idle", "pins", "usage", "walk", out_of_memory=True)
+@script("names", "clock", "idle", "pins", "usage", "walk", "logs", out_of_memory=True)
 def forget(
     *,
     node: Key,
@@ -177,7 +189,7 @@ def forget(
     usage: Key,
     leaves: Key,
     trees: Key,
-    nodes: str,
+    turns: str,
     tenant: str,
     digits: str,
     token: str,
@@ -191,15 +203,15 @@ def forget(
 def abandon(*, node: Key, trees: Key, nodes: str, tenant: str, token: str, idle_us: int) -> None: ...
 
 
-@script("pins", "usage", "removal", out_of_memory=True)
+@script(*_REMOVAL, out_of_memory=True)
 def prune(*, usage: Key, leaves: Key, trees: Key, turns: str, tenant: str, path: str, size: int) -> None: ...
 
 
-@script("clock", "idle", "pins", "usage", "removal", "eviction", out_of_memory=True)
+@script(*_REMOVAL, out_of_memory=True)
 def sweep(*, usage: Key, leaves: Key, trees: Key, turns: str, only: str, idle_us: int, budget: int) -> None: ...
 
 
-@script("clock", "pins", "usage", "removal", "eviction", out_of_memory=True)
+@script(*_REMOVAL, "eviction", out_of_memory=True)
 def evict(
     *,
     usage: Key,
@@ -219,15 +231,150 @@ def evict(
 ) -> None: ...
 
 
-@script("clock", "walk", "pins", "usage", "removal", "judging", read_only=True)
+@script(*_ADDING, "queueing")
+def submit(
+    *,
+    node: Key,
+    messages: Key,
+    response: Key,
+    job: Key,
+    spec: Key,
+    clock: Key,
+    usage: Key,
+    leaves: Key,
+    trees: Key,
+    turns: str,
+    tenant: str,
+    digits: str,
+    parent: str,
+    pin: str,
+    status: str,
+    continuable: str,
+    digest: str,
+    added: int,
+    room: int,
+    level: int,
+    mode: str,
+    fleeting: str,
+    last: int,
+    max_queued: int,
+    max_logged: int,
+    max_depth: int,
+    max_responses: int,
+    max_trees: int,
+    max_bytes: int,
+    idle_us: int,
+    budget: int,
+    messages_blob: bytes,
+    response_blob: bytes,
+    spec_blob: bytes,
+    entry: bytes,
+) -> None: ...
+
+
+@script(*_JOBS, out_of_memory=True)
+def claim(*, leases: Key, turns: str, token: str, lease_ms: int, repeat_ms: int, most: int) -> None: ...
+
+
+@script(*_REMOVAL, out_of_memory=True)
+def journal(
+    *,
+    leases: Key,
+    usage: Key,
+    leaves: Key,
+    trees: Key,
+    turns: str,
+    tenant: str,
+    digits: str,
+    token: str,
+    lease_ms: int,
+    after: str,
+    last: int,
+    entry: bytes,
+    progress: str,
+    snapshot: bytes,
+    max_logged: int,
+    budget: int,
+) -> None: ...
+
+
+@script(*_JOBS, out_of_memory=True)
+def renew(*, leases: Key, turns: str, held: str, lease_ms: int) -> None: ...
+
+
+@script(*_JOBS, out_of_memory=True)
+def hand_back(*, leases: Key, turns: str, tenant: str, digits: str, token: str, counts: str) -> None: ...
+
+
+@script(*_JOBS, "idle", out_of_memory=True)
+def cancel(
+    *, node: Key, job: Key, trees: Key, turns: str, tenant: str, digits: str, token: str, lease_ms: int, idle_us: int
+) -> None: ...
+
+
+@script(*_JOBS, "usage", "outbox", out_of_memory=True)
+def finish(
+    *,
+    node: Key,
+    messages: Key,
+    response: Key,
+    job: Key,
+    spec: Key,
+    clock: Key,
+    usage: Key,
+    leaves: Key,
+    trees: Key,
+    turns: str,
+    tenant: str,
+    digits: str,
+    token: str,
+    status: str,
+    continuable: str,
+    digest: str,
+    added: int,
+    after: str,
+    last: int,
+    entry: bytes,
+    announced: str,
+    max_pending: int,
+    messages_blob: bytes,
+    response_blob: bytes,
+) -> None: ...
+
+
+@script(*_REMOVAL, out_of_memory=True)
+def expire_logs(*, usage: Key, leaves: Key, trees: Key, turns: str, kept_ms: int, budget: int) -> None: ...
+
+
+_WEBHOOKS = ("names", "clock", "pins", "outbox")
+"""What moves webhooks needs."""
+
+
+@script(*_WEBHOOKS, out_of_memory=True)
+def put_webhook(*, outbox: Key, turns: str, tenant: str, digits: str, status: str, max_pending: int) -> None: ...
+
+
+@script(*_WEBHOOKS, out_of_memory=True)
+def take_webhooks(*, outbox: Key, turns: str, token: str, most: int, hold_ms: int) -> None: ...
+
+
+@script(*_WEBHOOKS, out_of_memory=True)
+def delay_webhook(*, outbox: Key, turns: str, member: str, tries: str, delay_ms: int) -> None: ...
+
+
+@script(*_WEBHOOKS, out_of_memory=True)
+def drop_webhook(*, outbox: Key, turns: str, member: str) -> None: ...
+
+
+@script("names", "clock", "walk", "pins", "usage", "judging", read_only=True)
 def inspect_turns(*, clock: Key, leaves: Key, trees: Key, turns: str, members: str, version: int) -> None: ...
 
 
-@script("clock", "removal", read_only=True)
+@script("names", "clock", read_only=True)
 def recount(*, node: Key, trees: Key, turns: str, tenant: str, digits: str, children: str, since: int) -> None: ...
 
 
-@script("clock", "walk", "pins", "usage", "removal", "judging", "placing", out_of_memory=True)
+@script(*_REMOVAL, "walk", "judging", "placing", out_of_memory=True)
 def mend(
     *,
     clock: Key,
@@ -241,17 +388,17 @@ def mend(
 ) -> None: ...
 
 
-@script("clock", "walk", "pins", "usage", "removal", "judging", "placing", out_of_memory=True)
+@script(*_REMOVAL, "walk", "judging", "placing", out_of_memory=True)
 def discard(
     *, clock: Key, usage: Key, leaves: Key, trees: Key, turns: str, top: str, members: str, version: int
 ) -> None: ...
 
 
-@script("removal", out_of_memory=True)
+@script("names", out_of_memory=True)
 def settle(*, clock: Key, usage: Key, turns: str, since: str, children: str, counters: str) -> None: ...
 
 
-@script("clock", "removal", out_of_memory=True)
+@script("names", "clock", out_of_memory=True)
 def refit(
     *, clock: Key, usage: Key, leaves: Key, trees: Key, turns: str, names: bytes, counters: str, roots: str
 ) -> None: ...
@@ -260,5 +407,7 @@ def refit(
 ALL: tuple[Script[...], ...] = (
     *(chain, lineage, touch, append, unpin),
     *(forget, abandon, prune, sweep, evict),
+    *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs),
+    *(put_webhook, take_webhooks, delay_webhook, drop_webhook),
     *(inspect_turns, recount, mend, discard, settle, refit),
 )

@@ -10,8 +10,10 @@ import msgspec
 
 
 class Status(StrEnum):
-    """How a stored response ended. Whether a status may be continued is in `CONTINUABLE`."""
+    """Where a response stands. Who moves it on, and when, is in states.py; what may be continued is `CONTINUABLE`."""
 
+    QUEUED = "queued"
+    IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
     INCOMPLETE = "incomplete"
     CANCELLED = "cancelled"
@@ -77,6 +79,20 @@ class Chain(msgspec.Struct, frozen=True):
         """Every message of the chain, oldest first."""
         for turn in self.turns:
             yield from turn
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A response as it was found: `response` as served, or while it is `under_way` as it was accepted.
+
+    `background` is how it was asked for, `plain` or `stream`, and None for one in the foreground. With `logged` its
+    events can be read.
+    """
+
+    status: Status
+    response: bytes
+    background: str | None
+    under_way: bool
+    logged: bool
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """The grammar of a response's stream of events, as a parser that accepts only what the Responses API allows.
 
-    stream    created in_progress item* [error] terminal
+    stream    created [queued] in_progress item* [error] terminal
+              created queued [error] terminal             what was over before a worker began
     item      added payload done
     payload   message, reasoning:  part_added delta* text_done part_done
               function_call:       delta* arguments_done
@@ -37,6 +38,10 @@ class Reader:
         """The next event's type, or None at the end."""
         return self._events[self._place]["type"] if self._place < len(self._events) else None
 
+    def seen(self, type: str) -> bool:
+        """Whether an event of a type was among those taken."""
+        return any(event["type"] == type for event in self._events[: self._place])
+
     def take(self, *types: str) -> Json:
         """The next event, which must be of one of `types`."""
         assert self.type in types, f"event {self._place} is {self.type}, not one of {types}"
@@ -50,12 +55,16 @@ def check_stream(events: Sequence[Json]) -> Json:
     """Check a whole stream and return its terminal event's response. Raises AssertionError where it is malformed."""
     reader = Reader(events)
     created = reader.take("response.created")["response"]
-    assert created["status"] == "in_progress"
     assert created["output"] == []
     assert created["usage"] is None
-    assert reader.take("response.in_progress")["response"] == created
+    assert created["status"] == ("queued" if reader.type == "response.queued" else "in_progress")
+    if reader.type == "response.queued":
+        assert reader.take("response.queued")["response"] == created
+    if created["status"] == "in_progress" or reader.type == "response.in_progress":
+        assert reader.take("response.in_progress")["response"] == {**created, "status": "in_progress"}
     items: list[Json] = []
     while reader.type == "response.output_item.added":
+        assert reader.seen("response.in_progress"), "an item before the response began"
         items.append(_item(reader, len(items)))
     error = reader.take("error") if reader.type == "error" else None
     terminal = reader.take(*TERMINAL_STATUS)

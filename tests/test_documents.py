@@ -14,7 +14,8 @@ import pytest
 from service.protocol import events
 from service.protocol.header import Header
 from service.protocol.items import Emitter, emitter_for
-from tests.documents import DOCUMENTS, ROOT, anchors, block, links, prose, read, rows, settings_table
+from store.states import MOVES
+from tests.documents import DOCUMENTS, ROOT, anchors, block, links, prose, read, rows, section, settings_table
 from tests.test_architecture import files
 
 RESPONSE_ID = "resp_" + 48 * "0"
@@ -95,6 +96,13 @@ def test_every_event_is_in_the_document_and_no_other() -> None:
 def test_the_order_of_an_item_s_events_is_the_one_in_the_document(kind: str) -> None:
     shown = [line.removesuffix(" *") for line in block("docs/events.md", kind).splitlines()]
     assert shown == emitted(emitter_for(HEADERS[kind], RESPONSE_ID, 0, frozenset("f")))
+
+
+def test_the_states_of_a_response_are_the_store_s() -> None:
+    shown = rows(section(read("docs/lifecycle.md"), "A response in the background"))
+    moves = [(before, after, move) for before, moves in MOVES.items() for after, move in moves.items()]
+    table = [[f"`{before}`", f"`{after}`", f"`{by.script}`", by.who, by.when] for before, after, by in moves]
+    assert shown == table
 
 
 def test_every_benchmark_has_its_section() -> None:

@@ -24,6 +24,7 @@ STREAM: list[Json] = [
         ],
     )
 ]
+WAITED: list[Json] = [as_json(event) for event in run(samples.machine(), [], Ending.ABORT, background=True)]
 FAILED: list[Json] = [as_json(event) for event in run(samples.machine(), [], Ending.ERROR)]
 
 
@@ -104,6 +105,29 @@ def test_a_stream_of_every_kind_of_item_passes() -> None:
 def test_a_broken_stream_is_refused(breaking: Callable[[list[Json]], None]) -> None:
     stream = deepcopy(STREAM)
     breaking(stream)
+
+    with pytest.raises(AssertionError):
+        check_stream(stream)
+
+
+def test_a_background_stream_says_that_it_waited_and_that_it_began() -> None:
+    assert [event["type"] for event in WAITED[:3]] == ["response.created", "response.queued", "response.in_progress"]
+    assert check_stream(WAITED)["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("type", ["response.created", "response.queued", "response.in_progress"])
+def test_a_beginning_whose_statuses_disagree_is_refused(type: str) -> None:
+    stream = deepcopy(WAITED)
+    changed(type, response__status="cancelled")(stream)
+
+    with pytest.raises(AssertionError):
+        check_stream(stream)
+
+
+def test_what_waits_must_begin_before_it_says_anything() -> None:
+    stream = [as_json(event) for event in run(samples.machine(), [harmony(samples.ANSWER)], background=True)]
+    check_stream(stream)
+    lost("response.in_progress")(stream)
 
     with pytest.raises(AssertionError):
         check_stream(stream)

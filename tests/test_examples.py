@@ -22,9 +22,10 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message
 
-from service.app import create_app, open_store
+from service.app import create_app
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Generation, ModelCard
+from service.opening import open_store
 from service.protocol import tokens
 from service.protocol.segments import Closed, Opened, Segment, Segmenter
 from service.settings import DEFAULT_TENANT, Settings
@@ -100,13 +101,14 @@ def test_the_quick_start_begins_with_the_command_that_the_tests_start() -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the shell part of the quick start needs curl")
 def test_the_quick_start_s_shell_prints_what_readme_shows(service: str) -> None:
-    _, (command, shown) = quick_start("bash")
+    _, (command, shown), (in_background, followed) = quick_start("bash")
     assert shows(shown.replace("\n", ""), run(["bash", "-c", command], service))
+    assert shows(followed, run(["bash", "-c", in_background], service).rstrip("\n"))
 
 
 def test_the_quick_start_s_python_prints_what_readme_shows(service: str) -> None:
     shown = quick_start("python")
-    assert len(shown) == 5
+    assert len(shown) == 8
     script = f"\nprint({NEXT!r})\n".join(code for code, _ in shown)
     printed = run([sys.executable, "-c", script], service).split(f"{NEXT}\n")
     assert [text.rstrip("\n") for text in printed] == [output for _, output in shown]

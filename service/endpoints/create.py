@@ -1,4 +1,8 @@
-"""`POST /v1/responses`: plain and streaming. Both consume one run's events; the plain answer is their fold."""
+"""`POST /v1/responses`: plain, streaming, and in the background.
+
+Plain and streaming consume one run's events; the plain answer is their fold. In the background a worker makes the
+response, and its stream is a follower's like any other.
+"""
 
 import asyncio
 from typing import cast
@@ -8,13 +12,16 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive
 
 from service.body import read_body, watch
-from service.creation import Caller, Service, begin
-from service.endpoints.stream import EventStream, note_outcome
+from service.creation import Caller, Creation, Service, begin
+from service.endpoints.follow import FollowStream
+from service.endpoints.stream import EventStream, count_outcome, note_outcome
 from service.errors import JsonResponse, nothing_said, store_refusal
+from service.following import Following
 from service.gate import Arrival
 from service.protocol.fold import Fold
 from service.protocol.wire import read_create
 from service.run import Run
+from service.submission import submit
 from service.trace import trace_headers
 from store.errors import StoreFull
 
@@ -33,13 +40,25 @@ async def create(request: Request) -> HttpResponse:
         limit=limits.max_body_bytes,
         seconds=limits.body_seconds,
     )
-    wanted = read_create(body, store=limits.store)
+    wanted = read_create(body, store=limits.store, unstored_background=limits.background_without_store)
     creation = await begin(service, Caller(arrival.tenant, trace_headers(arrival.headers)), wanted)
     arrival.facts["response_id"] = creation.id
+    if wanted.background:
+        return await _queued(service, creation, arrival)
     run = await creation.build()
     if wanted.stream:
         return EventStream(run, arrival, limits, obfuscate=wanted.obfuscate)
     return await _plain(run, request.receive, arrival)
+
+
+async def _queued(service: Service, creation: Creation, arrival: Arrival) -> HttpResponse:
+    """The response as it waits for a worker, or its events from the first one on."""
+    response = await submit(service, arrival.tenant, creation)
+    arrival.facts["outcome"] = response.status.value
+    if not creation.request.stream:
+        return JsonResponse(response)
+    following = Following(service.log, service.listening, arrival.tenant, creation.id)
+    return FollowStream(following, arrival, service.settings, obfuscate=creation.request.obfuscate)
 
 
 async def _plain(run: Run, receive: Receive, arrival: Arrival) -> HttpResponse:
@@ -53,11 +72,13 @@ async def _plain(run: Run, receive: Receive, arrival: Arrival) -> HttpResponse:
     watcher = asyncio.create_task(watch(receive, gone))
     try:
         async for batch in run.events():
+            arrival.pace.note(batch)
             fold.add(batch)
     finally:
         watcher.cancel()
     response = fold.response
     note_outcome(arrival, response)
+    count_outcome(arrival, response, run, "plain")
     if isinstance(run.unstored, StoreFull) or (run.unstored is not None and not response.output):
         raise store_refusal(run.unstored)
     if response.error is not None and not response.output:

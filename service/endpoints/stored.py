@@ -1,19 +1,28 @@
-"""Stored responses: retrieve, delete, and list what a response was asked."""
+"""Stored responses: retrieve, follow, delete and cancel them, and list what a response was asked."""
 
 from typing import Annotated, Literal, cast
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response as HttpResponse
 
+from service import cancelling
+from service.background import Background
 from service.creation import Service
+from service.endpoints.follow import FollowStream
 from service.endpoints.listing import list_input_items
-from service.errors import JsonResponse
+from service.errors import JsonResponse, events_gone
+from service.following import Following
 from service.gate import Arrival
-from service.protocol.errors import InvalidRequest, unsupported
+from service.progress import look
+from service.protocol.errors import invalid_value, unsupported
+from service.protocol.wire import MAX_INT
 
 router = APIRouter()
 
 MAX_PAGE_ITEMS = 100
+
+STREAMED = "stream"
+"""How the store calls a background response whose events may be followed."""
 
 
 @router.get("/responses/{response_id}", summary="Retrieve a response")
@@ -21,17 +30,39 @@ async def retrieve(
     request: Request,
     response_id: str,
     stream: bool = False,
-    starting_after: int | None = None,
+    starting_after: Annotated[int | None, Query(ge=0, le=MAX_INT)] = None,
     include_obfuscation: bool | None = None,
     include: Annotated[list[str] | None, Query(alias="include[]")] = None,
 ) -> HttpResponse:
-    """The response as it was served. Streaming it again comes with background responses."""
-    if stream or starting_after is not None:
-        raise unsupported("stream", "true", "Only background responses can be streamed again; leave it out.")
+    """The response: as it was served, or while it is under way with what is there so far.
+
+    With `stream`, the events of a background response that was created with it, those behind `starting_after`.
+    """
     if include:
         raise unsupported("include", ", ".join(include), "Leave it out.")
     service = cast(Service, request.app.state.service)
-    return JsonResponse(await service.store.get(_tenant(request), response_id))
+    if stream:
+        return await _stream(service, request, response_id, starting_after, include_obfuscation is not False)
+    if starting_after is not None:
+        raise invalid_value("starting_after", starting_after, "It is only allowed with stream=true.")
+    _, response = await look(service, _tenant(request), response_id)
+    return JsonResponse(response)
+
+
+async def _stream(
+    service: Service, request: Request, response_id: str, starting_after: int | None, obfuscate: bool
+) -> HttpResponse:
+    tenant = _tenant(request)
+    found = await service.store.look(tenant, response_id)
+    if found.background != STREAMED:
+        raise invalid_value(
+            "stream", "true", "Only a response that was created with background=true and stream=true can be streamed."
+        )
+    if not found.logged:
+        raise events_gone(service.settings.stream_retention_seconds)
+    after = -1 if starting_after is None else starting_after
+    following = Following(service.log, service.listening, tenant, response_id, after)
+    return FollowStream(following, cast(Arrival, request.scope["arrival"]), service.settings, obfuscate=obfuscate)
 
 
 @router.delete("/responses/{response_id}", summary="Delete a response")
@@ -51,10 +82,11 @@ async def delete(request: Request, response_id: str, erase: bool = False, tree: 
 
 @router.post("/responses/{response_id}/cancel", summary="Cancel a background response")
 async def cancel(request: Request, response_id: str) -> HttpResponse:
-    """Only background responses can be cancelled, and this release serves none: 400 for any that is stored."""
+    """Cancel a background response; what was said by then stays. Cancelling it again changes nothing."""
     service = cast(Service, request.app.state.service)
-    await service.store.get(_tenant(request), response_id)
-    raise InvalidRequest("Cannot cancel a synchronous response. Close its connection instead.", param="response_id")
+    response = await cancelling.cancel(service, _tenant(request), response_id)
+    cast(Background, request.app.state.background).ended(response_id)
+    return JsonResponse(response)
 
 
 @router.get("/responses/{response_id}/input_items", summary="List the input items of a response")

@@ -11,15 +11,17 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
 from service.body import watch
+from service.engine.port import EngineError
 from service.gate import Arrival
+from service.metrics import Mode
 from service.protocol import events
 from service.protocol.events import Event
-from service.protocol.response import Response
+from service.protocol.response import Response, ResponseStatus
 from service.run import Run
 from service.settings import Settings
 from service.sse import DONE, Encoder, Pulse
 
-_HEADERS = [
+HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
@@ -48,8 +50,9 @@ class EventStream(HttpResponse):
         pulse = Pulse(send, self._settings.keepalive_seconds)
         batches = self._run.events()
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             async for batch in batches:
+                self._note(batch)
                 await send({"type": "http.response.body", "body": self._encoded(batch), "more_body": True})
                 pulse.sent()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -57,16 +60,21 @@ class EventStream(HttpResponse):
             pulse.stop()
             watcher.cancel()
             self._run.stop()
-            async for _ in batches:  # where sending was broken off, what was said is stored all the same
-                pass
+            async for batch in batches:  # where sending was broken off, what was said is stored all the same
+                self._note(batch)
+
+    def _note(self, batch: list[Event]) -> None:
+        self._arrival.pace.note(batch)
+        last = batch[-1]
+        if isinstance(last, events.Terminal):
+            note_outcome(self._arrival, last.response)
+            count_outcome(self._arrival, last.response, self._run, "stream")
 
     def _encoded(self, batch: list[Event]) -> bytes:
         buffer = bytearray()
         self._encoder.append(batch, buffer)
-        last = batch[-1]
-        if isinstance(last, events.Terminal):
+        if isinstance(batch[-1], events.Terminal):
             buffer += DONE
-            note_outcome(self._arrival, last.response)
         return bytes(buffer)
 
 
@@ -77,3 +85,11 @@ def note_outcome(arrival: Arrival, response: Response) -> None:
         arrival.facts["input_tokens"] = response.usage.input_tokens
         arrival.facts["cached_tokens"] = response.usage.input_tokens_details.cached_tokens
         arrival.facts["output_tokens"] = response.usage.output_tokens
+
+
+def count_outcome(arrival: Arrival, response: Response, run: Run, mode: Mode) -> None:
+    """What the metrics say of a response that ended here. Whoever only follows one, or reads it, doesn't count it."""
+    arrival.metrics.ended(mode, response, arrival.pace)
+    failed = response.status is ResponseStatus.FAILED and not run.timed_out and run.unstored is None
+    if run.failure is not None or failed:
+        arrival.metrics.engine_failed(run.failure or EngineError("it ended without a word"))

@@ -25,6 +25,12 @@ class ResponseCreated(Event, tag="response.created"):
     response: Response
 
 
+class ResponseQueued(Event, tag="response.queued"):
+    """A background response waits for a worker."""
+
+    response: Response
+
+
 class ResponseInProgress(Event, tag="response.in_progress"):
     """Sampling begins."""
 

@@ -1,6 +1,7 @@
 """Events to a Response: what a caller who doesn't stream gets is the fold of what a streaming caller sees.
 
-Folding the first n events of a stream gives the response as it stood then, so a log cut short by a crash folds too.
+Folding the first n events of a stream gives the response as it stood then, so a log cut short by a crash folds too,
+and so does one whose beginning was folded before, by whomever, and written down since (`Fold.resume`).
 The terminal event's response is authoritative, and equals what was folded up to it; tests hold us to that.
 """
 
@@ -15,6 +16,7 @@ from service.protocol.response import FunctionCall, Item, Message, Response
 
 _LIFECYCLE = (
     events.ResponseCreated
+    | events.ResponseQueued
     | events.ResponseInProgress
     | events.ResponseCompleted
     | events.ResponseIncomplete
@@ -33,9 +35,23 @@ class Fold:
         self._items: list[Item] = []
         self._deltas: list[str] = []
         """What the open item's deltas added so far."""
+        self.number = -1
+        """The sequence number of the last event folded; -1 before the first."""
+
+    @classmethod
+    def resume(cls, response: Response, number: int) -> "Fold":
+        """Go on from what another fold's `response` was after event `number`, as that one would have."""
+        fold = cls()
+        fold._response = response
+        fold._items = list(response.output)
+        fold.number = number
+        if fold._items and fold._items[-1].status == "in_progress":
+            fold._deltas = [_text(fold._items[-1])]
+        return fold
 
     def add(self, batch: Iterable[Event]) -> None:
         """Take events in the order of their sequence numbers."""
+        event = None
         for event in batch:
             if type(event) in _DELTAS:  # nearly all are, and this look-up is the quickest
                 self._deltas.append(cast(events.Delta, event).delta)
@@ -49,6 +65,8 @@ class Fold:
             elif isinstance(event, events.OutputItemDone):
                 self._items[-1] = event.item
                 self._deltas = []
+        if event is not None:
+            self.number = event.sequence_number
 
     @property
     def response(self) -> Response:
@@ -63,6 +81,11 @@ class Fold:
 
 def _with_part(item: Item, event: events.ContentPartAdded) -> Item:
     return item if isinstance(item, FunctionCall) else msgspec.structs.replace(item, content=[event.part])
+
+
+def _text(item: Item) -> str:
+    """An item's text so far; a part that has not been added yet has none."""
+    return item.arguments if isinstance(item, FunctionCall) else "".join(part.text for part in item.content)
 
 
 def _with_text(item: Item, text: str) -> Item:

@@ -36,6 +36,10 @@ class Emitter(Protocol):
         """The event for some more text."""
         ...
 
+    def so_far(self) -> Item:
+        """The item with the text that it has by now."""
+        ...
+
     def close(self, status: ItemStatus) -> tuple[Item, list[Event]]:
         """The whole item, and the events that end it."""
         ...
@@ -66,11 +70,19 @@ class MessageEmitter:
         self._text.append(delta)
         return events.OutputTextDelta(item_id=self._id, output_index=self._index, content_index=0, delta=delta)
 
+    def _item(self, status: ItemStatus) -> Message:
+        part = OutputText(text="".join(self._text))
+        return Message(id=self._id, status=status, phase=self._phase, content=[part])
+
+    def so_far(self) -> Item:
+        """The message in progress."""
+        return self._item("in_progress")
+
     def close(self, status: ItemStatus) -> tuple[Item, list[Event]]:
         """The text, the part and the item are done."""
-        text = "".join(self._text)
-        part = OutputText(text=text)
-        item = Message(id=self._id, status=status, phase=self._phase, content=[part])
+        item = self._item(status)
+        (part,) = item.content
+        text = part.text
         return item, [
             events.OutputTextDone(item_id=self._id, output_index=self._index, content_index=0, text=text),
             events.ContentPartDone(item_id=self._id, output_index=self._index, content_index=0, part=part),
@@ -102,11 +114,18 @@ class ReasoningEmitter:
         self._text.append(delta)
         return events.ReasoningTextDelta(item_id=self._id, output_index=self._index, content_index=0, delta=delta)
 
+    def _item(self, status: ItemStatus) -> Reasoning:
+        return Reasoning(id=self._id, status=status, content=[ReasoningText(text="".join(self._text))])
+
+    def so_far(self) -> Item:
+        """The reasoning in progress."""
+        return self._item("in_progress")
+
     def close(self, status: ItemStatus) -> tuple[Item, list[Event]]:
         """The text, the part and the item are done."""
-        text = "".join(self._text)
-        part = ReasoningText(text=text)
-        item = Reasoning(id=self._id, status=status, content=[part])
+        item = self._item(status)
+        (part,) = item.content
+        text = part.text
         return item, [
             events.ReasoningTextDone(item_id=self._id, output_index=self._index, content_index=0, text=text),
             events.ContentPartDone(item_id=self._id, output_index=self._index, content_index=0, part=part),
@@ -137,6 +156,10 @@ class FunctionCallEmitter:
         """An arguments delta."""
         self._arguments.append(delta)
         return events.FunctionCallArgumentsDelta(item_id=self._id, output_index=self._index, delta=delta)
+
+    def so_far(self) -> Item:
+        """The call in progress."""
+        return self._item("".join(self._arguments), "in_progress")
 
     def close(self, status: ItemStatus) -> tuple[Item, list[Event]]:
         """The arguments and the item are done."""

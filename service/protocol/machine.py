@@ -1,12 +1,13 @@
 """One response as a machine: sampled tokens in, events out.
 
 The caller's duties, in order: `begin` once; `feed` each chunk of ids; `end` once, with how the generation ended; store
-the turn that `result` describes; only then let the terminal event be seen. If storing fails, `fail` gives the terminal
-event to show instead. Sequence numbers are stamped here and nowhere else. Events depend on the tokens alone, never
-on how the engine chunked them. No clock and no I/O: times are passed in.
+the turn that `result` describes; only then let the terminal event be seen. A background response has `queued` and
+later `start` in place of `begin`. Sequence numbers are stamped here and nowhere else. Events depend on the tokens
+alone, never on how the engine chunked them: so a machine that `replay`s the tokens of another goes on as that one
+would have. No clock and no I/O: times are passed in.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Generator, Sequence, Set
 from enum import StrEnum
 
 import msgspec
@@ -34,6 +35,9 @@ from store.turn import StoredMessage
 
 SLICE_CHARS = 32_768
 """How much of a malformed message's text is encoded at once: at most 131,072 ids; the tokenizer refuses 200,000."""
+
+REPLAY_IDS = 2_000
+"""How many ids are replayed in one step: some 2 ms."""
 
 _OPENING = (tokens.START, tokens.ASSISTANT)
 
@@ -88,14 +92,52 @@ class Machine:
             [events.ResponseCreated(response=self._base), events.ResponseInProgress(response=self._base)]
         )
 
+    def queued(self) -> list[Event]:
+        """The response is created and waits for a worker."""
+        waiting = msgspec.structs.replace(self._base, status=ResponseStatus.QUEUED)
+        return self._stamp([events.ResponseCreated(response=waiting), events.ResponseQueued(response=waiting)])
+
+    def start(self) -> list[Event]:
+        """A worker begins with what was queued. However many attempts it takes, it begins once."""
+        return self._stamp([events.ResponseInProgress(response=self._base)])
+
     def feed(self, ids: Sequence[int]) -> list[Event]:
         """Take sampled ids; return the events that they make."""
         self._sampled += len(ids)
         return self._take(self._segmenter.feed(ids), complete=True)
 
+    def replay(self, packed: bytes) -> Generator[None, None, None]:
+        """Take ids (`tokens.pack`) whose events are known, in steps. `next_number` is then that of the next event."""
+        ids = tokens.unpack(packed)
+        for start in range(0, len(ids), REPLAY_IDS):
+            self.feed(ids[start : start + REPLAY_IDS])
+            yield
+
+    @property
+    def next_number(self) -> int:
+        """The sequence number of the next event: one more than that of the last, and how many there were."""
+        return self._next_number
+
+    def go_on_at(self, number: int) -> None:
+        """What the tokens so far came to elsewhere was something else, whose last event had the number before this one:
+        only the end is still to be told. What is open here is closed without a word.
+        """
+        self.end(Ending.ERROR)
+        self._next_number = number
+
+    @property
+    def sampled(self) -> int:
+        """How many ids it was fed."""
+        return self._sampled
+
     def end(self, ending: Ending) -> list[Event]:
         """The generation is over: close the open item. A stop completes it, anything else leaves it incomplete."""
         return self._take(self._segmenter.end(), complete=ending is Ending.STOP)
+
+    def snapshot(self) -> Response:
+        """The response as it stands: what its events so far come to."""
+        output = self.output if self._emitter is None else [*self.output, self._emitter.so_far()]
+        return msgspec.structs.replace(self._base, output=output)
 
     def result(
         self, ending: Ending, *, now: int, cached_tokens: int = 0, error: ResponseError | None = None
@@ -176,6 +218,18 @@ class Machine:
             self.messages.append(kept)
             self.full = isinstance(item, FunctionCall) and not self._base.parallel_tool_calls
         self._emitter = None
+
+
+def ended(machine: Machine, packed: bytes, max_tokens: int) -> Ending | None:
+    """How a generation had ended of which `packed` is all that was sampled, or None where it is to go on.
+
+    `max_tokens` is what could be sampled from its beginning. Where a worker died before it could say that it was
+    done, there is nothing left to sample; an engine asked for more would go on behind the end.
+    """
+    last = tokens.unpack(packed[-tokens.BYTES_A_TOKEN :])
+    if machine.full or (last and last[0] in tokens.STOPS):
+        return Ending.STOP
+    return Ending.LENGTH if machine.sampled >= max_tokens else None
 
 
 def _kept(item: Item, header: Header, closed: Closed) -> StoredMessage | None:

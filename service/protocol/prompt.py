@@ -35,8 +35,6 @@ CACHED_DEVELOPER_CHARS = 65_536
 BYTES_A_STEP = 65_536
 """How many bytes of new tokens are made before others get a turn."""
 
-_BYTES_A_TOKEN = 4
-
 
 class Identity(msgspec.Struct, frozen=True):
     """What the system message says of the model, and how long its context is, in tokens."""
@@ -101,7 +99,7 @@ def _new_messages(
         if added is None:
             continue
         new.append(added)
-        room -= len(added.tokens) // _BYTES_A_TOKEN
+        room -= len(added.tokens) // tokens.BYTES_A_TOKEN
         unbroken += len(added.tokens)
         if unbroken > BYTES_A_STEP:
             unbroken = 0

@@ -16,6 +16,7 @@ Phase = Literal["commentary", "final_answer"]
 class ResponseStatus(StrEnum):
     """Where a response stands. Terminal ones are stored; see `store.turn.Status`."""
 
+    QUEUED = "queued"
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
     INCOMPLETE = "incomplete"
@@ -138,3 +139,11 @@ class Response(msgspec.Struct, tag="response", tag_field="object"):
     top_logprobs: int = 0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+
+
+_decoder = msgspec.json.Decoder(Response)
+
+
+def decode_response(json: bytes | msgspec.Raw) -> Response:
+    """The response that `json` was encoded from; it is ours, so a fault is msgspec.DecodeError and nobody's request."""
+    return _decoder.decode(json)

@@ -30,6 +30,7 @@ ASSISTANT = 173781
 FIRST_SPECIAL = 199998
 LAST_ORDINARY = FIRST_SPECIAL - 1
 LAST_LEGAL = 201087
+BYTES_A_TOKEN = 4
 STOPS = (RETURN, CALL)
 """What ends an assistant action; END closes a message only."""
 

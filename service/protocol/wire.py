@@ -39,6 +39,16 @@ HARMONY_EFFORT: dict[str, str] = {
 """gpt-oss knows three efforts; the others are clamped to the nearest."""
 
 
+TIERS: dict[str, str] = {
+    "auto": "default",
+    "default": "default",
+    "flex": "flex",
+    "priority": "priority",
+    "fast": "priority",
+}
+"""What a service tier is echoed as. It says which background responses start first; flex ones wait for all others."""
+
+
 class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
     """How hard to think."""
 
@@ -90,8 +100,9 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     prompt_cache_options: msgspec.Raw = _ABSENT
     moderation: msgspec.Raw = _ABSENT
     access_programs: msgspec.Raw = _ABSENT
+    background: bool | None = None
+    service_tier: str | None = None
     # not served yet: see LATER
-    background: msgspec.Raw = _ABSENT
     conversation: msgspec.Raw = _ABSENT
     context_management: msgspec.Raw = _ABSENT
     include: msgspec.Raw = _ABSENT
@@ -99,7 +110,6 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     tool_choice: msgspec.Raw = _ABSENT
     truncation: msgspec.Raw = _ABSENT
     top_logprobs: msgspec.Raw = _ABSENT
-    service_tier: msgspec.Raw = _ABSENT
     presence_penalty: msgspec.Raw = _ABSENT
     frequency_penalty: msgspec.Raw = _ABSENT
     image: msgspec.Raw = _ABSENT
@@ -116,7 +126,6 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 LATER: dict[str, tuple[Any, ...]] = {
-    "background": (False,),
     "conversation": (),
     "context_management": ([],),
     "include": ([],),
@@ -124,7 +133,6 @@ LATER: dict[str, tuple[Any, ...]] = {
     "tool_choice": ("auto",),
     "truncation": ("disabled",),
     "top_logprobs": (0,),
-    "service_tier": ("auto", "default"),
     "presence_penalty": (0, 0.0),
     "frequency_penalty": (0, 0.0),
     "image": (),
@@ -168,14 +176,18 @@ class CreateRequest(msgspec.Struct, frozen=True):
     effort: Effort
     metadata: dict[str, str]
     store: bool
+    background: bool
+    tier: str
     stream: bool
     obfuscate: bool
     safety_identifier: str | None
     prompt_cache_key: str | None
 
 
-def read_create(body: bytes, *, store: bool) -> CreateRequest:
-    """Check a create body. `store` is whether this service stores. Raises ApiError; decodes no more than it must."""
+def read_create(body: bytes, *, store: bool, unstored_background: bool = False) -> CreateRequest:
+    """Check a create body. `store` is whether this service stores, `unstored_background` whether a background response
+    needn't be stored. Raises ApiError; decodes no more than it must.
+    """
     sent = decode(body, _BODY)
     _refuse_what_comes_later(sent)
     if not sent.model:
@@ -187,6 +199,11 @@ def read_create(body: bytes, *, store: bool) -> CreateRequest:
     if not store and (sent.store or sent.previous_response_id):
         param = "store" if sent.store else "previous_response_id"
         raise unsupported(param, "given", "This service stores no responses; send the whole conversation as input.")
+    stored = store if sent.store is None else sent.store
+    if sent.background and not stored and not unstored_background:
+        raise unsupported("background", "true with store: false", "A background response has to be stored.")
+    if sent.service_tier is not None and sent.service_tier not in TIERS:
+        raise invalid_value("service_tier", sent.service_tier, f"Give one of {', '.join(TIERS)}, or leave it out.")
     return CreateRequest(
         model=sent.model,
         input=sent.input,
@@ -200,7 +217,9 @@ def read_create(body: bytes, *, store: bool) -> CreateRequest:
         top_p=sent.top_p,
         effort=(sent.reasoning and sent.reasoning.effort) or "medium",
         metadata=_metadata(sent.metadata),
-        store=store if sent.store is None else sent.store,
+        store=stored,
+        background=bool(sent.background),
+        tier=TIERS[sent.service_tier or "auto"],
         stream=bool(sent.stream),
         obfuscate=sent.stream_options is None or sent.stream_options.include_obfuscation is not False,
         safety_identifier=sent.safety_identifier,

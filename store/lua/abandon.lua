@@ -6,7 +6,7 @@
 --            tenant    the tenant
 --            token     names this call, so that its repeat after a lost reply is known
 --            idle_us   for how long a tree may be unused; 0: for ever
--- Result:    {'ok', digits of its root} | {'missing'}
+-- Result:    {'ok', digits of its root} | {'missing'} | {'running'} when the run of one of its turns hasn't ended
 -- Invariant: a tree with the score 0 is gone, whatever pins there are, and nothing gives it another score.
 
 local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
@@ -18,6 +18,9 @@ if redis.call('HGET', nodes .. root, 'abandoned') == token then
 end
 if deleted or gone(trees, tenant, root, idle_us) then
   return { 'missing' }
+end
+if has_jobs(trees, tenant, root) then
+  return { 'running' }
 end
 redis.call('HSET', nodes .. root, 'abandoned', token)
 redis.call('ZADD', trees, 0, tenant .. '/' .. root)

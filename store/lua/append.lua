@@ -34,78 +34,34 @@
 --
 -- A node's fields: parent, root, depth (a root has 1), children, status, continuable, digest, created and
 -- touched (µs), messages_bytes, response_bytes, held (usage.lua), chain_messages, chain_bytes and chain_held (the sums of
--- messages, of their bytes and of `held` from the root, as they were when the turn was added); at some depths path (walk.lua); once deleted, `deleted` with the token of the call that
--- did it; `erased` when its messages were too, and `has_erased` on the root of a tree with such a turn.
+-- messages, of their bytes and of `held` from the root, as they were when the turn was added); at some depths path
+-- (walk.lua); once deleted, `deleted` with the token of the call that did it; `erased` when its messages were too, and
+-- `has_erased` on the root of a tree with such a turn; and those of a background response (submit.lua).
 
 local stored_digest = redis.call('HGET', node, 'digest')
 if stored_digest and stored_digest ~= digest then
   return { 'conflict' }
-end
-local above_node, above_pins = key('node', tenant, parent), key('pins', tenant, parent)
-if stored_digest then
-  redis.call('ZREM', above_pins, pin)
-  redis.call('ZREM', key('runs', tenant, redis.call('HGET', node, 'root')), pin)
+elseif stored_digest then
+  release(tenant, parent, redis.call('HGET', node, 'root'))
   return { 'ok' }
 end
-
-local root, depth, chain_messages, chain_bytes, chain_held = digits, 1, added, #messages_blob, 0
-if parent ~= '' then
-  local above = redis.call('HMGET', above_node, 'root', 'depth', 'deleted', 'continuable', 'status',
-    'chain_messages', 'chain_bytes', 'chain_held')
-  if not above[1] or gone(trees, tenant, above[1], idle_us) or (above[3] and not holds(above_pins, pin)) then
-    return { 'missing' }
-  end
-  if above[4] ~= '1' then
-    return { 'status', above[5] }
-  end
-  root, depth = above[1], above[2] + 1
-  if depth > max_depth then
-    return { 'long' }
-  end
-  chain_messages, chain_bytes, chain_held = chain_messages + above[6], chain_bytes + above[7], above[8] or 0
-end
-
-if max_bytes > 0 and chain_held + room > max_bytes then
-  return { 'large' }
+local from, refusal = inherited(tenant, digits, parent, pin)
+if not from then
+  return refusal
 end
 local most_responses, most_trees, most_bytes = limits(max_responses, max_trees, max_bytes, parent == '', room)
 local verdict = make_room(most_responses, most_trees, most_bytes, budget, tenant .. '/' .. parent,
-  tenant .. '/' .. root, 0, 0)
+  tenant .. '/' .. from.root, 0, 0)
 if verdict ~= 'ok' then
   record(usage)
-  if verdict == 'again' then
-    return { 'again' }
-  end
-  return { 'full' }
+  return { verdict }
 end
 
-redis.call('MSET', messages, messages_blob, response, response_blob)
 local score = next_score(clock)
-redis.call('HSET', node, 'parent', parent, 'root', root, 'depth', depth, 'children', 0, 'status', status,
-  'continuable', continuable, 'digest', digest, 'created', exact(now_us()), 'touched', score,
-  'messages_bytes', #messages_blob, 'response_bytes', #response_blob,
-  'chain_messages', chain_messages, 'chain_bytes', chain_bytes, 'held', 0, 'chain_held', 0)
-if has_path(depth) then
-  redis.call('HSET', node, 'path', path_from(key('node', tenant, ''), parent))
-end
-local held = held_by(node) + held_by(messages) + held_by(response)
-redis.call('HSET', node, 'held', held, 'chain_held', exact(chain_held + held))
+write_node(tenant, parent, from, score)
+note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 redis.call('ZADD', leaves, score, tenant .. '/' .. digits)
-redis.call('ZADD', trees, score, tenant .. '/' .. root)
-redis.call('SADD', key('tree', tenant, root), digits)
-if parent == '' then
-  count(tenant, 'trees', 1)
-else
-  if redis.call('HINCRBY', above_node, 'children', 1) == 1 then
-    redis.call('ZREM', leaves, tenant .. '/' .. parent)
-    redis.call('SREM', key('tree', tenant, root), parent)
-  end
-  if pin ~= '' then
-    redis.call('ZREM', above_pins, pin)
-    redis.call('ZREM', key('runs', tenant, root), pin)
-  end
-end
-count(tenant, 'responses', 1)
-count(tenant, 'bytes', held)
+redis.call('SADD', key('tree', tenant, from.root), digits)
+join(tenant, parent, from, score)
 record(usage)
 return { 'ok' }

@@ -8,11 +8,6 @@
 
 local LOOKS = 500 -- the most turns and trees that have to stay which one call passes over: a millisecond or two
 
-local function split(member)
-  local slash = string.find(member, '/', 1, true)
-  return string.sub(member, 1, slash - 1), string.sub(member, slash + 1)
-end
-
 -- The member of `uses` with the lowest score that may go, from a rank on: its tenant, its digits and its rank; a rank
 -- alone where that takes another call; nothing where there is none.
 local function oldest(uses, family, kept, from)
@@ -22,7 +17,8 @@ local function oldest(uses, family, kept, from)
       return nil
     end
     local tenant, digits = split(member)
-    if member ~= kept and not held_for_a_run(family, tenant, digits) then
+    if member ~= kept and not held_for_a_run(family, tenant, digits)
+      and not (family == 'runs' and has_jobs(trees, tenant, digits)) then
       return tenant, digits, rank
     end
   end

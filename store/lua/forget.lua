@@ -8,22 +8,29 @@
 --            usage        the shard's usage
 --            leaves       the shard's leaves
 --            trees        the shard's trees
--- Arguments: nodes        what all nodes of the tenant begin with
+-- Arguments: turns        what all keys of turns in the shard begin with
 --            tenant       the tenant
 --            digits       the turn's digits
 --            token        names this call, so that its repeat after a lost reply is known
 --            idle_us      for how long a tree may be unused; 0: for ever
 --            erase        1 to erase the messages, which descendants then continue without; else 0
 --            no_messages  what is stored in their place
--- Result:    {'ok', path} | {'deleted', path} when another call did it, and may have been cut short |
---            {'missing', ''}; path is what to prune: the digits up to the root, newest first, or '' if it has a child
+-- Result:    {'ok', path} | {'deleted', path} when another call did it, and may have been cut short | {'missing', ''} |
+--            {'running', ''} when it is under way; path is what to prune: the digits up to the root, newest first, or
+--            '' if it has a child
 -- Invariant: a tombstone keeps its node, its place and its pins, and its messages unless they were erased, whenever that
 --            is asked; its response is gone.
 
-local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth', 'held', 'erased')
-local root, deleted, children, depth, held, erased = unpack(turn)
+local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth', 'held', 'erased', 'log_bytes')
+local root, deleted, children, depth, held, erased, log_bytes = unpack(turn)
 if not root or gone(trees, tenant, root, idle_us) then
   return { 'missing', '' }
+elseif redis.call('EXISTS', key('job', tenant, digits)) == 1 then
+  return { 'running', '' }
+end
+if log_bytes then
+  redis.call('HDEL', node, 'log_bytes')
+  drop_log(tenant, digits, log_bytes)
 end
 if not deleted then
   redis.call('HSET', node, 'deleted', token, 'response_bytes', 0)
@@ -35,7 +42,7 @@ local erases = erase == '1' and not erased
 if erases then
   redis.call('SET', messages, no_messages)
   redis.call('HSET', node, 'erased', 1, 'messages_bytes', #no_messages)
-  redis.call('HSET', nodes .. root, 'has_erased', 1)
+  redis.call('HSET', key('node', tenant, root), 'has_erased', 1)
 end
 if erases or not deleted then
   local holds_now = held_by(node) + held_by(messages)
@@ -46,7 +53,7 @@ record(usage)
 local path = ''
 if children == '0' then
   redis.call('ZADD', leaves, unpinned_from(pins), tenant .. '/' .. digits) -- for sweep.lua, if no prune comes
-  path = walk(nodes, digits, tonumber(depth))
+  path = walk(key('node', tenant, ''), digits, tonumber(depth))
 end
 if deleted and deleted ~= token then
   return { 'deleted', path }

@@ -1,12 +1,21 @@
 -- Shared by the scripts that ask whether a tree is still there for anyone.
 -- Invariant: a tree that was forgotten has the score 0, and never another. One that is gone, or was not used for
 -- `idle_us` where that isn't 0, is unknown from then on, before the sweeper takes it away; none of it is kept by a pin.
+-- A tree with a job is never idle, however long that waits; its root counts its jobs.
 
 local function gone_since(idle_us)
   return idle_us > 0 and now_us() - idle_us or 0
 end
 
+local function has_jobs(trees, tenant, root)
+  local base = string.sub(trees, 1, -#'trees' - 1)
+  return redis.call('HEXISTS', base .. 't:' .. tenant .. ':node:' .. root, 'jobs') == 1
+end
+
 local function gone(trees, tenant, root, idle_us)
-  local used = redis.call('ZSCORE', trees, tenant .. '/' .. root)
-  return not used or tonumber(used) <= gone_since(idle_us)
+  local used = tonumber(redis.call('ZSCORE', trees, tenant .. '/' .. root) or 0)
+  if used > gone_since(idle_us) then
+    return false
+  end
+  return used == 0 or not has_jobs(trees, tenant, root)
 end

@@ -2,10 +2,6 @@
 -- Invariant: a turn whose last child goes is a leaf again, as recently used as it or that child was; but a tombstone has
 -- the ms from when on nothing needs it for a score, so that it stands before all other leaves and sweep.lua finds it.
 
-local function key(family, tenant, digits)
-  return turns .. tenant .. ':' .. family .. ':' .. digits
-end
-
 -- Most turns have no pins, and to find that out is cheaper than to count them.
 local function held_for_a_run(family, tenant, digits)
   local pins = key(family, tenant, digits)
@@ -33,8 +29,8 @@ end
 -- Take a leaf away with all that it has; its parent's digits, or '' of a root, and whether nothing needs that now.
 local function remove(tenant, digits)
   local node = key('node', tenant, digits)
-  local root, parent, deleted, held, touched =
-    unpack(redis.call('HMGET', node, 'root', 'parent', 'deleted', 'held', 'touched'))
+  local root, parent, deleted, held, touched, log_bytes =
+    unpack(redis.call('HMGET', node, 'root', 'parent', 'deleted', 'held', 'touched', 'log_bytes'))
   local messages, response = key('messages', tenant, digits), key('response', tenant, digits)
   local pins, tree = key('pins', tenant, digits), key('tree', tenant, root)
   local member = tenant .. '/' .. digits
@@ -42,6 +38,9 @@ local function remove(tenant, digits)
   more_leaves = more_leaves - 1
   count(tenant, deleted and 'tombstones' or 'responses', -1)
   count(tenant, 'bytes', -(held or 0)) -- none is noted in a store of release 0.1
+  if log_bytes then
+    drop_log(tenant, digits, log_bytes)
+  end
   if parent == '' then
     redis.call('UNLINK', node, messages, response, pins, tree, key('runs', tenant, digits))
     redis.call('ZREM', trees, member)
@@ -64,4 +63,31 @@ local function take(tenant, digits, budget)
     digits = parent
   end
   return budget
+end
+
+-- The log of a response that has ended goes, and the response with it where it was to be kept no longer.
+local function end_log(tenant, digits)
+  local node = key('node', tenant, digits)
+  local log_bytes, fleeting = unpack(redis.call('HMGET', node, 'log_bytes', 'fleeting'))
+  redis.call('HDEL', node, 'log_bytes')
+  drop_log(tenant, digits, log_bytes or 0)
+  if fleeting then
+    take(tenant, digits, 1)
+  end
+end
+
+-- Make room for so many bytes more of events: the logs of what ended first go, at most `budget` of them. 'ok', 'again'
+-- when that was not enough, or 'full' when only logs of what is under way are left.
+local function make_log_room(bytes, max_logged, budget)
+  while logged() + bytes > max_logged do
+    local oldest = redis.call('ZRANGE', shard_key('logs'), 0, 0)[1]
+    if not oldest then
+      return 'full'
+    elseif budget == 0 then
+      return 'again'
+    end
+    end_log(split(oldest))
+    budget = budget - 1
+  end
+  return 'ok'
 end

@@ -17,11 +17,20 @@ local function leaf_of_a_tree_that_is_gone()
   if only == '' then
     member = redis.call('ZRANGE', trees, 0, 0)[1]
   end
-  local used = member and redis.call('ZSCORE', trees, member)
-  if used and tonumber(used) <= since then
-    local tenant, root = split(member)
-    return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root))
+  local used = tonumber(member and redis.call('ZSCORE', trees, member) or nil)
+  if not used or used > since then
+    return nil
   end
+  local tenant, root = split(member)
+  if used > 0 and has_jobs(trees, tenant, root) then -- it is in use, so it makes room for others to be looked at
+    redis.call('ZADD', trees, next_score(shard_key('clock')), member)
+    budget = budget - 1
+    if budget > 0 then
+      return leaf_of_a_tree_that_is_gone()
+    end
+    return nil
+  end
+  return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root))
 end
 
 local function unneeded_tombstone()

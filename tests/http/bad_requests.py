@@ -126,14 +126,21 @@ PARAMETERS: dict[str, Bad] = {
     "a JSON schema": create(
         "text", {"format": {"type": "json_schema"}}, "unsupported_parameter", "json_schema", named="text.format"
     ),
-    "background": create("background", True, "unsupported_parameter", "later release"),
+    "a text for background": create("background", "yes", "invalid_type", "a boolean"),
+    "a background that is not stored": Bad(
+        {"model": MODEL, "input": "hi", "background": True, "store": False},
+        "unsupported_parameter",
+        "background",
+        "has to be stored",
+    ),
     "a conversation": create("conversation", "conv_1", "unsupported_parameter", "conv_1"),
     "a tool choice": create("tool_choice", "required", "unsupported_parameter", "required"),
     "truncation": create("truncation", "auto", "unsupported_parameter", "auto"),
     "an include": create("include", ["reasoning.encrypted_content"], "unsupported_parameter", "encrypted"),
     "a prompt": create("prompt", {"id": "p"}, "unsupported_parameter", "'prompt'"),
     "logprobs": create("top_logprobs", 5, "unsupported_parameter", "5"),
-    "a service tier": create("service_tier", "flex", "unsupported_parameter", "flex"),
+    "a tier of somebody else": create("service_tier", "ultrafast", "invalid_value", "priority"),
+    "a number for a tier": create("service_tier", 1, "invalid_type", "a string"),
     "a misspelt parameter": create("temprature", 1, "unknown_parameter", "temprature"),
     "chat's messages": create("messages", [], "unknown_parameter", "messages"),
     "an unknown previous response": create("previous_response_id", UNKNOWN, "previous_response_not_found", UNKNOWN),
@@ -201,10 +208,18 @@ ROUTES: dict[str, Bad] = {
     "a page of too many": get(f"/v1/responses/{UNKNOWN}/input_items?limit=101", "invalid_value", "limit", "101"),
     "a page of some": get(f"/v1/responses/{UNKNOWN}/input_items?limit=some", "invalid_value", "limit", "some"),
     "an unknown order": get(f"/v1/responses/{UNKNOWN}/input_items?order=up", "invalid_value", "order", "up"),
-    "a stream of what was": get(
-        f"/v1/responses/{UNKNOWN}?stream=true", "unsupported_parameter", "stream", "background"
+    "a stream of an unknown response": get(f"/v1/responses/{UNKNOWN}?stream=true", None, "response_id", UNKNOWN, 404),
+    "a stream that is no truth": get(f"/v1/responses/{UNKNOWN}?stream=5", "invalid_value", "stream", "'5'"),
+    "a place of no stream": get(
+        f"/v1/responses/{UNKNOWN}?starting_after=3", "invalid_value", "starting_after", "stream=true"
     ),
     "a stream from nowhere": get(f"/v1/responses/{UNKNOWN}?starting_after=x", "invalid_value", "starting_after", "x"),
+    "a stream from before": get(
+        f"/v1/responses/{UNKNOWN}?stream=true&starting_after=-1", "invalid_value", "starting_after", "'-1'"
+    ),
+    "cancelling what isn't there": Bad(
+        None, None, "response_id", UNKNOWN, 404, "POST", f"/v1/responses/{UNKNOWN}/cancel"
+    ),
     "an include of what was": get(f"/v1/responses/{UNKNOWN}?include[]=x", "unsupported_parameter", "include", "x"),
     "a model of nobody": get("/v1/models/gpt-9", "model_not_found", "model", "gpt-9", 404),
     "an unknown route": get("/v1/completions", None, None, "/v1/completions", 404),

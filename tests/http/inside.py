@@ -35,9 +35,9 @@ class Inside:
     url: str
     store: ConversationHistoryStore
 
-    def client(self) -> AsyncOpenAI:
+    def client(self, key: str = "none") -> AsyncOpenAI:
         """The official client, which never tries twice."""
-        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=30)
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=30)
 
     def http(self) -> httpx.AsyncClient:
         """A plain HTTP client, for what no SDK would send."""

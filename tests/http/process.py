@@ -1,6 +1,7 @@
-"""`harmonium serve` in a process of its own, as a user starts it: on a free port, with a data folder of its own.
+"""`harmonium serve` in a process of its own, as a user starts it: on a free port, with a data folder of its own; and
+`harmonium worker` beside it.
 
-It is told everything through its environment and speaks through HTTP and its log. Never look inside it.
+They are told everything through their environment and speak through HTTP and their log. Never look inside them.
 """
 
 import http.client
@@ -33,21 +34,22 @@ def raw_request(**body: object) -> bytes:
     return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
 
 
-class ServiceProcess:
-    """One service, which can be stopped, killed and started again on the same data folder and port."""
+def free_port() -> int:
+    """A TCP port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
-    def __init__(self, folder: Path, **settings: object) -> None:
-        """Starts it. `folder` holds its data and its log; `settings` are those of service/settings.py."""
+
+class Process:
+    """A harmonium command, which can be stopped, killed and started again with the same settings."""
+
+    def __init__(self, folder: Path, *command: str, **settings: object) -> None:
+        """Starts it. `folder` holds its log; `settings` are those of service/settings.py."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
-        wanted = {"port": self.port, "data_dir": folder / "data", **settings}
+        self._command = command
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        self._environment = kept | {variable(name): str(value) for name, value in wanted.items()}
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._clients: dict[str, OpenAI] = {}
-        self._https: dict[str | None, httpx.Client] = {}
+        self._environment = kept | {variable(name): str(value) for name, value in settings.items()}
         self.start()
 
     @property
@@ -58,8 +60,9 @@ class ServiceProcess:
     def start(self) -> None:
         """Start it, and wait until it is ready."""
         with (self._folder / "log").open("ab") as log:
+            self._logged = log.tell()
             self.process = subprocess.Popen(
-                [HARMONIUM, "serve"], env=self._environment, cwd=self._folder, stdout=log, stderr=log
+                [HARMONIUM, *self._command], env=self._environment, cwd=self._folder, stdout=log, stderr=log
             )
         wait_until(self._ready, START_SECONDS)
 
@@ -85,6 +88,38 @@ class ServiceProcess:
             self.wait()
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def _hang_up(self) -> None:
+        """Let go of what a client would hold open."""
+
+    def _ready(self) -> bool:
+        raise NotImplementedError
+
+
+class WorkerProcess(Process):
+    """One worker."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        """Starts it. `settings` must name the Redis."""
+        super().__init__(folder, "worker", **settings)
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, self.log
+        with (self._folder / "log").open("rb") as log:
+            log.seek(self._logged)
+            return b" working" in log.read()
+
+
+class ServiceProcess(Process):
+    """One service, which stays on the same data folder and port."""
+
+    def __init__(self, folder: Path, *options: str, **settings: object) -> None:
+        """Starts it. `folder` holds its data too; `options` are those of the command line."""
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._clients: dict[str, OpenAI] = {}
+        self._https: dict[str | None, httpx.Client] = {}
+        super().__init__(folder, "serve", *options, **{"port": self.port, "data_dir": folder / "data", **settings})
 
     def client(self, key: str = "none") -> OpenAI:
         """The official client, which never tries twice."""

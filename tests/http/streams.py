@@ -9,7 +9,15 @@ Event = dict[str, Any]
 
 
 def parsed(body: str) -> list[Event]:
-    """The events of a whole stream, which must end with [DONE]. Comments are skipped, as the format says."""
+    """The events of a whole stream, past the grammar."""
+    events = sent(body)
+    check_stream(events)
+    return events
+
+
+def sent(body: str) -> list[Event]:
+    """The events of a stream, which may begin anywhere and must end with [DONE]. Comments are skipped, as the format
+    says."""
     blocks = [block for block in body.split("\n\n") if block and not block.startswith(":")]
     assert blocks[-1] == "data: [DONE]", blocks[-1]
     events: list[Event] = []
@@ -18,5 +26,4 @@ def parsed(body: str) -> list[Event]:
         event = json.loads(data.removeprefix("data: "))
         assert name == f"event: {event['type']}"
         events.append(event)
-    check_stream(events)
     return events

@@ -1,5 +1,6 @@
 """Who may enter, and that one tenant's conversations don't exist for another."""
 
+import socket
 from collections.abc import Callable
 
 import httpx
@@ -106,6 +107,29 @@ def test_without_keys_a_foreign_host_header_is_refused(service: ServiceProcess, 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1", "[::1]:8000", "[::1]"])
 def test_without_keys_this_machine_s_names_are_fine(service: ServiceProcess, host: str) -> None:
     assert service.http().get("/v1/models", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 404),
+        ({"content-length": "0"}, 404),
+        ({"origin": "http://evil.example"}, 415),
+        ({"origin": "null"}, 415),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-length": "2"}, 415),
+        ({"transfer-encoding": "chunked"}, 415),
+    ],
+    ids=str,
+)
+def test_without_keys_a_bare_post_is_from_no_web_page_and_what_one_could_send_is_refused(
+    service: ServiceProcess, headers: dict[str, str], status: int
+) -> None:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    request = f"POST /v1/responses/{UNKNOWN}/cancel HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as raw:
+        raw.sendall(request.encode())
+        assert raw.recv(12) == f"HTTP/1.1 {status}".encode()
 
 
 def test_with_keys_any_host_header_is_fine(tenants: ServiceProcess) -> None:

@@ -33,8 +33,8 @@ def test_a_bad_request_says_what_is_wrong_and_where(service: ServiceProcess) -> 
 
 
 def test_a_parameter_of_a_later_release_is_named(service: ServiceProcess) -> None:
-    error = refused(service, model=MODEL, input="hi", background=True)
-    assert (error.status_code, error.code, error.param) == (400, "unsupported_parameter", "background")
+    error = refused(service, model=MODEL, input="hi", truncation="auto")
+    assert (error.status_code, error.code, error.param) == (400, "unsupported_parameter", "truncation")
 
 
 def test_an_unknown_model_is_not_found(service: ServiceProcess) -> None:

@@ -149,7 +149,14 @@ def test_a_store_that_hangs_is_a_503_that_says_when_to_come_back(start: Callable
     id = service.client().responses.create(model=MODEL, input="hi").id
     body = {"model": MODEL, "input": "hi", "previous_response_id": id}
     with stopped(service.redis_pid()):
-        for method, path, content in (("POST", "", body), ("GET", f"/{id}", None), ("DELETE", f"/{id}", None)):
+        for method, path, content in (
+            ("POST", "", body),
+            ("POST", "", {**body, "background": True, "stream": True}),
+            ("POST", f"/{id}/cancel", None),
+            ("GET", f"/{id}", None),
+            ("GET", f"/{id}?stream=true", None),
+            ("DELETE", f"/{id}", None),
+        ):
             begun = time.monotonic()
             answer = service.http().request(method, f"/v1/responses{path}", json=content)
             assert time.monotonic() - begun < 1.5

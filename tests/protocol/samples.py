@@ -214,9 +214,11 @@ def machine() -> Machine:
     return Machine(created(), FUNCTIONS, PROMPT_TOKENS)
 
 
-def run(machine: Machine, chunks: Sequence[Sequence[int]], ending: Ending = Ending.STOP) -> list[Event]:
-    """Every event of the response that samples `chunks` and ends so."""
-    events = machine.begin()
+def run(
+    machine: Machine, chunks: Sequence[Sequence[int]], ending: Ending = Ending.STOP, *, background: bool = False
+) -> list[Event]:
+    """Every event of the response that samples `chunks` and ends so; in the background, it waits before."""
+    events = machine.queued() + machine.start() if background else machine.begin()
     for chunk in chunks:
         events += machine.feed(chunk)
     events += machine.end(ending)

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from service.protocol import events
 from service.protocol.events import Event
 from service.protocol.fold import Fold
 from service.protocol.machine import Ending
+from service.protocol.response import decode_response
 from tests.protocol import samples
 from tests.protocol.samples import as_json, harmony, run
 
@@ -73,6 +75,53 @@ def test_nothing_can_be_read_before_the_first_event() -> None:
         _ = Fold().response
 
 
+# --- a fold goes on ---
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings, background=st.booleans())
+def test_a_fold_goes_on_from_what_was_written_down_at_any_event(
+    ids: list[int], ending: Ending, background: bool
+) -> None:
+    whole, begun = Fold(), list[Fold]()
+    for event in run(samples.machine(), [ids], ending, background=background):
+        for fold in (whole, *begun):
+            fold.add([event])
+        begun.append(Fold.resume(decode_response(msgspec.json.encode(whole.response)), whole.number))
+
+        assert all(fold.response == whole.response and fold.number == whole.number for fold in begun)
+
+
+def test_a_resumed_fold_leaves_the_response_that_it_was_given_alone() -> None:
+    machine, fold = samples.machine(), Fold()
+    fold.add(machine.begin())
+    fold.add(machine.feed(harmony("<|channel|>final<|message|>Hello")))
+    given_response = fold.response
+    written = msgspec.json.encode(given_response)
+    resumed = Fold.resume(given_response, fold.number)
+    resumed.add(machine.feed(harmony(" there")) + machine.end(Ending.STOP))
+
+    assert msgspec.json.encode(given_response) == written
+
+
+def test_a_fold_knows_the_number_of_its_last_event() -> None:
+    machine, fold = samples.machine(), Fold()
+    numbers = [fold.number]
+    for batch in (machine.queued(), [], machine.start()):
+        fold.add(batch)
+        numbers.append(fold.number)
+
+    assert numbers == [-1, 1, 1, 2]
+
+
+def test_a_response_that_waits_folds_to_one_that_is_queued() -> None:
+    machine, fold = samples.machine(), Fold()
+    fold.add(machine.queued())
+    assert fold.response.status == "queued"
+    fold.add(machine.start())
+    assert fold.response.status == "in_progress"
+
+
 # --- the SDK's ---
 
 
@@ -99,9 +148,9 @@ def test_the_sdk_accumulates_what_the_terminal_event_says(ids: list[int], ending
 
 
 @hundreds
-@given(ids=samples.streams, ending=endings)
-def test_every_event_is_one_that_the_sdk_types(ids: list[int], ending: Ending) -> None:
-    for event in run(samples.machine(), [ids], ending):
+@given(ids=samples.streams, ending=endings, background=st.booleans())
+def test_every_event_is_one_that_the_sdk_types(ids: list[int], ending: Ending, background: bool) -> None:
+    for event in run(samples.machine(), [ids], ending, background=background):
         sdk_event.validate_python(in_sdk_terms(as_json(event)), strict=True)
 
 

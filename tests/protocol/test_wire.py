@@ -6,9 +6,7 @@ import msgspec
 import pytest
 
 from service.protocol.errors import ApiError
-from service.protocol.steps import in_one_go
-from service.protocol.tools import Tools, read_tools
-from service.protocol.wire import HARMONY_EFFORT, LATER, CreateRequest, read_create
+from service.protocol.wire import HARMONY_EFFORT, LATER, TIERS, CreateRequest, read_create
 
 BODY = {"model": "m", "input": "Hi"}
 
@@ -49,6 +47,7 @@ SERVED: dict[str, Any] = {
     "top_p": 0.5,
     "metadata": {"a": "b"},
     "store": False,
+    "background": True,
     "stream": True,
     "safety_identifier": "s",
     "prompt_cache_key": "k",
@@ -60,7 +59,9 @@ def test_a_served_parameter_is_read(name: str, value: Any) -> None:
     assert getattr(create(**{name: value}), name) == value
 
 
-@pytest.mark.parametrize("name", [*SERVED, *LATER, "tools", "reasoning", "text", "stream_options", "user"])
+@pytest.mark.parametrize(
+    "name", [*SERVED, *LATER, "service_tier", "tools", "reasoning", "text", "stream_options", "user"]
+)
 def test_null_is_the_same_as_leaving_a_parameter_out(name: str) -> None:
     changed = {each: getattr(create(**{name: None}), each) for each in CreateRequest.__struct_fields__}
 
@@ -71,6 +72,12 @@ def test_null_is_the_same_as_leaving_a_parameter_out(name: str) -> None:
 def test_every_effort_of_the_api_is_read(effort: str) -> None:
     assert create(reasoning={"effort": effort}).effort == effort
     assert HARMONY_EFFORT[effort] in ("low", "medium", "high")
+
+
+@pytest.mark.parametrize(("asked", "read"), TIERS.items())
+def test_every_tier_is_read_as_it_is_served(asked: str, read: str) -> None:
+    assert create(service_tier=asked).tier == read
+    assert create().tier == TIERS["auto"]
 
 
 def test_obfuscation_can_be_turned_off_for_a_stream() -> None:
@@ -100,7 +107,6 @@ def test_members_at_their_defaults_are_accepted(params: dict[str, Any]) -> None:
 # --- what comes later ---
 
 ASKING: dict[str, Any] = {
-    "background": True,
     "conversation": "conv_1",
     "context_management": [{"type": "compaction"}],
     "include": ["reasoning.encrypted_content"],
@@ -108,7 +114,6 @@ ASKING: dict[str, Any] = {
     "tool_choice": "required",
     "truncation": "auto",
     "top_logprobs": 5,
-    "service_tier": "flex",
     "presence_penalty": 0.5,
     "frequency_penalty": -0.5,
     "image": {},
@@ -186,6 +191,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "too much metadata": ({"metadata": {str(i): "" for i in range(17)}}, "invalid_value", "metadata", "17"),
     "a long key of metadata": ({"metadata": {"k" * 65: ""}}, "invalid_value", "metadata", "64"),
     "a long value of metadata": ({"metadata": {"a": "v" * 513}}, "invalid_value", "metadata.a", "512"),
+    "a text as background": ({"background": "yes"}, "invalid_type", "background", "a boolean"),
+    "a background that is not stored": (
+        {"background": True, "store": False},
+        "unsupported_parameter",
+        "background",
+        "has to be stored",
+    ),
+    "a number as the tier": ({"service_tier": 1}, "invalid_type", "service_tier", "a string"),
+    "a tier of somebody else": ({"service_tier": "scale"}, "invalid_value", "service_tier", "flex"),
     "stream options without stream": ({"stream_options": {}}, "invalid_value", "stream_options", "'stream': true"),
     "a long safety identifier": ({"safety_identifier": "s" * 129}, "invalid_value", "safety_identifier", "128"),
 }
@@ -230,7 +244,12 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "param"), [({"store": True}, "store"), ({"previous_response_id": "r"}, "previous_response_id")]
+    ("params", "param"),
+    [
+        ({"store": True}, "store"),
+        ({"previous_response_id": "r"}, "previous_response_id"),
+        ({"background": True}, "background"),
+    ],
 )
 def test_a_service_that_stores_nothing_says_so(params: dict[str, Any], param: str) -> None:
     error = refusal(msgspec.json.encode({**BODY, **params}), stores=False)
@@ -242,57 +261,9 @@ def test_a_service_that_stores_nothing_takes_requests_that_store_nothing() -> No
     assert not read_create(msgspec.json.encode(BODY), store=False).store
 
 
-# --- tools ---
+@pytest.mark.parametrize("stores", [True, False])
+def test_what_is_not_stored_may_be_in_the_background_where_that_is_allowed(stores: bool) -> None:
+    body = msgspec.json.encode({**BODY, "background": True, "store": False})
+    request = read_create(body, store=stores, unstored_background=True)
 
-TOOL: dict[str, Any] = {"type": "function", "name": "f", "description": "Does f.", "parameters": {"type": "object"}}
-MAX_TOOLS = 8
-MAX_TOOLS_BYTES = 4096
-
-
-def tools(value: Any) -> Tools:
-    raw = value if isinstance(value, bytes) else msgspec.json.encode(value)
-    return in_one_go(read_tools(msgspec.Raw(raw), max_tools=MAX_TOOLS, max_bytes=MAX_TOOLS_BYTES))
-
-
-def test_a_function_is_echoed_with_every_key() -> None:
-    assert tools([TOOL]).echo == ({**TOOL, "strict": True},)
-    assert tools([{"type": "function", "name": "g"}]).echo == (
-        {"type": "function", "name": "g", "description": None, "parameters": None, "strict": True},
-    )
-
-
-@pytest.mark.parametrize("value", [[], None])
-def test_no_tools_are_no_tools(value: object) -> None:
-    assert tools(value) == Tools()
-
-
-@pytest.mark.parametrize(
-    ("value", "code", "param"),
-    [
-        ({}, "invalid_type", "tools"),
-        ([5], "invalid_type", "tools[0]"),
-        ([{}], "missing_required_parameter", "tools[0].type"),
-        ([TOOL, {"type": "mcp"}], "unsupported_parameter", "tools[1].type"),
-        ([{"type": "function"}], "missing_required_parameter", "tools[0].name"),
-        ([{**TOOL, "name": "a b"}], "invalid_value", "tools[0].name"),
-        ([{**TOOL, "name": "n" * 65}], "invalid_value", "tools[0].name"),
-        ([{**TOOL, "parameters": []}], "invalid_type", "tools[0].parameters"),
-        ([{**TOOL, "colour": "red"}], "unknown_parameter", "tools[0].colour"),
-        ([{**TOOL, "defer_loading": True}], "unsupported_parameter", "tools[0].defer_loading"),
-        ([{**TOOL, "async": True}], "unsupported_parameter", "tools[0].async"),
-        ([TOOL, TOOL], "invalid_value", "tools"),
-        ([{**TOOL, "name": str(i)} for i in range(MAX_TOOLS + 1)], "invalid_value", "tools"),
-        ([{**TOOL, "description": "d" * MAX_TOOLS_BYTES}], "invalid_value", "tools"),
-        (
-            b'[{"type":"function","name":"f","parameters":' + b'{"a":' * 400 + b"1" + b"}" * 400 + b"}]",
-            "invalid_value",
-            "tools",
-        ),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_a_bad_tool_is_refused_by_its_place(value: Any, code: str, param: str) -> None:
-    with pytest.raises(ApiError) as caught:
-        tools(value)
-
-    assert (caught.value.status, caught.value.code, caught.value.param) == (400, code, param)
+    assert (request.background, request.store) == (True, False)

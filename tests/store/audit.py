@@ -1,7 +1,7 @@
 """What is wrong with the keys under a prefix, worked out from the keys alone.
 
 It is the oracle of the store's tests: it knows the layout of store/keys.py but none of the store's code, and never
-changes anything.
+changes anything. What it knows of jobs is in audit_jobs.py.
 """
 
 import re
@@ -9,19 +9,23 @@ from collections import Counter
 from typing import Any
 
 import msgspec
+from audit_jobs import NOTES, is_known, job_complaints, under_way
 from redis.asyncio import Redis
 
 Dump = dict[str, Any]
-"""Every key under a prefix with its value: bytes, a dict, a set, or a dict of scores."""
+"""Every key under a prefix with its value: bytes, a dict, a set, a dict of scores, or a list of entries."""
 
 SINGLES = {"clock", "usage", "leaves", "trees"}
-HELD = ("node", "messages", "response")
+HELD = ("node", "messages", "response", "job", "spec")
 KEY_BYTES = 16
 HELD_SLACK_BYTES = 192
 """A node that changes may move to the next smaller or larger block, which is 128 bytes away, and gain a field."""
+JOB_SLACK_BYTES = 192
+"""The same of a job, which gains more."""
 RESTART_SLACK = 8
 """A server that has read its file back may keep the same value in a block that is an eighth larger or smaller."""
-_FAMILY = re.compile(r"t:(?P<tenant>[^:]+):(?P<family>node|messages|response|pins|runs|tree):(?P<digits>[0-9a-f]{48})")
+_FAMILIES = "node|messages|response|pins|runs|tree|job|spec|log|snapshot"
+_FAMILY = re.compile(rf"t:(?P<tenant>[^:]+):(?P<family>{_FAMILIES}):(?P<digits>[0-9a-f]{{48}})")
 
 
 async def dump(redis: Redis, prefix: str) -> Dump:
@@ -54,6 +58,8 @@ def _reading(key: bytes, kind: bytes) -> tuple[Any, ...]:
             return ("HGETALL", key)
         case b"set":
             return ("SMEMBERS", key)
+        case b"stream":
+            return ("XRANGE", key, "-", "+")
         case _:
             return ("ZRANGE", key, 0, -1, "WITHSCORES")
 
@@ -64,6 +70,8 @@ def _value(kind: bytes, value: Any) -> Any:
             return set(value)
         case b"zset":
             return dict(zip(value[::2], map(float, value[1::2]), strict=True))
+        case b"stream":
+            return [(id, fields[b"b"]) for id, fields in value]
         case _:
             return value
 
@@ -79,9 +87,9 @@ async def complaints(redis: Redis, prefix: str, *, restarted: bool = False) -> l
     for shard in shards:
         own = {key.removeprefix(f"{shard}:"): value for key, value in found.items() if key.startswith(shard)}
         wrong += [f"{shard} {complaint}" for complaint in _shard_complaints(own)]
-    pins = [key for key in found if ":pins:" in key or ":runs:" in key]
-    times = await replies(redis, [("PTTL", key) for key in pins])
-    wrong += [f"{key} never expires" for key, time in zip(pins, times, strict=True) if time == -1]
+    fleeting = [key for key in found if ":pins:" in key or ":runs:" in key or NOTES.search(key)]
+    times = await replies(redis, [("PTTL", key) for key in fleeting])
+    wrong += [f"{key} never expires" for key, time in zip(fleeting, times, strict=True) if time == -1]
     return wrong + await _held_complaints(redis, found, restarted)
 
 
@@ -95,8 +103,12 @@ async def _held_complaints(redis: Redis, found: Dump, restarted: bool) -> list[s
     return [
         f"{key} holds {held} bytes and says {found[key][b'held']}"
         for key, held in zip(nodes, sums, strict=True)
-        if abs(held - int(found[key][b"held"])) > HELD_SLACK_BYTES + restarted * held // RESTART_SLACK
+        if abs(held - int(found[key][b"held"])) > _slack(found, key) + restarted * held // RESTART_SLACK
     ]
+
+
+def _slack(found: Dump, node: str) -> int:
+    return HELD_SLACK_BYTES + (node.replace(":node:", ":job:") in found) * JOB_SLACK_BYTES
 
 
 def _shard_complaints(own: Dump) -> list[str]:
@@ -109,7 +121,8 @@ def _shard_complaints(own: Dump) -> list[str]:
         for turn, families in turns.items()
         if "node" in families
     }
-    wrong = [f"unknown key {key}" for key in own if not _FAMILY.fullmatch(key) and key not in SINGLES]
+    known = SINGLES.union(filter(is_known, own))
+    wrong = [f"unknown key {key}" for key in own if not _FAMILY.fullmatch(key) and key not in known]
     wrong += [f"{turn} has {sorted(turns[turn])} but no node" for turn in turns if turn not in nodes]
     for turn, node in nodes.items():
         wrong += [f"{turn}: {complaint}" for complaint in _turn_complaints(turn, node, turns, nodes)]
@@ -117,10 +130,13 @@ def _shard_complaints(own: Dump) -> list[str]:
         stored = {member.decode() for member in own.get(name, {})}
         if stored != expected:
             wrong.append(f"{name} are {stored}, not {expected}")
+    newest = max((score for name in ("leaves", "trees") for score in own.get(name, {}).values()), default=0.0)
+    if int(own.get("clock", 0)) < newest:
+        wrong.append(f"the clock is {own.get('clock')}, before the last use at {newest}")
     counters = {name.decode(): int(value) for name, value in own.get("usage", {}).items()}
     if {name: value for name, value in counters.items() if value} != _usage(nodes):
         wrong.append(f"usage is {counters}, not {_usage(nodes)}")
-    return wrong
+    return wrong + job_complaints(own, nodes, turns)
 
 
 def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Dump, nodes: Dump) -> list[str]:
@@ -149,14 +165,14 @@ def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Dump, n
     if "deleted" in node and not children and "pins" not in families:
         wrong.append("is deleted, and nothing needs it")
     leaves = {leaf.decode() for leaf in turns.get((tenant, node["root"]), {}).get("tree", set())}
-    if (digits in leaves) != (not children):
+    if (digits in leaves) != (not children and not under_way(node)):
         wrong.append(f"has {len(children)} children and the leaves of its tree are {leaves}")
     return wrong
 
 
 def _leaves(nodes: Dump) -> set[str]:
     parents = {(tenant, node["parent"]) for (tenant, _), node in nodes.items()}
-    return {"/".join(turn) for turn in nodes if turn not in parents}
+    return {"/".join(turn) for turn, node in nodes.items() if turn not in parents and not under_way(node)}
 
 
 def _roots(nodes: Dump) -> set[str]:

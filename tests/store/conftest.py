@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from audit import complaints
-from fake import fake_server
+from fake import FlaglessOperation, fake_server
 from lossy import LossyOperation
 from redis.asyncio import Redis
 from servers import cluster_of
@@ -21,6 +21,8 @@ from store import connection
 from store.connection import connect
 from store.embedded import EmbeddedServer
 from store.history import ConversationHistoryStore
+from store.job import JobLimits
+from store.jobs import Jobs
 
 START_SECONDS = 10.0
 
@@ -92,3 +94,31 @@ async def store(
     yield store
     await store.close()
     assert await complaints(redis, prefix) == []
+
+
+@pytest.fixture
+async def history(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
+    """The same, always without a read cache."""
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix)
+    yield store
+    await store.close()
+    assert await complaints(redis, prefix) == []
+
+
+@pytest.fixture
+def jobs(history: ConversationHistoryStore) -> Jobs:
+    """The jobs of that store, whose leases and logs end when a test says so."""
+    return Jobs(history, JobLimits(lease_seconds=600.0))
+
+
+@pytest.fixture(scope="module")
+def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where three nodes listen."""
+    yield from server_of("cluster", tmp_path_factory.mktemp("cluster"))
+
+
+@pytest.fixture
+def fake_url(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where fakeredis listens."""
+    monkeypatch.setattr(connection, "Operation", FlaglessOperation)
+    yield from server_of("fake", tmp_path_factory.mktemp("fake"))

@@ -7,10 +7,14 @@ import pytest
 from conftest import server_of
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
+from work import claim, finish, status, submit
 
 from store.connection import connect
 from store.errors import NotFound, StoreFull
 from store.history import ConversationHistoryStore
+from store.job import JobLimits
+from store.jobs import Jobs
+from store.log import Entry, EventLog
 from store.turn import Status, Turn, Usage
 
 TURN_BYTES = 100_000
@@ -80,6 +84,28 @@ async def test_all_but_append_works_without_memory(full: ConversationHistoryStor
     await full.unpin(TENANT, ids[1], str(chain.pin))
     await full.forget(TENANT, ids[0])
     assert await full.usage() == Usage()
+
+
+async def test_jobs_are_refused_without_memory_and_those_under_way_go_on_to_their_end(
+    full: ConversationHistoryStore, own: Redis
+) -> None:
+    jobs, log = Jobs(full, JobLimits(log_seconds=0.0)), EventLog(full)
+    one, two, three = [await submit(jobs) for _ in range(3)]
+    await own.config_set("maxmemory", "1")
+    with pytest.raises(StoreFull):
+        await submit(jobs)
+    job, handed_back = (await jobs.claim(0, 2)).jobs
+    await jobs.write(job.lease, Entry(5, b"more"), snapshot=b"{}")
+    assert await jobs.renew([job.lease]) == []
+    await jobs.hand_back(handed_back.lease, failed=True)
+    cancelled = await jobs.cancel(TENANT, three)
+    assert cancelled is not None
+    for each in (job, await claim(jobs), cancelled):
+        await finish(jobs, each, last=5, announced=True)
+    assert [await status(full, id) for id in (one, two, three)] == ["completed", "completed", "cancelled"]
+    assert len(await log.read(TENANT, one, -1, 10)) == 3
+    await jobs.expire_logs()
+    assert await log.read(TENANT, one, -1, 10) == []
 
 
 async def test_what_was_used_least_goes_for_a_new_turn(full: ConversationHistoryStore, own: Redis) -> None:

@@ -9,16 +9,18 @@ import pytest
 from operations import OPERATIONS
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
-from sample import grow
+from sample import TENANT, grow
 from servers import cluster
 
 from store.connection import connect
 from store.errors import StoreUnavailable
 from store.history import ConversationHistoryStore
+from store.listening import Listening
+from store.log import EventLog
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "deploy.md"
-CALL = re.compile(r"""redis\.call\('(\w+)'|\b(?:command|scan)\("([A-Z]+)\"""")
+CALL = re.compile(r"""redis\.call\('(\w+)'|\b(?:command|scan|_say)\("([A-Z]+)\"""")
 """A command in a script, and one that is sent."""
 
 PASSWORD = "p/ss@word"
@@ -28,7 +30,7 @@ def rights(prefix: str) -> list[str]:
     """What the document gives the user, for keys under another prefix."""
     rule = re.search(r"(?s)```acl\n(.*?)```", DOCUMENT.read_text())[1].split()
     assert rule[:3] == ["ACL", "SETUSER", "harmonium"]
-    exact = {">PASSWORD": f">{PASSWORD}", "~harmonium:*": f"~{prefix}:*"}
+    exact = {">PASSWORD": f">{PASSWORD}", "~harmonium:*": f"~{prefix}:*", "&harmonium:*": f"&{prefix}:*"}
     return [exact.get(each, each) for each in rule[3:]]
 
 
@@ -46,6 +48,23 @@ async def test_every_operation_works_for_the_documented_user(powerless: str, pre
     (id,) = await grow(store, "one")
     await OPERATIONS[name](store, id)
     await store.close()
+
+
+async def test_the_documented_user_follows_a_log_and_hears_of_no_others(powerless: str, prefix: str) -> None:
+    redis = connect(powerless)
+    history, listening = ConversationHistoryStore(redis, prefix=prefix), Listening(redis)
+    log, id = EventLog(history), history.new_id()
+    assert await log.read(TENANT, id, -1, 1) == []
+    assert await log.tail(TENANT, id) is None
+    assert not await log.exists(TENANT, id)
+    async with listening.channel(log.channel(TENANT, id)) as listener:
+        await redis.execute_command("SPUBLISH", log.channel(TENANT, id), b"1 created")
+        assert await listener.messages(10.0) == [b"1 created"]
+    with pytest.raises(StoreUnavailable, match=r"(?i)no permissions"):
+        async with listening.channel("other:channel"):
+            pass
+    await listening.close()
+    await history.close()
 
 
 @pytest.mark.parametrize(

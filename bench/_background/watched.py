@@ -1,0 +1,62 @@
+"""A worker around a demo engine that notes when each generation was over: what bench/background.py cancels.
+
+    python -m bench._background.watched FILE
+
+works until a signal, with the settings of the environment. It is `harmonium worker` but for the engine, and writes a
+line `ID SECONDS` into FILE for each generation that has ended, or was aborted, by the clock of time.monotonic.
+"""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import TextIO
+
+import uvloop
+
+from service.background import Background
+from service.engine.demo import DemoEngine
+from service.engine.port import MODEL_CREATED, Chunk, Generation, ModelCard
+from service.opening import DEMO_CONTEXT_TOKENS, DEMO_MODEL, close_service, open_service
+from service.settings import load_settings
+
+
+class WatchedEngine(DemoEngine):
+    """A demo engine that writes down when it stops working for anybody."""
+
+    def __init__(self, tokens_per_second: float, notes: TextIO) -> None:
+        super().__init__(ModelCard(DEMO_MODEL, MODEL_CREATED, DEMO_CONTEXT_TOKENS), tokens_per_second)
+        self._notes = notes
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        """Sample as ever."""
+        try:
+            async with aclosing(super().generate(generation)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            self._notes.write(f"{generation.id} {time.monotonic()}\n")
+            self._notes.flush()
+
+
+async def work(notes: TextIO) -> None:
+    """Work on background responses until a signal."""
+    settings = load_settings()
+    service = open_service(settings, WatchedEngine(settings.demo_tokens_per_second, notes))
+    await service.engine.start()
+    background = Background(service, works=True)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, background.stop)
+    try:
+        async with await asyncio.start_server(lambda *_: None, settings.host, settings.port):  # says that it has begun
+            await background.run()
+    finally:
+        await close_service(service)
+
+
+if __name__ == "__main__":
+    with Path(sys.argv[1]).open("w") as file:
+        uvloop.run(work(file))

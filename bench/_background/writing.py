@@ -1,0 +1,81 @@
+"""A response under way whose event log grows at will: written by the worker's own LogWriter, without a worker's pace.
+
+What the log is like depends on how many tokens come into a batch: two where a model makes 100 a second, many where an
+engine is fast. The snapshots are the LogWriter's. Nothing here may measure.
+"""
+
+from itertools import cycle
+from typing import Self
+
+from bench._background.processes import submit
+from bench._prepared import HEADER, PROSE_WORDS
+from service.creation import Service
+from service.engine.demo.prose import story
+from service.log_writer import SNAPSHOT_EVENTS, LogWriter
+from service.protocol import tokens
+from service.protocol.journal import Batch
+from service.protocol.machine import Machine
+from service.run import Step
+from service.spec import decode, machine_of
+from store.job import Job
+
+STORE_SECONDS = 10.0
+
+
+class Growing:
+    """A response that was claimed by this process, and is written in batches of `size` tokens."""
+
+    def __init__(self, job: Job, machine: Machine, writer: LogWriter, size: int) -> None:
+        self.job = job
+        self.id = job.lease.id
+        self.tokens = 0
+        self.events = 0
+        self._machine = machine
+        self._writer = writer
+        self._size = size
+        self._since_snapshot = 0
+        self._header: list[int] = list(HEADER)
+        self._prose = cycle(tokens.encode("".join(story(PROSE_WORDS))))
+
+    @classmethod
+    async def begin(cls, service: Service, size: int) -> Self:
+        """A new response, with nothing said so far. Nobody else may have submitted any."""
+        id = await submit(service, "Write.")
+        (job,) = (await service.jobs.claim(0, 1)).jobs
+        if job.lease.id != id:
+            raise RuntimeError("somebody else's job was claimed")
+        machine = machine_of(await decode(job.spec))
+        machine.queued()
+        begun = Batch(machine.start(), b"", 0)
+        writer = LogWriter(
+            service.jobs,
+            job.lease,
+            service.metrics,
+            begun,
+            snapshot=machine.snapshot,
+            stop=lambda: None,
+            on_tokens=lambda: None,
+            seconds=STORE_SECONDS,
+        )
+        return cls(job, machine, writer, size)
+
+    async def grow(self, count: int) -> None:
+        """Write until at least `count` tokens are there, and on until the next write would take a snapshot: what a
+        reader has to fold is longest then."""
+        while self.tokens < count or self._since_snapshot + self._size < SNAPSHOT_EVENTS:
+            ids = [*self._header, *(next(self._prose) for _ in range(self._size - len(self._header)))]
+            self._header = []
+            step = Step(ids, self._machine.feed(ids))
+            self._writer.add(step, None)
+            await self._writer.write()
+            if self._writer.failure is not None:
+                raise self._writer.failure
+            self.tokens += len(ids)
+            self.events += len(step.events)
+            self._since_snapshot += len(step.events)
+            if self._since_snapshot >= SNAPSHOT_EVENTS:
+                self._since_snapshot = 0
+
+    async def close(self) -> None:
+        """Write no more."""
+        await self._writer.close()

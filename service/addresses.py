@@ -1,0 +1,108 @@
+"""Where a webhook may go: the addresses that anybody on the internet could be asked at, and no others.
+
+Whoever may set a URL, or answers for its name, could else make the service ask what only it can reach: its own ports,
+its network, the cloud's metadata. So a name is looked up once for each delivery, every address that it has is judged,
+and the connection goes to these addresses and no others: a name that leads elsewhere a moment later gains nothing.
+Never connect by name, and never judge a name by its looks.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+LookUp = Callable[[str, int], Awaitable[list[str]]]
+"""From a host and a port to all addresses of the host; raises OSError where there are none."""
+
+SPECIAL = tuple(
+    map(
+        IPv4Network,
+        (
+            "192.0.0.0/24",  # protocols, and the metadata of one cloud; older Pythons know only parts of it as private
+            "192.88.99.0/24",  # relays of 6to4
+            "168.63.129.16/32",  # what another cloud asks and tells its machines, on a public address
+        ),
+    )
+)
+GLOBAL_UNICAST = IPv6Network("2000::/3")
+"""All that is given out to be reached by anybody; the rest of IPv6 is special in one way or another."""
+
+DOCUMENTATION = IPv6Network("3fff::/20")
+NAT64 = IPv6Network("64:ff9b::/96")
+
+
+class ForbiddenAddress(Exception):
+    """A host leads to an address that isn't everybody's."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(f"it leads to {address}, which is not a public address")
+
+
+class Pinned(AbstractResolver):
+    """Resolves every host to the same addresses, those that were judged."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._addresses = addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses, with this port."""
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in self._addresses
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """All addresses of a host, as the system knows them. Raises OSError where it has none."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(f"no host can have a name like that: {error}") from error
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+async def public_addresses(host: str, port: int, look_up: LookUp) -> list[str]:
+    """All addresses of a host. Raises ForbiddenAddress if one of them isn't public, OSError if there are none."""
+    addresses = await look_up(host, port)
+    for address in addresses:
+        if not is_public(address):
+            raise ForbiddenAddress(address)
+    return addresses
+
+
+def is_public(address: str) -> bool:
+    """Whether an address belongs to the internet: not to a network, a machine, a group, a purpose or nobody.
+
+    An IPv6 address that stands for an IPv4 one is judged by that (RFC 4291, RFC 6052, RFC 3056).
+    """
+    parsed = ipaddress.ip_address(address)
+    if isinstance(parsed, IPv4Address):
+        return _is_public_v4(parsed)
+    inner = parsed.ipv4_mapped or parsed.sixtofour or _translated(parsed)
+    if inner is not None:
+        return _is_public_v4(inner)
+    return parsed in GLOBAL_UNICAST and parsed.is_global and parsed not in DOCUMENTATION
+
+
+def _is_public_v4(address: IPv4Address) -> bool:
+    return address.is_global and not address.is_multicast and not any(address in network for network in SPECIAL)
+
+
+def _translated(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that a NAT64 makes of one of its own."""
+    return IPv4Address(address.packed[-4:]) if address in NAT64 else None

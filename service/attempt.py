@@ -1,0 +1,290 @@
+"""One attempt at a background response: from a job as it was claimed to its end, or to where somebody else goes on.
+
+    replay ─▶ sample ─▶ end ─▶ finish
+
+What earlier attempts sampled is read from the log and fed to a new machine, which then stands where theirs stood; the
+engine goes on behind it. So an attempt that dies costs time, and no token that anybody has seen. Cancelling ends in
+the same way, by whoever cancelled: its attempt has nothing to sample. Every write carries the lease, and the first one
+that is refused ends the attempt without another word.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from enum import Enum
+from time import monotonic
+
+import msgspec
+
+from service import logs
+from service.creation import BRIEFLY, Service, in_steps
+from service.engine.port import EngineError, EngineRefused, EngineUnavailable
+from service.log_writer import LogWriter, persistently
+from service.metrics import Pace
+from service.protocol import tokens
+from service.protocol.journal import Batch, decode_tokens, encode_batch
+from service.protocol.machine import Ending, Machine, ended
+from service.protocol.response import Response, ResponseError
+from service.run import Sampler, error_of
+from service.spec import JobSpec, decode, generation_of, machine_of
+from store.errors import LeaseLost, LogBehind, LogFull
+from store.job import Job
+from store.log import Entry
+from store.turn import Status, Turn
+
+logger = logging.getLogger(__name__)
+
+QUEUED_EVENTS = 2
+"""How many events the log has before a worker begins: response.created and response.queued."""
+
+READ_ENTRIES = 256
+"""The most entries of a log that are read and decoded at once: a millisecond's work or two."""
+
+_JSON = msgspec.json.Encoder()
+
+
+class Outcome(Enum):
+    """What became of an attempt."""
+
+    ENDED = "ended"  # the response has ended, and is stored
+    HANDED_BACK = "handed back"  # the process is leaving, or the log lost its end, and somebody else goes on
+    ENGINE_AWAY = "engine away"  # the engine had no room or failed, and somebody goes on when it is back
+    LOST = "lost"  # somebody else has the lease, or the response has ended
+
+
+class Attempt:
+    """An attempt at a job whose lease this process holds. Call `make` once."""
+
+    def __init__(
+        self,
+        service: Service,
+        job: Job,
+        *,
+        patience: float | None = None,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`patience` is for how many seconds the end is tried to be stored while the store is away: by default for as
+        long as the response may take. `on_progress` is called once tokens are in the log that were not there before.
+        """
+        self.job = job
+        self.id = job.lease.id
+        self.response: Response | None = None
+        """The response, once it has ended."""
+        self.further = False
+        """Whether tokens are in the log that were not there before."""
+        self._on_progress = on_progress
+        self._patience = patience
+        self._service = service
+        self._settings = service.settings
+        self._sampler: Sampler | None = None
+        self._lost = False
+        self._cancelled = False
+        self._leaving = False
+        self._began = monotonic()
+        self._pace = Pace(self._began)
+
+    def lose(self, *, cancelled: bool = False) -> None:
+        """Somebody else has the lease, or cancelled the response: stop at once, and write no more. Never blocks."""
+        self._lost = True
+        self._cancelled = cancelled
+        self._stop()
+
+    def leave(self) -> None:
+        """Stop soon, write down what was sampled, and let somebody else go on. Never blocks."""
+        self._leaving = True
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    def _get_further(self) -> None:
+        if not self.further:
+            self.further = True
+            self._on_progress()
+
+    async def make(self) -> Outcome:
+        """Make the attempt. Raises StoreUnavailable where the store stayed away; the lease then ends by itself."""
+        try:
+            return await self._make()
+        except LeaseLost:
+            if not self._cancelled:
+                self._service.metrics.leases_lost.inc()
+            return Outcome.LOST
+        except LogBehind as gap:
+            logs.event(logger, logging.WARNING, "the end of an event log is lost", response_id=self.id, reason=str(gap))
+            await self._service.jobs.hand_back(self.job.lease, failed=False)
+            return Outcome.HANDED_BACK
+
+    async def _make(self) -> Outcome:
+        spec = await decode(self.job.spec)
+        machine = machine_of(spec)
+        machine.queued()
+        sampled, cached = await self._replayed(machine)
+        foreign = machine.next_number != self.job.last + 1
+        if foreign:
+            machine.go_on_at(self.job.last + 1)
+        verdict = self._verdict(machine, spec, sampled, foreign=foreign)
+        starts = self.job.last < QUEUED_EVENTS and self.job.status is not Status.CANCELLED
+        begun = Batch(machine.start() if starts else [], b"", cached)
+        if verdict is not None:
+            return await self._finish(spec, machine, begun, *verdict)
+        return await self._sample(spec, machine, begun, sampled)
+
+    async def _replayed(self, machine: Machine) -> tuple[bytes, int | None]:
+        """Bring the machine to where the log ends: what was sampled, and how many tokens of the prompt were cached."""
+        sampled, cached, after = bytearray(), None, QUEUED_EVENTS - 1
+        if self.job.last > after:
+            machine.start()
+        while after < self.job.last:
+            entries = await self._service.log.read(self.job.lease.tenant, self.id, after, READ_ENTRIES)
+            if not entries:
+                break
+            for entry in entries:
+                ids, known = decode_tokens(entry.blob)
+                sampled += ids
+                cached = known if cached is None else cached
+            after = entries[-1].last
+            await asyncio.sleep(BRIEFLY)
+        packed = bytes(sampled)
+        await in_steps(machine.replay(packed))
+        self._service.metrics.tokens_replayed.inc(machine.sampled)
+        return packed, cached
+
+    def _verdict(
+        self, machine: Machine, spec: JobSpec, sampled: bytes, *, foreign: bool
+    ) -> tuple[Ending, ResponseError | None] | None:
+        """How the response ends without another token; None where it goes on. A `foreign` log is one that this machine
+        would not have written.
+        """
+        job, settings = self.job, self._settings
+        if job.status is Status.CANCELLED:
+            return Ending.ABORT, None
+        if foreign:
+            reason = "Its events so far were made by another release, and this one can't continue them."
+            return Ending.ERROR, ResponseError("server_error", reason)
+        ending = ended(machine, sampled, spec.sampling.max_tokens)
+        if ending is not None:
+            return ending, None
+        if job.tries > settings.max_attempts:
+            self._service.metrics.attempts_exhausted.inc()
+            reason = f"{settings.max_attempts} workers in a row died or failed on it without getting any further."
+            return Ending.ERROR, ResponseError("server_error", reason)
+        if job.last < QUEUED_EVENTS and job.age_seconds > settings.max_queued_seconds:
+            reason = f"It waited for longer than {settings.max_queued_seconds:g} s. Try again later."
+            return Ending.ERROR, ResponseError("server_error", reason)
+        if self._seconds <= 0:
+            return Ending.TIMEOUT, error_of(Ending.TIMEOUT, None, settings.max_run_seconds)
+        return None
+
+    @property
+    def _seconds(self) -> float:
+        """What is left of the time that the response may take, over all attempts."""
+        return self._settings.max_run_seconds - self._run_seconds
+
+    @property
+    def _run_seconds(self) -> float:
+        """For how long the response has been under way, over all attempts."""
+        return self.job.run_seconds + monotonic() - self._began
+
+    async def _sample(self, spec: JobSpec, machine: Machine, begun: Batch, sampled: bytes) -> Outcome:
+        """Sample what is left, writing it down as it comes."""
+        service = self._service
+        generation = generation_of(spec, sampled)
+        if self.job.epoch > 1:  # the engine may not have noticed yet that the last attempt is over
+            generation = msgspec.structs.replace(generation, id=f"{self.id}-{self.job.epoch}")
+        sampler = Sampler(service.engine, generation, machine, seconds=self._seconds)
+        self._sampler = sampler
+        if self._lost or self._leaving:
+            sampler.stop()
+        writer = LogWriter(
+            service.jobs,
+            self.job.lease,
+            service.metrics,
+            begun,
+            snapshot=machine.snapshot,
+            stop=sampler.stop,
+            on_tokens=self._get_further,
+            seconds=self._seconds,
+        )
+        try:
+            async with aclosing(sampler.steps()) as steps:
+                async for step in steps:
+                    self._pace.note(step.events)
+                    writer.add(step, sampler.cached_tokens)
+                    await writer.room()
+        finally:
+            await writer.close()
+        if self._lost or isinstance(writer.failure, LeaseLost):
+            raise LeaseLost(self.id)
+        if writer.failure is not None and not isinstance(writer.failure, LogFull):
+            raise writer.failure
+        further = machine.sampled > len(sampled) // tokens.BYTES_A_TOKEN
+        return await self._over(spec, machine, sampler, writer, further)
+
+    async def _over(
+        self, spec: JobSpec, machine: Machine, sampler: Sampler, writer: LogWriter, further: bool
+    ) -> Outcome:
+        """The generation is over: so is the response, or somebody else goes on with it."""
+        ending, failure = sampler.ending, sampler.failure
+        if isinstance(writer.failure, LogFull):
+            logs.event(logger, logging.WARNING, "an event log is full", response_id=self.id, reason=str(writer.failure))
+            return await self._finish(spec, machine, writer.take(), Ending.LENGTH, None, writer)
+        if self._leaving and ending is Ending.ABORT:
+            await self._hand_back(writer, failed=False)
+            return Outcome.HANDED_BACK
+        if failure is not None:
+            self._service.metrics.engine_failed(failure)
+        if ending in (Ending.ABORT, Ending.ERROR) and not self._final(failure, further):
+            away = ending is Ending.ABORT or isinstance(failure, EngineUnavailable)
+            await self._hand_back(writer, failed=not away)
+            return Outcome.ENGINE_AWAY
+        ending = Ending.ERROR if ending is Ending.ABORT else ending
+        error = error_of(ending, failure, self._settings.max_run_seconds)
+        return await self._finish(spec, machine, writer.take(), ending, error, writer)
+
+    def _final(self, failure: EngineError | None, further: bool) -> bool:
+        """Whether there is no use in another attempt after the engine has failed."""
+        if isinstance(failure, EngineUnavailable):
+            return False
+        return isinstance(failure, EngineRefused) or (self.job.tries >= self._settings.max_attempts and not further)
+
+    async def _hand_back(self, writer: LogWriter, *, failed: bool) -> None:
+        await writer.write()
+        await self._service.jobs.hand_back(self.job.lease, failed=failed)
+        self._service.metrics.jobs_handed_back.inc()
+
+    async def _finish(
+        self,
+        spec: JobSpec,
+        machine: Machine,
+        rest: Batch,
+        ending: Ending,
+        error: ResponseError | None,
+        writer: LogWriter | None = None,
+    ) -> Outcome:
+        """Store the turn, with the last events of its log."""
+        service = self._service
+        events = rest.events + machine.end(ending)
+        response = machine.result(ending, now=int(service.clock()), cached_tokens=rest.cached_tokens or 0, error=error)
+        events += machine.terminal(response)
+        entry = Entry(events[-1].sequence_number, encode_batch(msgspec.structs.replace(rest, events=events)))
+        turn = Turn(
+            id=self.id,
+            parent=spec.parent,
+            status=Status(response.status),
+            messages=(*spec.messages, *machine.messages),
+            response=_JSON.encode(response),
+            items=spec.items,
+        )
+        after, announced = events[0].sequence_number - 1, bool(self._settings.webhook_url)
+        dropped = await (persistently if writer is None else writer.whole)(
+            lambda: service.jobs.finish(self.job.lease, turn, entry, after=after, announced=announced),
+            max(self._seconds, self._settings.lease_seconds) if self._patience is None else self._patience,
+        )
+        self.response = response
+        service.metrics.webhooks.labels("given_up").inc(dropped)
+        service.metrics.ended("background", response, self._pace)
+        service.metrics.run_seconds.observe(self._run_seconds)
+        return Outcome.ENDED

@@ -1,0 +1,84 @@
+"""What a process does beside its requests: it works on background responses, delivers webhooks, and sweeps.
+
+`harmonium serve` and `harmonium worker` do the same here. Every process may do all of it: what it takes, it holds by a
+lease, and what it leaves undone when it dies, another does.
+"""
+
+import asyncio
+import logging
+
+from service.creation import Service
+from service.exposition import ShardState
+from service.receiver import Receiver
+from service.sweeping import sweep_for_ever
+from service.webhooks import Deliverer
+from service.worker import Worker
+from store.job import Priority
+from store.outbox import Outbox
+
+logger = logging.getLogger(__name__)
+
+LEVELS = ("resumed", *(priority.name.lower() for priority in Priority))
+"""What the levels of the queue are called."""
+
+
+class Background:
+    """The work of one process that no request waits for. `run` it until `stop`."""
+
+    def __init__(self, service: Service, *, works: bool) -> None:
+        """`works` is whether it takes background responses."""
+        settings, count = service.settings, service.metrics.webhooks.labels
+        self._service = service
+        self._deliverer: Deliverer | None = None
+        if settings.webhook_url:
+            outbox, receiver = Outbox(service.store), Receiver(settings)
+            self._deliverer = Deliverer(
+                outbox, receiver, settings.webhook_retry_seconds, count=lambda outcome: count(outcome).inc()
+            )
+        self.worker = Worker(service, ended=self.ended) if works else None
+        self._stopped = asyncio.Event()
+
+    def ended(self, id: str) -> None:
+        """A response has ended in this process: what tells of it needn't wait."""
+        if self._deliverer is not None:
+            self._deliverer.poke(id)
+
+    def stop(self) -> None:
+        """Take nothing new, and hand back what is under way, for others to go on at once. Never blocks."""
+        if self.worker is not None:
+            self.worker.stop()
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """Work until `stop`, and then until all is handed back. What fails by a mistake of ours ends all of it."""
+        service = self._service
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = [
+                    group.create_task(sweep_for_ever(service.store, service.jobs, service.settings.sweep_seconds))
+                ]
+                if self._deliverer is not None:
+                    beside.append(group.create_task(self._deliverer.deliver_for_ever()))
+                await (self.worker.work() if self.worker is not None else self._stopped.wait())
+                for task in beside:
+                    task.cancel()
+        except Exception:
+            logger.exception("background work has ended by a mistake of ours")
+
+
+async def read_shards(service: Service) -> dict[int, ShardState]:
+    """What each shard holds, for metrics. Raises StoreError."""
+    found: dict[int, ShardState] = {}
+    for shard in range(service.jobs.shards):
+        queue = await service.jobs.queue(shard)
+        usage = await service.store.usage(shard=shard)
+        found[shard] = ShardState(
+            queued=dict(zip(LEVELS, queue.waiting, strict=True)),
+            oldest_queued_seconds=queue.oldest_seconds,
+            running=queue.running,
+            log_bytes=queue.log_bytes,
+            responses=usage.responses,
+            bytes=usage.bytes,
+            webhooks_pending=queue.pending,
+        )
+    return found

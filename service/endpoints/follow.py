@@ -1,0 +1,90 @@
+"""A background response as a stream of server-sent events, from any event on, for any number of clients at once.
+
+One task follows the log and sends each batch of events as it comes. A client that lags makes nobody wait but itself:
+what it misses is read from the log. One that goes away ends its following, and never the response. Where the events go
+away, or the store stays away, the connection ends without `[DONE]`; the client comes back with `starting_after`.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from starlette.responses import Response as HttpResponse
+from starlette.types import Receive, Scope, Send
+
+from service.body import watch
+from service.endpoints.stream import HEADERS, note_outcome
+from service.errors import events_gone
+from service.following import Following, LogGone
+from service.gate import Arrival
+from service.logs import event
+from service.protocol.events import Event, Terminal
+from service.settings import Settings
+from service.sse import DONE, Encoder, Pulse
+from store.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+
+class FollowStream(HttpResponse):
+    """The streaming answer about a background response."""
+
+    def __init__(self, following: Following, arrival: Arrival, settings: Settings, *, obfuscate: bool) -> None:
+        self.status_code = 200
+        self.background = None
+        self._following = following
+        self._arrival = arrival
+        self._settings = settings
+        self._encoder = Encoder(obfuscate=obfuscate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Raises ApiError or StoreError where there is nothing to follow, before it answers."""
+
+        def gone() -> None:
+            self._arrival.facts["client"] = "gone"
+            self._following.stop()
+
+        watcher = asyncio.create_task(watch(receive, gone))
+        followers = self._arrival.metrics.followers
+        followers.inc()
+        try:
+            async with aclosing(self._following.events()) as batches:
+                first = await self._begun(batches)
+                await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+                await self._go_on(first, batches, send)
+            rest = DONE if self._following.over else b""
+            await send({"type": "http.response.body", "body": rest, "more_body": False})
+        finally:
+            followers.dec()
+            watcher.cancel()
+
+    async def _begun(self, batches: AsyncGenerator[list[Event], None]) -> list[Event]:
+        try:
+            return await anext(batches)
+        except LogGone as error:
+            raise events_gone(self._settings.stream_retention_seconds) from error
+
+    async def _go_on(self, first: list[Event], batches: AsyncGenerator[list[Event], None], send: Send) -> None:
+        """Send what comes until the response has ended, or no more can come."""
+        pulse = Pulse(send, self._settings.keepalive_seconds)
+        try:
+            if first:
+                await self._send(first, send)
+            async for batch in batches:
+                await self._send(batch, send)
+                pulse.sent()
+        except (LogGone, StoreError) as failure:
+            self._arrival.facts["outcome"] = "broken off"
+            event(
+                logger, logging.WARNING, "a stream was broken off", response_id=self._following.id, reason=str(failure)
+            )
+        finally:
+            pulse.stop()
+
+    async def _send(self, batch: list[Event], send: Send) -> None:
+        buffer = bytearray()
+        self._encoder.append(batch, buffer)
+        if isinstance(batch[-1], Terminal):
+            note_outcome(self._arrival, batch[-1].response)
+        await send({"type": "http.response.body", "body": bytes(buffer), "more_body": True})

@@ -1,0 +1,125 @@
+"""The settings of background responses: workers, the queue, event logs, webhooks and metrics.
+
+Each is a limit that somebody may have to raise; rules between them are in settings.py.
+"""
+
+import binascii
+from base64 import b64decode
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings
+from yarl import URL
+
+MIB = 1024 * 1024
+
+SECRET_PREFIX = "whsec_"
+LEAST_SECRET_BYTES = 24
+"""As Standard Webhooks has it, whose scheme OpenAI's SDKs verify."""
+
+
+class BackgroundSettings(BaseSettings):
+    """What background responses need. `description` is the help text and the documentation of each."""
+
+    worker: bool = Field(True, description="Whether `serve` also works on background responses itself.")
+    worker_concurrency: int = Field(
+        32, ge=1, le=10_000, description="Background responses that one process works on at once."
+    )
+    worker_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="TCP port on HOST where `harmonium worker` answers /health, /ready and /metrics; 0 opens none.",
+    )
+    lease_seconds: float = Field(
+        10,
+        ge=0.5,
+        le=3600,
+        description="How long a worker may be silent before another takes its background responses over.",
+    )
+    max_attempts: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="How many workers in a row may die or fail on a background response without getting any further, "
+        "before it fails.",
+    )
+    max_run_seconds: float = Field(
+        3600, gt=0, le=7 * 86_400, description="The most that a background response may take once it has begun."
+    )
+    max_queued: int = Field(
+        10_000, ge=1, description="Background responses that may wait in a shard; more are told to come back."
+    )
+    max_queued_seconds: float = Field(
+        86_400, gt=0, le=30 * 86_400, description="How long a background response may wait before it fails."
+    )
+    background_without_store: bool = Field(
+        False,
+        description="Whether a background response may have `store: false`. It is then kept until its events are "
+        "deleted, and can't be continued.",
+    )
+    stream_retention_seconds: float = Field(
+        3600,
+        ge=0,
+        le=30 * 86_400,
+        description="For how long after its end the events of a background response can be streamed again.",
+    )
+    max_log_bytes: int = Field(
+        1024 * MIB,
+        ge=MIB,
+        description="The most memory that Redis may hold for the events of a shard's background responses, in bytes. "
+        "Those that ended first are deleted for new ones.",
+    )
+    webhook_url: str = Field(
+        "",
+        description="Where the end of each background response is told: an http or https URL. Empty tells nobody.",
+    )
+    webhook_secret: SecretStr = Field(
+        SecretStr(""), description="What webhooks are signed with: `whsec_` and at least 24 bytes as base64."
+    )
+    webhook_allow_private: bool = Field(
+        False, description="Whether WEBHOOK_URL may lead to a private, local or otherwise special address."
+    )
+    webhook_seconds: float = Field(
+        10, gt=0, le=300, description="How long the receiver of a webhook may take to answer."
+    )
+    webhook_retry_seconds: float = Field(
+        86_400, gt=0, le=30 * 86_400, description="For how long a webhook that nobody accepts is tried again."
+    )
+    max_webhooks_pending: int = Field(
+        100_000, ge=1, description="Webhooks that may wait in a shard; the oldest are given up for new ones."
+    )
+    metrics_key: SecretStr = Field(
+        SecretStr(""),
+        description="The key for /metrics, as a bearer token. Without one, and with API keys, /metrics is refused.",
+    )
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _check_webhook_url(cls, value: str) -> str:
+        if value:
+            parts = urlsplit(value)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("should be a URL that begins with http:// or https://")
+            if parts.username or parts.password or parts.fragment:
+                raise ValueError("should have no user, password or fragment; webhooks are signed with WEBHOOK_SECRET")
+            URL(value)  # raises ValueError for a host or a port that can't be one
+        return value
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _check_webhook_secret(cls, value: SecretStr) -> SecretStr:
+        secret = value.get_secret_value()
+        if secret and len(signing_key(secret)) < LEAST_SECRET_BYTES:
+            raise ValueError(f"should be {SECRET_PREFIX} and at least {LEAST_SECRET_BYTES} bytes as base64")
+        return value
+
+
+def signing_key(secret: str) -> bytes:
+    """The key that a webhook secret stands for; empty for what is no such secret."""
+    if not secret.startswith(SECRET_PREFIX):
+        return b""
+    try:
+        return b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except binascii.Error:
+        return b""

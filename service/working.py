@@ -1,0 +1,103 @@
+"""`harmonium worker`: a process that works on background responses and serves no requests, but probes if it is told to.
+
+It takes nothing from anybody: jobs wait in Redis, and so do their events. On SIGTERM or SIGINT it takes no more, hands
+back what it is at work on, and leaves within `shutdown_seconds`.
+"""
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+import uvloop
+
+from service import logs
+from service.background import Background
+from service.creation import Service
+from service.endpoints.probes import probe_app
+from service.engine.port import EngineUnavailable
+from service.opening import close_service, open_service
+from service.protocol import segments, tokens
+from service.serve import StartError, allow_files, check_url, listen
+from service.settings import Settings, variable
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+PROBE_SECONDS = 1
+"""How long an answer that is under way may hold up a worker that leaves."""
+
+logger = logging.getLogger(__name__)
+
+
+class ProbeServer(uvicorn.Server):
+    """A server beside the work, which leaves signals to it."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Capture none."""
+        yield
+
+
+def run(settings: Settings) -> None:
+    """Work until a signal says stop. Has to be called from the main thread. Raises StartError."""
+    if not settings.redis_url:
+        raise StartError(
+            "a worker needs the Redis of the service that it works for; set "
+            f"{variable('redis_url')}, or let `harmonium serve` work on background responses itself"
+        )
+    check_url(settings.redis_url)
+    allow_files()
+    close_logs = logs.configure(settings.log_level, settings.log_format)
+    try:
+        uvloop.run(_work(settings))
+    except EngineUnavailable as error:
+        raise StartError(f"the engine does not start: {error}") from error
+    finally:
+        close_logs()
+
+
+async def _work(settings: Settings) -> None:
+    tokens.byte_table()
+    segments.text_table()
+    service = open_service(settings)
+    try:
+        await service.engine.start()
+        gc.collect()
+        gc.freeze()  # as in app.py
+        background = Background(service, works=True)
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, background.stop)
+        logs.event(logger, logging.INFO, "working", engine=settings.engine, concurrency=settings.worker_concurrency)
+        async with _probes(service):
+            await background.run()
+    finally:
+        await close_service(service)
+
+
+@asynccontextmanager
+async def _probes(service: Service) -> AsyncGenerator[None]:
+    """Answer probes and scrapes meanwhile, where WORKER_PORT says so."""
+    settings = service.settings
+    if not settings.worker_port:
+        yield
+        return
+    with listen(settings.host, settings.worker_port) as listener:
+        config = uvicorn.Config(
+            probe_app(service),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=PROBE_SECONDS,
+        )
+        server = ProbeServer(config)
+        answering = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await answering

@@ -1,0 +1,64 @@
+-- Shared by the scripts that add a turn: what it has from those above it, and its node.
+-- Invariant: a deleted parent takes no child but from the run that has it pinned; one whose status or depth forbids a
+-- child takes none. A node is written once its place is sure.
+
+-- What a turn inherits from its parent; or nothing, and the reply that says why it can't be added.
+local function inherited(tenant, digits, parent, pin)
+  local from = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }
+  if parent ~= '' then
+    local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'continuable', 'status',
+      'chain_messages', 'chain_bytes', 'chain_held')
+    if not above[1] or gone(trees, tenant, above[1], idle_us)
+      or (above[3] and not holds(key('pins', tenant, parent), pin)) then
+      return nil, { 'missing' }
+    elseif above[4] ~= '1' then
+      return nil, { 'status', above[5] }
+    elseif above[2] + 1 > max_depth then
+      return nil, { 'long' }
+    end
+    from = { root = above[1], depth = above[2] + 1, messages = above[6], bytes = above[7], held = above[8] or 0 }
+  end
+  if max_bytes > 0 and from.held + room > max_bytes then
+    return nil, { 'large' }
+  end
+  return from
+end
+
+local function write_node(tenant, parent, from, score)
+  redis.call('MSET', messages, messages_blob, response, response_blob)
+  redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', 0, 'status', status,
+    'continuable', continuable, 'digest', digest, 'created', exact(now_us()), 'touched', score,
+    'messages_bytes', #messages_blob, 'response_bytes', #response_blob, 'chain_messages', from.messages + added,
+    'chain_bytes', from.bytes + #messages_blob, 'held', 0, 'chain_held', 0)
+  if has_path(from.depth) then
+    redis.call('HSET', node, 'path', path_from(key('node', tenant, ''), parent))
+  end
+end
+
+local function note_held(tenant, from, held)
+  redis.call('HSET', node, 'held', held, 'chain_held', exact(from.held + held))
+  count(tenant, 'bytes', held)
+end
+
+-- The run's pin on the parent has done its work.
+local function release(tenant, parent, root)
+  if pin ~= '' then
+    redis.call('ZREM', key('pins', tenant, parent), pin)
+    redis.call('ZREM', key('runs', tenant, root), pin)
+  end
+end
+
+-- A new turn's place: its parent has one child more, and is no leaf.
+local function join(tenant, parent, from, score)
+  redis.call('ZADD', trees, score, tenant .. '/' .. from.root)
+  count(tenant, 'responses', 1)
+  if parent == '' then
+    count(tenant, 'trees', 1)
+    return
+  end
+  if redis.call('HINCRBY', key('node', tenant, parent), 'children', 1) == 1 then
+    redis.call('ZREM', leaves, tenant .. '/' .. parent)
+    redis.call('SREM', key('tree', tenant, from.root), parent)
+  end
+  release(tenant, parent, from.root)
+end

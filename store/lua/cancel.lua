@@ -1,0 +1,37 @@
+-- Cancel a background response. From now on nobody writes to its log but the caller, who is to end it.
+--
+-- Keys:      node      the turn's node
+--            job       its job
+--            trees     the shard's trees
+-- Arguments: turns     what all keys of turns in the shard begin with
+--            tenant    the tenant
+--            digits    the turn's digits
+--            token     names the caller, and this call among its repeats
+--            lease_ms  for how long it is the caller's to end
+--            idle_us   for how long a tree may be unused; 0: for ever
+-- Result:    {'ok', its epoch, the number of the last event in its log} for the caller to end it | {'cancelled'} when
+--            that was done before, or somebody else is at it | {'ended', its status} | {'synchronous'} | {'missing'}
+-- Invariant: what has ended stays as it is.
+
+local root, deleted, status, background = unpack(redis.call('HMGET', node, 'root', 'deleted', 'status', 'background'))
+if not root or deleted or gone(trees, tenant, root, idle_us) then
+  return { 'missing' }
+elseif not background then
+  return { 'synchronous' }
+end
+local level, epoch, last = unpack(redis.call('HMGET', job, 'level', 'epoch', 'last'))
+if status == 'cancelled' and epoch and holds_lease(tenant, digits, token) then
+  return { 'ok', epoch, last }
+elseif status == 'cancelled' then
+  return { 'cancelled' }
+elseif not epoch then
+  return { 'ended', status }
+end
+if level ~= '' then
+  dequeue(level, tenant, digits)
+end
+redis.call('HSET', node, 'status', 'cancelled')
+redis.call('HSET', job, 'tries', 1, 'progressed', 0)
+epoch = lease(tenant, digits, token, lease_ms)
+tell_workers('cancelled ' .. tenant .. '/' .. digits)
+return { 'ok', exact(epoch), last }

@@ -1,0 +1,73 @@
+-- Take the jobs that are next, to work on them. Those whose lease ran out come first.
+--
+-- Keys:      leases        the shard's leases
+-- Arguments: turns         what all keys of turns in the shard begin with
+--            token         names whoever takes them, and this call among its repeats
+--            lease_ms      for how long they are his at least
+--            repeat_ms     for how long a repeat of this call is known
+--            most          how many to take at most
+-- Result:    {'ok', how many leases had run out, and for each job TENANT/DIGITS, its epoch, its status, how many holders
+--            in a row got no further with this one, the number of the last event in its log, and three spans in ms:
+--            since it was submitted, since it first began, and for which it waited this time; with spaces between}
+-- Invariant: a job is taken by one. A repeat gives what the first call took, as it stands then. A place in the queue that
+--            is of no job, which only a hand from outside leaves there, is passed over for good.
+
+local function described(member, waited)
+  local tenant, digits = split(member)
+  local submitted, started, tries, epoch, last =
+    unpack(redis.call('HMGET', key('job', tenant, digits), 'submitted', 'started', 'tries', 'epoch', 'last'))
+  local status = redis.call('HGET', key('node', tenant, digits), 'status')
+  return string.format('%s %s %s %s %s %s %s %s', member, epoch, status, tries, last, exact(now_ms() - submitted),
+    exact(now_ms() - started), waited)
+end
+
+local function is_job(tenant, digits)
+  local job, node = key('job', tenant, digits), key('node', tenant, digits)
+  return redis.call('HEXISTS', job, 'submitted') == 1 and redis.call('HEXISTS', node, 'status') == 1
+end
+
+local function take_job(tenant, digits)
+  local node, job = key('node', tenant, digits), key('job', tenant, digits)
+  lease(tenant, digits, token, lease_ms)
+  if redis.call('HGET', job, 'progressed') == '1' then
+    redis.call('HSET', job, 'tries', 1, 'progressed', 0)
+  else
+    redis.call('HINCRBY', job, 'tries', 1)
+  end
+  redis.call('HSETNX', job, 'started', exact(now_ms()))
+  if redis.call('HGET', node, 'status') == 'queued' then
+    redis.call('HSET', node, 'status', 'in_progress')
+  end
+end
+
+local claimed = shard_key('claim:' .. token)
+local taken, note = {}, {}
+local before = redis.call('GET', claimed)
+if before then
+  for member, waited in string.gmatch(before, '(%S+) (%S+)') do
+    local tenant, digits = split(member)
+    if holds_lease(tenant, digits, token) then
+      taken[#taken + 1] = described(member, waited)
+    end
+  end
+  return { 'ok', 0, unpack(taken) }
+end
+local rescued = rescue()
+for level = 0, LEVELS - 1 do
+  while #taken < most do
+    local tenant, digits, since = next_at(level)
+    if not tenant then
+      break
+    end
+    if is_job(tenant, digits) then
+      local member, waited = tenant .. '/' .. digits, exact(now_ms() - since)
+      take_job(tenant, digits)
+      note[#note + 1] = member .. ' ' .. waited
+      taken[#taken + 1] = described(member, waited)
+    end
+  end
+end
+if #note > 0 then
+  redis.call('SET', claimed, table.concat(note, ' '), 'PX', repeat_ms)
+end
+return { 'ok', rescued, unpack(taken) }

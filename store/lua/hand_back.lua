@@ -1,0 +1,19 @@
+-- Give a job back before it has ended, for others to go on with at once.
+--
+-- Keys:      leases    the shard's leases
+-- Arguments: turns     what all keys of turns in the shard begin with
+--            tenant    the tenant
+--            digits    the turn's digits
+--            token     of who holds the lease
+--            counts    1 if this was a try that failed, 0 if the holder has to leave
+-- Result:    {'ok'} | {'lost'}
+-- Invariant: who has lost the lease changes nothing; so a repeat is 'lost', which comes to the same.
+
+if not holds_lease(tenant, digits, token) then
+  return { 'lost' }
+end
+if counts == '0' then
+  redis.call('HINCRBY', key('job', tenant, digits), 'tries', -1)
+end
+put_back(tenant, digits)
+return { 'ok' }

@@ -1,0 +1,50 @@
+-- Add an entry to the log of a job, and hold its lease for longer.
+--
+-- Keys:      leases         the shard's leases
+--            usage          the shard's usage
+--            leaves         the shard's leaves
+--            trees          the shard's trees
+-- Arguments: turns          what all keys of turns in the shard begin with
+--            tenant         the tenant
+--            digits         the turn's digits
+--            token          of who holds the lease
+--            lease_ms       for how long it is to be held from now on
+--            after          the number of the event before the entry's first one, or '' to leave it unchecked
+--            last           the number of the entry's last event
+--            entry          its bytes
+--            progress       1 if the holder got further with it, else 0
+--            snapshot       what the events up to the last one come to, or '' to leave the last snapshot
+--            max_logged     the most bytes of all logs in the shard
+--            budget         the most logs that this call takes away
+-- Result:    {'ok'} | {'lost'} when somebody else holds the lease, or the response has ended | {'again'} when more logs
+--            have to go than one call may take | {'full'} when all that are left are of responses under way | {'behind',
+--            the number of the last event in the log} when that isn't the one before
+-- Invariant: who has lost the lease changes nothing. A repeat adds nothing. A log has no gap.
+
+local job = key('job', tenant, digits)
+local holder, before, log_bytes, snapshot_bytes, progressed =
+  unpack(redis.call('HMGET', job, 'token', 'last', 'log_bytes', 'snapshot_bytes', 'progressed'))
+if holder ~= token then
+  return { 'lost' }
+end
+if tonumber(before) >= last then
+  return { 'ok' }
+end
+if after ~= '' and before ~= after then -- a server that came back, or another that took over, lacks the end of the log
+  return { 'behind', before }
+end
+local grown = snapshot == '' and 0 or #snapshot - (snapshot_bytes or 0)
+local verdict = make_log_room(#entry + ENTRY_BYTES + grown, max_logged, budget)
+record(usage)
+if verdict ~= 'ok' then
+  return { verdict }
+end
+log_bytes = log_bytes + add_entry(tenant, digits, last, entry) + grown
+if snapshot ~= '' then
+  redis.call('SET', key('snapshot', tenant, digits), snapshot)
+  redis.call('HSET', job, 'snapshot_bytes', #snapshot)
+  note_logged(grown)
+end
+redis.call('HSET', job, 'last', last, 'log_bytes', exact(log_bytes), 'progressed', progress == '1' and 1 or progressed)
+redis.call('ZADD', leases, now_ms() + lease_ms, tenant .. '/' .. digits)
+return { 'ok' }

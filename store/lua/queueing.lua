@@ -1,0 +1,98 @@
+-- Shared by the scripts that move jobs: into the queue, out of it, and from one holder to the next.
+-- Invariant: a job waits at one level, or somebody holds its lease, never both and never neither. Its own fields are in
+-- the head of submit.lua.
+--
+-- There is a queue for each level: 0 for jobs that had begun, then one for each priority. At a level each tenant has a
+-- line, in the order in which its jobs came, and `turn` has the tenants in the order in which they take turns. One whose
+-- job starts goes to the end; one that comes anew goes to the front, so it is next, however many wait. One whose line is
+-- empty keeps its place until that is the first, so that it gains nothing by coming back: between two jobs of a tenant,
+-- each other one with jobs waiting has one started.
+
+local LEVELS = 4
+local RESUMED = 0
+local LOOKS = 500 -- the most tenants without jobs, and leases that ran out, which one call looks at
+
+local function level_key(name, level, tenant)
+  return shard_key(name) .. ':' .. level .. (tenant and ':' .. tenant or '')
+end
+
+local function tell_workers(word)
+  redis.call('SPUBLISH', shard_key('control'), word)
+end
+
+local function waiting()
+  local sum = 0
+  for level = 0, LEVELS - 1 do
+    sum = sum + redis.call('ZCARD', level_key('queued', level))
+  end
+  return sum
+end
+
+local function enqueue(level, tenant, digits, sequence)
+  local turn = level_key('turn', level)
+  if not redis.call('ZSCORE', turn, tenant) then
+    local first = redis.call('ZRANGE', turn, 0, 0, 'WITHSCORES')[2] or 1
+    redis.call('ZADD', turn, first - 1, tenant)
+  end
+  redis.call('ZADD', level_key('line', level, tenant), sequence, digits)
+  redis.call('ZADD', level_key('queued', level), now_ms(), tenant .. '/' .. digits)
+  redis.call('HSET', key('job', tenant, digits), 'level', level, 'token', '')
+  tell_workers('work')
+end
+
+-- Take a job out of its queue; since when it waited there, in ms.
+local function dequeue(level, tenant, digits)
+  local queued, member = level_key('queued', level), tenant .. '/' .. digits
+  local since = redis.call('ZSCORE', queued, member)
+  redis.call('ZREM', queued, member)
+  redis.call('ZREM', level_key('line', level, tenant), digits)
+  return since
+end
+
+-- The job that starts next at a level, taken out of its queue: its tenant, its digits and since when it waited there;
+-- nothing where none waits.
+local function next_at(level)
+  local turn = level_key('turn', level)
+  for _ = 1, LOOKS do
+    local tenant = redis.call('ZRANGE', turn, 0, 0)[1]
+    if not tenant then
+      return nil
+    end
+    local digits = redis.call('ZRANGE', level_key('line', level, tenant), 0, 0)[1]
+    if digits then
+      redis.call('ZADD', turn, redis.call('ZRANGE', turn, -1, -1, 'WITHSCORES')[2] + 1, tenant)
+      return tenant, digits, dequeue(level, tenant, digits)
+    end
+    redis.call('ZREM', turn, tenant)
+  end
+end
+
+-- Whoever holds the lease of a job from now on, for so long at least.
+local function lease(tenant, digits, token, lease_ms)
+  local job = key('job', tenant, digits)
+  redis.call('HSET', job, 'token', token, 'level', '')
+  redis.call('ZADD', shard_key('leases'), now_ms() + lease_ms, tenant .. '/' .. digits)
+  return redis.call('HINCRBY', job, 'epoch', 1)
+end
+
+local function holds_lease(tenant, digits, token)
+  return redis.call('HGET', key('job', tenant, digits), 'token') == token
+end
+
+-- A job goes back into the queue, before all that has not begun.
+local function put_back(tenant, digits)
+  local sequence = redis.call('HGET', key('job', tenant, digits), 'sequence')
+  redis.call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
+  if sequence then
+    enqueue(RESUMED, tenant, digits, sequence)
+  end
+end
+
+-- Jobs whose lease ran out go back into the queue; how many those are.
+local function rescue()
+  local late = redis.call('ZRANGE', shard_key('leases'), '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, LOOKS)
+  for _, member in ipairs(late) do
+    put_back(split(member))
+  end
+  return #late
+end

@@ -1,0 +1,91 @@
+-- Accept a background response: its turn, queued below its parent, its job, a place in the queue, and the first entry
+-- of its log.
+--
+-- Keys:      node            the new turn's node
+--            messages        the new turn's messages
+--            response        the new turn's response
+--            job             its job
+--            spec            what a worker needs for it
+--            clock           the shard's clock
+--            usage           the shard's usage
+--            leaves          the shard's leaves
+--            trees           the shard's trees
+-- Arguments: turns           what all keys of turns in the shard begin with
+--            tenant          the tenant
+--            digits          the new turn's digits
+--            parent          the parent's digits, or '' for a root
+--            pin             the token that the caller holds on the parent, or ''
+--            status          queued
+--            continuable     0
+--            digest          what tells this content from another
+--            added           how many messages the turn adds so far
+--            room            the most bytes that the server may hold for the turn
+--            level           the level of its priority
+--            mode            plain, or stream where its events may be followed
+--            fleeting        1 if it goes with its log, else 0
+--            last            the number of the last event in the first entry
+--            max_queued      the most jobs that wait in the shard
+--            max_logged      the most bytes of all logs in the shard
+--            max_depth       the most turns of a chain
+--            max_responses   the most responses in the shard; 0: any number
+--            max_trees       the most trees in the shard; 0: any number
+--            max_bytes       the most bytes that the server may hold for the shard; 0: any number
+--            idle_us         for how long a tree may be unused; 0: for ever
+--            budget          the most turns that this call takes away
+--            messages_blob   what to store under messages
+--            response_blob   what to store under response
+--            spec_blob       what to store under spec
+--            entry           the bytes of the log's first entry
+-- Result:    {'ok'} | {'queue'} when too many wait | {'conflict'} | {'missing'} | {'status', the parent's status} |
+--            {'long'} | {'large'} | {'again'} | {'full'}, as in append.lua; the last two of event logs, too
+-- Invariant: accepted wholly and once, or not at all; a repeat is 'ok', even if the response has ended since. Until it
+--            ends it is no leaf, so neither it nor anything above it is evicted.
+--
+-- A job's fields: token of who holds its lease, '' while it waits; level at which it waits, '' while it doesn't; own,
+-- the level of its priority; epoch, how often it changed hands; tries, how many holders in a row got no further;
+-- progressed, whether this one did; sequence, by which it stands in line; submitted and started (ms); last, the
+-- number of the last event in its log; log_bytes, and snapshot_bytes, which are part of them. It goes when the response
+-- ends. Its node has `background` (the mode) and `submission` (the digest) for good, which is its `digest` too until the
+-- end; `fleeting` where it is so; and from the end on `log_bytes`, where it has a log. A tree's root has `jobs`, their
+-- number in the tree, where there are any.
+
+local stored_digest, before, root = unpack(redis.call('HMGET', node, 'digest', 'submission', 'root'))
+if stored_digest and before ~= digest then
+  return { 'conflict' }
+elseif stored_digest then
+  release(tenant, parent, root)
+  return { 'ok' }
+end
+if waiting() >= max_queued then
+  return { 'queue' }
+end
+local from, refusal = inherited(tenant, digits, parent, pin)
+if not from then
+  return refusal
+end
+local most_responses, most_trees, most_bytes = limits(max_responses, max_trees, max_bytes, parent == '', room)
+local verdict = make_room(most_responses, most_trees, most_bytes, budget, tenant .. '/' .. parent,
+  tenant .. '/' .. from.root, 0, 0)
+if verdict == 'ok' then
+  verdict = make_log_room(#entry + ENTRY_BYTES, max_logged, budget)
+end
+if verdict ~= 'ok' then
+  record(usage)
+  return { verdict }
+end
+
+local score = next_score(clock)
+write_node(tenant, parent, from, score)
+redis.call('HSET', node, 'background', mode, 'submission', digest)
+if fleeting == '1' then
+  redis.call('HSET', node, 'fleeting', 1)
+end
+redis.call('SET', spec, spec_blob)
+redis.call('HSET', job, 'own', level, 'epoch', 0, 'tries', 0, 'progressed', 0, 'sequence', score, 'submitted', now_ms(),
+  'last', last, 'log_bytes', add_entry(tenant, digits, last, entry))
+join(tenant, parent, from, score)
+redis.call('HINCRBY', key('node', tenant, from.root), 'jobs', 1)
+enqueue(level, tenant, digits, score)
+note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
+record(usage)
+return { 'ok' }

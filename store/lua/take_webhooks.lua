@@ -1,0 +1,40 @@
+-- Take webhooks that are due, the longest due first, to send them. They stay, and are due again when the hold is over.
+--
+-- Keys:      outbox        the shard's outbox
+-- Arguments: turns         what all keys of turns in the shard begin with
+--            token         names this call among its repeats
+--            most          how many to take at most
+--            hold_ms       for how long nobody else is to take them
+-- Result:    {'ok', and for each TENANT/DIGITS/STATUS, how often it was tried, this time included, and the ms at which
+--            the response ended; with spaces between}
+-- Invariant: none goes away, so whoever takes one and dies delays it at most. A repeat gives what the first call took.
+--            What nobody could read or date, which only a hand from outside leaves here, is taken away.
+
+local ages, tries = shard_key('outbox-ages'), shard_key('outbox-tries')
+local note = shard_key('outbox-take:' .. token)
+
+local function hold_those_due()
+  local held = {}
+  for _, member in ipairs(redis.call('ZRANGE', outbox, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, most)) do
+    if string.find(member, '^[^/ ]+/%x+/%l+$') and redis.call('ZSCORE', ages, member) then
+      redis.call('ZADD', outbox, now_ms() + hold_ms, member)
+      redis.call('HINCRBY', tries, member, 1)
+      held[#held + 1] = member
+    else
+      drop_webhooks(member)
+    end
+  end
+  if #held > 0 then
+    redis.call('SET', note, table.concat(held, ' '), 'PX', hold_ms)
+  end
+  return table.concat(held, ' ')
+end
+
+local taken = { 'ok' }
+for member in string.gmatch(redis.call('GET', note) or hold_those_due(), '%S+') do
+  local ended = redis.call('ZSCORE', ages, member)
+  if ended then
+    taken[#taken + 1] = member .. ' ' .. (redis.call('HGET', tries, member) or '1') .. ' ' .. ended
+  end
+end
+return taken

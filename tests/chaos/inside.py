@@ -1,0 +1,104 @@
+"""A worker in the test's own loop, over a demo engine that tells what it is at work on, and responses for it.
+
+For what can't be seen from outside: the moment at which a generation is gone. All else of it is a worker as any other.
+"""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+from service.background import Background
+from service.creation import Caller, Service, begin
+from service.engine.demo import DemoEngine
+from service.engine.port import Chunk, Engine, Generation, ModelCard
+from service.following import Following
+from service.opening import DEMO_CONTEXT_TOKENS, DEMO_MODEL, close_service, open_service
+from service.protocol.events import Event
+from service.protocol.response import Message, Response
+from service.protocol.wire import read_create
+from service.settings import DEFAULT_TENANT, Settings
+from service.submission import submit
+
+CARD = ModelCard(DEMO_MODEL, 0, DEMO_CONTEXT_TOKENS)
+ID_CHARS = len("resp_") + 48
+
+
+class WatchedEngine(DemoEngine):
+    """Notes for whom it samples, and when it last stopped to."""
+
+    def __init__(self, tokens_per_second: float) -> None:
+        super().__init__(CARD, tokens_per_second)
+        self.sampling: Counter[str] = Counter()
+        """How many generations of each response are under way."""
+        self.asked: Counter[str] = Counter()
+        """How many there were."""
+        self.stopped: dict[str, float] = {}
+        """When the last one of each ended, on the monotonic clock."""
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        """As the demo engine."""
+        id = generation.id[:ID_CHARS]
+        self.sampling[id] += 1
+        self.asked[id] += 1
+        chunks = super().generate(generation)
+        try:
+            async for chunk in chunks:
+                yield chunk
+        finally:
+            await chunks.aclose()
+            self.sampling[id] -= 1
+            self.stopped[id] = time.monotonic()
+
+
+@asynccontextmanager
+async def opened(settings: Settings, engine: Engine | None = None) -> AsyncIterator[Service]:
+    """What a process has that doesn't work."""
+    service = open_service(settings, engine or WatchedEngine(1))
+    try:
+        yield service
+    finally:
+        await close_service(service)
+
+
+@asynccontextmanager
+async def working(settings: Settings, engine: Engine) -> AsyncIterator[Background]:
+    """A worker, until the end of the block."""
+    async with opened(settings, engine) as service:
+        await engine.start()
+        background = Background(service, works=True)
+        work = asyncio.create_task(background.run())
+        try:
+            yield background
+        finally:
+            background.stop()
+            await work
+
+
+async def queue(service: Service, said: str) -> str:
+    """Queue a response to what is said; its id."""
+    body = json.dumps({"model": DEMO_MODEL, "input": said, "background": True, "stream": True}).encode()
+    creation = await begin(service, Caller(DEFAULT_TENANT), read_create(body, store=True))
+    return (await submit(service, DEFAULT_TENANT, creation)).id
+
+
+async def follow(service: Service, id: str, seen: list[Event]) -> None:
+    """Follow a response to its end, each event once and in order."""
+    async for batch in Following(service.log, service.listening, DEFAULT_TENANT, id).events():
+        for event in batch:
+            assert event.sequence_number == len(seen)
+            seen.append(event)
+
+
+def answer(response: Response) -> str:
+    """What it says."""
+    message = response.output[-1]
+    assert isinstance(message, Message)
+    return message.content[0].text
+
+
+def counted(last: int) -> str:
+    """What the demo engine says when it counts so far."""
+    return "\n".join(map(str, range(1, last + 1)))

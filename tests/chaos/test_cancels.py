@@ -1,0 +1,109 @@
+"""Cancels at any moment, by another API than theirs: answered at once, and nothing goes on behind them."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.chaos.aftermath import Aftermath
+from tests.chaos.fleet import Fleet, running, until
+from tests.chaos.follower import Follower
+from tests.chaos.inside import WatchedEngine, working
+from tests.chaos.storm import SETTINGS
+
+JSON = {"content-type": "application/json"}
+
+AT_ONCE = 30
+CONCURRENCY = 20
+"""Responses under way at once, and how many of them are worked on: the others wait in the queue."""
+
+MOST_SECONDS = 1.5
+"""The longest that a response is left in peace."""
+
+REPLY_SECONDS, GONE_SECONDS = 0.5, 1.0
+"""What a reply may take, and how long the engine may go on behind it, on cores that others share. 0.1 and 0.25 are
+promised, and kept where nobody else is busy: docs/operating.md has the figures."""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class Canceller:
+    """Creates responses, one after another, and cancels each a while later."""
+
+    def __init__(self, fleet: Fleet, engine: WatchedEngine) -> None:
+        first, second = fleet.apis
+        self._url = first.url
+        self._http = httpx.AsyncClient(base_url=second.url, timeout=30, trust_env=False)
+        self._chance = fleet.chance
+        self._engine = engine
+        self.replies: list[float] = []
+        """How long each reply took, in seconds."""
+        self.gone: list[float] = []
+        """How long the engine sampled on behind each reply."""
+        self.ids: list[str] = []
+        self.began = 0
+        """How many had begun."""
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._http.aclose()
+
+    async def cancel_some(self, number: int) -> None:
+        """Create and cancel so many."""
+        for _ in range(number):
+            await self._cancel_one()
+
+    async def _cancel_one(self) -> None:
+        follower = Follower(lambda: [self._url], self._chance)
+        following = asyncio.create_task(follower.create(input="Count to 10000."))
+        await until(lambda: follower.id, 30, "nothing was created")
+        assert follower.id is not None
+        await asyncio.sleep(self._chance.uniform(0, MOST_SECONDS))
+        begun = time.monotonic()
+        reply = await self._http.post(f"/v1/responses/{follower.id}/cancel", headers=JSON)
+        replied = time.monotonic()
+        assert (reply.status_code, reply.json()["status"]) == (200, "cancelled"), reply.text
+        await until(lambda: not self._engine.sampling[follower.id], 30, "the engine goes on")
+        await following
+        assert (follower.events[-1]["type"], follower.response["status"]) == ("response.failed", "cancelled")
+        assert follower.response == reply.json()
+        self.replies.append(replied - begun)
+        self.gone.append(max(0.0, self._engine.stopped.get(follower.id, 0.0) - replied))
+        self.began += follower.id in self._engine.stopped
+        self.ids.append(follower.id)
+
+
+def high(values: list[float]) -> float:
+    """The 99th percentile."""
+    return sorted(values)[int(0.99 * (len(values) - 1))]
+
+
+async def cancel_many(folder: Path, seed: int, cancels: int) -> None:
+    settings = SETTINGS | {"worker_concurrency": CONCURRENCY}
+    async with running(folder, seed, workers=0, **settings) as fleet:
+        engine = WatchedEngine(tokens_per_second=100)
+        canceller, aftermath = Canceller(fleet, engine), Aftermath(fleet.settings)
+        try:
+            async with working(fleet.settings, engine):
+                await asyncio.gather(*(canceller.cancel_some(cancels // AT_ONCE) for _ in range(AT_ONCE)))
+                assert engine.running == 0
+            await aftermath.check(canceller.ids)
+        finally:
+            await canceller.close()
+            await aftermath.close()
+    print(f"reply p99 {high(canceller.replies) * 1000:.0f} ms, gone p99 {high(canceller.gone) * 1000:.0f} ms")
+    assert 0 < canceller.began < cancels, "all of them had begun, or none"
+    assert high(canceller.replies) < REPLY_SECONDS
+    assert high(canceller.gone) < GONE_SECONDS
+
+
+async def test_cancels_are_answered_at_once_and_leave_nothing_under_way(tmp_path: Path) -> None:
+    await cancel_many(tmp_path, seed=5, cancels=60)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+async def test_a_thousand_cancels_leave_nothing_under_way(tmp_path: Path) -> None:
+    await cancel_many(tmp_path, seed=24, cancels=1020)

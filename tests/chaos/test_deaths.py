@@ -1,0 +1,151 @@
+"""Workers that die at every step of an attempt: somebody else goes on soon, and what kills all of them is given up."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.protocol.response import ResponseStatus
+from service.settings import Settings, load_settings
+from store.embedded import EmbeddedServer
+from tests.chaos.aftermath import Aftermath
+from tests.chaos.fleet import eventually, until
+from tests.chaos.inside import WatchedEngine, answer, counted, opened, queue, working
+from tests.chaos.mortal import POISON, STEPS
+
+LEASE_SECONDS = 2.0
+ANSWER_SECONDS = 3.0
+"""What an answer takes beside, on cores that others share; alone it is half a second."""
+
+TOKENS_PER_SECOND = 400
+COUNTED = 60
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Mortals:
+    """The program mortal.py."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._turn = asyncio.Lock()
+
+    async def begin(self, settings: Settings, step: str = "", id: str | None = None) -> int:
+        """Begin a process that dies at a step; its id."""
+        given = {name: getattr(settings, name) for name in settings.model_fields_set}
+        async with self._turn:
+            self._stdin.write(json.dumps({"settings": given, "step": step, "id": id}).encode() + b"\n")
+            return int(await self._stdout.readline())
+
+
+@asynccontextmanager
+async def mortals() -> AsyncIterator[Mortals]:
+    """The program, until the end of the block; nobody outlives it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "tests.chaos.mortal"),
+        cwd=Path(__file__).parents[2],
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield Mortals(process)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def dead(pid: int) -> bool:
+    """Whether a process is gone."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Any:
+    """Makes settings over one store, with an empty part of it for each prefix."""
+    with EmbeddedServer(tmp_path / "store") as server:
+
+        def make(prefix: str, **more: object) -> Settings:
+            common = {"lease_seconds": LEASE_SECONDS, "demo_tokens_per_second": TOKENS_PER_SECOND}
+            return load_settings(redis_url=server.url, key_prefix=prefix, **common, **more)
+
+        yield make
+
+
+async def ended(aftermath: Aftermath, *ids: str) -> bool:
+    """Whether responses have ended, and nothing is left of their jobs."""
+    return not await aftermath.left_over() and {*ids} <= await aftermath.ids()
+
+
+async def die_and_be_replaced(mortals: Mortals, settings: Settings, step: str) -> None:
+    """A response whose worker dies at a step, and then comes to its end by another."""
+    aftermath = Aftermath(settings)
+    try:
+        async with opened(settings) as service:
+            id = await queue(service, f"Count to {COUNTED}.")
+        pid = await mortals.begin(settings, step, id if step.startswith("cancel") else None)
+        await until(lambda: dead(pid), 30, f"the worker doesn't die {step}")
+        died = time.monotonic()
+        async with working(settings, WatchedEngine(TOKENS_PER_SECOND)):
+            await eventually(lambda: ended(aftermath, id), 30, f"the job is stuck: its worker died {step}")
+            seconds = time.monotonic() - died
+        await aftermath.check([id])
+        response = await aftermath.response(id)
+        if step == "cancelled":
+            assert (response.status, response.output) == (ResponseStatus.CANCELLED, [])
+        else:
+            assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED)), step
+        assert seconds < 2 * LEASE_SECONDS + ANSWER_SECONDS, step
+    finally:
+        await aftermath.close()
+
+
+async def test_a_worker_that_dies_at_any_step_is_replaced_within_two_leases(settings: Any) -> None:
+    async with mortals() as program, asyncio.TaskGroup() as group:
+        for number, step in enumerate(STEPS):
+            group.create_task(die_and_be_replaced(program, settings(f"step-{number}"), step))
+
+
+async def test_what_kills_every_worker_is_given_up_and_takes_nobody_with_it(settings: Any) -> None:
+    shared = settings("poison", store_timeout_seconds=1.0)
+    aftermath = Aftermath(shared)
+    async with mortals() as program:
+        try:
+            async with opened(shared) as service:
+                poison = await queue(service, f"Is this {POISON}?")
+                others = [await queue(service, f"Count to {COUNTED}.") for _ in range(4)]
+            deaths = 0
+            pid = await program.begin(shared)
+            while not await ended(aftermath, poison, *others):
+                if dead(pid):
+                    deaths += 1
+                    pid = await program.begin(shared)
+                await asyncio.sleep(0.05)
+            given_up = await aftermath.response(poison)
+            assert (deaths, given_up.status) == (shared.max_attempts, ResponseStatus.FAILED)
+            assert given_up.error is not None
+            assert "3 workers in a row died" in given_up.error.message
+            for id in others:
+                response = await aftermath.response(id)
+                assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED)), (
+                    response.error
+                )
+            await aftermath.check([poison, *others])
+        finally:
+            await aftermath.close()

@@ -1,0 +1,136 @@
+"""A store that comes back without what it was told last: after a power cut, or as the replica that takes over.
+
+What it lacks is always what came last, so putting back an earlier picture of all its keys is the same.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from redis.asyncio import Redis
+
+from service import log_writer
+from service.creation import Service
+from service.protocol.events import Event
+from service.protocol.response import ResponseStatus
+from service.settings import Settings, load_settings
+from store.connection import connect
+from store.embedded import EmbeddedServer
+from tests.chaos.aftermath import Aftermath
+from tests.chaos.fleet import eventually, until
+from tests.chaos.inside import WatchedEngine, answer, counted, follow, opened, queue, working
+
+COUNTED = 100
+SECONDS = 30.0
+
+TAKE = """
+local taken = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  for _, each in ipairs({ key, redis.call('DUMP', key), math.max(0, redis.call('PTTL', key)) }) do
+    taken[#taken + 1] = each
+  end
+end
+return taken
+"""
+PUT_BACK = """
+redis.call('FLUSHALL')
+for at = 1, #ARGV, 3 do
+  redis.call('RESTORE', ARGV[at], ARGV[at + 2], ARGV[at + 1])
+end
+"""
+
+
+@dataclass
+class World:
+    """A response that is being made and followed, and the store behind it."""
+
+    settings: Settings
+    redis: Redis
+    service: Service
+    engine: WatchedEngine
+    id: str
+    seen: list[Event]
+    following: asyncio.Task[None]
+
+    async def see(self, more: int) -> None:
+        """Wait until the follower has seen so many more events."""
+        wanted = len(self.seen) + more
+        await until(lambda: len(self.seen) >= wanted, SECONDS, "it says nothing more")
+
+    async def picture(self) -> list[Any]:
+        """All that the store knows."""
+        return cast(list[Any], await self.redis.eval(TAKE, 0))
+
+    async def put_back(self, picture: list[Any]) -> None:
+        """Let it know no more than that."""
+        await self.redis.eval(PUT_BACK, 0, *picture)
+
+    async def is_whole(self) -> None:
+        """Wait until the response has ended; it is as if nothing had happened."""
+        await self.following
+        aftermath = Aftermath(self.settings)
+        try:
+            await eventually(lambda: _idle(aftermath), SECONDS, "the job is stuck")
+            await aftermath.check([self.id])
+            response = await aftermath.response(self.id)
+            assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED))
+            said = await aftermath.events(self.id)
+            assert self.seen[:-1] == said[:-1]  # the last one has the time in it
+        finally:
+            await aftermath.close()
+
+
+async def _idle(aftermath: Aftermath) -> bool:
+    return not await aftermath.left_over()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    with EmbeddedServer(tmp_path / "store") as server:
+        settings = load_settings(redis_url=server.url, lease_seconds=1.0, store_timeout_seconds=1.0)
+        engine = WatchedEngine(tokens_per_second=200)
+        redis = connect(server.url)
+        assert isinstance(redis, Redis)
+        async with opened(settings) as service, working(settings, engine):
+            id = await queue(service, f"Count to {COUNTED}.")
+            seen: list[Event] = []
+            yield World(settings, redis, service, engine, id, seen, asyncio.create_task(follow(service, id, seen)))
+        await redis.aclose()
+
+
+async def test_what_a_store_forgot_is_written_again(world: World) -> None:
+    await world.see(60)
+    picture = await world.picture()
+    await world.see(60)
+    await world.put_back(picture)
+    await world.is_whole()
+    assert world.engine.asked[world.id] == 1
+
+
+async def test_what_nobody_has_any_more_is_sampled_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_writer, "KEPT_SECONDS", 0.0)
+    await world.see(60)
+    picture = await world.picture()
+    await world.see(60)
+    await world.put_back(picture)
+    await world.is_whole()
+    assert world.engine.asked[world.id] == 2
+
+
+async def test_an_end_that_was_forgotten_comes_again(world: World) -> None:
+    await world.see(60)
+    picture = await world.picture()
+    await world.following
+    await world.put_back(picture)
+    await world.is_whole()
+    assert world.engine.asked[world.id] == 2
+
+
+async def test_a_claim_that_was_forgotten_is_nobody_s(world: World) -> None:
+    picture = await world.picture()
+    await world.see(60)
+    await world.put_back(picture)
+    await world.is_whole()

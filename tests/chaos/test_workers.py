@@ -1,0 +1,183 @@
+"""What a worker does while parts of the store are slow or fail: it hears of every job, and holds every lease."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from service import worker
+from service.creation import Service
+from service.log_writer import MAX_WAITING_EVENTS, LogWriter
+from service.metrics import make_metrics
+from service.opening import job_limits
+from service.protocol.events import OutputTextDelta
+from service.protocol.journal import Batch
+from service.run import Step
+from service.settings import DEFAULT_TENANT, Settings, load_settings
+from service.worker import Worker
+from store.embedded import EmbeddedServer
+from store.errors import StoreUnavailable
+from store.history import ConversationHistoryStore
+from store.job import Claim, JobLimits, Lease
+from store.jobs import Jobs
+from store.log import Entry
+from store.turn import Status
+from tests.chaos.fleet import eventually, until
+from tests.chaos.inside import WatchedEngine, opened, queue
+from tests.protocol import samples
+
+SECONDS = 10.0
+
+
+class Troubled(Jobs):
+    """Jobs whose calls pass by a test first, with the number of the shard."""
+
+    def __init__(self, history: ConversationHistoryStore, limits: JobLimits) -> None:
+        super().__init__(history, limits)
+        self.renewed: list[int] = []
+        self.on_claimed: Callable[[int], Awaitable[None]] | None = None
+        self.on_renew: Callable[[int], Awaitable[None]] | None = None
+
+    async def claim(self, shard: int, most: int) -> Claim:
+        """As Jobs."""
+        claim = await super().claim(shard, most)
+        if self.on_claimed is not None:
+            await self.on_claimed(shard)
+        return claim
+
+    async def renew(self, leases: Sequence[Lease]) -> list[Lease]:
+        """As Jobs."""
+        shard = self.shard_of(leases[0])
+        if self.on_renew is not None:
+            await self.on_renew(shard)
+        self.renewed.append(shard)
+        return await super().renew(leases)
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    """A service whose store has two shards, and whose engine never comes to an end."""
+    with EmbeddedServer(tmp_path / "store") as server:
+        settings: Settings = load_settings(
+            redis_url=server.url, shards=2, lease_seconds=1.0, store_timeout_seconds=1.0, shutdown_seconds=5
+        )
+        async with opened(settings, WatchedEngine(tokens_per_second=20)) as service:
+            yield msgspec.structs.replace(service, jobs=Troubled(service.store, job_limits(settings)))
+
+
+@asynccontextmanager
+async def at_work(service: Service) -> AsyncIterator[Worker]:
+    """A worker, until the end of the block."""
+    worker = Worker(service, ended=lambda id: None)
+    work = asyncio.create_task(worker.work())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await work
+
+
+async def queue_in(service: Service, shard: int) -> str:
+    """Queue a response that lands in a shard; its id."""
+    while True:
+        id = await queue(service, "Count to 1000.")
+        if int(id[5:7], 16) == shard:
+            return id
+
+
+async def test_a_job_that_comes_while_the_queue_is_looked_at_is_not_forgotten(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "POLL_SECONDS", 60.0)
+    jobs: Any = service.jobs
+    late: list[str] = []
+
+    async def come(shard: int) -> None:
+        """Somebody queues a job, and it is heard of, before the answer to the claim is there."""
+        jobs.on_claimed = None
+        id = await queue_in(service, shard)
+        await asyncio.sleep(0.2)  # the message is quicker than the answer
+        late.append(id)
+
+    async with at_work(service):
+        jobs.on_claimed = come
+        await queue_in(service, 0)
+        await until(lambda: late, SECONDS, "it isn't looked into the queue")
+        await eventually(lambda: _begun(service, late[0]), SECONDS, "the job is forgotten")
+
+
+async def _begun(service: Service, id: str) -> bool:
+    return (await service.store.look(DEFAULT_TENANT, id)).status is Status.IN_PROGRESS
+
+
+async def test_a_shard_that_is_slow_costs_no_lease_in_another(service: Service) -> None:
+    jobs: Any = service.jobs
+
+    async def hang(shard: int) -> None:
+        if shard == 0:
+            await asyncio.sleep(SECONDS)
+
+    jobs.on_renew = hang
+    async with at_work(service) as working:
+        for shard in range(2):
+            await queue_in(service, shard)
+        await until(lambda: working.running >= 2, SECONDS, "nobody works")
+        jobs.renewed.clear()
+        await until(lambda: jobs.renewed, SECONDS / 2, "the other shard's leases are not renewed")
+        assert set(jobs.renewed) == {1}
+
+
+async def test_a_shard_that_is_down_keeps_no_other_from_being_worked_on(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "POLL_SECONDS", 60.0)
+    jobs: Any = service.jobs
+
+    async def fail(shard: int) -> None:
+        if shard == 0:
+            raise StoreUnavailable("the shard is down")
+
+    jobs.on_claimed = fail
+    await queue_in(service, 1)
+    for _ in range(10):  # it begins with one by chance
+        async with at_work(service) as working:
+            await until(lambda: working.running, SECONDS, "nobody works")
+
+
+class _Broken(Jobs):
+    """Jobs that can't write."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def write(self, lease: Lease, entry: Entry, **more: Any) -> None:
+        """A mistake of ours."""
+        raise ZeroDivisionError
+
+
+async def test_a_log_that_can_t_be_written_by_our_mistake_holds_nobody_up() -> None:
+    stopped = asyncio.Event()
+    writer = LogWriter(
+        _Broken(),
+        Lease("acme", "resp_" + "0" * 48, "token"),
+        make_metrics(),
+        Batch([]),
+        snapshot=samples.created,
+        stop=stopped.set,
+        on_tokens=lambda: pytest.fail("nothing was written"),
+        seconds=SECONDS,
+    )
+    for number in range(2 * MAX_WAITING_EVENTS):
+        writer.add(Step([0], [OutputTextDelta("msg_", 0, 0, "word", (), sequence_number=number)]), None)
+    async with asyncio.timeout(SECONDS):
+        await writer.room()
+        for number in range(2 * MAX_WAITING_EVENTS, 4 * MAX_WAITING_EVENTS):
+            writer.add(Step([0], [OutputTextDelta("msg_", 0, 0, "word", (), sequence_number=number)]), None)
+        await writer.room()
+    assert stopped.is_set()
+    with pytest.raises(ZeroDivisionError):
+        await writer.close()

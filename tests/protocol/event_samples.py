@@ -1,0 +1,109 @@
+"""Events of every kind as hypothesis strategies, in any order and with any members, as no machine would make them."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from service.protocol import events
+from service.protocol.events import Event
+from service.protocol.response import (
+    FunctionCall,
+    IncompleteDetails,
+    InputTokensDetails,
+    Message,
+    OutputText,
+    OutputTokensDetails,
+    Reasoning,
+    ReasoningText,
+    Response,
+    ResponseError,
+    ResponseStatus,
+    Usage,
+)
+from tests.protocol import samples
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+counts = st.integers(0, 2**40)
+item_statuses = st.sampled_from(["in_progress", "completed", "incomplete"])
+digits = samples.RESPONSE_ID[5:]
+lookalikes = ["msg_", "x", f"msg_{digits.upper()}", "fc_ab cd", "rs_0", "msg_ümlaut"]
+item_ids = texts | st.sampled_from(
+    [*(f"{prefix}{digits}{index:04x}" for prefix in ("msg_", "rs_", "fc_") for index in (0, 10)), *lookalikes]
+)
+"""Ours, with the prefix of another kind too, and some that only look like ours."""
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | texts | st.integers(-(2**70), 2**70),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+"""What stands in tools: a schema's bounds may be larger than any word of a machine."""
+
+text_parts = st.builds(OutputText, texts)
+reasoning_parts = st.builds(ReasoningText, texts)
+items = st.one_of(
+    st.builds(Message, item_ids, item_statuses, st.just("commentary"), st.lists(text_parts, max_size=1)),
+    st.builds(Reasoning, item_ids, item_statuses, st.lists(reasoning_parts, max_size=1)),
+    st.builds(FunctionCall, item_ids, texts, texts, texts, item_statuses),
+)
+usages = st.builds(
+    Usage, counts, st.builds(InputTokensDetails, counts), counts, st.builds(OutputTokensDetails, counts), counts
+)
+
+
+@st.composite
+def _responses(draw: st.DrawFn) -> Response:
+    return msgspec.structs.replace(
+        samples.created(),
+        status=draw(st.sampled_from(ResponseStatus)),
+        instructions=draw(st.none() | texts),
+        tools=draw(st.lists(json_values, max_size=2)),
+        metadata=draw(st.dictionaries(texts, texts, max_size=2)),
+        temperature=draw(st.floats(0, 2)),
+        output=draw(st.lists(items, max_size=2)),
+        usage=draw(st.none() | usages),
+        error=draw(st.none() | st.builds(ResponseError, texts, texts)),
+        incomplete_details=draw(st.none() | st.just(IncompleteDetails("no_output"))),
+        completed_at=draw(st.none() | counts),
+        background=draw(st.booleans()),
+    )
+
+
+responses = _responses()
+_LIFECYCLE = (
+    events.ResponseCreated,
+    events.ResponseQueued,
+    events.ResponseInProgress,
+    events.ResponseCompleted,
+    events.ResponseIncomplete,
+    events.ResponseFailed,
+)
+places = st.integers(0, 2)
+logprobs = st.just(()) | st.just(({"token": "a", "logprob": -0.5},))
+parts = text_parts | reasoning_parts
+any_event: st.SearchStrategy[Event] = st.one_of(
+    st.builds(events.OutputTextDelta, item_ids, places, st.just(0), texts),
+    st.builds(events.OutputTextDelta, item_ids, places, places, texts, logprobs),
+    st.builds(events.ReasoningTextDelta, item_ids, places, places, texts),
+    st.builds(events.FunctionCallArgumentsDelta, item_ids, places, texts),
+    st.builds(events.OutputTextDone, item_ids, places, places, texts, logprobs),
+    st.builds(events.ReasoningTextDone, item_ids, places, places, texts),
+    st.builds(events.FunctionCallArgumentsDone, item_ids, places, texts, texts),
+    st.builds(events.ContentPartAdded, item_ids, places, places, parts),
+    st.builds(events.ContentPartDone, item_ids, places, places, parts),
+    st.builds(events.OutputItemAdded, places, items),
+    st.builds(events.OutputItemDone, places, items),
+    st.builds(events.Error, st.none() | texts, texts, st.none() | texts),
+    *(st.builds(kind, response=responses) for kind in _LIFECYCLE),
+)
+
+
+def numbered(batch: list[Event], first: int) -> list[Event]:
+    """The events with numbers that follow each other."""
+    for number, event in enumerate(batch, first):
+        event.sequence_number = number
+    return batch
+
+
+batches = st.builds(numbered, st.lists(any_event, min_size=1, max_size=8), st.integers(0, 2**40))

@@ -1,0 +1,62 @@
+"""Addresses: what belongs to everybody may be asked, and nothing else, however it is written."""
+
+import pytest
+
+from service.addresses import ForbiddenAddress, is_public, look_up, public_addresses
+
+SPECIAL = [
+    *("127.0.0.1", "127.255.0.3", "0.0.0.0", "0.1.2.3", "10.0.0.1", "172.16.3.4", "172.31.255.255", "192.168.0.1"),
+    *("169.254.169.254", "169.254.170.2", "100.64.0.1", "100.100.100.200", "192.0.0.192", "168.63.129.16"),
+    *("224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "192.0.2.1", "198.51.100.7", "203.0.113.9"),
+    *("198.18.0.1", "192.88.99.1", "::", "::1", "fc00::1", "fd00:ec2::254", "fe80::1", "fe80::1%eth0", "fec0::1"),
+    *("ff02::1", "2001:db8::1", "3fff::1", "100::1", "5f00::1", "4000::1", "2001::1"),
+]
+INNER = ["10.0.0.1", "127.0.0.1", "169.254.169.254", "224.0.0.1", "192.0.0.192"]
+PUBLIC = ["8.8.8.8", "93.184.215.14", "1.1.1.1", "2606:4700:4700::1111", "2a00:1450:4001:80b::200e"]
+
+
+def forms(address: str) -> list[str]:
+    """IPv6 addresses that lead to an IPv4 one: mapped, behind a NAT64, and by 6to4."""
+    first, second, third, fourth = map(int, address.split("."))
+    high, low = f"{first * 256 + second:x}", f"{third * 256 + fourth:x}"
+    return [f"::ffff:{address}", f"64:ff9b::{high}:{low}", f"2002:{high}:{low}::1"]
+
+
+@pytest.mark.parametrize("address", SPECIAL)
+def test_an_address_with_a_purpose_is_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_an_address_of_the_internet_is_public(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize("address", INNER)
+def test_no_way_of_writing_an_address_makes_it_public(address: str) -> None:
+    ways = [*forms(address), f"::{address}", f"::ffff:0:{address}", f"64:ff9b:1::{address}"]
+    assert [way for way in ways if is_public(way)] == []
+
+
+def test_a_public_address_behind_a_translation_is_public() -> None:
+    assert all(map(is_public, forms("8.8.8.8")))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "::1", "localhost"])
+async def test_a_host_is_judged_by_where_it_leads(host: str) -> None:
+    with pytest.raises(ForbiddenAddress, match=r"127\.0\.0\.1|::1"):
+        await public_addresses(host, 80, look_up)
+
+
+async def test_one_address_that_is_not_public_spoils_them_all() -> None:
+    async def both(host: str, port: int) -> list[str]:
+        return ["8.8.8.8", "10.0.0.7"]
+
+    with pytest.raises(ForbiddenAddress, match=r"10\.0\.0\.7"):
+        await public_addresses("example.com", 443, both)
+
+
+@pytest.mark.parametrize("host", ["a" * 70 + ".example", "x..example", "no-such-host.invalid"])
+async def test_a_host_that_can_not_be_found_is_an_error_of_the_system(host: str) -> None:
+    with pytest.raises(OSError, match=r"\w"):
+        await look_up(host, 80)
