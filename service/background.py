@@ -37,11 +37,26 @@ class Background:
             )
         self.worker = Worker(service, ended=self.ended) if works else None
         self._stopped = asyncio.Event()
+        self._broken = False
 
     def ended(self, id: str) -> None:
         """A response has ended in this process: what tells of it needn't wait."""
         if self._deliverer is not None:
             self._deliverer.poke(id)
+
+    @property
+    def state(self) -> str | None:
+        """What `/ready` says of the worker: `ok`, `paused` while the engine is away, `broken` once it has ended by a
+        mistake of ours; None where there is none.
+        """
+        if self.worker is None or self._broken:
+            return "broken" if self._broken else None
+        return "paused" if self.worker.paused else "ok"
+
+    @property
+    def stopping(self) -> bool:
+        """Whether this process is about to end."""
+        return self._stopped.is_set()
 
     def stop(self) -> None:
         """Take nothing new, and hand back what is under way, for others to go on at once. Never blocks."""
@@ -63,6 +78,7 @@ class Background:
                 for task in beside:
                     task.cancel()
         except Exception:
+            self._broken = True
             logger.exception("background work has ended by a mistake of ours")
 
 

@@ -77,11 +77,14 @@ class Following:
         id: str,
         after: int = -1,
         *,
+        leaving: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """Follow a response from the event behind number `after` on, by default from the first.
 
+        `leaving` is whether this process is about to end: silence is then the end, as those who made the response may
+        be gone, and its client goes on elsewhere.
         `clock` gives seconds, and `chance` what pauses are multiplied by, 0 to 1.
         """
         self.id = id
@@ -90,6 +93,7 @@ class Following:
         self._log = log
         self._channels = channels
         self._tenant = tenant
+        self._leaving = leaving
         self._clock = clock
         self._chance = chance
         self._after = after
@@ -134,6 +138,8 @@ class Following:
             return []
         if not messages:
             await self._look()
+            if self._leaving() and not self._behind:
+                self._stopped.set()
             return []
         entries = [told(message) for message in messages]
         batch = self._take(entry for entry in entries if entry is not None)
@@ -190,7 +196,7 @@ class Following:
             except StoreUnavailable:
                 now = self._clock()
                 give_up = now + self._patience if give_up is None else give_up
-                if now >= give_up or self._stopped.is_set():
+                if now >= give_up or self._stopped.is_set() or self._leaving():
                     raise
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause * self._chance()):

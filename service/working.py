@@ -72,14 +72,14 @@ async def _work(settings: Settings) -> None:
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, background.stop)
         logs.event(logger, logging.INFO, "working", engine=settings.engine, concurrency=settings.worker_concurrency)
-        async with _probes(service):
+        async with _probes(service, background):
             await background.run()
     finally:
         await close_service(service)
 
 
 @asynccontextmanager
-async def _probes(service: Service) -> AsyncGenerator[None]:
+async def _probes(service: Service, background: Background) -> AsyncGenerator[None]:
     """Answer probes and scrapes meanwhile, where WORKER_PORT says so."""
     settings = service.settings
     if not settings.worker_port:
@@ -87,7 +87,7 @@ async def _probes(service: Service) -> AsyncGenerator[None]:
         return
     with listen(settings.host, settings.worker_port) as listener:
         config = uvicorn.Config(
-            probe_app(service),
+            probe_app(service, background),
             log_config=None,
             access_log=False,
             lifespan="off",

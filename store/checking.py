@@ -12,7 +12,7 @@ from .complaints import MEANINGS, Complaint
 from .inspection import Fault, Look
 from .keys import Key
 from .mending import Mender
-from .shard import Shard
+from .shard import KINDS, Shard
 
 PASSES = 3
 """How often a shard is looked at, to find that it stood still."""
@@ -56,12 +56,14 @@ class ShardCheck:
         for _ in range(PASSES):
             look = Look(self._shard, None if self._mender else look.suspects())
             process, since = await self._shard.process(), await self._shard.moment()
+            events = await self._shard.events_moment()
             async for step in self._look(look):
                 yield step
             noted = await self._shard.counters()
+            added = events != await self._shard.events_moment()
             still = (process, since) == (await self._shard.process(), await self._shard.moment())
             if still:
-                async for complaint in self._sums(look, since, noted):
+                async for complaint in self._sums(look, since, noted, None if added else events[0]):
                     yield complaint
                 break
         self._count(look, still)
@@ -71,15 +73,14 @@ class ShardCheck:
 
     async def _shared(self) -> list[Complaint]:
         """What is wrong with what all trees share. The clock is read last, as it only rises."""
-        kinds = {"clock": "string", "usage": "hash", "leaves": "zset", "trees": "zset"}
         wrong: list[Complaint] = []
+        for name, kind in KINDS.items():
+            found = await self._shard.type_of(name)
+            if found not in (kind, "none"):
+                wrong.append(self._shard.complaint("shared-type", detail=f"{name} is a {found}"))
+        if wrong:
+            return wrong
         async with self._shard.server.operation() as operation:
-            for name, kind in kinds.items():
-                found = (await operation.command("TYPE", self._shard.base + name)).decode()
-                if found not in (kind, "none"):
-                    wrong.append(self._shard.complaint("shared-type", detail=f"{name} is a {found}"))
-            if wrong:
-                return wrong
             ranges = [
                 await operation.command("ZREVRANGE", key, 0, 0, "WITHSCORES")
                 for key in (self._shard.keys.leaves, self._shard.keys.trees)
@@ -100,27 +101,42 @@ class ShardCheck:
         for place in look.misnamed:
             name = place.removeprefix(self._shard.base)
             yield self._shard.complaint("misnamed", detail="in " + ("the tree of " if "/" in name else "") + name)
+        for line in look.mistyped:
+            yield self._shard.complaint("shared-type", detail=f"line:{line} is no zset")
+        for name in look.endless:
+            yield self._shard.complaint("endless-note", detail=name)
         if self._mender is not None:
             await self._mender.mend_trees(look)
-            await self._mender.refit(look.misnamed)
+            await self._mender.refit(look.misnamed, lines=look.mistyped, notes=look.endless)
 
     def _complaints(self, faults: list[Fault]) -> list[Complaint]:
         return [
             self._shard.complaint(word, fault.member) for fault in faults for word in fault.words if word in MEANINGS
         ]
 
-    async def _sums(self, look: Look, since: str, noted: dict[str, int | None]) -> AsyncGenerator[Complaint]:
-        """What doesn't add up in a look at a shard that stood still."""
+    async def _sums(
+        self, look: Look, since: str, noted: dict[str, int | None], logged: bytes | None
+    ) -> AsyncGenerator[Complaint]:
+        """What doesn't add up in a look at a shard that stood still; `logged` are the bytes that are noted of events,
+        unless some were added.
+        """
         children: dict[str, int] = {}
         for member in look.suspects():
             counted = await self._children_noted(member)
             children[member] = (-1 if counted is None else counted) - look.balance(member)
             yield self._shard.complaint("children", member, f"counts {counted}, has {children[member]}")
+        jobs = look.wrong_jobs()
+        for member, number in jobs.items():
+            yield self._shard.complaint("jobs", member, f"counts {look.jobs_noted(member)}, has {number}")
         counters = look.wrong_counters(noted)
         for field, number in counters.items():
             yield self._shard.complaint("usage", detail=f"{field} is {noted.get(field, 0)}, not {number}")
+        events = None
+        if logged is not None and logged != b"%d" % look.events:
+            events = logged.decode("utf-8", "replace"), look.events
+            yield self._shard.complaint("usage", detail=f"logged is {events[0]}, not {events[1]}")
         if self._mender is not None:
-            await self._mender.settle(since, children, counters)
+            await self._mender.settle(since, children, jobs, counters, events)
 
     async def _children_noted(self, member: str) -> int | None:
         async with self._shard.server.operation() as operation:

@@ -1,7 +1,7 @@
 """Complaints: everything that can be wrong with a stored conversation, in one word each, and what mends it.
 
-The words are those of lua/judging.lua and of the sums in inspection.py. A complaint names ids and numbers, and never
-what anybody said.
+The words are those of lua/judging.lua, of lua/judging_jobs.lua, and of the sums in inspection.py. A complaint names ids
+and numbers, and never what anybody said.
 """
 
 import msgspec
@@ -36,7 +36,26 @@ MEANINGS: dict[str, Meaning] = {
         "its root, depth, sums or path don't follow from its parent's",
         "they are derived anew, here and below; in a circle it is taken away",
     ),
+    "no-work": Meaning(
+        "it is under way, and what a worker needs for it is gone, so that nobody can end it",
+        "it counts as deleted, and its events with it",
+    ),
+    "no-job": Meaning(
+        "it is under way, and its job is gone or lacks something",
+        "its job is made anew from its log, and waits before all that has not begun",
+    ),
+    "no-place": Meaning(
+        "it is under way, and neither waits in the queue nor has a lease that ends, or it does both",
+        "it waits again, before all that has not begun; whoever worked on it has lost it",
+    ),
     "no-response": Meaning("its response is gone or can't be read", "it counts as deleted; what continues it stays"),
+    "standing": Meaning(
+        "its node contradicts itself, or its job, about whether it is under way", "the node says what the rest says"
+    ),
+    "events": Meaning(
+        "its events are not those that are noted, or are not among those that are taken away some day",
+        "what is there is noted; where none are, that is noted",
+    ),
     "kept-response": Meaning("it was deleted, and its response is still there", "the response is taken away"),
     "not-marked": Meaning("its messages were erased, and its root doesn't say so", "the root says so"),
     "length": Meaning("its messages or its response have another length than noted", "the length is noted"),
@@ -45,8 +64,16 @@ MEANINGS: dict[str, Meaning] = {
     "leaf": Meaning("it is not where its children and its last use say in the order of eviction", "it is put there"),
     "tree": Meaning("its tree is not where its last use says in the order of trees", "it is put there"),
     "stray": Meaning("a tree names it among its leaves, and it is in another or gone", "it is taken out"),
-    "misnamed": Meaning("something stands among leaves or trees that names no turn", "it is taken out"),
+    "stray-job": Meaning("it has ended or was deleted, and its job is still there", "the job is taken away"),
+    "stray-place": Meaning(
+        "it stands in a queue, or among leases or logs, and doesn't belong there", "it is taken out"
+    ),
+    "jobs": Meaning("a tree counts more or fewer jobs than it has", "the number is noted"),
+    "misnamed": Meaning(
+        "something stands among leaves, trees, leases, logs or in a queue that names no turn", "it is taken out"
+    ),
     "endless-pin": Meaning("it has pins that never expire", "they expire with the last of them"),
+    "endless-note": Meaning("what a call left for its repeat never expires", "it is taken away"),
     "clock": Meaning("the shard's clock is behind the last use of a turn", "it is put forward"),
     "shared-type": Meaning(
         "a key that all trees of the shard share holds another type of value", "the key is made anew, from the turns"

@@ -39,12 +39,19 @@ class Mender:
                 members.append(fault.member)
         await self._mend(members)
 
-    async def refit(self, misnamed: Mapping[str, list[bytes]], counters: Iterable[str] = ()) -> None:
-        """Put right what all trees share; take out what names no turn, by its place, a key or TENANT/ROOT, and counters
-        that are no numbers."""
-        shared = (self._keys.leaves, self._keys.trees)
-        names = [name for place, found in misnamed.items() if place in shared for name in found]
-        roots = [place for place in misnamed if place not in shared]
+    async def refit(
+        self,
+        misnamed: Mapping[str, list[bytes]],
+        counters: Iterable[str] = (),
+        lines: Iterable[str] = (),
+        notes: Iterable[str] = (),
+    ) -> None:
+        """Put right what all trees share; take out what names no turn, by its place, a key or TENANT/ROOT, counters
+        that are no numbers, lines LEVEL:TENANT that are none, and notes that never expire."""
+        prefix = f"{self._shard.base}line:"
+        roots = [place for place in misnamed if not place.startswith(self._shard.base)]
+        lined = [place.removeprefix(prefix) for place in misnamed if place.startswith(prefix)]
+        names = [name for place, found in misnamed.items() if place not in roots for name in found]
         async with self._shard.server.operation() as operation:
             await scripts.refit(
                 operation,
@@ -54,6 +61,8 @@ class Mender:
                 trees=self._keys.trees,
                 turns=self._keys.turns,
                 names=b"".join(name + b"\0" for name in names if b"\0" not in name),
+                lines=" ".join([*lines, *lined]),
+                notes=" ".join(notes),
                 counters=" ".join(counters),
                 roots=" ".join(roots),
             )
@@ -68,16 +77,29 @@ class Mender:
             await self._mend(below(look.children, top))
         self._hopeless, self._lineage = [], []
 
-    async def settle(self, since: str, children: Mapping[str, int], counters: Mapping[str, int]) -> None:
-        """Note what was counted, if the shard's moment is still `since`."""
+    async def settle(
+        self,
+        since: str,
+        children: Mapping[str, int],
+        jobs: Mapping[str, int],
+        counters: Mapping[str, int],
+        events: tuple[str, int] | None,
+    ) -> None:
+        """Note what was counted, if the shard's moment is still `since`; `events` is what was noted of their bytes, and
+        what they are.
+        """
         last = {field: number for field, number in counters.items() if field in COUNTERS}
         tenants = (f"{field}={number}" for field, number in counters.items() if field not in last)
         for some in batches(f"{member}={number}" for member, number in children.items()):
-            await self._settle(since, " ".join(some), "")
+            await self._settle(since, children=" ".join(some))
+        for some in batches(f"{member}={number}" for member, number in jobs.items()):
+            await self._settle(since, jobs=" ".join(some))
+        if events is not None:
+            await self._settle(since, events=f"{events[0]}={events[1]}")
         for some in batches(tenants):
-            await self._settle(since, "", " ".join(some))
+            await self._settle(since, counters=" ".join(some))
         if last:
-            await self._settle(since, "", " ".join(f"{field}={number}" for field, number in last.items()))
+            await self._settle(since, counters=" ".join(f"{field}={number}" for field, number in last.items()))
 
     async def _mend(self, members: Iterable[str]) -> None:
         for some in batches(members):
@@ -111,15 +133,20 @@ class Mender:
             if word == b"sound":
                 return
 
-    async def _settle(self, since: str, children: str, counters: str) -> None:
+    async def _settle(
+        self, since: str, *, children: str = "", jobs: str = "", events: str = "", counters: str = ""
+    ) -> None:
         async with self._shard.server.operation() as operation:
             await scripts.settle(
                 operation,
                 clock=self._keys.clock,
                 usage=self._keys.usage,
+                logged=self._keys.logged,
                 turns=self._keys.turns,
                 since=since,
                 children=children,
+                jobs=jobs,
+                events=events,
                 counters=counters,
             )
 

@@ -366,7 +366,11 @@ def delay_webhook(*, outbox: Key, turns: str, member: str, tries: str, delay_ms:
 def drop_webhook(*, outbox: Key, turns: str, member: str) -> None: ...
 
 
-@script("names", "clock", "walk", "pins", "usage", "judging", read_only=True)
+_JUDGING = ("logs", "queueing", "walk", "facts", "judging_jobs", "judging")
+"""What finds out what is wrong with a turn, and is given the names of keys, the time, pins and sums."""
+
+
+@script("names", "clock", "pins", "usage", *_JUDGING, read_only=True)
 def inspect_turns(*, clock: Key, leaves: Key, trees: Key, turns: str, members: str, version: int) -> None: ...
 
 
@@ -374,7 +378,11 @@ def inspect_turns(*, clock: Key, leaves: Key, trees: Key, turns: str, members: s
 def recount(*, node: Key, trees: Key, turns: str, tenant: str, digits: str, children: str, since: int) -> None: ...
 
 
-@script(*_REMOVAL, "walk", "judging", "placing", out_of_memory=True)
+_MENDING = (*_REMOVAL, *_JUDGING[1:], "placing", "mending_jobs")
+"""What mends turns needs."""
+
+
+@script(*_MENDING, out_of_memory=True)
 def mend(
     *,
     clock: Key,
@@ -388,19 +396,31 @@ def mend(
 ) -> None: ...
 
 
-@script(*_REMOVAL, "walk", "judging", "placing", out_of_memory=True)
+@script(*_MENDING, out_of_memory=True)
 def discard(
     *, clock: Key, usage: Key, leaves: Key, trees: Key, turns: str, top: str, members: str, version: int
 ) -> None: ...
 
 
 @script("names", out_of_memory=True)
-def settle(*, clock: Key, usage: Key, turns: str, since: str, children: str, counters: str) -> None: ...
+def settle(
+    *, clock: Key, usage: Key, logged: Key, turns: str, since: str, children: str, jobs: str, events: str, counters: str
+) -> None: ...
 
 
-@script("names", "clock", out_of_memory=True)
+@script("names", "clock", "pins", "queueing", out_of_memory=True)
 def refit(
-    *, clock: Key, usage: Key, leaves: Key, trees: Key, turns: str, names: bytes, counters: str, roots: str
+    *,
+    clock: Key,
+    usage: Key,
+    leaves: Key,
+    trees: Key,
+    turns: str,
+    names: bytes,
+    lines: str,
+    notes: str,
+    counters: str,
+    roots: str,
 ) -> None: ...
 
 

@@ -4,12 +4,14 @@ Each question is an operation of its own, so it is answered in time or is StoreU
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import islice
 
 from . import codec, scripts
 from .complaints import Complaint
 from .connection import Server
+from .job import LEVELS
 from .keys import HEX_DIGITS, Keyspace, id_of
 
 SCAN_KEYS = 500
@@ -21,6 +23,20 @@ TURNS = 25
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
 """The counters of a shard, and of each tenant in it (lua/usage.lua)."""
 
+KINDS = {
+    **dict.fromkeys(("clock", "logged"), "string"),
+    **dict.fromkeys(("leaves", "trees", "leases", "logs", "outbox", "outbox-ages"), "zset"),
+    **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),
+    **dict.fromkeys(("usage", "outbox-tries"), "hash"),
+}
+"""What all trees of a shard share, by the names of the keys, and which types of value they hold."""
+
+PLACES = ("leases", "logs", *(f"queued:{level}" for level in range(LEVELS)))
+"""Those that name jobs and logs, as lua/judging_jobs.lua knows them."""
+
+_NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
+"""What Redis can count with."""
+
 
 class Shard:
     """The keys of one shard on their server."""
@@ -31,7 +47,6 @@ class Shard:
         self.server = server
         self.keys = keyspace.all_shards()[number]
         self.base = self.keys.turns.removesuffix("t:")
-        self.shared = {key.encode() for key in (self.keys.clock, self.keys.usage, self.keys.leaves, self.keys.trees)}
         self._turns_per_second = turns_per_second
 
     def complaint(self, what: str, member: str = "", detail: str = "") -> Complaint:
@@ -54,6 +69,27 @@ class Shard:
             clock = b"%b~%b" % (clock or b"", later or b"")
         return b" ".join(b"-" if value is None else value for value in (clock, *counted)).decode("utf-8", "replace")
 
+    async def events_moment(self) -> tuple[bytes, ...]:
+        """The bytes of all event logs as they are noted, and the leases.
+
+        Whoever adds to the log of a job holds its lease for longer by that, and all else that adds to one changes
+        `moment`. So where both are the same as before nothing was added; else as much might come as went.
+        """
+        async with self.server.operation() as operation:
+            leases = await operation.command("ZRANGE", self.keys.leases, 0, -1, "WITHSCORES")
+            logged = await operation.command("GET", self.keys.logged)
+        return logged or b"0", *leases
+
+    async def type_of(self, name: str) -> str:
+        """The type of what a key of the shard holds."""
+        async with self.server.operation() as operation:
+            return (await operation.command("TYPE", self.base + name)).decode()
+
+    async def is_endless(self, name: str) -> bool:
+        """Whether a key is there and never expires."""
+        async with self.server.operation() as operation:
+            return await operation.command("PTTL", self.base + name) == -1
+
     async def process(self) -> bytes:
         """Which process of a server has the shard: a cursor of one means nothing to another."""
         async with self.server.operation() as operation:
@@ -67,7 +103,7 @@ class Shard:
             for field, value in zip(some[::2], some[1::2], strict=True):
                 name = field.decode("utf-8", "replace")
                 if name.partition("/")[0] in COUNTERS:
-                    found[name] = int(value) if value.removeprefix(b"-").isdigit() else None
+                    found[name] = int(value) if _NUMBER.fullmatch(value) else None
         return found
 
     async def total(self) -> int:

@@ -17,7 +17,7 @@ Figures = dict[str, Any]
 def draw(found: Figures, folder: Path) -> None:
     """Write one SVG for each part that has one."""
     folder.mkdir(parents=True, exist_ok=True)
-    plots = {"rate": rate, "retrieve": retrieve, "follow": follow}
+    plots = {"rate": rate, "retrieve": retrieve}
     with mpl.rc_context(STYLE):  # pyright: ignore[reportArgumentType]
         for name, plot in plots.items():
             if name in found:
@@ -33,6 +33,7 @@ def rate(axes: Axes, found: Figures) -> None:
     axes.bar_label(bars, fmt="{:,.0f}", padding=4, color=INK)
     axes.invert_yaxis()
     axes.margins(x=0.12)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(visible=False, axis="y")
     axes.set(xlabel="jobs a second")
 
@@ -42,17 +43,7 @@ def retrieve(axes: Axes, found: Figures) -> None:
     for batch in dict.fromkeys(row["batch"] for row in found["under_way"]):
         rows = [row for row in found["under_way"] if row["batch"] == batch]
         axes.plot([row["tokens"] for row in rows], [row["get"]["p50"] for row in rows], label=f"{batch} tokens a batch")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set(xlabel="tokens so far", ylabel="GET, ms, p50")
-    axes.set_ylim(bottom=0)
-    axes.legend()
-
-
-def follow(axes: Axes, found: Figures) -> None:
-    """How late events come to their followers."""
-    names = ("p50", "p99", "worst")
-    for colour, lag in zip(COLOURS, found["lags"], strict=False):
-        values = [lag["lag"][name] for name in names]
-        axes.plot(names, values, color=colour, label=f"{lag['batch']} events an append")
-    axes.set(ylabel=f"append to follower, ms, {found['followers']:,} followers")
     axes.set_ylim(bottom=0)
     axes.legend()

@@ -87,7 +87,7 @@ class Rates:
 
 async def measure(bench: Bench) -> Rates:
     """All in turns, ROUNDS times."""
-    count, rates, cpu = bench.few(JOBS, 500), dict[str, list[float]](), list[float]()
+    count, rates, cpu = bench.few(JOBS, 800), dict[str, list[float]](), list[float]()
     written, versions = Written([], 0), dict[str, str]()
     for _ in bench.progress.track(range(bench.few(ROUNDS, 1)), description="jobs a second"):
         with running(bench.redis) as redis:
@@ -109,6 +109,8 @@ async def ours(bench: Bench, redis: Server, count: int) -> tuple[float, float, W
         with worker(redis, profile=bench.profile) as process:
             await until_left(service, count - count // UNCOUNTED)
             began, cpu, left = time.perf_counter(), process.cpu_seconds(), await jobs_left(service)
+            if not left:
+                raise RuntimeError("the jobs were done before anybody looked; there have to be more")
             await until_left(service, 0)
             seconds, cpu = time.perf_counter() - began, process.cpu_seconds() - cpu
         return left / seconds, cpu / left * 1e3, await written_by(redis, service, ids)

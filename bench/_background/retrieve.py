@@ -35,6 +35,9 @@ HEALTH = f"GET /health HTTP/1.1\r\nhost: {HOST}\r\n\r\n".encode()
 HEALTH_SECONDS = 0.001
 """Between one question for /health and the next."""
 
+ALONE_SECONDS = 1.0
+"""For how long it is asked while nobody else asks for anything."""
+
 
 @dataclass(frozen=True)
 class Retrieved:
@@ -96,8 +99,9 @@ async def measure(bench: Bench) -> Retrieves:
         async with AsyncExitStack() as stack:
             service = await stack.enter_async_context(opened(redis, lease_seconds=LEASE_SECONDS))
             (client,) = await stack.enter_async_context(connected(front.port, 1))
+            await client.get("/health")  # it may still be starting
             with Health(front) as alone:
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(ALONE_SECONDS)
             for size in bench.progress.track(SHAPES, description="long responses"):
                 growing = await Growing.begin(service, size)
                 for level in levels:
@@ -162,7 +166,8 @@ class Health:
         while not self._over:
             began = time.perf_counter()
             self._socket.sendall(HEALTH)
-            while not self._socket.recv(4096).endswith(b"}"):
-                pass  # its body may come behind its head
+            while not (piece := self._socket.recv(4096)).endswith(b"}"):  # its body may come behind its head
+                if not piece:
+                    raise ConnectionError("the API hung up")
             self.seconds.append(time.perf_counter() - began)
             time.sleep(HEALTH_SECONDS)

@@ -13,10 +13,9 @@ from starlette.types import Receive
 
 from service.body import read_body, watch
 from service.creation import Caller, Creation, Service, begin
-from service.endpoints.follow import FollowStream
+from service.endpoints.follow import follow
 from service.endpoints.stream import EventStream, count_outcome, note_outcome
 from service.errors import JsonResponse, nothing_said, store_refusal
-from service.following import Following
 from service.gate import Arrival
 from service.protocol.fold import Fold
 from service.protocol.wire import read_create
@@ -44,21 +43,21 @@ async def create(request: Request) -> HttpResponse:
     creation = await begin(service, Caller(arrival.tenant, trace_headers(arrival.headers)), wanted)
     arrival.facts["response_id"] = creation.id
     if wanted.background:
-        return await _queued(service, creation, arrival)
+        return await _queued(request, creation)
     run = await creation.build()
     if wanted.stream:
         return EventStream(run, arrival, limits, obfuscate=wanted.obfuscate)
     return await _plain(run, request.receive, arrival)
 
 
-async def _queued(service: Service, creation: Creation, arrival: Arrival) -> HttpResponse:
+async def _queued(request: Request, creation: Creation) -> HttpResponse:
     """The response as it waits for a worker, or its events from the first one on."""
+    service, arrival = cast(Service, request.app.state.service), cast(Arrival, request.scope["arrival"])
     response = await submit(service, arrival.tenant, creation)
     arrival.facts["outcome"] = response.status.value
     if not creation.request.stream:
         return JsonResponse(response)
-    following = Following(service.log, service.listening, arrival.tenant, creation.id)
-    return FollowStream(following, arrival, service.settings, obfuscate=creation.request.obfuscate)
+    return follow(request, creation.id, obfuscate=creation.request.obfuscate)
 
 
 async def _plain(run: Run, receive: Receive, arrival: Arrival) -> HttpResponse:

@@ -2,18 +2,23 @@
 
 One task follows the log and sends each batch of events as it comes. A client that lags makes nobody wait but itself:
 what it misses is read from the log. One that goes away ends its following, and never the response. Where the events go
-away, or the store stays away, the connection ends without `[DONE]`; the client comes back with `starting_after`.
+away, the store stays away, or this process is told to stop and nothing more comes, the connection ends without
+`[DONE]`; the client comes back with `starting_after`.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import cast
 
+from fastapi import Request
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
+from service.background import Background
 from service.body import watch
+from service.creation import Service
 from service.endpoints.stream import HEADERS, note_outcome
 from service.errors import events_gone
 from service.following import Following, LogGone
@@ -25,6 +30,16 @@ from service.sse import DONE, Encoder, Pulse
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
+
+
+def follow(request: Request, id: str, after: int = -1, *, obfuscate: bool) -> "FollowStream":
+    """The streaming answer about a response, from the event behind number `after` on."""
+    service, background = cast(Service, request.app.state.service), cast(Background, request.app.state.background)
+    arrival = cast(Arrival, request.scope["arrival"])
+    following = Following(
+        service.log, service.listening, arrival.tenant, id, after, leaving=lambda: background.stopping
+    )
+    return FollowStream(following, arrival, service.settings, obfuscate=obfuscate)
 
 
 class FollowStream(HttpResponse):

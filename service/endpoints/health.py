@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
 
 from service import logs
+from service.background import Background
 from service.creation import Service
 from service.engine.port import EngineError
 from service.errors import JsonResponse
@@ -26,12 +27,15 @@ async def health() -> HttpResponse:
 
 @router.get("/ready", summary="Can it serve?")
 async def ready(request: Request) -> HttpResponse:
-    """Asks the store and the engine; 503 says which of them does not answer."""
-    service = cast(Service, request.app.state.service)
+    """Asks the store and the engine; 503 says which of them does not answer. A worker that is paused, as the engine was
+    away, is no reason to send requests elsewhere."""
+    service, background = cast(Service, request.app.state.service), cast(Background, request.app.state.background)
     store, engine = await asyncio.gather(_works(service.store.check()), _works(service.engine.check()))
-    status = 200 if store and engine else 503
+    worker = background.state
+    status = 200 if store and engine and worker != "broken" else 503
     words = {True: "ok", False: "unavailable"}
-    return JsonResponse({"status": words[status == 200], "store": words[store], "engine": words[engine]}, status)
+    found = {"status": words[status == 200], "store": words[store], "engine": words[engine]}
+    return JsonResponse(found if worker is None else {**found, "worker": worker}, status)
 
 
 async def _works(check: Coroutine[None, None, None]) -> bool:

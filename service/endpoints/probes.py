@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from service.admission import Admission
 from service.app import HANDLERS
 from service.auth import Keyring
-from service.background import read_shards
+from service.background import Background, read_shards
 from service.creation import Service
 from service.endpoints import health, metrics
 from service.exposition import Exposition
@@ -22,10 +22,11 @@ MAX_REQUESTS = 16
 """What is worked on at once of all that is neither a probe nor a scrape: it is only told that it isn't there."""
 
 
-def probe_app(service: Service) -> ASGIApp:
+def probe_app(service: Service, background: Background) -> ASGIApp:
     """`/health`, `/ready` and `/metrics` of a worker: of the store and the engine in `service`, and what it counted."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.service = service
+    app.state.background = background
     app.state.exposition = Exposition(service.metrics, partial(read_shards, service))
     app.include_router(health.router)
     app.include_router(metrics.router)

@@ -8,10 +8,9 @@ from starlette.responses import Response as HttpResponse
 from service import cancelling
 from service.background import Background
 from service.creation import Service
-from service.endpoints.follow import FollowStream
+from service.endpoints.follow import follow
 from service.endpoints.listing import list_input_items
 from service.errors import JsonResponse, events_gone
-from service.following import Following
 from service.gate import Arrival
 from service.progress import look
 from service.protocol.errors import invalid_value, unsupported
@@ -52,8 +51,7 @@ async def retrieve(
 async def _stream(
     service: Service, request: Request, response_id: str, starting_after: int | None, obfuscate: bool
 ) -> HttpResponse:
-    tenant = _tenant(request)
-    found = await service.store.look(tenant, response_id)
+    found = await service.store.look(_tenant(request), response_id)
     if found.background != STREAMED:
         raise invalid_value(
             "stream", "true", "Only a response that was created with background=true and stream=true can be streamed."
@@ -61,8 +59,7 @@ async def _stream(
     if not found.logged:
         raise events_gone(service.settings.stream_retention_seconds)
     after = -1 if starting_after is None else starting_after
-    following = Following(service.log, service.listening, tenant, response_id, after)
-    return FollowStream(following, cast(Arrival, request.scope["arrival"]), service.settings, obfuscate=obfuscate)
+    return follow(request, response_id, after, obfuscate=obfuscate)
 
 
 @router.delete("/responses/{response_id}", summary="Delete a response")

@@ -49,7 +49,13 @@ local function discard(tenant, digits)
   if not turn.there.node then
     return
   end
-  local found = fields_of(key('node', tenant, digits))
+  local found = fields_of(turn.node)
+  turn.fields = found
+  if is_under_way(turn) then
+    one_job_less(turn)
+  end
+  displace_job(turn)
+  drop_log(tenant, digits, noted_bytes(turn))
   for _, family in ipairs(KINDS) do
     redis.call('UNLINK', key(family[1], tenant, digits))
   end

@@ -5,44 +5,8 @@
 -- A turn's parent link is the truth. What a node repeats of those above it (root, depth, chain_messages, chain_bytes,
 -- path) has to follow from that link. store/complaints.py says what each word means.
 
-local KINDS = {
-  { 'node', 'hash' }, { 'messages', 'string' }, { 'response', 'string' }, { 'pins', 'zset' }, { 'tree', 'set' },
-  { 'runs', 'zset' },
-}
 local HEAD_BYTES = 6
 local SLACK_BYTES, SLACK_SHARE = 64, 4
-local DIGITS = 48
-local FIELDS = { 'depth', 'children', 'touched', 'messages_bytes', 'response_bytes', 'chain_messages', 'chain_bytes',
-  'held', 'parent', 'root', 'status', 'continuable', 'digest', 'path', 'deleted', 'erased', 'abandoned' }
-local NUMBERS = 8
-
-local function whole(value)
-  return value and string.match(value, '^%-?%d+$') and tonumber(value)
-end
-
-local function is(kind, name)
-  return redis.call('TYPE', name).ok == kind
-end
-
--- A score that can be: none is later than the clock, or than now where the clock is lost.
-local function use(score)
-  score = tonumber(score)
-  return score and score <= math.max(tonumber(redis.call('GET', clock)) or 0, now_us()) and score
-end
-
--- The fields of a node: the first of FIELDS as numbers. What is no number or can't be a parent counts as not there.
-local function fields_of(node)
-  local values, found = redis.call('HMGET', node, unpack(FIELDS)), {}
-  for at, name in ipairs(FIELDS) do
-    found[name] = at > NUMBERS and values[at] or whole(values[at])
-  end
-  found.touched = use(found.touched)
-  local parent = found.parent
-  if parent and parent ~= '' and (#parent ~= DIGITS or string.match(parent, '%X')) then
-    found.parent = nil
-  end
-  return found
-end
 
 -- How many messages a blob has, whose first bytes are a format version and the head of a msgpack array; nil of anything
 -- else.
@@ -57,27 +21,6 @@ local function messages_in(head)
   elseif mark == 0xdd and highest then
     return ((high * 256 + low) * 256 + higher) * 256 + highest
   end
-end
-
-local function root_of(tenant, digits)
-  local node = key('node', tenant, digits)
-  return is('hash', node) and redis.call('HGET', node, 'root')
-end
-
-local function facts_of(tenant, digits)
-  local turn = { tenant = tenant, digits = digits, member = tenant .. '/' .. digits }
-  turn.there, turn.mistyped, turn.any = {}, {}, false
-  for _, family in ipairs(KINDS) do
-    local kind = redis.call('TYPE', key(family[1], tenant, digits)).ok
-    turn.there[family[1]] = kind == family[2]
-    turn.any = turn.any or kind ~= 'none'
-    if kind ~= 'none' and kind ~= family[2] then
-      turn.mistyped[#turn.mistyped + 1] = key(family[1], tenant, digits)
-    end
-  end
-  turn.leaf_score = redis.call('ZSCORE', leaves, turn.member)
-  turn.tree_score = redis.call('ZSCORE', trees, turn.member)
-  return turn
 end
 
 -- What the node has to say, its parent being as it is; nil when that is gone.
@@ -131,7 +74,7 @@ end
 local function in_place(turn)
   local found = turn.fields
   local listed = in_tree(turn.tenant, found.root, turn.digits)
-  if (found.children or 0) > 0 then
+  if (found.children or 0) > 0 or turn.under_way then
     return found.touched and not turn.leaf_score and not listed
   end
   return found.touched and listed and in_order(turn)
@@ -149,7 +92,8 @@ end
 
 local function held_now(turn)
   local messages, response = key('messages', turn.tenant, turn.digits), key('response', turn.tenant, turn.digits)
-  return held_by(turn.node) + held_by(messages) + held_by(response)
+  local held = held_by(turn.node) + held_by(messages) + held_by(response)
+  return turn.under_way and held + held_by(turn.job) + held_by(key('spec', turn.tenant, turn.digits)) or held
 end
 
 local function held_in_full(turn)
@@ -196,9 +140,9 @@ end
 
 local function judge_keys(turn, version, words)
   if turn.there.node then
-    turn.node = key('node', turn.tenant, turn.digits)
     turn.fields = fields_of(turn.node)
     turn.parent = turn.fields.parent
+    turn.under_way = is_under_way(turn)
   end
   if #turn.mistyped > 0 then
     words[1] = 'mistyped'
@@ -210,16 +154,21 @@ local function judge_keys(turn, version, words)
     read_heads(turn, version)
     if not turn.newer then
       judge_node(turn, words)
+      judge_work(turn, words)
     end
   end
 end
 
--- The turn, and the words for what is wrong with it. Of a turn that the set of the tree `listed` names, where that
--- isn't '', only whether it belongs there.
+-- The turn, and the words for what is wrong with it. Of a turn that the set of the tree `listed` names, or the place of
+-- jobs or logs with that name, where that isn't '', only whether it belongs there.
 local function judge(tenant, digits, listed, version)
   local words = {}
-  if listed ~= '' then
+  if #listed == DIGITS then
     words[1] = in_tree(tenant, listed, digits) and root_of(tenant, digits) ~= listed and 'stray' or nil
+  elseif listed ~= '' then
+    words[1] = is_strange(tenant, digits, listed) and 'stray-place' or nil
+  end
+  if listed ~= '' then
     return { tenant = tenant, digits = digits, member = tenant .. '/' .. digits .. '/' .. listed }, words
   end
   local turn = facts_of(tenant, digits)
@@ -227,7 +176,8 @@ local function judge(tenant, digits, listed, version)
   return turn, words
 end
 
--- TENANT/DIGITS of turns, or TENANT/DIGITS/ROOT of what the set of a tree names, with spaces between.
+-- TENANT/DIGITS of turns; or TENANT/DIGITS/ROOT of what the set of a tree names, or TENANT/DIGITS/PLACE of what leases,
+-- logs, queued:LEVEL or line:LEVEL does; with spaces between.
 local function each_member(members)
-  return string.gmatch(members, '([^/ ]+)/(%x+)/?(%x*)')
+  return string.gmatch(members, '([^/ ]+)/(%x+)/?([%w:]*)')
 end

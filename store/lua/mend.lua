@@ -13,7 +13,7 @@
 -- Invariant: what is wrong is found again before it is mended, so a repeat changes nothing. A turn that a later release
 --            wrote stays as it is.
 
-local mends = {}
+local mends = job_mends
 
 function mends.mistyped(turn)
   redis.call('UNLINK', unpack(turn.mistyped))
@@ -46,7 +46,7 @@ function mends.leaf(turn)
   local found = turn.fields
   local touched = exact(found.touched or (not found.deleted and use(turn.leaf_score)) or use(redis.call('GET', clock))
     or now_us())
-  if (found.children or 0) > 0 then
+  if (found.children or 0) > 0 or turn.under_way then
     redis.call('ZREM', leaves, turn.member)
     displace(turn.tenant, found.root, turn.digits)
   else
@@ -59,6 +59,9 @@ end
 
 -- As if it had been deleted: that is what everyone sees of it already.
 mends['no-response'] = function(turn)
+  if turn.under_way then
+    give_up(turn)
+  end
   redis.call('UNLINK', key('response', turn.tenant, turn.digits))
   redis.call('HSET', turn.node, 'deleted', 'fsck', 'response_bytes', 0)
   count(turn.tenant, 'responses', -1)
@@ -66,6 +69,8 @@ mends['no-response'] = function(turn)
   turn.fields.deleted = 'fsck'
   mends.leaf(turn)
 end
+
+mends['no-work'] = mends['no-response']
 
 mends['kept-response'] = function(turn)
   redis.call('UNLINK', key('response', turn.tenant, turn.digits))
@@ -131,8 +136,11 @@ local function mend(turn, words, listed)
     if mends[word] then
       mends[word](turn, listed)
     end
+    if word == 'no-work' or word == 'no-response' then
+      break -- what else is wrong with it is no longer so, or is found in the next round
+    end
   end
-  if turn.node and words[1] ~= 'mistyped' then
+  if turn.fields and words[1] ~= 'mistyped' then
     note_held(turn)
   end
 end

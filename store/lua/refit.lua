@@ -5,7 +5,10 @@
 --            leaves    the shard's leaves
 --            trees     the shard's trees
 -- Arguments: turns     what all keys of turns in the shard begin with
---            names     members of the leaves or the trees that name no turn, in one string with a NUL behind each
+--            names     members of the leaves, the trees, the leases, the logs, the queues or the lines that name no turn,
+--                      in one string with a NUL behind each
+--            lines     LEVEL:TENANT of lines that have such members, or are of another type, with spaces between
+--            notes     names of what calls left for their repeats and never expires, with spaces between
 --            counters  fields of the usage that are no numbers, with spaces between
 --            roots     TENANT/ROOT of trees whose set may have such members, with spaces between
 -- Result:    {'ok'}
@@ -15,20 +18,53 @@
 
 local DIGITS = 48
 
-for _, wanted in ipairs({ { clock, 'string' }, { usage, 'hash' }, { leaves, 'zset' }, { trees, 'zset' } }) do
-  local kind = redis.call('TYPE', wanted[1]).ok
-  if kind ~= 'none' and kind ~= wanted[2] then
-    redis.call('UNLINK', wanted[1])
+local KINDS = { clock = 'string', usage = 'hash', leaves = 'zset', trees = 'zset', leases = 'zset', logs = 'zset',
+  logged = 'string', outbox = 'zset', ['outbox-ages'] = 'zset', ['outbox-tries'] = 'hash' }
+local PLACES = { 'leaves', 'trees', 'leases', 'logs' }
+for level = 0, LEVELS - 1 do
+  KINDS['queued:' .. level], KINDS['turn:' .. level] = 'zset', 'zset'
+  PLACES[#PLACES + 1] = 'queued:' .. level
+end
+
+local function retype(name, wanted)
+  local kind = redis.call('TYPE', name).ok
+  if kind ~= 'none' and kind ~= wanted then
+    redis.call('UNLINK', name)
   end
+end
+
+local function is_number(value)
+  return not value or value == '0' or (#value < 18 and string.match(value, '^%-?[1-9]%d*$'))
+end
+
+for name, kind in pairs(KINDS) do
+  retype(shard_key(name), kind)
+end
+for line in string.gmatch(lines, '[^ ]+') do
+  retype(shard_key('line:' .. line), 'zset')
 end
 for name in string.gmatch(names, '(%Z*)%z') do
   if not string.match(name, '^[^/]+/%x+$') or #string.match(name, '%x+$') ~= DIGITS then
-    redis.call('ZREM', leaves, name)
-    redis.call('ZREM', trees, name)
+    for _, place in ipairs(PLACES) do
+      redis.call('ZREM', shard_key(place), name)
+    end
+  end
+  if #name ~= DIGITS or string.match(name, '%X') then
+    for line in string.gmatch(lines, '[^ ]+') do
+      redis.call('ZREM', shard_key('line:' .. line), name)
+    end
   end
 end
+for name in string.gmatch(notes, '[^ ]+') do
+  if redis.call('PTTL', shard_key(name)) == -1 then
+    redis.call('UNLINK', shard_key(name))
+  end
+end
+if not is_number(redis.call('GET', shard_key('logged'))) then
+  redis.call('DEL', shard_key('logged'))
+end
 for field in string.gmatch(counters, '[^ ]+') do
-  if not string.match(redis.call('HGET', usage, field) or '0', '^%-?%d+$') then
+  if not is_number(redis.call('HGET', usage, field)) then
     redis.call('HDEL', usage, field)
   end
 end

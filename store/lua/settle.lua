@@ -2,9 +2,13 @@
 --
 -- Keys:      clock     the shard's clock
 --            usage     the shard's usage
+--            logged    the bytes of its events
 -- Arguments: turns     what all keys of turns in the shard begin with
 --            since     the clock and the four counters of the shard at that time, as `moment` gives them
 --            children  TENANT/DIGITS=NUMBER of turns and of how many children they have, with spaces between
+--            jobs      TENANT/DIGITS=NUMBER of turns and of how many jobs are in the tree of which they are the root,
+--                      with spaces between; 0 takes the number away
+--            events    NOTED=NUMBER of bytes of events, or ''; noted only if they are still those
 --            counters  FIELD=NUMBER of counters, with spaces between; 0 takes one away
 -- Result:    {'ok'} | {'changed'} when something has, so that nothing was noted
 -- Invariant: each change of what is stored changes the clock or a counter of the shard; counters of the shard are
@@ -22,6 +26,18 @@ for tenant, digits, number in string.gmatch(children, '([^/ ]+)/(%x+)=(%d+)') do
   if redis.call('EXISTS', key('node', tenant, digits)) == 1 then
     redis.call('HSET', key('node', tenant, digits), 'children', number)
   end
+end
+for tenant, digits, number in string.gmatch(jobs, '([^/ ]+)/(%x+)=(%d+)') do
+  local node = key('node', tenant, digits)
+  if number == '0' then
+    redis.call('HDEL', node, 'jobs')
+  elseif redis.call('EXISTS', node) == 1 then
+    redis.call('HSET', node, 'jobs', number)
+  end
+end
+local noted, number = string.match(events, '^(.*)=(%d+)$')
+if noted and (redis.call('GET', logged) or '0') == noted then
+  redis.call('SET', logged, number)
 end
 for field, number in string.gmatch(counters, '([^= ]+)=(%d+)') do
   if number == '0' then

@@ -127,10 +127,12 @@ class Member(Process):
         environment = kept | {variable(name): str(value) for name, value in wanted.items()}
         super().__init__(name, folder, [HARMONIUM, *command], environment)
         self.url = f"http://127.0.0.1:{port}"
+        self.leaving = False
+        """Whether it was asked to stop, and isn't ready again."""
 
     async def ready(self) -> None:
         """Wait until it is."""
-        async with httpx.AsyncClient(base_url=self.url, timeout=START_SECONDS, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=self.url, timeout=START_SECONDS, trust_env=False, verify=False) as http:
             deadline = time.monotonic() + START_SECONDS
             while True:
                 assert self.alive, self.log
@@ -193,10 +195,12 @@ class Fleet:
     async def restart(self, process: Member) -> int:
         """Ask one to leave, and start it again once it has; its exit status."""
         self.note(f"stop {process.name}")
+        process.leaving = True
         process.signal(signal.SIGTERM)
         status = await process.ended()
         self.launch(process)
         await process.ready()
+        process.leaving = False
         self.note(f"ready {process.name}")
         return status
 

@@ -13,7 +13,7 @@ LEASE_SECONDS = 1.0
 SETTINGS: dict[str, Any] = {
     "lease_seconds": LEASE_SECONDS,
     "store_timeout_seconds": LEASE_SECONDS,
-    "demo_tokens_per_second": 100,
+    "demo_tokens_per_second": 50,
     "shutdown_seconds": 2,
     "log_format": "json",
 }
@@ -55,8 +55,8 @@ class Storm:
         )
 
     def _urls(self) -> list[str]:
-        """The APIs that may be asked: a load balancer would know which are there, and be late."""
-        return [api.url for api in self.fleet.apis]
+        """The APIs that may be asked, as a load balancer knows them: not those that leave, but those that died."""
+        return [api.url for api in self.fleet.apis if not api.leaving]
 
     async def start(self) -> None:
         """Begin all of them."""

@@ -25,7 +25,7 @@ async def refused(worker: Member) -> None:
 
 async def freeze(folder: Path, seed: int, *, responses: int, numbers: int, rounds: int) -> None:
     """All work is one worker's; it stands still until the other has gone on with all of it, and is then woken."""
-    async with running(folder, seed, **SETTINGS) as fleet:
+    async with running(folder, seed, worker_concurrency=responses, **SETTINGS) as fleet:
         holder, other = fleet.workers
         fleet.freeze(other)
         async with storm(fleet, responses, numbers) as under_way:
@@ -44,7 +44,7 @@ async def freeze(folder: Path, seed: int, *, responses: int, numbers: int, round
 
 
 async def test_a_worker_that_was_frozen_past_its_lease_writes_nothing_more(tmp_path: Path) -> None:
-    await freeze(tmp_path, seed=2, responses=6, numbers=300, rounds=1)
+    await freeze(tmp_path, seed=2, responses=6, numbers=150, rounds=1)
 
 
 @pytest.mark.full

@@ -31,7 +31,7 @@ async def survive(folder: Path, seed: int, *, responses: int, numbers: int, kill
 
 
 async def test_workers_and_apis_that_are_killed_cost_no_event(tmp_path: Path) -> None:
-    await survive(tmp_path, seed=1, responses=12, numbers=300, kills=6, seconds=60)
+    await survive(tmp_path, seed=1, responses=12, numbers=200, kills=6, seconds=60)
 
 
 @pytest.mark.full

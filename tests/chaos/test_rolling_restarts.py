@@ -30,7 +30,7 @@ async def roll(folder: Path, seed: int, *, responses: int, numbers: int, rounds:
 
 
 async def test_restarting_every_process_loses_nothing_and_hardly_any_time(tmp_path: Path) -> None:
-    await roll(tmp_path, seed=4, responses=5, numbers=500, rounds=1)
+    await roll(tmp_path, seed=4, responses=5, numbers=250, rounds=1)
 
 
 @pytest.mark.full

@@ -27,7 +27,7 @@ async def kill_the_store(folder: Path, seed: int, *, responses: int, numbers: in
 
 
 async def test_a_store_that_is_killed_and_comes_back_costs_a_pause(tmp_path: Path) -> None:
-    await kill_the_store(tmp_path, seed=3, responses=6, numbers=300, kills=2)
+    await kill_the_store(tmp_path, seed=3, responses=6, numbers=150, kills=2)
 
 
 @pytest.mark.full

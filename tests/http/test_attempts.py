@@ -1,13 +1,16 @@
 """Background responses whose engine or worker fails: they go on from what was said, or end saying what happened."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
+import msgspec
 import pytest
 from openai.types.responses import Response
 
 from service import worker
-from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Finish
+from service.engine.port import Chunk, EngineError, EngineRefused, EngineUnavailable, Finish, Generation
 from service.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine, Stall
 from service.protocol import events
 from service.protocol.journal import Batch, encode_batch
@@ -18,7 +21,7 @@ from store.jobs import Jobs
 from store.log import Entry
 from tests.event_grammar import check_stream
 from tests.http.background import changed, ended, going_on, opened_stream, reached, retrieved, said, streamed, submitted
-from tests.http.inside import Inside, answer, opened, scripted, serving, then, thought
+from tests.http.inside import CARD, Inside, answer, opened, scripted, serving, then, thought
 from tests.http.process import MODEL
 from tests.http.waiting import until
 
@@ -82,6 +85,25 @@ async def test_an_engine_that_fails_after_each_few_tokens_says_all_and_nothing_t
     assert found.usage.output_tokens == len(SPOKEN)
     assert len(engine.generations) == -(-len(SPOKEN) // 4)
     assert len({generation.id for generation in engine.generations}) == len(engine.generations)
+
+
+class Caching(ScriptedEngine):
+    """An engine that says of each generation how much of its prompt was cached: ten tokens more each time."""
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        """As a script says."""
+        cached = 10 * len(self.generations) + 5
+        async with aclosing(super().generate(generation)) as chunks:
+            async for chunk in chunks:
+                yield msgspec.structs.replace(chunk, cached_tokens=cached)
+
+
+async def test_what_was_cached_is_what_the_first_attempt_found(settings: Settings) -> None:
+    found = await made(
+        settings, Caching(CARD, going_on(SPOKEN, lambda left: [left[:9], *([DEATH] if left[9:] else [])]))
+    )
+    assert found.usage
+    assert found.usage.input_tokens_details.cached_tokens == 5
 
 
 async def test_the_limit_of_output_tokens_holds_over_all_attempts(settings: Settings) -> None:
@@ -185,7 +207,7 @@ async def as_struct(inside: Inside, id: str) -> Any:
 
 
 async def test_a_log_that_is_full_ends_its_response_whole(settings: Settings) -> None:
-    words = " ".join(str(number**3) for number in range(500))
+    words = " ".join(str(number**3) for number in range(2000))  # more than may wait to be written
     engine = scripted([[token] for token in answer(words)])
     found = await made(changed(settings, max_log_bytes=10_000), engine)
     assert found.incomplete_details

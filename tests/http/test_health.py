@@ -24,7 +24,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 def test_a_service_that_works_is_alive_and_ready(service: ServiceProcess) -> None:
     assert service.http().get("/health").json() == {"status": "ok"}
-    assert service.http().get("/ready").json() == {"status": "ok", "store": "ok", "engine": "ok"}
+    assert service.http().get("/ready").json() == {"status": "ok", "store": "ok", "engine": "ok", "worker": "ok"}
 
 
 def test_a_store_that_hangs_makes_it_unready_within_its_timeout_and_no_less_alive(
@@ -36,7 +36,7 @@ def test_a_store_that_hangs_makes_it_unready_within_its_timeout_and_no_less_aliv
         answer = service.http().get("/ready")
         assert time.monotonic() - begun < 1.5
         assert answer.status_code == 503
-        assert answer.json() == {"status": "unavailable", "store": "unavailable", "engine": "ok"}
+        assert answer.json() == {"status": "unavailable", "store": "unavailable", "engine": "ok", "worker": "ok"}
         assert service.http().get("/health").status_code == 200
     assert service.http().get("/ready").status_code == 200
 

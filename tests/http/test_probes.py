@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.background import Background
 from service.endpoints.probes import probe_app
 from service.engine.port import EngineUnavailable
 from service.opening import close_service, open_service
@@ -24,7 +25,7 @@ class Worker:
         self.service = open_service(
             load_settings(redis_url=server.url, store_timeout_seconds=0.5, **settings), self.engine
         )
-        self.app = probe_app(self.service)
+        self.app = probe_app(self.service, Background(self.service, works=True))
 
     async def get(self, path: str, key: str = "") -> httpx.Response:
         """The answer to a GET."""
@@ -44,7 +45,7 @@ async def worker(tmp_path: Path) -> AsyncIterator[Worker]:
 
 async def test_a_worker_says_that_it_is_alive_and_ready_and_what_it_counted(worker: Worker) -> None:
     assert (await worker.get("/health")).json() == {"status": "ok"}
-    assert (await worker.get("/ready")).json() == {"status": "ok", "store": "ok", "engine": "ok"}
+    assert (await worker.get("/ready")).json() == {"status": "ok", "store": "ok", "engine": "ok", "worker": "ok"}
     worker.service.metrics.jobs_claimed.inc(3)
     found = Scraped((await worker.get("/metrics")).text)
     assert found.value("harmonium_jobs_claimed_total") == 3

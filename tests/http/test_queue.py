@@ -143,6 +143,7 @@ async def test_a_job_outlives_the_service_that_accepted_it(settings: Settings) -
 
 
 async def test_a_service_that_stops_hands_back_what_others_then_go_on_with(settings: Settings) -> None:
+    settings = changed(settings, lease_seconds=600)  # nobody waits for its end
     ids = answer("One, two, three.")
     first, second = scripted([ids[:6], Stall()]), scripted([ids[6:]])
     async with serving(settings, first) as inside, inside.client() as client, opened_stream(client) as (id, _):

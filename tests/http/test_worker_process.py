@@ -99,6 +99,7 @@ def test_what_services_accept_workers_make(run: Start) -> None:
     worker: WorkerProcess = run(WorkerProcess)
     wait_until(lambda: client.responses.retrieve(id).status == "completed", 20)
     assert SECRET in client.responses.retrieve(id).output_text
+    wait_until(lambda: id in worker.log)
     (line,) = [line for line in worker.log.splitlines() if id in line]
     assert "outcome=ended" in line
     assert "status=completed" in line
@@ -116,6 +117,7 @@ def test_workers_that_are_stopped_one_after_the_other_lose_and_double_nothing(ru
         workers.append(run(WorkerProcess, demo_tokens_per_second=pace))
         assert left(workers[-2]) < LEAVE_SECONDS
     assert follower.counted() == COUNTED
+    wait_until(lambda: "outcome=ended" in workers[-1].log)
     outcomes = ["ended" if "outcome=ended" in worker.log else worker.log.count("handed back") for worker in workers]
     assert outcomes == [1, 1, "ended"]
     assert not any("Traceback" in worker.log for worker in workers)
@@ -130,7 +132,7 @@ def test_a_service_that_is_stopped_hands_back_at_once_and_its_streams_go_on(run:
     assert follower.counted() == COUNTED
     assert leaving.wait() == 0
     assert 'outcome="handed back"' in leaving.log
-    assert "outcome=ended" in worker.log
+    wait_until(lambda: "outcome=ended" in worker.log)
 
 
 def test_a_worker_answers_probes_on_its_port_and_stops_all_the_same(run: Start) -> None:

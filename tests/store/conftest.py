@@ -97,11 +97,19 @@ async def store(
 
 
 @pytest.fixture
-async def history(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
-    """The same, always without a read cache."""
+async def unaudited(server_url: str, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
+    """A store with nothing in it, which a test may harm."""
     store = ConversationHistoryStore(connect(server_url), prefix=prefix)
     yield store
     await store.close()
+
+
+@pytest.fixture
+async def history(
+    unaudited: ConversationHistoryStore, redis: Redis, prefix: str
+) -> AsyncIterator[ConversationHistoryStore]:
+    """A store with nothing in it, without a read cache. After the test all keys must add up."""
+    yield unaudited
     assert await complaints(redis, prefix) == []
 
 

@@ -1,37 +1,29 @@
-"""Processes that talk to a store until they are killed: `python killed.py URL PREFIX SEED AT_ONCE KILLS`.
+"""Processes that talk to a store until they are killed: `python killed.py URL PREFIX SEED AT_ONCE KILLS` (forked.py).
 
 In each, some tasks append, fork, pin and forget as fast as they can, and print what they are about to do and what the
-store acknowledged. KILLS of them are killed, AT_ONCE at a time, each at a random moment after it has begun; with KILLS
-0 nobody kills them, and they end with the server.
-
-They are forked, before there is a connection or an event loop, as Python takes longer to start than they live.
+store acknowledged.
 """
 
 import asyncio
 import os
 import random
-import signal
-import sys
 import time
-import traceback
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from forked import TIMEOUT_SECONDS, main, say
 from sample import TENANT
 from witness import witness
 
 from store.connection import connect
-from store.errors import NotFound, StoreUnavailable
+from store.errors import NotFound
 from store.history import ConversationHistoryStore
 
 TASKS = 8
 RECENT = 16
-MAX_LIFE_SECONDS = 0.05
 PIN_SECONDS = 0.5
-TIMEOUT_SECONDS = 20.0
-"""A machine that is busy with killing is slow, and nothing else."""
 
 
 class Talker:
@@ -149,28 +141,8 @@ class Told:
         return self.ids[one] | {id for id in self.parents if self.root(id) in roots}
 
 
-def say(word: str, id: str, detail: str = "") -> None:
-    """Print a line in one piece, whoever else prints to the same pipe."""
-    os.write(1, f"{word} {id} {detail}\n".encode())
-
-
-def fork(url: str, prefix: str, seed: int) -> tuple[int, int]:
-    """A new process that talks; its id, and a pipe that has something to read once it has begun."""
-    reader, writer = os.pipe()
-    if child := os.fork():
-        os.close(writer)
-        return child, reader
-    try:
-        asyncio.run(_talk(url, prefix, seed, writer))
-    except* StoreUnavailable:
-        say("ended", "-", str(time.time()))
-    except* BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
-
-
-async def _talk(url: str, prefix: str, seed: int, bell: int) -> None:
+async def talk(url: str, prefix: str, seed: int, bell: int) -> None:
+    """Talk for ever. Raises StoreUnavailable, in a group, when the server is gone."""
     store = ConversationHistoryStore(
         connect(url), prefix=prefix, pin_seconds=PIN_SECONDS, timeout_seconds=TIMEOUT_SECONDS
     )
@@ -180,26 +152,5 @@ async def _talk(url: str, prefix: str, seed: int, bell: int) -> None:
             group.create_task(talker.talk())
 
 
-def kill(children: list[tuple[int, int]], chance: random.Random) -> None:
-    """Kill each a random moment after it has begun."""
-    for child, reader in children:
-        assert os.read(reader, 1), f"process {child} ended before it had begun"
-        time.sleep(chance.uniform(0, MAX_LIFE_SECONDS))
-        os.kill(child, signal.SIGKILL)
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL, f"process {child} ended before it was killed"
-        os.close(reader)
-
-
-def main(url: str, prefix: str, seed: int, at_once: int, kills: int) -> None:
-    """Fork processes, and kill them or wait for their end."""
-    chance = random.Random(seed)
-    for first in range(0, kills, at_once):
-        kill([fork(url, prefix, chance.getrandbits(32)) for _ in range(first, min(kills, first + at_once))], chance)
-    if not kills:
-        children = [fork(url, prefix, chance.getrandbits(32)) for _ in range(at_once)]
-        statuses = [os.waitpid(child, 0)[1] for child, _ in children]
-        assert statuses == [0] * at_once, statuses
-
-
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
+    main(talk)

@@ -56,6 +56,10 @@ class Store:
             return False
         return True
 
+    async def is_unused(self) -> bool:
+        """Whether nobody but this process is connected."""
+        return all(client["name"] != self.prefix for client in await self.redis.client_list())
+
     async def keys(self, family: str) -> list[bytes]:
         """The keys of a family."""
         return [key async for key in self.redis.scan_iter(f"{self.prefix}:*:{family}:*", count=1000)]
@@ -74,9 +78,11 @@ async def opened(url: str, prefix: str) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def talkers(url: str, prefix: str, *numbers: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The program killed.py, on connections that have the prefix for a name."""
-    command = [sys.executable, str(Path(__file__).with_name("killed.py")), f"{url}?client_name={prefix}", prefix]
+async def talkers(
+    url: str, prefix: str, *numbers: int, program: str = "killed.py"
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A program of forked.py, on connections that have the prefix for a name."""
+    command = [sys.executable, str(Path(__file__).with_name(program)), f"{url}?client_name={prefix}", prefix]
     process = await asyncio.create_subprocess_exec(
         *command, *map(str, numbers), stdout=asyncio.subprocess.PIPE, start_new_session=True
     )
@@ -100,7 +106,7 @@ async def check(store: Store, told: Told, *, restarted: bool = False, since: flo
 
     It may lack what was done after `since`, if that is given: deleted turns may be back, but no older one is gone.
     """
-    await until(lambda: _nobody_uses(store), "a killed process is still connected")
+    await until(store.is_unused, "a killed process is still connected")
     times = [await store.redis.pttl(key) for key in await store.keys("pins")]
     assert [time for time in times if time != -2 and not 0 <= time <= PIN_SECONDS * 1000] == []
     going, gone = told.among(("forgetting", "abandoning")), told.among(("forgot", "abandoned"))
@@ -115,10 +121,6 @@ async def check(store: Store, told: Told, *, restarted: bool = False, since: flo
     await store.history.sweep()
     assert await faults(store.redis, store.url, store.prefix, restarted=restarted) == []
     return lacking
-
-
-async def _nobody_uses(store: Store) -> bool:
-    return all(client["name"] != store.prefix for client in await store.redis.client_list())
 
 
 async def _unpinned(store: Store) -> bool:

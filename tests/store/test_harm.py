@@ -7,11 +7,15 @@ import pytest
 from audit import complaints, replies
 from redis.asyncio import Redis
 from sample import TENANT, turn
+from work import finish, submit
 
 from store.connection import connect
 from store.errors import NotFound
 from store.fsck import Fsck, Report
 from store.history import ConversationHistoryStore
+from store.job import JobLimits, Priority
+from store.jobs import Jobs
+from store.log import Entry
 
 SEEDS = 40
 MANY_SEEDS = 1_000
@@ -20,8 +24,9 @@ NONSENSE = ("0", "1", "-1", "7", "nan", "inf", "", "abc", "1e5", "0" * 48, f"{TE
 
 
 async def plant(store: ConversationHistoryStore, chance: random.Random) -> None:
-    """Trees of any shape, in which some turns were deleted or erased."""
+    """Trees of any shape, in which some turns were deleted or erased, and some are or were made in the background."""
     ids: list[str] = []
+    jobs = Jobs(store, JobLimits(lease_seconds=600.0))
     for number in range(TURNS):
         parent = chance.choice(ids[-6:]) if ids and chance.random() < 0.85 else None
         id = store.new_id(parent)
@@ -30,6 +35,25 @@ async def plant(store: ConversationHistoryStore, chance: random.Random) -> None:
             ids.append(id)
             if chance.random() < 0.15:
                 await store.forget(TENANT, chance.choice(ids), erase=chance.random() < 0.5)
+        with suppress(NotFound):
+            if chance.random() < 0.3:
+                await work_on(jobs, chance, chance.choice([None, *ids[-6:]]))
+
+
+async def work_on(jobs: Jobs, chance: random.Random, parent: str | None) -> None:
+    """Submit a job, and do something to whichever is next."""
+    streams, priority = chance.random() < 0.7, chance.choice(list(Priority))
+    id = await submit(jobs, parent=parent, streams=streams, fleeting=chance.random() < 0.2, priority=priority)
+    if chance.random() < 0.2:
+        await jobs.cancel(TENANT, id)
+    if chance.random() < 0.5:
+        return
+    for job in (await jobs.claim(0, 1)).jobs:
+        await jobs.write(job.lease, Entry(5, b"more"), snapshot=chance.choice([b"", b"{}"]))
+        if chance.random() < 0.6:
+            await finish(jobs, job, last=5)
+        elif chance.random() < 0.3:
+            await jobs.hand_back(job.lease, failed=True)
 
 
 async def harm(redis: Redis, prefix: str, chance: random.Random) -> str:
@@ -46,6 +70,8 @@ async def harm(redis: Redis, prefix: str, chance: random.Random) -> str:
             member = chance.choice(await redis.zrange(key, 0, -1)).decode()
             score = chance.choice([0, 1, -5, 9e15, "inf"])
             commands += [("ZREM", key, member), ("ZADD", key, score, member), ("ZADD", key, 1, value or "x")]
+        case b"stream":
+            commands += [("XADD", key, "*", "b", value), ("XTRIM", key, "MAXLEN", chance.choice([0, 1]))]
         case b"set":
             commands += [("SPOP", key), ("SADD", key, value or "x")]
         case _:

@@ -187,7 +187,7 @@ async def becomes_unready(inside: Inside) -> None:
     async with inside.http() as http:
         while (answer := await http.get("/ready")).status_code == 200:
             assert time.monotonic() < deadline, "it is ready without a server"
-        assert answer.json() == {"status": "unavailable", "store": "ok", "engine": "unavailable"}
+        assert (answer.json()["store"], answer.json()["engine"]) == ("ok", "unavailable")
         plain = await http.post("/v1/responses", json=HELLO)
         assert (plain.status_code, plain.headers["retry-after"]) == (503, "1")
 

@@ -1,0 +1,130 @@
+-- Shared by the scripts that mend: jobs, their places and their events.
+-- Invariant: what is under way stays so, with all that its log has, while anybody can end it.
+
+-- What is done about each word of judging_jobs.lua, for mend.lua.
+local job_mends = {}
+
+local function leave_place(place, member)
+  if is('zset', place) then
+    redis.call('ZREM', place, member)
+  end
+end
+
+local function displace_job(turn)
+  for level = 0, LEVELS - 1 do
+    leave_place(level_key('queued', level), turn.member)
+    leave_place(level_key('line', level, turn.tenant), turn.digits)
+  end
+  leave_place(shard_key('leases'), turn.member)
+end
+
+local function one_job_less(turn)
+  local root = key('node', turn.tenant, turn.fields.root or '')
+  local noted = is('hash', root) and whole(redis.call('HGET', root, 'jobs'))
+  if noted and noted > 1 then
+    redis.call('HSET', root, 'jobs', exact(noted - 1))
+  elseif noted then
+    redis.call('HDEL', root, 'jobs')
+  end
+end
+
+local function noted_bytes(turn)
+  return whole(turn.there.job and redis.call('HGET', turn.job, 'log_bytes') or turn.fields.log_bytes) or 0
+end
+
+local function drop_job(turn)
+  displace_job(turn)
+  redis.call('UNLINK', turn.job, key('spec', turn.tenant, turn.digits))
+end
+
+-- Nobody can end it any more: neither it nor its events stay.
+local function give_up(turn)
+  one_job_less(turn)
+  drop_log(turn.tenant, turn.digits, noted_bytes(turn))
+  drop_job(turn)
+  redis.call('HSET', turn.node, 'status', 'failed')
+  redis.call('HDEL', turn.node, 'submission', 'log_bytes')
+  turn.under_way = false
+end
+
+job_mends['stray-job'] = drop_job
+
+job_mends['stray-place'] = function(turn, name)
+  local tenant, digits = turn.tenant, string.match(turn.digits, '^%x+')
+  leave_place(place_of(tenant, digits, name))
+end
+
+-- It waits again, before all that has not begun; whoever had it has lost it.
+job_mends['no-place'] = function(turn)
+  displace_job(turn)
+  local order, line = level_key('turn', RESUMED), level_key('line', RESUMED, turn.tenant)
+  redis.call('ZREMRANGEBYSCORE', order, FARTHEST, '+inf')
+  redis.call('ZREMRANGEBYSCORE', order, '-inf', -FARTHEST)
+  if not is('zset', line) then
+    redis.call('UNLINK', line)
+  end
+  enqueue(RESUMED, turn.tenant, turn.digits, redis.call('HGET', turn.job, 'sequence'))
+end
+
+local function note_job_events(turn)
+  local snapshot = key('snapshot', turn.tenant, turn.digits)
+  if not is_snapshot(turn) then
+    redis.call('UNLINK', snapshot)
+  end
+  local last, bytes = measured(turn, true)
+  local taken = redis.call('STRLEN', snapshot)
+  redis.call('HSET', turn.job, 'last', exact(last), 'log_bytes', exact(bytes + taken), 'snapshot_bytes', taken)
+end
+
+-- A job is made anew from what is left of it, and from its node and its log.
+job_mends['no-job'] = function(turn)
+  local function number(name, otherwise)
+    return exact(whole(redis.call('HGET', turn.job, name)) or otherwise)
+  end
+  local own = tonumber(number('own', 0))
+  redis.call('HSET', turn.job, 'own', own >= 1 and own < LEVELS and own or 2, 'epoch', number('epoch', 1), 'tries',
+    number('tries', 0), 'progressed', number('progressed', 0), 'sequence', number('sequence', now_us()),
+    'submitted', number('submitted', now_ms()))
+  if turn.fields.status == 'queued' then
+    redis.call('HDEL', turn.job, 'started')
+  else
+    redis.call('HSET', turn.job, 'started', number('started', now_ms()))
+  end
+  note_job_events(turn)
+  job_mends['no-place'](turn)
+end
+
+function job_mends.events(turn)
+  local digits, tenant = turn.digits, turn.tenant
+  if turn.under_way then
+    return note_job_events(turn)
+  end
+  local _, bytes = measured(turn, true)
+  if not turn.fields.log_bytes or bytes == 0 or turn.fields.deleted then
+    redis.call('HDEL', turn.node, 'log_bytes')
+    return drop_log(tenant, digits, whole(turn.fields.log_bytes) or 0)
+  end
+  redis.call('UNLINK', key('snapshot', tenant, digits))
+  redis.call('HSET', turn.node, 'log_bytes', exact(bytes))
+  redis.call('ZADD', shard_key('logs'), now_ms(), turn.member)
+end
+
+function job_mends.standing(turn)
+  local found, node = turn.fields, turn.node
+  if not turn.under_way then
+    redis.call('HSET', node, 'continuable', found.fleeting and 0 or found.continuable)
+    if RUNNING[found.status] then
+      found.status = found.continuable == '1' and 'incomplete' or 'failed'
+      redis.call('HSET', node, 'status', found.status)
+    end
+    return
+  end
+  local started = turn.there.job and redis.call('HGET', turn.job, 'started')
+  if found.status == 'in_progress' and turn.there.job and not started then
+    redis.call('HSET', turn.job, 'started', exact(now_ms()))
+  elseif found.status ~= 'cancelled' then
+    found.status = started and 'in_progress' or found.status == 'in_progress' and 'in_progress' or 'queued'
+  end
+  redis.call('HSET', node, 'status', found.status, 'continuable', 0, 'submission', found.digest, 'background',
+    MODES[found.background] and found.background or 'stream')
+end

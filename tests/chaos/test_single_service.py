@@ -1,0 +1,62 @@
+"""One `harmonium serve` with all in it: the API, the work, and the embedded server that goes down with it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.chaos.fleet import until
+from tests.chaos.follower import Follower
+from tests.chaos.inside import counted
+from tests.http.process import ServiceProcess
+
+COUNTED = 400
+SECONDS = 30.0
+STOP_SECONDS = 10.0
+"""It may go on for SHUTDOWN_SECONDS, 30; but when nobody works any more there is nothing to wait for."""
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@asynccontextmanager
+async def counting(service: ServiceProcess) -> AsyncIterator[Follower]:
+    """Follows a response in the middle of its answer; in the end it was whole, whatever happened to the service."""
+    follower = Follower(lambda: [service.url], Random(0))
+    task = asyncio.create_task(follower.create(input=f"Count to {COUNTED}."))
+    try:
+        await until(lambda: len(follower.events) > 100, SECONDS, "it says nothing")
+        yield follower
+        async with asyncio.timeout(SECONDS):
+            await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert (follower.response["status"], follower.text) == ("completed", counted(COUNTED))
+    assert follower.connections == 2
+
+
+async def test_a_service_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path, demo_tokens_per_second=150)
+    try:
+        async with counting(service):
+            asked = time.monotonic()
+            service.ask_to_stop()
+            assert await asyncio.to_thread(service.wait) == 0
+            assert time.monotonic() - asked < STOP_SECONDS
+            await asyncio.to_thread(service.start)
+    finally:
+        service.stop()
+
+
+async def test_a_service_of_two_processes_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path, demo_tokens_per_second=150, workers=2, lease_seconds=2)
+    try:
+        async with counting(service):
+            service.kill()
+            service.start()
+    finally:
+        service.stop()
