@@ -58,7 +58,9 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
     app.state.service = service
     app.state.background = Background(service, works=settings.worker)
     app.state.exposition = Exposition(service.metrics, partial(read_shards, service))
-    admission = Admission(settings.max_concurrent_requests, service.metrics.refused.labels("requests"))
+    admission = Admission(
+        service.metrics.refused, requests=settings.max_concurrent_requests, followers=settings.max_followers
+    )
     app.state.admission = admission
     for router in (create.router, stored.router, models.router):
         app.include_router(router, prefix="/v1")

@@ -11,15 +11,17 @@ that is refused ends the attempt without another word.
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from enum import Enum
+from functools import partial
 from time import monotonic
 
 import msgspec
 
 from service import logs
+from service.closing import give_up
 from service.creation import BRIEFLY, Service, in_steps
-from service.engine.port import EngineError, EngineRefused, EngineUnavailable
+from service.engine.port import EngineBroke, EngineError, EngineRefused, EngineUnavailable
 from service.log_writer import LogWriter, persistently
 from service.metrics import Pace
 from service.protocol import tokens
@@ -28,7 +30,7 @@ from service.protocol.machine import Ending, Machine, ended
 from service.protocol.response import Response, ResponseError
 from service.run import Sampler, error_of
 from service.spec import JobSpec, decode, generation_of, machine_of
-from store.errors import LeaseLost, LogBehind, LogFull
+from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError
 from store.job import Job
 from store.log import Entry
 from store.turn import Status, Turn
@@ -41,6 +43,10 @@ QUEUED_EVENTS = 2
 READ_ENTRIES = 256
 """The most entries of a log that are read and decoded at once: a millisecond's work or two."""
 
+RETRY_SECONDS = 0.5
+"""How long a job is kept from the next attempt when the engine has failed with it, so that a fault isn't asked for
+again and again as fast as that goes."""
+
 _JSON = msgspec.json.Encoder()
 
 
@@ -49,7 +55,8 @@ class Outcome(Enum):
 
     ENDED = "ended"  # the response has ended, and is stored
     HANDED_BACK = "handed back"  # the process is leaving, or the log lost its end, and somebody else goes on
-    ENGINE_AWAY = "engine away"  # the engine had no room or failed, and somebody goes on when it is back
+    ENGINE_AWAY = "engine away"  # the engine is down or has no room, and somebody goes on when it is back
+    ENGINE_FAILED = "engine failed"  # the engine failed with this one, and somebody tries again
     LOST = "lost"  # somebody else has the lease, or the response has ended
 
 
@@ -79,6 +86,8 @@ class Attempt:
         self._settings = service.settings
         self._sampler: Sampler | None = None
         self._lost = False
+        self._told = asyncio.Event()
+        """Set once somebody wants it to stop."""
         self._cancelled = False
         self._leaving = False
         self._began = monotonic()
@@ -87,7 +96,7 @@ class Attempt:
     def lose(self, *, cancelled: bool = False) -> None:
         """Somebody else has the lease, or cancelled the response: stop at once, and write no more. Never blocks."""
         self._lost = True
-        self._cancelled = cancelled
+        self._cancelled = self._cancelled or cancelled
         self._stop()
 
     def leave(self) -> None:
@@ -96,6 +105,7 @@ class Attempt:
         self._stop()
 
     def _stop(self) -> None:
+        self._told.set()
         if self._sampler is not None:
             self._sampler.stop()
 
@@ -109,7 +119,7 @@ class Attempt:
         try:
             return await self._make()
         except LeaseLost:
-            if not self._cancelled:
+            if not await self._is_cancelled():
                 self._service.metrics.leases_lost.inc()
             return Outcome.LOST
         except LogBehind as gap:
@@ -117,8 +127,26 @@ class Attempt:
             await self._service.jobs.hand_back(self.job.lease, failed=False)
             return Outcome.HANDED_BACK
 
+    async def _is_cancelled(self) -> bool:
+        """Whether the lease went because the response was cancelled, of which a refused write may be the first word."""
+        if self._cancelled or self.job.status is Status.CANCELLED:
+            return True
+        try:
+            return (await self._service.store.look(self.job.lease.tenant, self.id)).status is Status.CANCELLED
+        except StoreError:  # nobody knows
+            return False
+
     async def _make(self) -> Outcome:
-        spec = await decode(self.job.spec)
+        if self.job.tries > self._settings.max_attempts + 1:  # it can't even be read without dying of it
+            await give_up(self._service, self.job)
+            return Outcome.ENDED
+        try:
+            spec = await decode(self.job.spec)
+        except NewerFormat:
+            logs.event(logger, logging.WARNING, "a job is for a later release", response_id=self.id)
+            await self._rest(self._settings.lease_seconds / 2)
+            await self._service.jobs.hand_back(self.job.lease, failed=False)
+            return Outcome.HANDED_BACK
         machine = machine_of(spec)
         machine.queued()
         sampled, cached = await self._replayed(machine)
@@ -138,7 +166,7 @@ class Attempt:
         if self.job.last > after:
             machine.start()
         while after < self.job.last:
-            entries = await self._service.log.read(self.job.lease.tenant, self.id, after, READ_ENTRIES)
+            entries = await persistently(partial(self._read, after), self._keeps_on)
             if not entries:
                 break
             for entry in entries:
@@ -151,6 +179,9 @@ class Attempt:
         await in_steps(machine.replay(packed))
         self._service.metrics.tokens_replayed.inc(machine.sampled)
         return packed, cached
+
+    async def _read(self, after: int) -> list[Entry]:
+        return await self._service.log.read(self.job.lease.tenant, self.id, after, READ_ENTRIES)
 
     def _verdict(
         self, machine: Machine, spec: JobSpec, sampled: bytes, *, foreign: bool
@@ -182,6 +213,11 @@ class Attempt:
     def _seconds(self) -> float:
         """What is left of the time that the response may take, over all attempts."""
         return self._settings.max_run_seconds - self._run_seconds
+
+    @property
+    def _keeps_on(self) -> float:
+        """For how many seconds what has to be done is tried while the store is away."""
+        return max(self._seconds, self._settings.lease_seconds) if self._patience is None else self._patience
 
     @property
     def _run_seconds(self) -> float:
@@ -238,20 +274,30 @@ class Attempt:
             self._service.metrics.engine_failed(failure)
         if ending in (Ending.ABORT, Ending.ERROR) and not self._final(failure, further):
             away = ending is Ending.ABORT or isinstance(failure, EngineUnavailable)
-            await self._hand_back(writer, failed=not away)
-            return Outcome.ENGINE_AWAY
+            if not away:
+                await self._rest(RETRY_SECONDS)
+            await self._hand_back(writer, failed=not away or isinstance(failure, EngineBroke))
+            return Outcome.ENGINE_AWAY if away else Outcome.ENGINE_FAILED
         ending = Ending.ERROR if ending is Ending.ABORT else ending
         error = error_of(ending, failure, self._settings.max_run_seconds)
         return await self._finish(spec, machine, writer.take(), ending, error, writer)
 
     def _final(self, failure: EngineError | None, further: bool) -> bool:
         """Whether there is no use in another attempt after the engine has failed."""
-        if isinstance(failure, EngineUnavailable):
+        if isinstance(failure, EngineUnavailable) and not isinstance(failure, EngineBroke):
             return False
         return isinstance(failure, EngineRefused) or (self.job.tries >= self._settings.max_attempts and not further)
 
+    async def _rest(self, seconds: float) -> None:
+        """Wait, unless somebody wants it to stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._told.wait()
+
     async def _hand_back(self, writer: LogWriter, *, failed: bool) -> None:
         await writer.write()
+        if isinstance(writer.failure, LeaseLost):
+            raise writer.failure
         await self._service.jobs.hand_back(self.job.lease, failed=failed)
         self._service.metrics.jobs_handed_back.inc()
 
@@ -281,10 +327,11 @@ class Attempt:
         after, announced = events[0].sequence_number - 1, bool(self._settings.webhook_url)
         dropped = await (persistently if writer is None else writer.whole)(
             lambda: service.jobs.finish(self.job.lease, turn, entry, after=after, announced=announced),
-            max(self._seconds, self._settings.lease_seconds) if self._patience is None else self._patience,
+            self._keeps_on,
         )
         self.response = response
         service.metrics.webhooks.labels("given_up").inc(dropped)
         service.metrics.ended("background", response, self._pace)
-        service.metrics.run_seconds.observe(self._run_seconds)
+        if self._sampler is not None or self.job.last >= QUEUED_EVENTS:  # it has begun, here or elsewhere
+            service.metrics.run_seconds.observe(self._run_seconds)
         return Outcome.ENDED

@@ -6,6 +6,7 @@ lease, and what it leaves undone when it dies, another does.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from service.creation import Service
 from service.exposition import ShardState
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 LEVELS = ("resumed", *(priority.name.lower() for priority in Priority))
 """What the levels of the queue are called."""
+
+SHARDS_AT_ONCE = 16
+"""How many shards are read at the same time for a scrape, of which there may be 256."""
 
 
 class Background:
@@ -46,12 +50,17 @@ class Background:
 
     @property
     def state(self) -> str | None:
-        """What `/ready` says of the worker: `ok`, `paused` while the engine is away, `broken` once it has ended by a
-        mistake of ours; None where there is none.
+        """What `/ready` says of the worker: `ok`, `paused` while the engine is away, `broken` once it, or what goes on
+        beside it, has ended by a mistake of ours; else None where there is none.
         """
         if self.worker is None or self._broken:
             return "broken" if self._broken else None
         return "paused" if self.worker.paused else "ok"
+
+    @property
+    def broken(self) -> bool:
+        """Whether a part of it has ended by a mistake of ours."""
+        return self._broken
 
     @property
     def stopping(self) -> bool:
@@ -64,37 +73,59 @@ class Background:
             self.worker.stop()
         self._stopped.set()
 
-    async def run(self) -> None:
-        """Work until `stop`, and then until all is handed back. What fails by a mistake of ours ends all of it."""
+    async def run(self, on_fault: Callable[[], None] = lambda: None) -> None:
+        """Work until `stop`, and then until all is handed back.
+
+        A part that fails by a mistake of ours ends alone: the others go on, this is `broken`, and `on_fault` is called.
+        """
         service = self._service
+        parts = [("sweeping", sweep_for_ever(service.store, service.jobs, service.settings.sweep_seconds))]
+        if self._deliverer is not None:
+            parts.append(("webhooks", self._deliverer.deliver_for_ever()))
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(self._guarded(name, work, on_fault)) for name, work in parts]
+            if self.worker is not None:
+                await self._guarded("worker", self.worker.work(), on_fault)
+            await self._stopped.wait()
+            for task in beside:
+                task.cancel()
+
+    async def _guarded(self, part: str, work: Awaitable[None], on_fault: Callable[[], None]) -> None:
         try:
-            async with asyncio.TaskGroup() as group:
-                beside = [
-                    group.create_task(sweep_for_ever(service.store, service.jobs, service.settings.sweep_seconds))
-                ]
-                if self._deliverer is not None:
-                    beside.append(group.create_task(self._deliverer.deliver_for_ever()))
-                await (self.worker.work() if self.worker is not None else self._stopped.wait())
-                for task in beside:
-                    task.cancel()
+            await work
         except Exception:
             self._broken = True
-            logger.exception("background work has ended by a mistake of ours")
+            logger.exception("background work has ended by a mistake of ours", extra={"fields": {"part": part}})
+            on_fault()
 
 
 async def read_shards(service: Service) -> dict[int, ShardState]:
     """What each shard holds, for metrics. Raises StoreError."""
-    found: dict[int, ShardState] = {}
-    for shard in range(service.jobs.shards):
-        queue = await service.jobs.queue(shard)
-        usage = await service.store.usage(shard=shard)
-        found[shard] = ShardState(
-            queued=dict(zip(LEVELS, queue.waiting, strict=True)),
-            oldest_queued_seconds=queue.oldest_seconds,
-            running=queue.running,
-            log_bytes=queue.log_bytes,
-            responses=usage.responses,
-            bytes=usage.bytes,
-            webhooks_pending=queue.pending,
-        )
-    return found
+    numbers = range(service.jobs.shards)
+    left, found = iter(numbers), dict[int, ShardState]()
+
+    async def read() -> None:
+        for shard in left:
+            found[shard] = await _state(service, shard)
+
+    readers = [asyncio.create_task(read()) for _ in numbers[:SHARDS_AT_ONCE]]
+    try:
+        await asyncio.gather(*readers)
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+    return {shard: found[shard] for shard in numbers}
+
+
+async def _state(service: Service, shard: int) -> ShardState:
+    queue = await service.jobs.queue(shard)
+    return ShardState(
+        queued=dict(zip(LEVELS, queue.waiting, strict=True)),
+        oldest_queued_seconds=queue.oldest_seconds,
+        running=queue.running,
+        log_bytes=queue.log_bytes,
+        responses=queue.responses,
+        bytes=queue.bytes,
+        webhooks_pending=queue.pending,
+    )

@@ -13,14 +13,16 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from service.settings import MAX_CONNECTIONS
+
 MAX_HEAD_BYTES = 64 * 1024
 """The most of URL and headers, or of trailers, in bytes. Common servers and proxies take 8 to 64 KiB."""
 
 MAX_HEADERS = 256
 """The most headers and trailers of one request."""
 
-MAX_CONNECTIONS = 4096
-"""The most connections of one process, idle ones and open streams included; more are hung up on."""
+BREAK_OFF = "harmonium.break_off"
+"""The extension of a request's scope that has `now`, a function that ends the answer without its end."""
 
 SEND_SECONDS = 60.0
 """How long a client may leave what was sent unread, where the configuration has no `send_seconds`."""
@@ -53,6 +55,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_clock: asyncio.TimerHandle | None = None
         self._send_seconds = float(getattr(config, "send_seconds", SEND_SECONDS))
         self._send_clock: asyncio.TimerHandle | None = None
+        self._end_clock: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection; one that never sends a request is closed, and so is one too many."""
@@ -66,6 +69,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Forget the connection."""
         self._stop_clock()
         self._stop_send_clock()
+        if self._end_clock is not None:
+            self._end_clock.cancel()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -77,6 +82,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """The client has read on."""
         self._stop_send_clock()
         super().resume_writing()
+
+    def break_off(self) -> None:
+        """Hang up in the middle of an answer, so that its client sees that it isn't whole.
+
+        What was sent goes out first, if the client reads it in time. Whoever answers may return once `receive` says
+        `http.disconnect`; before that it would be taken for a mistake.
+        """
+        if not self.transport.is_closing():
+            self.transport.close()
+            self._end_clock = self.loop.call_later(self._send_seconds, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Parse `data`; refuse when one URL, header or trailer goes on and on inside the parser."""
@@ -90,6 +105,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self.scope["extensions"] = {BREAK_OFF: {"now": self.break_off}}
         self._progressed = self._in_head = True
         self._head_bytes = self._head_count = 0
         self._stop_clock()

@@ -65,6 +65,8 @@ class Service(msgspec.Struct, frozen=True):
     engine: Engine
     limits: Limits
     metrics: Metrics
+    closings: asyncio.Semaphore
+    """How many cancelled responses may be closed at once, each of which replays its log."""
     clock: Callable[[], float] = time
 
 

@@ -11,6 +11,7 @@ from service.engine.port import EngineError, EngineRefused
 from service.protocol.errors import ApiError, InvalidRequest, invalid_value, previous_response_not_found
 from store.errors import (
     ChainTooLong,
+    NewerFormat,
     NotCancellable,
     NotContinuable,
     NotFound,
@@ -70,12 +71,11 @@ def unavailable(message: str) -> ApiError:
 
 def fault() -> ApiError:
     """500: a mistake of ours. Its reason is for the log alone."""
-    return ApiError(
-        500,
-        "The service failed on this request. Its log has the reason under the x-request-id of this answer.",
-        type="server_error",
-        code="server_error",
-    )
+    return _fault("The service failed on this request. Its log has the reason under the x-request-id of this answer.")
+
+
+def _fault(message: str) -> ApiError:
+    return ApiError(500, message, type="server_error", code="server_error")
 
 
 def store_refusal(error: StoreError) -> ApiError:
@@ -109,6 +109,11 @@ def store_refusal(error: StoreError) -> ApiError:
             type="server_error",
             code="store_full",
             retry_after=RETRY_SECONDS,
+        )
+    if isinstance(error, NewerFormat):
+        return _fault(
+            "What this needs was stored by a later release than the one that answers, which can't read it. Upgrade "
+            "this service to the release of those that share its store."
         )
     return unavailable("The conversation store does not answer. Try again in a moment.")
 

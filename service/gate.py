@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
-from service.admission import Admission
+from service.admission import Admission, Place
 from service.auth import Keyring, refuse_foreign
 from service.engine.port import EngineUnavailable
 from service.errors import envelope, fault, unavailable
@@ -39,6 +39,9 @@ CLIENT_ID_CHARS = 512
 
 class Arrival:
     """A request as the gate saw it; endpoints find it in the scope and add what belongs in the log line."""
+
+    place: Place
+    """What it takes up, once the gate has let it in."""
 
     def __init__(self, tenant: str, request_id: str, headers: dict[bytes, bytes], metrics: Metrics) -> None:
         self.at = monotonic()
@@ -83,7 +86,7 @@ class Gate:
                 await self._app(scope, receive, answer)
             else:
                 arrival.tenant = self._keyring.tenant(arrival.headers)
-                with self._metrics.requests_in_progress.track_inprogress(), self._admission.place():
+                with self._metrics.requests_in_progress.track_inprogress(), self._admission.place() as arrival.place:
                     await self._app(scope, receive, answer)
         except ApiError as error:
             await envelope(error)(scope, receive, answer)

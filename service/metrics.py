@@ -25,7 +25,7 @@ MODES: tuple[Mode, ...] = ("plain", "stream", "background")
 STATUSES = ("completed", "incomplete", "cancelled", "failed")
 ENGINE_ERRORS = ("refused", "overloaded", "unavailable", "failed")
 STORE_ERRORS = ("timeout", "error")
-REFUSALS = ("requests", "queue")
+REFUSALS = ("requests", "followers", "queue")
 WEBHOOKS = ("delivered", "failed", "given_up")
 
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -118,7 +118,8 @@ class Metrics:
         Counter,
         Description(
             "admission_refused_total",
-            "Requests that were told to come back: the process had MAX_CONCURRENT_REQUESTS, or the queue was full.",
+            "Requests that were told to come back: the process had MAX_CONCURRENT_REQUESTS or MAX_FOLLOWERS, or the "
+            "queue was full.",
             limit=REFUSALS,
         ),
     ]
@@ -188,7 +189,10 @@ class Metrics:
     ]
     leases_lost: Annotated[
         Counter,
-        Description("leases_lost_total", "Background responses that a worker lost while it still worked on them."),
+        Description(
+            "leases_lost_total",
+            "Background responses that a worker lost to another while it still worked on them; not those cancelled.",
+        ),
     ]
     attempts_exhausted: Annotated[
         Counter,
@@ -211,7 +215,11 @@ class Metrics:
     ]
     run_seconds: Annotated[
         Histogram,
-        Description("job_run_seconds", "From the first claim of a background response to its end.", RUN_BUCKETS),
+        Description(
+            "job_run_seconds",
+            "From the first claim of a background response to its end, for those that a worker has begun.",
+            RUN_BUCKETS,
+        ),
     ]
     cancel_seconds: Annotated[
         Histogram,

@@ -28,9 +28,9 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from service import logs
-from service.connection import MAX_CONNECTIONS, BoundedHttpProtocol
+from service.connection import BoundedHttpProtocol
 from service.metrics_folder import shared_folder
-from service.settings import Settings, display, variable
+from service.settings import MAX_CONNECTIONS, Settings, display, variable
 from store.connection import connect
 from store.errors import DataFolderBusy, StoreUnavailable
 

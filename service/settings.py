@@ -15,13 +15,14 @@ from typing import Self, cast
 from dotenv import dotenv_values
 from pydantic import SecretStr, ValidationError, model_validator
 
-from service.settings_background import BackgroundSettings
+from service.settings_background import RENEWALS, BackgroundSettings
 from service.settings_core import DEFAULT_TENANT, ENV_FILE, PREFIX, ApiKey, CoreSettings, is_loopback, parse_api_keys
 
 __all__ = [
     "DAY_SECONDS",
     "DEFAULT_TENANT",
     "MASK",
+    "MAX_CONNECTIONS",
     "PREFIX",
     "ApiKey",
     "Settings",
@@ -36,11 +37,17 @@ __all__ = [
 MASK = "****"
 DAY_SECONDS = 86_400
 
+MAX_CONNECTIONS = 4096
+"""The most connections of one process, idle ones and open streams included; more are hung up on."""
+
 CHAINS_KEPT = 4
 """How many of the largest conversations the memory has to have room for."""
 
 PREPARING_SECONDS = 60
 """What a pin lasts beyond the run itself: for building the prompt, and for storing the turn."""
+
+LEASE_TIMEOUTS = 2 * RENEWALS / (RENEWALS - 1)
+"""The times of the store's time limit that a lease is longer than, as follows from Settings.renewed_seconds."""
 
 _SECRET = re.compile(r"token$|key|password|secret")
 """What in an engine argument's name says that nobody should see its value."""
@@ -75,10 +82,12 @@ class Settings(BackgroundSettings, CoreSettings):
                 f"{PREFIX}MAX_BYTES={self.max_bytes} has no room for {CHAINS_KEPT} conversations of "
                 f"{PREFIX}MAX_CHAIN_BYTES={self.max_chain_bytes}; raise the first, or lower the second"
             )
-        if self.lease_seconds < self.store_timeout_seconds:
+        if self.lease_seconds <= self.renewed_seconds:
             raise ValueError(
-                f"{PREFIX}LEASE_SECONDS={self.lease_seconds:g} is less than {PREFIX}STORE_TIMEOUT_SECONDS="
-                f"{self.store_timeout_seconds:g}: a worker whose store is slow would lose what it is at work on"
+                f"{PREFIX}LEASE_SECONDS={self.lease_seconds:g} is too short for {PREFIX}STORE_TIMEOUT_SECONDS="
+                f"{self.store_timeout_seconds:g}: a quarter of it passes between two renewals, and each may take the "
+                f"timeout, {self.renewed_seconds:g} s in all, so a worker whose store is slow would lose what it is at "
+                f"work on; set it to more than {LEASE_TIMEOUTS:.2f} times the timeout"
             )
         if self.webhook_url and not self.webhook_secret.get_secret_value():
             raise ValueError(
@@ -88,6 +97,23 @@ class Settings(BackgroundSettings, CoreSettings):
         if len(set(self.vllm_url)) < len(self.vllm_url):
             raise ValueError(f"{PREFIX}VLLM_URL names a server twice")
         return self
+
+    @model_validator(mode="after")
+    def _check_connections(self) -> Self:
+        if self.max_concurrent_requests + self.max_followers > MAX_CONNECTIONS:
+            raise ValueError(
+                f"{PREFIX}MAX_CONCURRENT_REQUESTS={self.max_concurrent_requests} and {PREFIX}MAX_FOLLOWERS="
+                f"{self.max_followers} are more together than the {MAX_CONNECTIONS:,} connections that one process "
+                "has, so followers could keep everybody else out; lower one of them"
+            )
+        return self
+
+    @property
+    def renewed_seconds(self) -> float:
+        """How much of a lease may pass until it is renewed: the answer to one renewal may take as long as the store may
+        take, the next comes a while after it, and takes as long again.
+        """
+        return self.lease_seconds / RENEWALS + 2 * self.store_timeout_seconds
 
     @property
     def pin_seconds(self) -> float:

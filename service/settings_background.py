@@ -13,6 +13,9 @@ from yarl import URL
 
 MIB = 1024 * 1024
 
+RENEWALS = 4
+"""How often a lease is renewed before it would run out."""
+
 SECRET_PREFIX = "whsec_"
 LEAST_SECRET_BYTES = 24
 """As Standard Webhooks has it, whose scheme OpenAI's SDKs verify."""
@@ -63,6 +66,12 @@ class BackgroundSettings(BaseSettings):
         ge=0,
         le=30 * 86_400,
         description="For how long after its end the events of a background response can be streamed again.",
+    )
+    max_followers: int = Field(
+        2048,
+        ge=1,
+        description="Streams of background responses that one process has open at once, which take no place of "
+        "MAX_CONCURRENT_REQUESTS; more are told to come back. Both together are at most 4,096.",
     )
     max_log_bytes: int = Field(
         1024 * MIB,

@@ -6,10 +6,13 @@ Once it is accepted nothing of the process that accepted it is needed any more. 
 then, so whoever follows the response begins with them.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from service.creation import Creation, Service
 from service.errors import store_refusal
+from service.protocol.events import Event
 from service.protocol.journal import Batch, encode_batch
 from service.protocol.response import Response, ResponseStatus
 from service.spec import encode, machine_of
@@ -23,8 +26,15 @@ _JSON = msgspec.json.Encoder()
 _PRIORITIES = {"priority": Priority.PRIORITY, "default": Priority.DEFAULT, "flex": Priority.FLEX}
 
 
-async def submit(service: Service, tenant: str, creation: Creation) -> Response:
-    """Queue a request; the response as it stands then. Raises ApiError; the parent is then let go of."""
+class Submitted(NamedTuple):
+    """What was queued: the response as it stands then, and its first events."""
+
+    response: Response
+    events: list[Event]
+
+
+async def submit(service: Service, tenant: str, creation: Creation) -> Submitted:
+    """Queue a request. Raises ApiError; the parent is then let go of."""
     spec = await creation.spec()
     try:
         machine = machine_of(spec)
@@ -49,4 +59,4 @@ async def submit(service: Service, tenant: str, creation: Creation) -> Response:
             raise store_refusal(error) from error
         raise
     service.metrics.jobs_submitted.inc()
-    return response
+    return Submitted(response, events)

@@ -20,6 +20,7 @@ from service import logs
 from service.attempt import Attempt, Outcome
 from service.creation import Service
 from service.engine.port import EngineError
+from service.settings_background import RENEWALS
 from store.errors import StoreError
 from store.job import Job
 from store.jobs import CLAIM_BATCH
@@ -29,9 +30,6 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 """How often a worker with room looks for jobs that nobody told it of, and for leases that ran out."""
-
-RENEWALS = 4
-"""How often a lease is renewed before it would run out."""
 
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
@@ -103,17 +101,20 @@ class Worker:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _claim_until_stopped(self) -> None:
+        loop = asyncio.get_running_loop()
+        poll = loop.time()
         while not self._stopping:
             self._awake.clear()
-            while self._takes and self._shards:
-                await self._claim()
-            try:
-                async with asyncio.timeout(POLL_SECONDS * random.uniform(0.5, 1)):
-                    await self._awake.wait()
-            except TimeoutError:
+            if loop.time() >= poll:  # whatever else happens: a shard may have what nobody told of
+                poll = loop.time() + POLL_SECONDS * random.uniform(0.5, 1)
                 self._shards = set(range(self._service.jobs.shards))
                 if not self._takes:
                     await self._rescue()
+            while self._takes and self._shards and loop.time() < poll:
+                await self._claim()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(poll):
+                    await self._awake.wait()
 
     @property
     def _takes(self) -> bool:
@@ -127,14 +128,18 @@ class Worker:
         return 0 if self._stopping else max(0, self._most - self.running)
 
     async def _rescue(self) -> None:
-        """Take no job, but see to it that those whose lease ran out are in the queue, for whoever has room."""
+        """Take no job, but see to it that those whose lease ran out are in the queue, for whoever has room, and end
+        what was cancelled by somebody who is gone: that takes neither room nor an engine.
+        """
         for shard in range(self._service.jobs.shards):
             try:
                 claim = await self._service.jobs.claim(shard, 0)
             except StoreError as failure:
-                logs.event(logger, logging.WARNING, "no jobs can be rescued", reason=str(failure))
-                return
+                logs.event(logger, logging.WARNING, "no jobs can be rescued", shard=shard, reason=str(failure))
+                continue
             self._service.metrics.jobs_rescued.inc(claim.rescued)
+            for job in claim.jobs:
+                self._begin(job)
 
     async def _claim(self) -> None:
         """Take as many jobs as there is room for, from one shard after the other."""
@@ -222,12 +227,15 @@ class Worker:
             waited_ms=round(attempt.job.waited_seconds * 1000, 1),
         )
         if outcome is Outcome.ENGINE_AWAY:
-            self._pause("an attempt failed")
+            self._pause("it could not go on with a response")
         elif outcome is Outcome.ENDED:
             self._failures = 0
             self._ended(attempt.id)
 
     def _pause(self, reason: str) -> None:
+        """Take no job for a while. What fails meanwhile, failed of the same."""
+        if self.paused:
+            return
         pause = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self._failures) * random.uniform(0.5, 1)
         self._failures = min(self._failures + 1, 16)
         loop = asyncio.get_running_loop()

@@ -37,8 +37,8 @@ MEANINGS: dict[str, Meaning] = {
         "they are derived anew, here and below; in a circle it is taken away",
     ),
     "no-work": Meaning(
-        "it is under way, and what a worker needs for it is gone, so that nobody can end it",
-        "it counts as deleted, and its events with it",
+        "it is under way, and what a worker needs for it is gone",
+        "a worker that finds nothing to do there ends it as failed",
     ),
     "no-job": Meaning(
         "it is under way, and its job is gone or lacks something",

@@ -25,6 +25,10 @@ LEVELS = 1 + len(Priority)
 """The queues of a shard: one for jobs that had begun, and one for each priority (the same as in lua/queueing.lua)."""
 
 
+NO_SPEC = b"\0"
+"""The spec of a job that had lost its own, as a repair leaves it: whoever gets it can only end the job as failed."""
+
+
 class Lease(msgspec.Struct, frozen=True):
     """The right to work on a job: the proof that nobody else does."""
 
@@ -60,14 +64,17 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """What is under way in a shard: how many jobs wait at each level, since when the oldest of them (seconds), how many
-    somebody works on, the bytes of all event logs, and how many ends wait to be told."""
+    """What is under way in a shard: how many jobs wait at each level, for how long the oldest of them does (seconds),
+    how many somebody works on, the bytes of all event logs, and how many ends wait to be told; and what is stored
+    there, as responses and as the bytes that the server holds for conversations."""
 
     waiting: tuple[int, ...]
     oldest_seconds: float
     running: int
     log_bytes: int
     pending: int
+    responses: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ import msgspec
 from . import codec, journaling, scripts
 from .appending import Place, arguments, bounds, continuable, refuse_addition, with_room
 from .caps import Caps, room
-from .connection import Operation
 from .errors import LeaseLost, LogBehind, NotCancellable, NotFound, QueueFull, StoreUnavailable
 from .history import ConversationHistoryStore
 from .job import LEVELS, Claim, Job, JobLimits, Lease, Priority, Queue
@@ -225,7 +224,8 @@ class Jobs:
             raise NotCancellable(id, detail[0].decode() if detail else None)
         if spec is None:
             return None
-        return Job(lease, int(detail[0]), Status.CANCELLED, 1, int(detail[1]), 0.0, 0.0, 0.0, cast(bytes, spec))
+        epoch, last, age_ms, run_ms = map(int, detail)
+        return Job(lease, epoch, Status.CANCELLED, 1, last, age_ms / 1000, run_ms / 1000, 0.0, cast(bytes, spec))
 
     async def finish(
         self, lease: Lease, turn: Turn, entry: Entry, *, after: int | None = None, announced: bool = False
@@ -305,10 +305,12 @@ class Jobs:
             raise failures[0]
 
     async def queue(self, shard: int) -> Queue:
-        """What is under way in a shard. Raises StoreUnavailable."""
+        """What is under way in a shard, and what it holds, at one moment. Raises StoreUnavailable."""
         keys = self._keyspace.all_shards()[shard]
         async with self._server.operation() as operation:
-            return await _queue(operation, keys)
+            _, *counts = await scripts.gauge(operation, usage=keys.usage, leaves=keys.leaves, turns=keys.turns)
+        waiting, (oldest_ms, *others) = counts[:LEVELS], map(int, counts[LEVELS:])
+        return Queue(tuple(map(int, waiting)), oldest_ms / 1000, *others)
 
     def _names(self, lease: Lease) -> Families:
         return self._keyspace.families(lease.tenant, lease.id[5:])
@@ -323,19 +325,3 @@ def _job(row: bytes, token: str) -> Job:
     tenant, _, digits = member.partition("/")
     age, run, waited = (int(span) / 1000 for span in spans)
     return Job(Lease(tenant, id_of(digits), token), int(epoch), Status(status), int(tries), int(last), age, run, waited)
-
-
-async def _queue(operation: Operation, shard: ShardKeys) -> Queue:
-    queues = [shard.queued(level) for level in range(LEVELS)]
-    waiting = [await operation.command("ZCARD", queue) for queue in queues]
-    heads = [await operation.command("ZRANGE", queue, 0, 0, "WITHSCORES") for queue in queues]
-    now = await operation.command("TIME", at=shard.clock)
-    now_ms = int(now[0]) * 1000 + int(now[1]) // 1000
-    oldest = min((int(float(head[1])) for head in heads if head), default=now_ms)
-    return Queue(
-        tuple(waiting),
-        max(0, now_ms - oldest) / 1000,
-        await operation.command("ZCARD", shard.leases),
-        int(await operation.command("GET", shard.logged) or 0),
-        await operation.command("ZCARD", shard.outbox),
-    )

@@ -6,7 +6,7 @@
     PREFIX:{SHARD}:trees                   zset TENANT/ROOT of the trees, by last use of any of their turns
     PREFIX:{SHARD}:leases                  zset TENANT/DIGITS of the jobs under way, by the ms at which the lease ends
     PREFIX:{SHARD}:queued:LEVEL            zset TENANT/DIGITS of the jobs that wait, by the ms since which they do
-    PREFIX:{SHARD}:turn:LEVEL              zset TENANT of those with waiting jobs, by the round of the next one
+    PREFIX:{SHARD}:turn:LEVEL              zset TENANT of those with waiting jobs, in the order in which they take turns
     PREFIX:{SHARD}:line:LEVEL:TENANT       zset DIGITS of a tenant's waiting jobs, in their order
     PREFIX:{SHARD}:claim:TOKEN             string, what one claim took, for its repeat; expires
     PREFIX:{SHARD}:logs                    zset TENANT/DIGITS of the event logs of what has ended, by the ms of that

@@ -25,6 +25,10 @@ from .places import Place, places_of
 MAX_WAITING = 64
 """The most messages that wait for one listener; with one more all of them go, and it lags."""
 
+MAX_WAITING_BYTES = 256 * 1024
+"""The most that they may come to, in bytes: some hundred times what is said while a listener is at work. A message that
+is larger by itself is never passed on."""
+
 FIRST_PAUSE_SECONDS = 0.05
 MAX_PAUSE_SECONDS = 1.0
 """The longest pause before a subscription is tried again for the first time; each further one may be twice as long, up
@@ -36,6 +40,7 @@ class Listener:
 
     def __init__(self) -> None:
         self._waiting: list[bytes] = []
+        self._bytes = 0
         self._lagging = False
         self._closed = False
         self._sleep: asyncio.Future[None] | None = None
@@ -53,7 +58,7 @@ class Listener:
         if self._lagging:
             self._lagging = False
             return None
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
         return waiting
 
     def wake(self) -> None:
@@ -63,15 +68,17 @@ class Listener:
 
     def tell(self, message: bytes) -> None:
         """Something was said."""
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting) >= MAX_WAITING or self._bytes + len(message) > MAX_WAITING_BYTES:
             self.miss()
         else:
             self._waiting.append(message)
+            self._bytes += len(message)
             self.wake()
 
     def miss(self) -> None:
         """Something may have been missed, so what waits is no longer worth anything."""
         self._waiting.clear()
+        self._bytes = 0
         self._lagging = True
         self.wake()
 

@@ -108,7 +108,10 @@ _REMOVAL = ("names", "clock", "idle", "pins", "usage", "logs", "removal")
 _ADDING = (*_REMOVAL, "walk", "eviction", "adding")
 """What adds a turn needs."""
 
-_JOBS = ("names", "clock", "pins", "logs", "queueing")
+_LOGGING = ("entries", "log_room")
+"""What makes room for events needs, besides what takes turns away."""
+
+_JOBS = ("names", "clock", "pins", "queueing")
 """What moves jobs needs."""
 
 
@@ -231,7 +234,7 @@ def evict(
 ) -> None: ...
 
 
-@script(*_ADDING, "queueing")
+@script(*_ADDING, *_LOGGING, "queueing")
 def submit(
     *,
     node: Key,
@@ -276,7 +279,7 @@ def submit(
 def claim(*, leases: Key, turns: str, token: str, lease_ms: int, repeat_ms: int, most: int) -> None: ...
 
 
-@script(*_REMOVAL, out_of_memory=True)
+@script(*_REMOVAL, *_LOGGING, out_of_memory=True)
 def journal(
     *,
     leases: Key,
@@ -312,7 +315,7 @@ def cancel(
 ) -> None: ...
 
 
-@script(*_JOBS, "usage", "outbox", out_of_memory=True)
+@script(*_JOBS, "logs", "entries", "usage", "outbox", out_of_memory=True)
 def finish(
     *,
     node: Key,
@@ -342,8 +345,12 @@ def finish(
 ) -> None: ...
 
 
-@script(*_REMOVAL, out_of_memory=True)
+@script(*_REMOVAL, *_LOGGING, out_of_memory=True)
 def expire_logs(*, usage: Key, leaves: Key, trees: Key, turns: str, kept_ms: int, budget: int) -> None: ...
+
+
+@script(*_JOBS, "entries", "usage", read_only=True)
+def gauge(*, usage: Key, leaves: Key, turns: str) -> None: ...
 
 
 _WEBHOOKS = ("names", "clock", "pins", "outbox")
@@ -366,7 +373,7 @@ def delay_webhook(*, outbox: Key, turns: str, member: str, tries: str, delay_ms:
 def drop_webhook(*, outbox: Key, turns: str, member: str) -> None: ...
 
 
-_JUDGING = ("logs", "queueing", "walk", "facts", "judging_jobs", "judging")
+_JUDGING = ("logs", "entries", "queueing", "walk", "facts", "judging_jobs", "judging")
 """What finds out what is wrong with a turn, and is given the names of keys, the time, pins and sums."""
 
 
@@ -427,7 +434,7 @@ def refit(
 ALL: tuple[Script[...], ...] = (
     *(chain, lineage, touch, append, unpin),
     *(forget, abandon, prune, sweep, evict),
-    *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs),
+    *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
     *(put_webhook, take_webhooks, delay_webhook, drop_webhook),
     *(inspect_turns, recount, mend, discard, settle, refit),
 )

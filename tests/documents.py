@@ -3,7 +3,7 @@
 A document shows real output with `…` for what differs from one run to the next; `shows` compares the two. Never
 loosen a comparison here because one document is wrong: mend the document.
 
-`python -m tests.documents` brings the rows of settings in all documents up to date.
+`python -m tests.documents` brings the rows of settings in all documents up to date, and the diagram of states.
 """
 
 import re
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import SecretStr
 
 from service.settings import Settings, variable
+from store.states import MOVES, TERMINAL
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "store" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -123,5 +124,20 @@ def rewrite_settings() -> None:
         document.write_text(_SETTINGS.sub(lambda _, rows=written: rows, text))
 
 
+def state_diagram() -> str:
+    """The states of a background response and who moves it from one to the next, as Mermaid draws it."""
+    moves = [f"{before} --> {after}: {move.script}" for before, row in MOVES.items() for after, move in row.items()]
+    ends = [f"{status} --> [*]" for status in sorted(TERMINAL)]
+    return "\n    ".join(["stateDiagram-v2", "[*] --> queued: submit", *moves, *ends])
+
+
+def rewrite_diagram() -> None:
+    """Write the diagram of states in docs/lifecycle.md anew."""
+    document = ROOT / "docs" / "lifecycle.md"
+    drawn = f"```mermaid\n{state_diagram()}\n```"
+    document.write_text(re.sub(r"(?s)```mermaid\n.*?\n```", drawn, document.read_text()))
+
+
 if __name__ == "__main__":
     rewrite_settings()
+    rewrite_diagram()

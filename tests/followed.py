@@ -53,7 +53,11 @@ class World:
         """What the listener will hear next; None where it missed something."""
         self.away = 0
         """How many of the next questions the store won't answer."""
+        self.deaf = 0
+        """How many of the next attempts to listen fail."""
         self.asked = 0
+        self.read_entries = 0
+        """How many entries it gave away in all."""
         self.silences = 0
         """How often nothing was said in time."""
         self.listening = False
@@ -75,7 +79,9 @@ class World:
 
     async def read(self, tenant: str, id: str, after: int, limit: int) -> list[Entry]:
         """As EventLog."""
-        return [entry for entry in self._answer() if entry.last > after][:limit]
+        found = [entry for entry in self._answer() if entry.last > after][:limit]
+        self.read_entries += len(found)
+        return found
 
     async def tail(self, tenant: str, id: str) -> Entry | None:
         """As EventLog."""
@@ -115,6 +121,9 @@ class Ether:
     async def channel(self, name: str) -> AsyncIterator[World]:
         """As Listening."""
         assert name == self._world.channel(TENANT, ID)
+        if self._world.deaf:
+            self._world.deaf -= 1
+            raise StoreUnavailable("not subscribed")
         self._world.listening = True
         try:
             yield self._world
@@ -122,9 +131,11 @@ class Ether:
             self._world.listening = False
 
 
-def following(world: World, after: int = -1, *, clock: Callable[[], float] = lambda: 0.0) -> Following:
+def following(
+    world: World, after: int = -1, *, begun: Sequence[Event] = (), clock: Callable[[], float] = lambda: 0.0
+) -> Following:
     """A follower who never really pauses."""
-    return Following(world, Ether(world), TENANT, ID, after, clock=clock, chance=lambda: 0.0)
+    return Following(world, Ether(world), TENANT, ID, after, begun=begun, clock=clock, chance=lambda: 0.0)
 
 
 async def numbers(follower: Following) -> list[int]:

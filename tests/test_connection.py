@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 from service import connection
 from service.connection import MAX_HEAD_BYTES, MAX_HEADERS, BoundedHttpProtocol
@@ -129,6 +130,38 @@ async def test_a_head_that_does_not_come_in_time_is_hung_up_on(
     reader, writer = await connect()
     writer.write(sent)
     assert await answer_to(reader) == b""
+
+
+class Stuck(asyncio.Transport):
+    """A connection whose client reads nothing, so that it never closes by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = False
+        self.aborted = asyncio.Event()
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = True
+        self.aborted.set()
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+async def test_whoever_does_not_read_what_was_broken_off_is_hung_up_on_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "SEND_SECONDS", 0.05)
+    config = uvicorn.Config(partial(create_app, Settings()), factory=True, log_config=None)
+    protocol, transport = BoundedHttpProtocol(config, ServerState(), {}), Stuck()
+    protocol.connection_made(transport)
+    protocol.break_off()
+    assert (transport.closing, transport.aborted.is_set()) == (True, False)
+    await asyncio.wait_for(transport.aborted.wait(), DEADLINE_SECONDS)
+    protocol.connection_lost(None)
 
 
 async def test_a_connection_too_many_is_hung_up_on(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

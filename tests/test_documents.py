@@ -15,7 +15,19 @@ from service.protocol import events
 from service.protocol.header import Header
 from service.protocol.items import Emitter, emitter_for
 from store.states import MOVES
-from tests.documents import DOCUMENTS, ROOT, anchors, block, links, prose, read, rows, section, settings_table
+from tests.documents import (
+    DOCUMENTS,
+    ROOT,
+    anchors,
+    block,
+    links,
+    prose,
+    read,
+    rows,
+    section,
+    settings_table,
+    state_diagram,
+)
 from tests.test_architecture import files
 
 RESPONSE_ID = "resp_" + 48 * "0"
@@ -103,6 +115,10 @@ def test_the_states_of_a_response_are_the_store_s() -> None:
     moves = [(before, after, move) for before, moves in MOVES.items() for after, move in moves.items()]
     table = [[f"`{before}`", f"`{after}`", f"`{by.script}`", by.who, by.when] for before, after, by in moves]
     assert shown == table
+
+
+def test_the_diagram_of_states_is_the_store_s() -> None:
+    assert block("docs/lifecycle.md", "mermaid") == state_diagram(), "run: python -m tests.documents"
 
 
 def test_every_benchmark_has_its_section() -> None:

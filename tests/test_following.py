@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.following import AWAY_SECONDS, READ_ENTRIES, Following, LogGone
+from service.following import BATCH_EVENTS, READ_ENTRIES, EndGone, LogGone
 from service.protocol.events import ResponseCompleted
-from store.errors import StoreUnavailable
 from store.log import GONE
-from tests.followed import ID, TENANT, Ether, World, entry_of, events_of, following, message_of, numbers
+from tests.followed import World, entry_of, events_of, following, message_of, numbers
 
 FATES = ["said", "said", "said", "lost", "twice", "late", "early", "dropped", "away", "silence"]
 """What becomes of a batch's message: mostly what should."""
@@ -100,6 +99,23 @@ async def test_a_long_log_is_read_bit_by_bit() -> None:
     assert not world.silences
 
 
+@pytest.mark.parametrize("said", [True, False], ids=["said", "read"])
+@pytest.mark.parametrize("size", [BATCH_EVENTS // 3, BATCH_EVENTS])
+async def test_entries_with_many_events_are_handed_on_a_few_at_a_time(size: int, said: bool) -> None:
+    world = World()
+    events = events_of(1 + READ_ENTRIES * size)
+    world.write(events[:1], says=0)
+    sizes: list[int] = []
+    async with aclosing(following(world).events()) as batches:
+        assert len(await anext(batches)) == 1
+        for at in range(1, len(events), size):
+            world.write(events[at : at + size], says=int(said))
+        found = [event async for batch in batches for event in batch if sizes.append(len(batch)) is None]
+    assert [event.sequence_number for event in found] == list(range(1, len(events)))
+    assert max(sizes) <= BATCH_EVENTS
+    assert world.read_entries <= 1 + READ_ENTRIES + 2 * READ_ENTRIES  # not all of the rest for each batch
+
+
 @pytest.mark.parametrize("gap", [True, False], ids=["by what comes next", "by the listener"])
 async def test_what_was_missed_is_read_at_once_when_that_is_known(gap: bool) -> None:
     world = World()
@@ -136,16 +152,35 @@ async def test_who_has_seen_the_end_is_told_that_it_is_over(after: int) -> None:
     assert not world.silences
 
 
-async def test_an_end_before_what_was_seen_is_the_end() -> None:
+@pytest.mark.parametrize("ends_at", [10, 20])
+async def test_an_end_that_is_not_behind_what_was_handed_over_is_none(ends_at: int) -> None:
     """A server that failed over may have lost what it had said, and the response has ended otherwise."""
     world = World()
     world.write(events_of(20, ended=False))
     follower = following(world)
     async with aclosing(follower.events()) as batches:
         assert len(await anext(batches)) == 20
-        world.entries, world.said = [entry_of(events_of(10))], []
-        assert [batch async for batch in batches] == []
-    assert follower.over
+        world.entries, world.said = [entry_of(events_of(ends_at))], []
+        with pytest.raises(EndGone):
+            await anext(batches)
+    assert not follower.over
+
+
+async def test_a_server_that_is_told_again_what_it_lost_is_waited_for() -> None:
+    world = World()
+    said = events_of(30)
+    world.write(said[:20])
+    lost = iter([said[:10], said[:20], said])
+
+    def tell() -> None:
+        if world.silences:
+            world.silences = 0
+            world.entries = [entry_of(next(lost))]
+
+    async with aclosing(following(world).events()) as batches:
+        await anext(batches)
+        world.turn = tell
+        assert await anext(batches) == said[20:]
 
 
 async def test_a_log_that_is_not_there_cannot_be_followed() -> None:
@@ -194,31 +229,6 @@ async def test_a_log_with_a_hole_is_followed_up_to_it() -> None:
             await anext(batches)
 
 
-async def test_a_store_that_is_away_at_first_is_said_at_once() -> None:
-    world = World()
-    world.away = 1
-    with pytest.raises(StoreUnavailable):
-        await numbers(following(world))
-    assert world.asked == 1
-
-
-async def test_a_store_that_stays_away_is_given_up() -> None:
-    world, now = World(), [0.0]
-    world.write(events_of(5, ended=False))
-    follower = following(world, clock=lambda: now[0])
-    async with aclosing(follower.events()) as batches:
-        await anext(batches)
-        world.away, asked = 1_000, world.asked
-
-        def pass_time() -> None:
-            now[0] += AWAY_SECONDS / 10
-
-        world.turn = pass_time
-        with pytest.raises(StoreUnavailable):
-            await anext(batches)
-    assert 10 <= world.asked - asked <= 12
-
-
 async def test_one_that_is_stopped_ends() -> None:
     world = World()
     world.write(events_of(5, ended=False))
@@ -231,18 +241,3 @@ async def test_one_that_is_stopped_ends() -> None:
         assert await waiting is None
     assert not follower.over
     assert not world.listening
-
-
-async def test_one_that_waits_for_the_store_is_stopped_at_once() -> None:
-    world = World()
-    world.write(events_of(5, ended=False))
-    follower = Following(world, Ether(world), TENANT, ID, chance=lambda: 1e6)
-    async with aclosing(follower.events()) as batches:
-        await anext(batches)
-        world.away = 1_000
-        waiting = asyncio.ensure_future(anext(batches))
-        while world.away == 1_000:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        follower.stop()
-        with pytest.raises(StoreUnavailable):
-            await waiting

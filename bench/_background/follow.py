@@ -145,7 +145,7 @@ async def write(pens: Sequence[Pen], batch: int, seconds: float, audience: Audie
 async def followed(bench: Bench, redis: Redis, most: int, few: int) -> tuple[list[Lag], float]:
     """The lags, and the KiB of a follower."""
     async with AsyncExitStack() as stack:
-        front = stack.enter_context(api(redis, profile=bench.profile, max_concurrent_requests=2 * most))
+        front = stack.enter_context(api(redis, profile=bench.profile))
         audience = stack.enter_context(Audience(front.port))
         service = await stack.enter_async_context(opened(redis, lease_seconds=LEASE_SECONDS))
         pens = [Pen(service, job) for job in await claimed(service, most)]

@@ -38,6 +38,7 @@ POLL_SECONDS = 0.01
 SUBMITTING = 16
 """How many requests are submitted at the same time."""
 
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 _ID = re.compile(rb'"id":"(resp_[0-9a-f]{48})"')
 
 
@@ -126,7 +127,7 @@ async def submit(service: Service, text: str, *, streams: bool = True, most: int
     """Submit as the endpoint does, which would refuse so few tokens as `most` may be; the response's id."""
     request = msgspec.structs.replace(read_create(body(text, streams=streams), store=True), max_output_tokens=most)
     creation = await begin(service, Caller(TENANT), request)
-    return (await submission.submit(service, TENANT, creation)).id
+    return (await submission.submit(service, TENANT, creation)).response.id
 
 
 async def submitted(service: Service, text: str, count: int, *, most: int | None = None) -> list[str]:
@@ -162,9 +163,10 @@ class Follower(asyncio.Protocol):
         self.begun: asyncio.Future[str] = loop.create_future()
         """The response's id, once its first event is here."""
         self.ended: asyncio.Future[float] = loop.create_future()
-        """When the stream ended."""
+        """When the stream ended. Fails at once where it was broken off."""
         self._heard = heard
         self._rest = b""
+        self._left = False
 
     async def create(self, port: int, text: str) -> None:
         """Create a background response, and follow it."""
@@ -183,6 +185,7 @@ class Follower(asyncio.Protocol):
 
     def close(self) -> None:
         """Hang up."""
+        self._left = True
         self._transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -190,11 +193,13 @@ class Follower(asyncio.Protocol):
         now = time.monotonic()
         data = self._rest + data
         whole = data.rfind(b"\n\n") + 2
-        if whole < 2:
-            self._rest = data
-            return
-        self._rest = data[whole:]
-        events = data[:whole]
+        events, self._rest = (data[:whole], data[whole:]) if whole > 1 else (b"", data)
+        if events:
+            self._take(now, events)
+        if self._rest.endswith(_LAST_CHUNK):
+            self._fail()
+
+    def _take(self, now: float, events: bytes) -> None:
         if not self.begun.done():
             self._begin(events)
         self._heard(now, events)
@@ -210,9 +215,17 @@ class Follower(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing comes any more."""
+        if not self._left:
+            self._fail()
+        for promise in (self.begun, self.ended):
+            promise.cancel()
+
+    def _fail(self) -> None:
+        """Tell whoever waits that the stream is over without its end; nothing where it has come."""
         for promise in (self.begun, self.ended):
             if not promise.done():
-                promise.cancel()
+                promise.set_exception(ConnectionError("the stream was broken off"))
+                return
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -72,7 +72,7 @@ async def pauses(bench: Bench, lease: float, kills: int) -> list[float]:
     """The pause of each response at each kill."""
     settings = {
         "lease_seconds": lease,
-        "store_timeout_seconds": min(lease, 2),
+        "store_timeout_seconds": min(lease / 3, 2),
         "demo_tokens_per_second": TOKENS_PER_SECOND,
     }
     with running(bench.redis) as redis, api(redis, **settings) as front, ExitStack() as workers:

@@ -51,13 +51,19 @@ async def create(request: Request) -> HttpResponse:
 
 
 async def _queued(request: Request, creation: Creation) -> HttpResponse:
-    """The response as it waits for a worker, or its events from the first one on."""
+    """The response as it waits for a worker, or its events from the first one on.
+
+    Once it is queued nothing is refused any more: whoever was, would ask again and have it made twice.
+    """
     service, arrival = cast(Service, request.app.state.service), cast(Arrival, request.scope["arrival"])
-    response = await submit(service, arrival.tenant, creation)
+    streams = creation.request.stream
+    if streams:
+        arrival.place.take_follower()
+    response, events = await submit(service, arrival.tenant, creation)
     arrival.facts["outcome"] = response.status.value
-    if not creation.request.stream:
+    if not streams:
         return JsonResponse(response)
-    return follow(request, creation.id, obfuscate=creation.request.obfuscate)
+    return follow(request, creation.id, begun=events, obfuscate=creation.request.obfuscate)
 
 
 async def _plain(run: Run, receive: Receive, arrival: Arrival) -> HttpResponse:

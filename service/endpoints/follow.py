@@ -2,13 +2,13 @@
 
 One task follows the log and sends each batch of events as it comes. A client that lags makes nobody wait but itself:
 what it misses is read from the log. One that goes away ends its following, and never the response. Where the events go
-away, the store stays away, or this process is told to stop and nothing more comes, the connection ends without
-`[DONE]`; the client comes back with `starting_after`.
+away, the store stays away, or this process is told to stop and nothing more comes, the connection is cut before the
+answer's end, so that no client takes what it has for the whole; it comes back with `starting_after`.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import cast
 
@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.background import Background
 from service.body import watch
+from service.connection import BREAK_OFF
 from service.creation import Service
 from service.endpoints.stream import HEADERS, note_outcome
 from service.errors import events_gone
@@ -32,12 +33,23 @@ from store.errors import StoreError
 logger = logging.getLogger(__name__)
 
 
-def follow(request: Request, id: str, after: int = -1, *, obfuscate: bool) -> "FollowStream":
-    """The streaming answer about a response, from the event behind number `after` on."""
+def follow(
+    request: Request, id: str, after: int = -1, *, begun: Sequence[Event] = (), obfuscate: bool
+) -> "FollowStream":
+    """The streaming answer about a response, from the event behind number `after` on, or from its first ones, `begun`.
+
+    The request has to have a follower's place.
+    """
     service, background = cast(Service, request.app.state.service), cast(Background, request.app.state.background)
     arrival = cast(Arrival, request.scope["arrival"])
     following = Following(
-        service.log, service.listening, arrival.tenant, id, after, leaving=lambda: background.stopping
+        service.log,
+        service.listening,
+        arrival.tenant,
+        id,
+        after,
+        begun=begun,
+        leaving=lambda: background.stopping,
     )
     return FollowStream(following, arrival, service.settings, obfuscate=obfuscate)
 
@@ -67,12 +79,15 @@ class FollowStream(HttpResponse):
             async with aclosing(self._following.events()) as batches:
                 first = await self._begun(batches)
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+                self._arrival.place.follow()
                 await self._go_on(first, batches, send)
-            rest = DONE if self._following.over else b""
-            await send({"type": "http.response.body", "body": rest, "more_body": False})
+            if self._following.over:
+                await send({"type": "http.response.body", "body": DONE, "more_body": False})
         finally:
             followers.dec()
             watcher.cancel()
+        if not self._following.over:
+            await self._break_off(scope, receive)
 
     async def _begun(self, batches: AsyncGenerator[list[Event], None]) -> list[Event]:
         try:
@@ -90,12 +105,18 @@ class FollowStream(HttpResponse):
                 await self._send(batch, send)
                 pulse.sent()
         except (LogGone, StoreError) as failure:
-            self._arrival.facts["outcome"] = "broken off"
             event(
                 logger, logging.WARNING, "a stream was broken off", response_id=self._following.id, reason=str(failure)
             )
         finally:
             pulse.stop()
+
+    async def _break_off(self, scope: Scope, receive: Receive) -> None:
+        """Hang up, unless the client has, and return once that is so."""
+        if self._arrival.facts.get("client") != "gone":
+            self._arrival.facts["outcome"] = "broken off"
+        cast(Callable[[], None], scope["extensions"][BREAK_OFF]["now"])()
+        await watch(receive, lambda: None)
 
     async def _send(self, batch: list[Event], send: Send) -> None:
         buffer = bytearray()

@@ -32,6 +32,6 @@ def probe_app(service: Service, background: Background) -> ASGIApp:
     app.include_router(metrics.router)
     for kind, handler in HANDLERS.items():
         app.add_exception_handler(kind, handler)
-    admission = Admission(MAX_REQUESTS, service.metrics.refused.labels("requests"))
+    admission = Admission(service.metrics.refused, requests=MAX_REQUESTS, followers=0)
     settings = service.settings
     return Gate(app, Keyring(settings.api_keys), admission, service.metrics, metrics_key=settings.metrics_key)

@@ -58,6 +58,7 @@ async def _stream(
         )
     if not found.logged:
         raise events_gone(service.settings.stream_retention_seconds)
+    cast(Arrival, request.scope["arrival"]).place.take_follower()
     after = -1 if starting_after is None else starting_after
     return follow(request, response_id, after, obfuscate=obfuscate)
 

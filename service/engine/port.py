@@ -127,6 +127,10 @@ class EngineUnavailable(EngineError):
     status = 503
 
 
+class EngineBroke(EngineUnavailable):
+    """The engine went away while it may have been at work on the request, which may be what broke it."""
+
+
 class EngineOverloaded(EngineUnavailable):
     """The engine is up but takes no more work now."""
 

@@ -9,8 +9,9 @@
 --            token     names the caller, and this call among its repeats
 --            lease_ms  for how long it is the caller's to end
 --            idle_us   for how long a tree may be unused; 0: for ever
--- Result:    {'ok', its epoch, the number of the last event in its log} for the caller to end it | {'cancelled'} when
---            that was done before, or somebody else is at it | {'ended', its status} | {'synchronous'} | {'missing'}
+-- Result:    {'ok', its epoch, the number of the last event in its log, and two spans in ms: since it was submitted, and
+--            since it first began, 0 if it hasn't} for the caller to end it | {'cancelled'} when that was done before,
+--            or somebody else is at it | {'ended', its status} | {'synchronous'} | {'missing'}
 -- Invariant: what has ended stays as it is.
 
 local root, deleted, status, background = unpack(redis.call('HMGET', node, 'root', 'deleted', 'status', 'background'))
@@ -19,9 +20,15 @@ if not root or deleted or gone(trees, tenant, root, idle_us) then
 elseif not background then
   return { 'synchronous' }
 end
-local level, epoch, last = unpack(redis.call('HMGET', job, 'level', 'epoch', 'last'))
+local level, epoch, last, submitted, started =
+  unpack(redis.call('HMGET', job, 'level', 'epoch', 'last', 'submitted', 'started'))
+
+local function since(moment)
+  return exact(now_ms() - (moment or now_ms()))
+end
+
 if status == 'cancelled' and epoch and holds_lease(tenant, digits, token) then
-  return { 'ok', epoch, last }
+  return { 'ok', epoch, last, since(submitted), since(started) }
 elseif status == 'cancelled' then
   return { 'cancelled' }
 elseif not epoch then
@@ -34,4 +41,4 @@ redis.call('HSET', node, 'status', 'cancelled')
 redis.call('HSET', job, 'tries', 1, 'progressed', 0)
 epoch = lease(tenant, digits, token, lease_ms)
 tell_workers('cancelled ' .. tenant .. '/' .. digits)
-return { 'ok', exact(epoch), last }
+return { 'ok', exact(epoch), last, since(submitted), since(started) }

@@ -1,11 +1,12 @@
--- Take the jobs that are next, to work on them. Those whose lease ran out come first.
+-- Take the jobs that are next, to work on them: those whose lease ran out before all others. Cancelled ones whose lease
+-- ran out, which only have to be ended, come besides.
 --
 -- Keys:      leases        the shard's leases
 -- Arguments: turns         what all keys of turns in the shard begin with
 --            token         names whoever takes them, and this call among its repeats
 --            lease_ms      for how long they are his at least
 --            repeat_ms     for how long a repeat of this call is known
---            most          how many to take at most
+--            most          how many to take at most, besides the cancelled ones
 -- Result:    {'ok', how many leases had run out, and for each job TENANT/DIGITS, its epoch, its status, how many holders
 --            in a row got no further with this one, the number of the last event in its log, and three spans in ms:
 --            since it was submitted, since it first began, and for which it waited this time; with spaces between}
@@ -34,14 +35,27 @@ local function take_job(tenant, digits)
   else
     redis.call('HINCRBY', job, 'tries', 1)
   end
-  redis.call('HSETNX', job, 'started', exact(now_ms()))
+  local last, accepted = unpack(redis.call('HMGET', job, 'last', 'accepted'))
+  if last == accepted then -- whoever had it before has not begun
+    redis.call('HSET', job, 'started', exact(now_ms()))
+  else
+    redis.call('HSETNX', job, 'started', exact(now_ms()))
+  end
   if redis.call('HGET', node, 'status') == 'queued' then
     redis.call('HSET', node, 'status', 'in_progress')
   end
 end
 
-local claimed = shard_key('claim:' .. token)
 local taken, note = {}, {}
+
+local function hand_out(tenant, digits, since)
+  local member, waited = tenant .. '/' .. digits, exact(now_ms() - since)
+  take_job(tenant, digits)
+  note[#note + 1] = member .. ' ' .. waited
+  taken[#taken + 1] = described(member, waited)
+end
+
+local claimed = shard_key('claim:' .. token)
 local before = redis.call('GET', claimed)
 if before then
   for member, waited in string.gmatch(before, '(%S+) (%S+)') do
@@ -52,7 +66,14 @@ if before then
   end
   return { 'ok', 0, unpack(taken) }
 end
-local rescued = rescue()
+local rescued, cancelled = rescue(lease_ms)
+for _, member in ipairs(cancelled) do
+  local tenant, digits = split(member)
+  if is_job(tenant, digits) then
+    hand_out(tenant, digits, now_ms())
+    most = most + 1
+  end
+end
 for level = 0, LEVELS - 1 do
   while #taken < most do
     local tenant, digits, since = next_at(level)
@@ -60,10 +81,7 @@ for level = 0, LEVELS - 1 do
       break
     end
     if is_job(tenant, digits) then
-      local member, waited = tenant .. '/' .. digits, exact(now_ms() - since)
-      take_job(tenant, digits)
-      note[#note + 1] = member .. ' ' .. waited
-      taken[#taken + 1] = described(member, waited)
+      hand_out(tenant, digits, since)
     end
   end
 end

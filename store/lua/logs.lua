@@ -1,12 +1,6 @@
 -- Shared by the scripts that write to event logs, or take them away.
 -- Invariant: `logged` is the sum of the bytes of all logs and snapshots, which each log's job notes, and once that has
--- ended its node. The id of an entry is the number of its last event and one more, so a log has no entry twice.
-
-local ENTRY_BYTES = 32 -- what the server holds for an entry beside its bytes
-
-local function logged()
-  return tonumber(redis.call('GET', shard_key('logged')) or 0)
-end
+-- ended its node.
 
 local function note_logged(bytes)
   if redis.call('INCRBY', shard_key('logged'), exact(bytes)) == 0 then
@@ -24,20 +18,4 @@ local function drop_log(tenant, digits, log_bytes)
   redis.call('ZREM', shard_key('logs'), tenant .. '/' .. digits)
   note_logged(0 - log_bytes)
   tell_followers(tenant, digits, 'gone')
-end
-
--- A snapshot goes, of which so many bytes are noted; how many those were.
-local function drop_snapshot(tenant, digits, snapshot_bytes)
-  redis.call('UNLINK', key('snapshot', tenant, digits))
-  note_logged(0 - snapshot_bytes)
-  return snapshot_bytes
-end
-
--- Add an entry whose last event has the number `last`; how many bytes that takes.
-local function add_entry(tenant, digits, last, blob)
-  local id = exact(last + 1)
-  redis.call('XADD', key('log', tenant, digits), id .. '-0', 'b', blob)
-  tell_followers(tenant, digits, id .. ' ' .. blob)
-  note_logged(#blob + ENTRY_BYTES)
-  return #blob + ENTRY_BYTES
 end

@@ -70,8 +70,6 @@ mends['no-response'] = function(turn)
   mends.leaf(turn)
 end
 
-mends['no-work'] = mends['no-response']
-
 mends['kept-response'] = function(turn)
   redis.call('UNLINK', key('response', turn.tenant, turn.digits))
 end
@@ -136,7 +134,7 @@ local function mend(turn, words, listed)
     if mends[word] then
       mends[word](turn, listed)
     end
-    if word == 'no-work' or word == 'no-response' then
+    if word == 'no-response' then
       break -- what else is wrong with it is no longer so, or is found in the next round
     end
   end

@@ -37,7 +37,7 @@ local function drop_job(turn)
   redis.call('UNLINK', turn.job, key('spec', turn.tenant, turn.digits))
 end
 
--- Nobody can end it any more: neither it nor its events stay.
+-- It counts as deleted: neither the job nor its events stay.
 local function give_up(turn)
   one_job_less(turn)
   drop_log(turn.tenant, turn.digits, noted_bytes(turn))
@@ -45,6 +45,11 @@ local function give_up(turn)
   redis.call('HSET', turn.node, 'status', 'failed')
   redis.call('HDEL', turn.node, 'submission', 'log_bytes')
   turn.under_way = false
+end
+
+-- Whoever takes it finds nothing to do, and ends it (NO_SPEC in job.py).
+job_mends['no-work'] = function(turn)
+  redis.call('SET', key('spec', turn.tenant, turn.digits), '\0')
 end
 
 job_mends['stray-job'] = drop_job

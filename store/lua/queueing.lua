@@ -10,6 +10,7 @@
 
 local LEVELS = 4
 local RESUMED = 0
+local CLOSINGS = 16 -- the most cancelled jobs that one call hands out to be ended
 local LOOKS = 500 -- the most tenants without jobs, and leases that ran out, which one call looks at
 
 local function level_key(name, level, tenant)
@@ -88,11 +89,29 @@ local function put_back(tenant, digits)
   end
 end
 
--- Jobs whose lease ran out go back into the queue; how many those are.
-local function rescue()
-  local late = redis.call('ZRANGE', shard_key('leases'), '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, LOOKS)
-  for _, member in ipairs(late) do
-    put_back(split(member))
+-- Leases that ran out; and those that end later than any could that was given by the clock as it is, as it was stepped
+-- back since: who is alive renews his, and who is not must not keep a job until then.
+local function late_leases(lease_ms)
+  local leases = shard_key('leases')
+  local late = redis.call('ZRANGE', leases, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, LOOKS)
+  local ahead = redis.call('ZRANGE', leases, now_ms() + 2 * lease_ms, '+inf', 'BYSCORE', 'LIMIT', 0, LOOKS)
+  for _, member in ipairs(ahead) do
+    late[#late + 1] = member
   end
-  return #late
+  return late
+end
+
+-- Jobs whose lease ran out go back into the queue; but those that were cancelled stay, as they only have to be ended, for
+-- which nobody needs room. How many those are in all, and some of the cancelled ones.
+local function rescue(lease_ms)
+  local late, cancelled = late_leases(lease_ms), {}
+  for _, member in ipairs(late) do
+    local tenant, digits = split(member)
+    if redis.call('HGET', key('node', tenant, digits), 'status') ~= 'cancelled' then
+      put_back(tenant, digits)
+    elseif #cancelled < CLOSINGS then
+      cancelled[#cancelled + 1] = member
+    end
+  end
+  return #late, cancelled
 end

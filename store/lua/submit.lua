@@ -44,7 +44,7 @@
 -- A job's fields: token of who holds its lease, '' while it waits; level at which it waits, '' while it doesn't; own,
 -- the level of its priority; epoch, how often it changed hands; tries, how many holders in a row got no further;
 -- progressed, whether this one did; sequence, by which it stands in line; submitted and started (ms); last, the
--- number of the last event in its log; log_bytes, and snapshot_bytes, which are part of them. It goes when the response
+-- number of the last event in its log, and accepted, what that was when nobody had begun; log_bytes, and snapshot_bytes, which are part of them. It goes when the response
 -- ends. Its node has `background` (the mode) and `submission` (the digest) for good, which is its `digest` too until the
 -- end; `fleeting` where it is so; and from the end on `log_bytes`, where it has a log. A tree's root has `jobs`, their
 -- number in the tree, where there are any.
@@ -82,7 +82,7 @@ if fleeting == '1' then
 end
 redis.call('SET', spec, spec_blob)
 redis.call('HSET', job, 'own', level, 'epoch', 0, 'tries', 0, 'progressed', 0, 'sequence', score, 'submitted', now_ms(),
-  'last', last, 'log_bytes', add_entry(tenant, digits, last, entry))
+  'last', last, 'accepted', last, 'log_bytes', add_entry(tenant, digits, last, entry))
 join(tenant, parent, from, score)
 redis.call('HINCRBY', key('node', tenant, from.root), 'jobs', 1)
 enqueue(level, tenant, digits, score)

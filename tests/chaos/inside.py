@@ -81,7 +81,7 @@ async def queue(service: Service, said: str) -> str:
     """Queue a response to what is said; its id."""
     body = json.dumps({"model": DEMO_MODEL, "input": said, "background": True, "stream": True}).encode()
     creation = await begin(service, Caller(DEFAULT_TENANT), read_create(body, store=True))
-    return (await submit(service, DEFAULT_TENANT, creation)).id
+    return (await submit(service, DEFAULT_TENANT, creation)).response.id
 
 
 async def follow(service: Service, id: str, seen: list[Event]) -> None:

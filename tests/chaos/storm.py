@@ -9,15 +9,17 @@ from tests.chaos.aftermath import Aftermath, output
 from tests.chaos.fleet import Fleet, eventually, until
 from tests.chaos.follower import Follower
 
-LEASE_SECONDS = 1.0
-SETTINGS: dict[str, Any] = {
-    "lease_seconds": LEASE_SECONDS,
-    "store_timeout_seconds": LEASE_SECONDS,
+LEASE_SECONDS = 2.0
+QUICK: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "store_timeout_seconds": 0.7}
+"""Short leases, so that much happens in little time."""
+
+SETTINGS: dict[str, Any] = QUICK | {
     "demo_tokens_per_second": 50,
+    "worker_concurrency": 100,
     "shutdown_seconds": 2,
     "log_format": "json",
 }
-"""Short leases, so that much happens in little time."""
+"""There is room for all responses where one worker is gone."""
 
 COUNTING = "Count to {}, one number a line."
 SETTLE_SECONDS = 30.0

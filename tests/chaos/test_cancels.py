@@ -35,7 +35,7 @@ class Canceller:
     def __init__(self, fleet: Fleet, engine: WatchedEngine) -> None:
         first, second = fleet.apis
         self._url = first.url
-        self._http = httpx.AsyncClient(base_url=second.url, timeout=30, trust_env=False)
+        self._http = httpx.AsyncClient(base_url=second.url, timeout=30, trust_env=False, verify=False)
         self._chance = fleet.chance
         self._engine = engine
         self.replies: list[float] = []
@@ -93,10 +93,11 @@ async def cancel_many(folder: Path, seed: int, cancels: int) -> None:
         finally:
             await canceller.close()
             await aftermath.close()
-    print(f"reply p99 {high(canceller.replies) * 1000:.0f} ms, gone p99 {high(canceller.gone) * 1000:.0f} ms")
+    replies, gone = sorted(canceller.replies), high(canceller.gone)
+    print(f"replies: p50 {replies[cancels // 2] * 1e3:.0f} ms, p99 {high(replies) * 1e3:.0f}; gone: {gone * 1e3:.0f}")
     assert 0 < canceller.began < cancels, "all of them had begun, or none"
-    assert high(canceller.replies) < REPLY_SECONDS
-    assert high(canceller.gone) < GONE_SECONDS
+    assert high(replies) < REPLY_SECONDS
+    assert gone < GONE_SECONDS
 
 
 async def test_cancels_are_answered_at_once_and_leave_nothing_under_way(tmp_path: Path) -> None:

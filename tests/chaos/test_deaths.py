@@ -20,8 +20,8 @@ from tests.chaos.aftermath import Aftermath
 from tests.chaos.fleet import eventually, until
 from tests.chaos.inside import WatchedEngine, answer, counted, opened, queue, working
 from tests.chaos.mortal import POISON, STEPS
+from tests.chaos.storm import LEASE_SECONDS, QUICK
 
-LEASE_SECONDS = 2.0
 ANSWER_SECONDS = 3.0
 """What an answer takes beside, on cores that others share; alone it is half a second."""
 
@@ -81,9 +81,9 @@ def settings(tmp_path: Path) -> Any:
     """Makes settings over one store, with an empty part of it for each prefix."""
     with EmbeddedServer(tmp_path / "store") as server:
 
-        def make(prefix: str, **more: object) -> Settings:
-            common = {"lease_seconds": LEASE_SECONDS, "demo_tokens_per_second": TOKENS_PER_SECOND}
-            return load_settings(redis_url=server.url, key_prefix=prefix, **common, **more)
+        def make(prefix: str) -> Settings:
+            common = QUICK | {"demo_tokens_per_second": TOKENS_PER_SECOND}
+            return load_settings(redis_url=server.url, key_prefix=prefix, **common)
 
         yield make
 
@@ -123,7 +123,7 @@ async def test_a_worker_that_dies_at_any_step_is_replaced_within_two_leases(sett
 
 
 async def test_what_kills_every_worker_is_given_up_and_takes_nobody_with_it(settings: Any) -> None:
-    shared = settings("poison", store_timeout_seconds=1.0)
+    shared = settings("poison")
     aftermath = Aftermath(shared)
     async with mortals() as program:
         try:

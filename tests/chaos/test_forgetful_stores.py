@@ -22,6 +22,7 @@ from store.embedded import EmbeddedServer
 from tests.chaos.aftermath import Aftermath
 from tests.chaos.fleet import eventually, until
 from tests.chaos.inside import WatchedEngine, answer, counted, follow, opened, queue, working
+from tests.chaos.storm import QUICK
 
 COUNTED = 100
 SECONDS = 30.0
@@ -90,7 +91,7 @@ async def _idle(aftermath: Aftermath) -> bool:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     with EmbeddedServer(tmp_path / "store") as server:
-        settings = load_settings(redis_url=server.url, lease_seconds=1.0, store_timeout_seconds=1.0)
+        settings = load_settings(redis_url=server.url, **QUICK)
         engine = WatchedEngine(tokens_per_second=200)
         redis = connect(server.url)
         assert isinstance(redis, Redis)

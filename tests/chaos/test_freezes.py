@@ -25,7 +25,7 @@ async def refused(worker: Member) -> None:
 
 async def freeze(folder: Path, seed: int, *, responses: int, numbers: int, rounds: int) -> None:
     """All work is one worker's; it stands still until the other has gone on with all of it, and is then woken."""
-    async with running(folder, seed, worker_concurrency=responses, **SETTINGS) as fleet:
+    async with running(folder, seed, **SETTINGS) as fleet:
         holder, other = fleet.workers
         fleet.freeze(other)
         async with storm(fleet, responses, numbers) as under_way:

@@ -1,6 +1,8 @@
 """One `harmonium serve` with all in it: the API, the work, and the embedded server that goes down with it."""
 
 import asyncio
+import errno
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +14,7 @@ import pytest
 from tests.chaos.fleet import until
 from tests.chaos.follower import Follower
 from tests.chaos.inside import counted
+from tests.chaos.storm import QUICK
 from tests.http.process import ServiceProcess
 
 COUNTED = 400
@@ -53,10 +56,16 @@ async def test_a_service_that_is_stopped_goes_on_where_it_was(tmp_path: Path) ->
 
 
 async def test_a_service_of_two_processes_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    service = ServiceProcess(tmp_path, demo_tokens_per_second=150, workers=2, lease_seconds=2)
+    service = ServiceProcess(tmp_path, demo_tokens_per_second=150, workers=2, **QUICK)
     try:
         async with counting(service):
             service.kill()
-            service.start()
+            await until(lambda: _nobody_listens(service.port), SECONDS, "its processes don't follow it")
+            await asyncio.to_thread(service.start)
     finally:
         service.stop()
+
+
+def _nobody_listens(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED

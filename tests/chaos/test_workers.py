@@ -28,6 +28,7 @@ from store.log import Entry
 from store.turn import Status
 from tests.chaos.fleet import eventually, until
 from tests.chaos.inside import WatchedEngine, opened, queue
+from tests.chaos.storm import QUICK
 from tests.protocol import samples
 
 SECONDS = 10.0
@@ -62,9 +63,7 @@ class Troubled(Jobs):
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     """A service whose store has two shards, and whose engine never comes to an end."""
     with EmbeddedServer(tmp_path / "store") as server:
-        settings: Settings = load_settings(
-            redis_url=server.url, shards=2, lease_seconds=1.0, store_timeout_seconds=1.0, shutdown_seconds=5
-        )
+        settings: Settings = load_settings(redis_url=server.url, shards=2, shutdown_seconds=5, **QUICK)
         async with opened(settings, WatchedEngine(tokens_per_second=20)) as service:
             yield msgspec.structs.replace(service, jobs=Troubled(service.store, job_limits(settings)))
 

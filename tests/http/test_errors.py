@@ -1,6 +1,7 @@
 """Refusals as the official client meets them: typed exceptions, whose fields say what to do."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import httpx
@@ -10,7 +11,8 @@ from openai.types.responses import Response
 
 from service.engine.scripted import Stall
 from service.settings import Settings
-from tests.http.inside import opened, scripted, serving
+from store.connection import connect
+from tests.http.inside import answer, opened, scripted, serving
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.waiting import until
 
@@ -116,3 +118,15 @@ async def test_a_service_that_is_full_says_when_to_come_back(settings: Settings)
         assert (await http.get("/health")).status_code == 200
         await engine.close()
         assert (await first).json()["status"] == "cancelled"
+
+
+async def test_what_a_later_release_stored_says_to_upgrade_and_asks_for_no_retry(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        id = (await client.responses.create(model=MODEL, input="hi")).id
+        async with contextlib.aclosing(connect(settings.redis_url)) as redis:
+            (key,) = await redis.keys(f"{settings.key_prefix}:*:response:{id[5:]}")
+            await redis.setrange(key, 0, b"\xff")
+        with pytest.raises(openai.InternalServerError, match="Upgrade") as refusal:
+            await client.responses.retrieve(id)
+    assert (refusal.value.status_code, refusal.value.type, refusal.value.code) == (500, "server_error", "server_error")
+    assert refusal.value.response.headers["x-should-retry"] == "false"

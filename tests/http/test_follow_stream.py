@@ -7,6 +7,8 @@ import logging
 import pytest
 from starlette.types import Message
 
+from service.admission import Admission
+from service.connection import BREAK_OFF
 from service.endpoints.follow import FollowStream
 from service.gate import Arrival
 from service.metrics import make_metrics
@@ -16,7 +18,7 @@ from service.protocol.machine import Ending
 from service.settings import load_settings
 from service.sse import KEEP_ALIVE
 from store.errors import StoreUnavailable
-from tests.followed import TENANT, World, events_of, following
+from tests.followed import TENANT, World, entry_of, events_of, following
 from tests.http.streams import parsed
 from tests.http.waiting import until
 from tests.protocol import samples
@@ -31,23 +33,32 @@ def whole() -> list[Event]:
 
 
 class Client:
-    """One client at the other end of ASGI: what it is sent, and its going away."""
+    """One client at the other end of ASGI: what it is sent, its going away, and that it was cut off."""
 
     def __init__(
         self, world: World, after: int = -1, *, obfuscate: bool = False, keepalive_seconds: float = 60
     ) -> None:
-        self.arrival = Arrival(TENANT, "req_1", {}, make_metrics())
+        metrics = make_metrics()
+        self.arrival = Arrival(TENANT, "req_1", {}, metrics)
+        self.admission = Admission(metrics.refused, requests=1, followers=1)
         self.following = following(world, after)
         self.bodies: list[bytes] = []
-        self.started = self.ended = self.late = False
+        self.started = self.ended = self.late = self.cut = False
         self.leave = asyncio.Event()
         settings = load_settings(keepalive_seconds=keepalive_seconds)
         self._stream = FollowStream(self.following, self.arrival, settings, obfuscate=obfuscate)
 
     async def follow(self) -> bytes:
         """All that it is sent."""
-        await self._stream({}, self._receive, self._send)
+        scope = {"extensions": {BREAK_OFF: {"now": self._cut}}}
+        with self.admission.place() as self.arrival.place:
+            self.arrival.place.take_follower()
+            await self._stream(scope, self._receive, self._send)
         return b"".join(self.bodies)
+
+    def _cut(self) -> None:
+        self.cut = True
+        self.leave.set()
 
     async def _receive(self) -> Message:
         await self.leave.wait()
@@ -71,7 +82,7 @@ async def test_a_whole_response_is_sent_and_then_that_it_is_done() -> None:
         world.write([event], says=0)
     client = Client(world)
     assert parsed((await client.follow()).decode()) == [samples.as_json(event) for event in said]
-    assert client.ended
+    assert (client.ended, client.cut) == (True, False)
     assert client.arrival.facts["outcome"] == "completed"
 
 
@@ -141,7 +152,7 @@ async def test_a_client_that_goes_away_is_followed_no_more() -> None:
     body = await following
     assert DONE not in body
     assert not world.listening
-    assert client.arrival.facts["client"] == "gone"
+    assert client.arrival.facts == {"client": "gone"}
 
 
 async def test_a_stream_that_is_cut_off_is_followed_no_more() -> None:
@@ -172,7 +183,7 @@ async def test_a_client_that_goes_away_at_once_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "away"])
-async def test_a_stream_that_cannot_go_on_ends_and_says_so_in_the_log_alone(
+async def test_a_stream_that_cannot_go_on_is_cut_before_its_end_and_the_log_says_why(
     how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World()
@@ -192,10 +203,37 @@ async def test_a_stream_that_cannot_go_on_ends_and_says_so_in_the_log_alone(
     with caplog.at_level(logging.WARNING):
         body = await client.follow()
     assert DONE not in body
-    assert client.ended
+    assert (client.ended, client.cut) == (False, True)
+    assert "client" not in client.arrival.facts
     assert json_numbers(client) == [0, 1, 2]
     assert client.arrival.facts["outcome"] == "broken off"
     assert "a stream was broken off" in caplog.text
+
+
+async def test_a_response_that_ended_before_what_its_client_has_is_cut_and_never_done() -> None:
+    world = World()
+    world.write(events_of(20, ended=False))
+    client = Client(world)
+    following = asyncio.create_task(client.follow())
+    await until(lambda: client.bodies)
+    world.entries = [entry_of(events_of(10))]
+    assert DONE not in await following
+    assert (client.ended, client.cut) == (False, True)
+
+
+async def test_whoever_follows_leaves_his_place_among_the_requests_to_others() -> None:
+    world = World()
+    client = Client(world)
+    world.write(events_of(3, ended=False))
+    following = asyncio.create_task(client.follow())
+    await until(lambda: client.bodies)
+    with client.admission.place() as place, pytest.raises(ApiError, match="HARMONIUM_MAX_FOLLOWERS"):
+        place.take_follower()
+    client.leave.set()
+    await following
+    assert await client.admission.wait_until_empty(0)
+    with client.admission.place() as place:
+        place.take_follower()
 
 
 async def test_events_that_went_just_now_are_a_400_and_no_stream() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from openai import APIConnectionError
 from typer.testing import CliRunner
 
 from service.__main__ import app
@@ -133,6 +134,23 @@ def test_a_service_that_is_stopped_hands_back_at_once_and_its_streams_go_on(run:
     assert leaving.wait() == 0
     assert 'outcome="handed back"' in leaving.log
     wait_until(lambda: "outcome=ended" in worker.log)
+
+
+def test_a_service_that_is_stopped_while_nobody_works_cuts_its_streams_and_the_next_one_goes_on(run: Start) -> None:
+    leaving: ServiceProcess = run(ServiceProcess, "--no-worker", api_keys=f"acme:{KEY}")
+    client = leaving.client(KEY)
+    stream = client.responses.create(model=MODEL, input="hi", background=True, stream=True)
+    begun = [next(stream).to_dict(), next(stream).to_dict()]
+    leaving.ask_to_stop()
+    with pytest.raises(APIConnectionError):
+        next(stream)
+    assert leaving.wait() == 0
+    assert "Traceback" not in leaving.log
+    assert "ASGI" not in leaving.log
+    assert 'outcome="broken off"' in leaving.log
+    service: ServiceProcess = run(ServiceProcess, api_keys=f"acme:{KEY}")
+    rest = service.client(KEY).responses.retrieve(begun[0]["response"]["id"], stream=True, starting_after=1)
+    assert check_stream([*begun, *(event.to_dict() for event in rest)])["status"] == "completed"
 
 
 def test_a_worker_answers_probes_on_its_port_and_stops_all_the_same(run: Start) -> None:

@@ -29,9 +29,9 @@ JOB_BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "a job at a level that is none": ("no-job", lambda b: _job(b, "waiting", level=7), ()),
     "a job without its last event": ("no-job", lambda b: b.redis.hdel(b.key("job", "resumed"), "last"), ()),
     "a job that is a string": ("mistyped", lambda b: b.redis.set(b.key("job", "running"), "x"), ()),
-    "a spec that is gone": ("no-work", lambda b: b.redis.delete(b.key("spec", "waiting")), ("waiting",)),
-    "a spec that is empty": ("no-work", lambda b: b.redis.set(b.key("spec", "running"), b""), ("running",)),
-    "a cancelled job without a spec": ("no-work", lambda b: b.redis.delete(b.key("spec", "cancelled")), ("cancelled",)),
+    "a spec that is gone": ("no-work", lambda b: b.redis.delete(b.key("spec", "waiting")), ()),
+    "a spec that is empty": ("no-work", lambda b: b.redis.set(b.key("spec", "running"), b""), ()),
+    "a cancelled job without a spec": ("no-work", lambda b: b.redis.delete(b.key("spec", "cancelled")), ()),
     "a response of a job that is gone": (
         "no-response",
         lambda b: b.redis.delete(b.key("response", "running")),

@@ -44,13 +44,13 @@ async def carry_on(jobs: Jobs, job: Job, chance: random.Random) -> Status:
     last = job.last
     for _ in range(chance.randrange(4)):
         first, last = last + 1, last + chance.randint(1, 5)
-        await jobs.write(job.lease, entry(first, last))
+        await jobs.write(job.lease, entry(first, last), after=first - 1)
     status = job.status
     if status is not Status.CANCELLED:
         status = chance.choice([Status.COMPLETED, Status.COMPLETED, Status.FAILED])
     first, last = last + 1, last + 2
     turn = ended(job.lease.id, None, status, last)
-    await jobs.finish(job.lease, turn, entry(first, last), announced=chance.random() < 0.5)
+    await jobs.finish(job.lease, turn, entry(first, last), after=first - 1, announced=chance.random() < 0.5)
     return status
 
 

@@ -18,6 +18,7 @@ from work import ACCEPTED, date_log, fall_silent, queued
 from store.errors import (
     Conflict,
     LeaseLost,
+    LogBehind,
     LogFull,
     NotCancellable,
     NotFound,
@@ -271,14 +272,22 @@ class Jobbing(Model):
 
     def claim(self, most: int) -> list[Lease]:
         silent = [id for id, work in self.work.items() if work.silent]
+        closings: list[str] = []  # cancelled by somebody who is gone: these come besides
         for id in sorted(silent, key=lambda id: f"{self.work[id].tenant}/{id}"):
-            self.enqueue(id, RESUMED)
+            if self.turns[id].status is Status.CANCELLED:
+                closings.append(id)
+            else:
+                self.enqueue(id, RESUMED)
         found = self.run(self.jobs.claim(0, most))
-        expected: list[str] = []
-        while len(expected) < most and (next_job := self.next_job()):
+        token = found.jobs[0].lease.token if found.jobs else ""
+        for id in closings:
+            self.begin(id, token)
+        expected = list(closings)
+        while len(expected) < most + len(closings) and (next_job := self.next_job()):
             expected.append(next_job)
-            self.begin(next_job, found.jobs[0].lease.token if found.jobs else "")
+            self.begin(next_job, token)
         assert [job.lease.id for job in found.jobs] == expected
+        assert found.rescued in (0, len(silent))  # a repeat rescues nobody
         for job in found.jobs:
             work = self.work[job.lease.id]
             assert (job.lease.tenant, job.spec) == (work.tenant, job.lease.id.encode())
@@ -305,7 +314,7 @@ class Jobbing(Model):
         log = self.logs.get(lease.id)
         entry = Entry((log.last if log else 1) + 3, b"x" * size)
         taken = b"s" * snapshot
-        writing = self.jobs.write(lease, entry, progress=progress, snapshot=taken)
+        writing = self.jobs.write(lease, entry, after=log and log.last, progress=progress, snapshot=taken)
         if not self.holds(lease) or log is None:
             with pytest.raises(LeaseLost):
                 self.run(writing)
@@ -325,6 +334,14 @@ class Jobbing(Model):
     def write_again(self, lease: Lease) -> None:
         if self.holds(lease):
             self.run(self.jobs.write(lease, self.logs[lease.id].entries[-1]))
+
+    @rule(lease=LEASES)
+    @claimed_before
+    def write_behind_what_is_gone(self, lease: Lease) -> None:
+        if self.holds(lease):
+            last = self.logs[lease.id].last
+            with pytest.raises(LogBehind):
+                self.run(self.jobs.write(lease, Entry(last + 9, b"more"), after=last + 5))
 
     @rule(lease=LEASES, status=st.sampled_from(ENDED), announced=st.booleans())
     @claimed_before

@@ -251,7 +251,7 @@ async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broke
     def unpin(*, node: Key, pins: Key, nodes: str, runs: str, digits: str, pin: str) -> None: ...
 
     flags = {each.name: each.source.splitlines()[0] for each in ALL}
-    assert {name for name, line in flags.items() if "no-writes" in line} == {"inspect_turns", "recount"}
+    assert {name for name, line in flags.items() if "no-writes" in line} == {"inspect_turns", "recount", "gauge"}
     nothing = Key(broken.shared("nothing"))
     server = Server(connect(server_url), timeout_seconds=2, attempts=1)
     with pytest.raises(StoreUnavailable, match="Write commands are not allowed"):

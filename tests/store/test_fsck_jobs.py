@@ -19,7 +19,7 @@ from store.connection import connect
 from store.errors import LeaseLost, LogFull, NotCancellable, NotContinuable, NotFound, NotTerminal, QueueFull, StoreFull
 from store.fsck import Fsck, Report
 from store.history import ConversationHistoryStore
-from store.job import JobLimits, Priority
+from store.job import NO_SPEC, JobLimits, Priority
 from store.jobs import Jobs
 from store.log import Entry, EventLog
 from store.turn import Status
@@ -219,8 +219,21 @@ async def _cancel_or_forget(jobs: Jobs, chance: random.Random, known: list[str])
         await jobs.history.forget(TENANT, id)
 
 
-async def test_nobody_s_status_is_touched_by_a_repair(broken: Broken, jobs: Jobs, server_url: str) -> None:
-    await JOB_BREAKS["a spec that is empty"][1](broken)
+async def test_a_job_without_a_spec_is_given_to_a_worker_that_can_only_end_it(
+    broken: Broken, jobs: Jobs, server_url: str
+) -> None:
+    await JOB_BREAKS["a spec that is gone"][1](broken)
+    await check(server_url, broken.prefix, repair=True)
+    (job,) = [job for job in (await jobs.claim(0, 9)).jobs if job.lease.id == broken.ids["waiting"]]
+    assert job.spec == NO_SPEC
+    await finish(jobs, job, status=Status.FAILED)
+    assert await status(jobs.history, job.lease.id) is Status.FAILED
+
+
+async def test_a_job_whose_response_can_not_be_read_is_unknown_with_its_events(
+    broken: Broken, jobs: Jobs, server_url: str
+) -> None:
+    await JOB_BREAKS["a response of a job that is gone"][1](broken)
     await check(server_url, broken.prefix, repair=True)
     names = ("waiting", "resumed", "cancelled", "ended")
     found = [await status(jobs.history, broken.ids[name]) for name in names]

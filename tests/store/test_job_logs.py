@@ -10,7 +10,7 @@ from sample import TENANT, grow, turn
 from work import ACCEPTED, claim, date_log, do_all, finish, queued, status, submit
 
 from store import journaling
-from store.errors import LogFull, NotContinuable, NotFound, StoreFull
+from store.errors import LogBehind, LogFull, NotContinuable, NotFound, StoreFull
 from store.history import ConversationHistoryStore
 from store.job import JobLimits
 from store.jobs import Jobs
@@ -61,6 +61,22 @@ async def test_a_last_entry_that_is_behind_the_log_is_refused_and_changes_nothin
     with pytest.raises(ValueError, match="has event 9"):
         await jobs.finish(job.lease, turn(id), Entry(9, b"the end"))
     assert await dump(redis, prefix) == before
+
+
+@pytest.mark.parametrize("after", [1, 12])
+async def test_an_entry_that_does_not_begin_where_the_log_ends_is_refused_and_changes_nothing(
+    jobs: Jobs, redis: Redis, prefix: str, after: int
+) -> None:
+    id = await submit(jobs)
+    job = await claim(jobs)
+    await jobs.write(job.lease, Entry(9, b"more"), after=1)
+    before = await dump(redis, prefix)
+    with pytest.raises(LogBehind, match="ends with event 9"):
+        await jobs.write(job.lease, Entry(20, b"more"), after=after)
+    with pytest.raises(LogBehind, match="ends with event 9"):
+        await jobs.finish(job.lease, turn(id), Entry(20, b"the end"), after=after)
+    assert await dump(redis, prefix) == before
+    await jobs.finish(job.lease, turn(id), Entry(20, b"the end"), after=9)
 
 
 async def test_a_snapshot_is_kept_until_the_next_one_or_the_end(jobs: Jobs, redis: Redis, prefix: str) -> None:

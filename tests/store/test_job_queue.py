@@ -118,6 +118,27 @@ async def test_the_queue_says_what_waits_and_runs(jobs: Jobs) -> None:
     assert (await jobs.queue(0)).waiting == (0, 0, 0, 0)
 
 
+async def test_the_queue_says_what_is_stored_in_its_shard(jobs: Jobs) -> None:
+    for number in range(3):
+        await submit(jobs, str(number))
+    await claim(jobs)
+    usage, queue = await jobs.history.usage(shard=0), await jobs.queue(0)
+    assert (queue.responses, queue.bytes) == (usage.responses, usage.bytes) == (3, queue.bytes)
+    assert queue.bytes > 1_000
+
+
+async def test_how_long_the_oldest_has_waited_is_said_over_all_levels(jobs: Jobs, redis: Redis, prefix: str) -> None:
+    await submit(jobs, priority=Priority.PRIORITY)
+    id = await submit(jobs, priority=Priority.FLEX)
+    assert (await jobs.queue(0)).oldest_seconds < 60
+    queued = f"{prefix}:{{00}}:queued:{Priority.FLEX}"
+    await redis.zincrby(queued, -100_000, f"{TENANT}/{id.removeprefix('resp_')}")
+    assert 100 <= (await jobs.queue(0)).oldest_seconds < 160
+    await redis.zincrby(queued, 10**9, f"{TENANT}/{id.removeprefix('resp_')}")  # the clock was stepped back since
+    await jobs.cancel(TENANT, await submit(jobs, priority=Priority.PRIORITY))
+    assert 0 <= (await jobs.queue(0)).oldest_seconds < 60
+
+
 async def test_a_place_that_is_of_no_job_keeps_nobody_from_working(jobs: Jobs, redis: Redis, prefix: str) -> None:
     nobody = "0" * 48
     await redis.zadd(f"{prefix}:{{00}}:line:1:{TENANT}", {nobody: 0})

@@ -6,7 +6,7 @@ import pytest
 from audit import dump
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
-from work import ACCEPTED, claim, claimed, do_all, fall_silent, finish, queued, status, submit
+from work import ACCEPTED, claim, claimed, do_all, fall_silent, finish, queued, status, step_back, submit
 
 from store.errors import (
     Conflict,
@@ -163,6 +163,41 @@ async def test_a_lease_ends_by_the_server_s_clock(history: ConversationHistorySt
             await asyncio.sleep(SOON / 10)
     assert (found, await claimed(brief, 1)) == (1, ["one"])
     await fall_silent(brief, id)
+
+
+async def test_a_lease_of_the_dead_is_not_held_by_a_clock_that_was_stepped_back(jobs: Jobs) -> None:
+    id = await submit(jobs)
+    job = await claim(jobs)
+    await step_back(jobs, id, 0.9 * jobs.limits.lease_seconds)
+    assert (await jobs.claim(0, 1)).jobs == []
+    await step_back(jobs, id, 0.2 * jobs.limits.lease_seconds)
+    assert (await claim(jobs)).lease.id == id
+    with pytest.raises(LeaseLost):
+        await jobs.write(job.lease, Entry(5, b"late"))
+
+
+async def test_a_holder_that_lives_keeps_its_lease_when_the_clock_is_stepped_back(jobs: Jobs) -> None:
+    id = await submit(jobs)
+    job = await claim(jobs)
+    await step_back(jobs, id, 100 * jobs.limits.lease_seconds)
+    await jobs.renew([job.lease])
+    assert (await jobs.claim(0, 1)).jobs == []
+    await finish(jobs, job)
+
+
+async def test_who_cancels_is_told_for_how_long_it_has_been_under_way(jobs: Jobs, redis: Redis) -> None:
+    id, waiting = await submit(jobs), await submit(jobs)
+    await claim(jobs)
+    for each in (id, waiting):
+        (key,) = await redis.keys(f"*:job:{each.removeprefix('resp_')}")
+        await redis.hincrby(key, "submitted", -10_000)
+    (key,) = await redis.keys(f"*:job:{id.removeprefix('resp_')}")
+    await redis.hincrby(key, "started", -4_000)
+    begun, not_begun = await jobs.cancel(TENANT, id), await jobs.cancel(TENANT, waiting)
+    assert begun is not None
+    assert not_begun is not None
+    assert (int(begun.run_seconds), int(begun.age_seconds)) == (4, 10)
+    assert (not_begun.run_seconds, int(not_begun.age_seconds)) == (0, 10)
 
 
 async def test_tries_count_holders_that_got_no_further(jobs: Jobs) -> None:

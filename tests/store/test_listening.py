@@ -14,7 +14,7 @@ from servers import Process, eventually, server
 
 from store.connection import connect
 from store.errors import StoreUnavailable
-from store.listening import MAX_WAITING, Listener, Listening
+from store.listening import MAX_WAITING, MAX_WAITING_BYTES, Listener, Listening
 
 LONG_SECONDS = 15.0
 LIMIT_SECONDS = 0.3
@@ -109,6 +109,22 @@ async def test_whoever_leaves_may_come_back(listening: Listening, redis: Redis, 
             await say(redis, prefix, b"%d" % number)
             said = await listener.messages(LONG_SECONDS)
             assert said is None or said[-1] == b"%d" % number
+
+
+async def test_what_waits_for_a_listener_is_bounded_in_bytes_too() -> None:
+    listener = Listener()
+    half = bytes(MAX_WAITING_BYTES // 2)
+    for _ in range(3):
+        listener.tell(half)
+        listener.tell(half)
+        assert await heard(listener, 2) == [half, half]
+    for message in (half, half, b"x"):
+        listener.tell(message)
+    await missed(listener)
+    listener.tell(half)
+    assert await heard(listener, 1) == [half]
+    listener.tell(bytes(MAX_WAITING_BYTES + 1))
+    await missed(listener)
 
 
 async def test_one_who_does_not_listen_lags_and_the_others_miss_nothing(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operations import OPERATIONS, read_and_cut
+from operations import HISTORY_OPERATIONS, JOB_OPERATIONS, OPERATIONS, read_and_cut
 from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
@@ -18,6 +18,7 @@ from store.connection import Operation, Server, connect
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.history import ConversationHistoryStore
+from store.jobs import Jobs
 from store.links import PooledLink
 
 LIMIT_SECONDS = 0.3
@@ -69,8 +70,13 @@ async def test_more_readers_than_connections_wait_for_their_turn(
 
 
 def test_the_operations_that_are_tried_are_all_there_are() -> None:
-    public = {name for name in vars(ConversationHistoryStore) if not name.startswith("_")}
-    assert public == OPERATIONS.keys() | {"new_id", "close"}
+    pure = {"new_id", "token", "digits_of", "parent_digits", "note_written"}
+    assert public(ConversationHistoryStore) == HISTORY_OPERATIONS.keys() | pure | {"close"}
+    assert public(Jobs) == JOB_OPERATIONS.keys() | {"shards", "shard_of", "control"}
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -11,13 +11,17 @@ from store import keys, scripts
 README = Path(store.__file__).with_name("README.md")
 
 
-def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=30
-    )
-    assert (run.returncode, run.stderr) == (0, "")
-    assert "Usage(responses=1, tombstones=1, trees=1" in run.stdout
+def test_the_examples_run_as_they_stand(tmp_path: Path) -> None:
+    shown: list[str] = []
+    for example in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL):
+        run = subprocess.run(
+            [sys.executable, "-W", "error", "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=30
+        )
+        assert (run.returncode, run.stderr) == (0, "")
+        shown.append(run.stdout)
+    talk, work = shown
+    assert "Usage(responses=1, tombstones=1, trees=1" in talk
+    assert work == "[Entry(last=4, blob=b'events 2 to 4'), Entry(last=6, blob=b'events 5 and 6')]\n"
 
 
 def test_every_file_is_in_the_table() -> None:

@@ -80,15 +80,20 @@ async def fall_silent(jobs: Jobs, id: str, tenant: str = TENANT) -> None:
     await _date(jobs, Lease(tenant, id, ""), "leases", 0)
 
 
+async def step_back(jobs: Jobs, id: str, seconds: float, tenant: str = TENANT) -> None:
+    """The server's clock is stepped back, so that the job's lease ends so many seconds later than it would have."""
+    await _date(jobs, Lease(tenant, id, ""), "leases", round(1000 * seconds), "INCR")
+
+
 async def date_log(jobs: Jobs, id: str, ended_ms: int = 0, tenant: str = TENANT) -> None:
     """A response ended at another time, or so long ago that its events were kept for long enough."""
     await _date(jobs, Lease(tenant, id, ""), "logs", ended_ms)
 
 
-async def _date(jobs: Jobs, lease: Lease, place: str, ms: int) -> None:
+async def _date(jobs: Jobs, lease: Lease, place: str, ms: int, *how: str) -> None:
     shard, digits = jobs.history.keyspace.all_shards()[jobs.shard_of(lease)], lease.id.removeprefix("resp_")
     async with jobs.history.server.operation() as operation:
-        await operation.command("ZADD", getattr(shard, place), "XX", ms, f"{lease.tenant}/{digits}")
+        await operation.command("ZADD", getattr(shard, place), "XX", *how, ms, f"{lease.tenant}/{digits}")
 
 
 async def status(history: ConversationHistoryStore, id: str, tenant: str = TENANT) -> Status:

@@ -7,7 +7,7 @@ its answer was read to the end.
 
 from collections.abc import Iterator
 
-from service.engine.port import Chunk, EngineError, EngineUnavailable, Finish, TokenLogprobs
+from service.engine.port import Chunk, EngineBroke, EngineError, EngineUnavailable, Finish, TokenLogprobs
 from service.engine.vllm import wire
 
 MAX_EVENT_BYTES = 16 << 20
@@ -58,7 +58,7 @@ class Answer:
     def end(self) -> Chunk:
         """The last chunk, once the stream has ended. Raises EngineUnavailable if that was too early."""
         if self._finish is None:
-            raise EngineUnavailable("the vLLM server broke off")
+            raise EngineBroke("the vLLM server broke off")
         return Chunk([], self._finish, self._cached_tokens, None if self._alternatives is None else [])
 
     def _payloads(self) -> Iterator[bytes]:

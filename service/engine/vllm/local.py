@@ -21,6 +21,7 @@ from service.engine.port import (
     MODEL_CREATED,
     Chunk,
     Defaults,
+    EngineBroke,
     EngineError,
     EngineOverloaded,
     EngineRefused,
@@ -218,7 +219,7 @@ class VllmLocalEngine:
         if not self._mourned:
             self._mourned = True
             event(logger, logging.ERROR, "vLLM's engine core died", remedy="restart harmonium")
-        return EngineUnavailable("vLLM's engine core died; harmonium has to be restarted")
+        return EngineBroke("vLLM's engine core died; harmonium has to be restarted")
 
     def _chunk(self, output: Output, logprobs: int | None) -> Chunk:
         """What was sampled. Raises EngineError where vLLM ended the generation for reasons of its own."""

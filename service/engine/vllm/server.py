@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from service.engine.port import Defaults, EngineError, EngineOverloaded, EngineUnavailable, Generation
+from service.engine.port import Defaults, EngineBroke, EngineError, EngineOverloaded, EngineUnavailable, Generation
 from service.engine.vllm import wire
 from service.engine.vllm.wire import Endpoint
 from service.logs import event
@@ -129,7 +129,7 @@ class Server:
             self.down(error)
             raise
         except BROKEN as error:
-            raise self.down(EngineUnavailable("the connection to the vLLM server broke")) from error
+            raise self.down(EngineBroke("the connection to the vLLM server broke")) from error
         finally:
             self.running -= 1
 

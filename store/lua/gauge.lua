@@ -1,0 +1,22 @@
+-- What is under way in a shard, and what it holds: all that metrics tell of it.
+--
+-- Keys:      usage   the shard's counters
+--            leaves  its leaves
+-- Arguments: turns   what all keys of turns in the shard begin with
+-- Result:    {'ok', how many jobs wait at each level, from 0 on, for how many ms the one does that waits for the longest,
+--            how many leases there are, the bytes of all event logs, how many webhooks wait, how many responses are
+--            stored, in how many bytes}
+-- Invariant: nothing changes; it takes no longer with more jobs or conversations.
+
+local counts, oldest = {}, now_ms()
+for level = 0, LEVELS - 1 do
+  local queued = level_key('queued', level)
+  counts[#counts + 1] = redis.call('ZCARD', queued)
+  oldest = math.min(oldest, redis.call('ZRANGE', queued, 0, 0, 'WITHSCORES')[2] or oldest)
+end
+local responses, _, bytes = stored(usage, leaves)
+for _, count in ipairs({ math.max(0, now_ms() - oldest), redis.call('ZCARD', shard_key('leases')), logged(),
+  redis.call('ZCARD', shard_key('outbox')), responses, bytes }) do
+  counts[#counts + 1] = count
+end
+return { 'ok', unpack(counts) }

@@ -1,0 +1,155 @@
+"""What is counted of background responses that are cancelled or lost: how long they ran, and which leases were lost."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client.exposition import generate_latest
+
+from service import log_writer, worker
+from service.attempt import Attempt, Outcome
+from service.cancelling import cancel
+from service.creation import Service
+from service.engine.scripted import Stall
+from service.opening import close_service, open_service
+from service.settings import DEFAULT_TENANT, Settings
+from service.worker import Worker
+from store.connection import connect
+from store.job import Lease
+from tests.chaos.inside import queue
+from tests.http.background import changed, eventually
+from tests.http.inside import opened, scripted
+from tests.http.scraped import Scraped
+from tests.http.waiting import until
+
+RAN_SECONDS = 4.0
+
+
+class Scene:
+    """A response that a worker is at, whose model has said something and goes on when told to."""
+
+    def __init__(self, service: Service, working: Worker, id: str, go: asyncio.Event) -> None:
+        self.service = service
+        self.working = working
+        self.id = id
+        self.go = go
+
+    @property
+    def counted(self) -> Scraped:
+        """What was counted so far."""
+        return Scraped(generate_latest(self.service.metrics.registry).decode())
+
+    async def command(self, *words: object) -> None:
+        """Change something of the store by hand."""
+        async with contextlib.aclosing(connect(self.service.settings.redis_url)) as redis:
+            await redis.execute_command(*map(str, words))
+
+    async def ran(self, seconds: float) -> None:
+        """It has been under way for so much longer."""
+        key = self.service.store.keyspace.families(DEFAULT_TENANT, self.id[5:]).job + self.id[5:]
+        await self.command("HINCRBY", key, "started", -round(seconds * 1000))
+
+    async def taken(self) -> None:
+        """Somebody else takes its lease over."""
+        jobs = self.service.jobs
+        shard = self.service.store.keyspace.shard(self.id[5:])
+        await self.command("ZADD", shard.leases, 0, f"{DEFAULT_TENANT}/{self.id[5:]}")
+        await jobs.claim(jobs.shard_of(Lease(DEFAULT_TENANT, self.id, "")), 1)
+
+
+Stage = Callable[[], contextlib.AbstractAsyncContextManager[Scene]]
+
+
+@pytest.fixture
+def stage(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Sets the scene, until the end of a block. Its worker doesn't hear what is cancelled, and looks for jobs once."""
+    monkeypatch.setattr(worker, "POLL_SECONDS", 600.0)
+    monkeypatch.setattr(worker, "CANCELLED", b"told in words that it doesn't know ")
+
+    @asynccontextmanager
+    async def scene() -> AsyncIterator[Scene]:
+        go = asyncio.Event()
+        engine = scripted([opened("Said so far."), Stall(go), opened(" And more.")[3:], Stall()])
+        service = open_service(changed(settings, lease_seconds=600), engine)
+        await engine.start()
+        id = await queue(service, "hi")
+        working = Worker(service, ended=lambda id: None)
+        work = asyncio.create_task(working.work())
+        try:
+            await until(lambda: engine.running == 1)
+            yield Scene(service, working, id, go)
+        finally:
+            working.stop()
+            await work
+            await close_service(service)
+
+    return scene
+
+
+async def said(scene: Scene) -> None:
+    """What the model said is in the log."""
+    await eventually(lambda: _counted(scene, "harmonium_log_entries_total"), lambda entries: entries > 0)
+
+
+async def _counted(scene: Scene, name: str) -> float:
+    return scene.counted.value(name)
+
+
+async def test_one_that_is_cancelled_ran_from_its_first_claim_on(stage: Stage) -> None:
+    async with stage() as scene:
+        await said(scene)
+        await scene.ran(RAN_SECONDS)
+        await cancel(scene.service, DEFAULT_TENANT, scene.id)
+        assert scene.counted.value("harmonium_job_run_seconds_count") == 1
+        assert RAN_SECONDS <= scene.counted.value("harmonium_job_run_seconds_sum") < 10 * RAN_SECONDS
+
+
+async def test_one_that_is_cancelled_in_the_queue_never_ran(settings: Settings) -> None:
+    service = open_service(settings, scripted([]))
+    await cancel(service, DEFAULT_TENANT, await queue(service, "hi"))
+    counted = Scraped(generate_latest(service.metrics.registry).decode())
+    assert counted.value("harmonium_responses_total", mode="background", status="cancelled") == 1
+    assert counted.value("harmonium_job_run_seconds_count") == 0
+    await close_service(service)
+
+
+async def test_a_refused_write_that_is_the_first_word_of_a_cancel_is_no_lost_lease(stage: Stage) -> None:
+    async with stage() as scene:
+        await said(scene)
+        await cancel(scene.service, DEFAULT_TENANT, scene.id)
+        scene.go.set()
+        await until(lambda: not scene.working.running)
+        assert scene.counted.value("harmonium_leases_lost_total") == 0
+
+
+async def test_a_canceller_that_somebody_else_overtook_has_lost_no_worker_s_lease(stage: Stage) -> None:
+    async with stage() as scene:
+        await said(scene)
+        job = await scene.service.jobs.cancel(DEFAULT_TENANT, scene.id)
+        assert job is not None
+        await scene.taken()
+        assert await Attempt(scene.service, job).make() is Outcome.LOST
+        assert scene.counted.value("harmonium_leases_lost_total") == 0
+
+
+async def test_a_lease_that_somebody_else_took_over_is_a_lost_one(stage: Stage) -> None:
+    async with stage() as scene:
+        await said(scene)
+        await scene.taken()
+        scene.go.set()
+        await until(lambda: not scene.working.running)
+        assert scene.counted.value("harmonium_leases_lost_total") == 1
+
+
+async def test_what_was_lost_by_the_time_it_is_handed_back_was_not_handed_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_writer, "BATCH_SECONDS", 600.0)
+    async with stage() as scene:
+        await scene.taken()
+        scene.working.stop()
+        await until(lambda: not scene.working.running)
+        assert scene.counted.value("harmonium_jobs_handed_back_total") == 0
+        assert scene.counted.value("harmonium_leases_lost_total") == 1
