@@ -237,8 +237,8 @@ class Jobs:
         Raises LeaseLost, LogBehind, StoreUnavailable, and ValueError for an end that can't be: states.py has no such
         move, or the log has its last event already.
         """
-        if turn.status not in TERMINAL:
-            raise ValueError(f"{turn.id} is {turn.status}: a job ends with what has ended")
+        if turn.id != lease.id or turn.status not in TERMINAL:
+            raise ValueError(f"{lease.id} can't end with {turn.id}, which is {turn.status}")
         digits, shard, names = self._place(lease)
         packed = await codec.pack(turn)
         async with self._server.operation() as operation:
@@ -269,14 +269,7 @@ class Jobs:
                 messages_blob=packed.messages,
                 response_blob=packed.response,
             )
-        if word == b"lost":
-            raise LeaseLost(lease.id)
-        if word == b"behind":
-            raise LogBehind(lease.id, int(detail[0]))
-        if word == b"status":
-            raise ValueError(f"{lease.id} is {detail[0].decode()} and can't become {turn.status}")
-        if word == b"written":
-            raise ValueError(f"the log of {lease.id} has event {detail[0].decode()}, so {entry.last} can't be its last")
+        _refuse_end(word, detail, turn, entry)
         self.history.note_written(lease.tenant, turn)
         return int(detail[0])
 
@@ -318,6 +311,18 @@ class Jobs:
     def _place(self, lease: Lease) -> tuple[str, ShardKeys, Families]:
         digits = self._keyspace.digits(lease.id)
         return digits, self._keyspace.shard(digits), self._keyspace.families(lease.tenant, digits)
+
+
+def _refuse_end(word: bytes, detail: list[bytes], turn: Turn, entry: Entry) -> None:
+    """Raise what finish.lua's word means, if it means no."""
+    if word == b"lost":
+        raise LeaseLost(turn.id)
+    if word == b"behind":
+        raise LogBehind(turn.id, int(detail[0]))
+    if word == b"status":
+        raise ValueError(f"{turn.id} is {detail[0].decode()} and can't become {turn.status}")
+    if word == b"written":
+        raise ValueError(f"the log of {turn.id} has event {detail[0].decode()}, so {entry.last} can't be its last")
 
 
 def _job(row: bytes, token: str) -> Job:

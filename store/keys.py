@@ -73,10 +73,6 @@ class ShardKeys:
     control: Key
     turns: str
 
-    def queued(self, level: int) -> Key:
-        """The jobs that wait at a level."""
-        return Key(f"{self.turns.removesuffix('t:')}queued:{level}")
-
 
 @dataclass(frozen=True, slots=True)
 class Families:

@@ -24,22 +24,6 @@ local function inherited(tenant, digits, parent, pin)
   return from
 end
 
-local function write_node(tenant, parent, from, score)
-  redis.call('MSET', messages, messages_blob, response, response_blob)
-  redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', 0, 'status', status,
-    'continuable', continuable, 'digest', digest, 'created', exact(now_us()), 'touched', score,
-    'messages_bytes', #messages_blob, 'response_bytes', #response_blob, 'chain_messages', from.messages + added,
-    'chain_bytes', from.bytes + #messages_blob, 'held', 0, 'chain_held', 0)
-  if has_path(from.depth) then
-    redis.call('HSET', node, 'path', path_from(key('node', tenant, ''), parent))
-  end
-end
-
-local function note_held(tenant, from, held)
-  redis.call('HSET', node, 'held', held, 'chain_held', exact(from.held + held))
-  count(tenant, 'bytes', held)
-end
-
 -- The run's pin on the parent has done its work.
 local function release(tenant, parent, root)
   if pin ~= '' then
@@ -48,8 +32,16 @@ local function release(tenant, parent, root)
   end
 end
 
--- A new turn's place: its parent has one child more, and is no leaf.
-local function join(tenant, parent, from, score)
+-- Write the turn's blobs and its node. Its parent has one child more, and is no leaf.
+local function add_node(tenant, parent, from, score)
+  redis.call('MSET', messages, messages_blob, response, response_blob)
+  redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', 0, 'status', status,
+    'continuable', continuable, 'digest', digest, 'created', exact(now_us()), 'touched', score,
+    'messages_bytes', #messages_blob, 'response_bytes', #response_blob, 'chain_messages', from.messages + added,
+    'chain_bytes', from.bytes + #messages_blob, 'held', 0, 'chain_held', 0)
+  if has_path(from.depth) then
+    redis.call('HSET', node, 'path', path_from(key('node', tenant, ''), parent))
+  end
   redis.call('ZADD', trees, score, tenant .. '/' .. from.root)
   count(tenant, 'responses', 1)
   if parent == '' then
@@ -61,4 +53,9 @@ local function join(tenant, parent, from, score)
     redis.call('SREM', key('tree', tenant, from.root), parent)
   end
   release(tenant, parent, from.root)
+end
+
+local function note_held(tenant, from, held)
+  redis.call('HSET', node, 'held', held, 'chain_held', exact(from.held + held))
+  count(tenant, 'bytes', held)
 end

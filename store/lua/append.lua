@@ -58,10 +58,9 @@ if verdict ~= 'ok' then
 end
 
 local score = next_score(clock)
-write_node(tenant, parent, from, score)
+add_node(tenant, parent, from, score)
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 redis.call('ZADD', leaves, score, tenant .. '/' .. digits)
 redis.call('SADD', key('tree', tenant, from.root), digits)
-join(tenant, parent, from, score)
 record(usage)
 return { 'ok' }

@@ -24,9 +24,10 @@
 --            max_pending     the most ends that wait to be told
 --            messages_blob   what to store under messages
 --            response_blob   what to store under response
--- Result:    {'ok', how many ends that waited were dropped for this one} | {'lost'} when somebody else holds the lease | {'status', the response's} when it can't move from
---            that to the given one | {'written', the number of the last event in the log} when that is no earlier one |
---            {'behind', the same number} when it is earlier than the one before
+-- Result:    {'ok', how many ends that waited were dropped for this one} | {'lost'} when somebody else holds the lease |
+--            {'status', the response's} when it can't move from that to the given one | {'written', the number of the
+--            last event in the log} when that is no earlier one | {'behind', the same number} when it is earlier than the
+--            one before
 -- Invariant: who has lost the lease changes nothing; a repeat is 'ok'. The place was taken when the job was accepted, so
 --            it is never too large and never too much. Nobody sees the last event before the turn is stored.
 

@@ -71,7 +71,7 @@ end
 -- Whoever holds the lease of a job from now on, for so long at least.
 local function lease(tenant, digits, token, lease_ms)
   local job = key('job', tenant, digits)
-  redis.call('HSET', job, 'token', token, 'level', '')
+  redis.call('HSET', job, 'token', token, 'level', '', 'lease_ms', lease_ms)
   redis.call('ZADD', shard_key('leases'), now_ms() + lease_ms, tenant .. '/' .. digits)
   return redis.call('HINCRBY', job, 'epoch', 1)
 end
@@ -89,14 +89,19 @@ local function put_back(tenant, digits)
   end
 end
 
--- Leases that ran out; and those that end later than any could that was given by the clock as it is, as it was stepped
--- back since: who is alive renews his, and who is not must not keep a job until then.
+-- Leases that ran out; and those that end later than they could if they were given by the clock as it is, as it was
+-- stepped back since: who is alive renews his, and who is not must not keep a job until then. Others' leases may be
+-- longer than the caller's.
 local function late_leases(lease_ms)
   local leases = shard_key('leases')
   local late = redis.call('ZRANGE', leases, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, LOOKS)
-  local ahead = redis.call('ZRANGE', leases, now_ms() + 2 * lease_ms, '+inf', 'BYSCORE', 'LIMIT', 0, LOOKS)
-  for _, member in ipairs(ahead) do
-    late[#late + 1] = member
+  local ahead =
+    redis.call('ZRANGE', leases, now_ms() + 2 * lease_ms, '+inf', 'BYSCORE', 'LIMIT', 0, LOOKS, 'WITHSCORES')
+  for at = 1, #ahead, 2 do
+    local own_ms = redis.call('HGET', key('job', split(ahead[at])), 'lease_ms') or 0
+    if tonumber(ahead[at + 1]) >= now_ms() + 2 * own_ms then
+      late[#late + 1] = ahead[at]
+    end
   end
   return late
 end

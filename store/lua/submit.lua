@@ -41,13 +41,13 @@
 -- Invariant: accepted wholly and once, or not at all; a repeat is 'ok', even if the response has ended since. Until it
 --            ends it is no leaf, so neither it nor anything above it is evicted.
 --
--- A job's fields: token of who holds its lease, '' while it waits; level at which it waits, '' while it doesn't; own,
--- the level of its priority; epoch, how often it changed hands; tries, how many holders in a row got no further;
--- progressed, whether this one did; sequence, by which it stands in line; submitted and started (ms); last, the
--- number of the last event in its log, and accepted, what that was when nobody had begun; log_bytes, and snapshot_bytes, which are part of them. It goes when the response
--- ends. Its node has `background` (the mode) and `submission` (the digest) for good, which is its `digest` too until the
--- end; `fleeting` where it is so; and from the end on `log_bytes`, where it has a log. A tree's root has `jobs`, their
--- number in the tree, where there are any.
+-- A job's fields: token of who holds its lease, '' while it waits; lease_ms, how long the last lease is; level at which
+-- it waits, '' while it doesn't; own, the level of its priority; epoch, how often it changed hands; tries, how many
+-- holders in a row got no further; progressed, whether this one did; sequence, by which it stands in line; submitted and
+-- started (ms); last, the number of the last event in its log, and accepted, what that was when nobody had begun;
+-- log_bytes, and snapshot_bytes, which are part of them. It goes when the response ends. Its node has `background` (the
+-- mode) and `submission` (the digest) for good, which is its `digest` too until the end; `fleeting` where it is so; and
+-- from the end on `log_bytes`, where it has a log. A tree's root has `jobs`, their number in the tree, where there are any.
 
 local stored_digest, before, root = unpack(redis.call('HMGET', node, 'digest', 'submission', 'root'))
 if stored_digest and before ~= digest then
@@ -75,7 +75,7 @@ if verdict ~= 'ok' then
 end
 
 local score = next_score(clock)
-write_node(tenant, parent, from, score)
+add_node(tenant, parent, from, score)
 redis.call('HSET', node, 'background', mode, 'submission', digest)
 if fleeting == '1' then
   redis.call('HSET', node, 'fleeting', 1)
@@ -83,7 +83,6 @@ end
 redis.call('SET', spec, spec_blob)
 redis.call('HSET', job, 'own', level, 'epoch', 0, 'tries', 0, 'progressed', 0, 'sequence', score, 'submitted', now_ms(),
   'last', last, 'accepted', last, 'log_bytes', add_entry(tenant, digits, last, entry))
-join(tenant, parent, from, score)
 redis.call('HINCRBY', key('node', tenant, from.root), 'jobs', 1)
 enqueue(level, tenant, digits, score)
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))

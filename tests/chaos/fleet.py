@@ -88,9 +88,10 @@ class Process:
 
 
 class Store(Process):
-    """A server that keeps an append-only file, which it syncs once a second, at a socket that stays the same."""
+    """A server that keeps an append-only file, at a socket that stays the same."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fsync: str) -> None:
+        """`fsync` is when it syncs its file: `always`, or once a second with `everysec`."""
         (folder / "redis").mkdir()
         self._socket = folder / "redis" / "s"
         options = {
@@ -102,7 +103,7 @@ class Store(Process):
             "loglevel": "warning",
         }
         flat = [part for name, value in options.items() for part in (f"--{name}", value)]
-        super().__init__("redis", folder, [get_binary_path(), *flat, "--appendfsync", "everysec"], dict(os.environ))
+        super().__init__("redis", folder, [get_binary_path(), *flat, "--appendfsync", fsync], dict(os.environ))
         self.url = f"unix://{self._socket}"
 
     async def ready(self) -> None:
@@ -146,10 +147,12 @@ class Member(Process):
 class Fleet:
     """APIs and workers over one store, two of each unless told otherwise."""
 
-    def __init__(self, folder: Path, seed: int, *, apis: int = 2, workers: int = 2, **settings: object) -> None:
+    def __init__(
+        self, folder: Path, seed: int, *, apis: int = 2, workers: int = 2, fsync: str = "everysec", **settings: object
+    ) -> None:
         """Nothing is started yet. All chance comes from `seed`; `settings` are those of every member."""
         self.chance = Random(seed)
-        self.store = Store(folder)
+        self.store = Store(folder, fsync)
         self.settings: Settings = load_settings(redis_url=self.store.url, **settings)
         given = {"redis_url": self.store.url, **settings}
         self.apis = [Member(f"api-{n}", folder, ["serve", "--no-worker"], "port", **given) for n in range(apis)]

@@ -22,7 +22,7 @@ CONCURRENCY = 20
 MOST_SECONDS = 1.5
 """The longest that a response is left in peace."""
 
-REPLY_SECONDS, GONE_SECONDS = 0.5, 1.0
+REPLY_SECONDS, GONE_SECONDS = 1.0, 1.0
 """What a reply may take, and how long the engine may go on behind it, on cores that others share. 0.1 and 0.25 are
 promised, and kept where nobody else is busy: docs/operating.md has the figures."""
 

@@ -19,6 +19,7 @@ from service.protocol.journal import Batch
 from service.run import Step
 from service.settings import DEFAULT_TENANT, Settings, load_settings
 from service.worker import Worker
+from store.connection import connect
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.history import ConversationHistoryStore
@@ -39,6 +40,7 @@ class Troubled(Jobs):
 
     def __init__(self, history: ConversationHistoryStore, limits: JobLimits) -> None:
         super().__init__(history, limits)
+        self.claims = 0
         self.renewed: list[int] = []
         self.on_claimed: Callable[[int], Awaitable[None]] | None = None
         self.on_renew: Callable[[int], Awaitable[None]] | None = None
@@ -46,6 +48,7 @@ class Troubled(Jobs):
     async def claim(self, shard: int, most: int) -> Claim:
         """As Jobs."""
         claim = await super().claim(shard, most)
+        self.claims += 1
         if self.on_claimed is not None:
             await self.on_claimed(shard)
         return claim
@@ -91,7 +94,6 @@ async def queue_in(service: Service, shard: int) -> str:
 async def test_a_job_that_comes_while_the_queue_is_looked_at_is_not_forgotten(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "POLL_SECONDS", 60.0)
     jobs: Any = service.jobs
     late: list[str] = []
 
@@ -103,10 +105,25 @@ async def test_a_job_that_comes_while_the_queue_is_looked_at_is_not_forgotten(
         late.append(id)
 
     async with at_work(service):
+        await eventually(lambda: _heard(service), SECONDS, "it doesn't listen")
+        monkeypatch.setattr(worker, "POLL_SECONDS", 60.0)
+        polls = jobs.claims
+        await until(lambda: jobs.claims > polls, SECONDS, "it doesn't look")  # and not again, by itself
         jobs.on_claimed = come
         await queue_in(service, 0)
         await until(lambda: late, SECONDS, "it isn't looked into the queue")
         await eventually(lambda: _begun(service, late[0]), SECONDS, "the job is forgotten")
+
+
+async def _heard(service: Service) -> bool:
+    """Whether somebody hears of jobs in every shard."""
+    redis = connect(service.settings.redis_url)
+    try:
+        channels = [service.jobs.control(shard) for shard in range(service.jobs.shards)]
+        counts: Any = await redis.execute_command("PUBSUB", "SHARDNUMSUB", *channels)
+        return all(counts[1::2])
+    finally:
+        await redis.aclose()
 
 
 async def _begun(service: Service, id: str) -> bool:
@@ -120,14 +137,13 @@ async def test_a_shard_that_is_slow_costs_no_lease_in_another(service: Service) 
         if shard == 0:
             await asyncio.sleep(SECONDS)
 
-    jobs.on_renew = hang
-    async with at_work(service) as working:
+    async with at_work(service):
         for shard in range(2):
-            await queue_in(service, shard)
-        await until(lambda: working.running >= 2, SECONDS, "nobody works")
+            id = await queue_in(service, shard)
+            await eventually(lambda id=id: _begun(service, id), SECONDS, "nobody works")
+        jobs.on_renew = hang
         jobs.renewed.clear()
-        await until(lambda: jobs.renewed, SECONDS / 2, "the other shard's leases are not renewed")
-        assert set(jobs.renewed) == {1}
+        await until(lambda: 1 in jobs.renewed, SECONDS / 2, "the other shard's leases are not renewed")
 
 
 async def test_a_shard_that_is_down_keeps_no_other_from_being_worked_on(

@@ -85,7 +85,7 @@ class Office:
         if self._submitted:
             id = self._chance.choice(self._submitted)
             job = await self._jobs.cancel(TENANT, id)
-            say("cancelled", id, str(time.time()))
+            say("revoked", id, str(time.time()))
             if job is not None:
                 await self._end(job)
 
@@ -121,7 +121,8 @@ class Said:
     parents: dict[str, str | None] = field(default_factory=dict)
     """Of every job that was about to be submitted."""
     submitted: dict[str, float] = field(default_factory=dict)
-    cancelled: dict[str, float] = field(default_factory=dict)
+    revoked: dict[str, float] = field(default_factory=dict)
+    """Which were cancelled, whether or not they were ended then."""
     statuses: dict[str, tuple[Status, float]] = field(default_factory=dict)
     """How jobs were ended."""
     ended: list[float] = field(default_factory=list)
@@ -135,8 +136,8 @@ class Said:
                 self.parents[id] = detail or None
             case "submitted":
                 self.submitted[id] = float(detail)
-            case "cancelled" if id not in self.cancelled:
-                self.cancelled[id] = float(detail)
+            case "revoked":
+                self.revoked.setdefault(id, float(detail))
             case "ended":
                 self.ended.append(float(detail))
             case _:

@@ -10,7 +10,7 @@ from breaks import BREAKS, Broken
 from breaks_jobs import JOB_BREAKS
 from redis.asyncio import Redis
 from sample import TENANT, grow
-from test_fsck import CHECKS, check, known
+from test_fsck import check, known
 from work import claim, do_all, fall_silent, finish, status, submit
 
 from store.caps import Caps
@@ -24,7 +24,8 @@ from store.jobs import Jobs
 from store.log import Entry, EventLog
 from store.turn import Status
 
-TASKS = 6
+CHECKS, TASKS = 3, 6
+SHARDS, MANY = 4, 60
 LONG_LOG = 300
 """More entries than fsck counts one by one."""
 
@@ -142,6 +143,22 @@ async def test_a_long_log_is_compared_with_the_memory_that_it_takes(
     assert ("events" in {complaint.what for complaint in report.complaints}) != sound
     assert (await check(server_url, prefix, repair=True)).left == 0
     assert await complaints(redis, prefix) == []
+
+
+async def test_jobs_on_a_cluster_are_checked_shard_by_shard(cluster_url: str, prefix: str) -> None:
+    history = ConversationHistoryStore(connect(cluster_url), prefix=prefix, shards=SHARDS)
+    jobs = Jobs(history)
+    for _ in range(MANY):
+        await submit(jobs)
+    async with history.server.operation() as operation:
+        for shard in history.keyspace.all_shards()[1:3]:
+            await operation.command("DEL", f"{shard.turns.removesuffix('t:')}queued:{Priority.DEFAULT}")
+    report = await check(cluster_url, prefix, repair=True, shards=SHARDS)
+    assert {(each.shard, each.what) for each in report.complaints} == {(1, "no-place"), (2, "no-place")}
+    assert (report.turns, report.left, report.unjudged) == (MANY, 0, [])
+    claimed = [job for shard in range(SHARDS) for job in (await jobs.claim(shard, MANY)).jobs]
+    assert len(claimed) == MANY
+    await history.close()
 
 
 @pytest.mark.usefixtures("lost_replies")

@@ -40,7 +40,7 @@ async def check(store: Store, said: Said, *, restarted: bool = False, since: flo
     assert {id for id, at in said.submitted.items() if at < until_then} - there.keys() == set()
     for id, (status, at) in said.statuses.items():
         assert at >= until_then or (there[id].status, there[id].under_way) == (status, False)
-    for id, at in said.cancelled.items():
+    for id, at in said.revoked.items():
         assert at >= until_then or there[id].status is Status.CANCELLED
     jobs = Jobs(store.history, LIMITS)
     await end_all(jobs)

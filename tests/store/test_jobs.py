@@ -101,8 +101,11 @@ async def test_only_what_is_queued_is_submitted_and_only_what_has_ended_ends(job
     with pytest.raises(ValueError, match="is completed"):
         await jobs.submit(TENANT, turn(jobs.history.new_id()), b"one", ACCEPTED)
     await submit(jobs)
+    job = await claim(jobs)
     with pytest.raises(ValueError, match="is in_progress"):
-        await finish(jobs, await claim(jobs), status=Status.IN_PROGRESS)
+        await finish(jobs, job, status=Status.IN_PROGRESS)
+    with pytest.raises(ValueError, match="can't end with"):
+        await jobs.finish(job.lease, turn(jobs.history.new_id()), Entry(9, b"the end"))
 
 
 async def test_a_job_below_a_turn_that_is_gone_is_refused(jobs: Jobs) -> None:
@@ -182,6 +185,14 @@ async def test_a_holder_that_lives_keeps_its_lease_when_the_clock_is_stepped_bac
     await step_back(jobs, id, 100 * jobs.limits.lease_seconds)
     await jobs.renew([job.lease])
     assert (await jobs.claim(0, 1)).jobs == []
+    await finish(jobs, job)
+
+
+async def test_a_worker_with_short_leases_takes_nothing_from_one_with_long_ones(jobs: Jobs) -> None:
+    await submit(jobs)
+    job = await claim(jobs)
+    brief = Jobs(jobs.history, JobLimits(lease_seconds=jobs.limits.lease_seconds / 100))
+    assert (await brief.claim(0, 1)).rescued == 0
     await finish(jobs, job)
 
 
