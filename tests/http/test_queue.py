@@ -93,16 +93,18 @@ async def test_tenants_take_turns_however_much_one_of_them_has_queued(settings: 
 
 
 async def test_no_more_run_at_once_than_a_worker_may_and_each_runs_once(settings: Settings) -> None:
-    most = 0
+    most, go = 0, asyncio.Event()
 
     def busy(generation: Generation) -> list[Step]:
         nonlocal most
         most = max(most, engine.running + 1)
-        return [[token] for token in answer("One two three.")]
+        return [Stall(go), *[[token] for token in answer("One two three.")]]
 
     engine = scripted(busy)
     async with serving(changed(settings, worker_concurrency=4), engine) as inside, inside.client() as client:
         queued = await asyncio.gather(*[submitted(client) for _ in range(40)])
+        await until(lambda: engine.running == 4)
+        go.set()
         found = [await ended(client, each.id) for each in queued]
     assert {each.output_text for each in found} == {"One two three."}
     assert sorted(generation.id for generation in engine.generations) == sorted(each.id for each in queued)
