@@ -103,8 +103,9 @@ def as_json(turn: list[Said]) -> str:
 def join(blobs: list[bytes], question: str) -> "array[int]":
     """Our way: the prompt's ids."""
     chain = [stored for blob in blobs for stored in decode_messages(blob)]
-    system = system_message(**SYSTEM, has_functions=False)
-    return unpack(b"".join((system, *in_prompt([*chain, message(question, "user")]), PROMPT_END)))
+    system = system_message(**SYSTEM)
+    shown = in_prompt([*chain, message(question, "user")])
+    return unpack(b"".join((system, *(each.tokens for each in shown), PROMPT_END)))
 
 
 def render(encoding: HarmonyEncoding, turns: list[str], question: str) -> list[int]:

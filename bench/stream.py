@@ -30,6 +30,7 @@ from bench._harness import Client, Server, connected  # noqa: E402
 from bench._prepared import MODEL, PATH, WAYS, sampled  # noqa: E402
 from service.protocol.machine import Machine  # noqa: E402
 from service.protocol.response import Response, ResponseStatus  # noqa: E402
+from service.protocol.rules import Rules  # noqa: E402
 from service.sse import Encoder  # noqa: E402
 
 TARGET_US = 12.0
@@ -119,7 +120,7 @@ async def stages(size: int) -> dict[str, float]:
         spent[stage] += time.perf_counter() - began
         return result
 
-    machine, encoder = Machine(base_response(), frozenset(), 1), Encoder(obfuscate=True)
+    machine, encoder = Machine(base_response(), Rules(), 1), Encoder(obfuscate=True)
     chunks = [ids[at : at + size] for at in range(0, LONG_TOKENS, size)]
     batches = [timed("machine", partial(machine.feed, chunk)) for chunk in chunks]
     pieces = [bytearray() for _ in batches]

@@ -20,8 +20,9 @@ from service.admission import Admission
 from service.auth import Keyring
 from service.background import Background, read_shards
 from service.body import ClientGone
-from service.creation import Service
-from service.endpoints import create, health, metrics, models, stored
+from service.context import Service
+from service.dialect import DIALECTS, OPENAI
+from service.endpoints import compact, create, health, input_tokens, metrics, models, stored
 from service.engine.port import Engine, EngineError, EngineUnavailable
 from service.errors import engine_refusal, envelope, fault, store_refusal
 from service.exposition import Exposition
@@ -62,8 +63,9 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
         service.metrics.refused, requests=settings.max_concurrent_requests, followers=settings.max_followers
     )
     app.state.admission = admission
-    for router in (create.router, stored.router, models.router):
-        app.include_router(router, prefix="/v1")
+    for dialect in DIALECTS:
+        for router in (create.router, compact.router, input_tokens.router, stored.router, models.router):
+            app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
     app.include_router(health.router)
     app.include_router(metrics.router)
     for kind, handler in HANDLERS.items():

@@ -20,13 +20,15 @@ import msgspec
 
 from service import logs
 from service.closing import give_up
-from service.creation import BRIEFLY, Service, in_steps
+from service.context import BRIEFLY, Service, in_steps
+from service.course import ended
+from service.creation import sealing
 from service.engine.port import EngineBroke, EngineError, EngineRefused, EngineUnavailable
 from service.log_writer import LogWriter, persistently
 from service.metrics import Pace
-from service.protocol import tokens
-from service.protocol.journal import Batch, decode_tokens, encode_batch
-from service.protocol.machine import Ending, Machine, ended
+from service.protocol.items import Seal
+from service.protocol.journal import Batch, Odds, decode_sampled, encode_batch
+from service.protocol.machine import Ending, Machine
 from service.protocol.response import Response, ResponseError
 from service.run import Sampler, error_of
 from service.spec import JobSpec, decode, generation_of, machine_of
@@ -147,22 +149,29 @@ class Attempt:
             await self._rest(self._settings.lease_seconds / 2)
             await self._service.jobs.hand_back(self.job.lease, failed=False)
             return Outcome.HANDED_BACK
-        machine = machine_of(spec)
+        machine = machine_of(spec, await self._seal(spec))
         machine.queued()
-        sampled, cached = await self._replayed(machine)
+        await self._replay(machine)
         foreign = machine.next_number != self.job.last + 1
         if foreign:
             machine.go_on_at(self.job.last + 1)
-        verdict = self._verdict(machine, spec, sampled, foreign=foreign)
+        verdict = self._verdict(machine, spec, foreign=foreign)
         starts = self.job.last < QUEUED_EVENTS and self.job.status is not Status.CANCELLED
-        begun = Batch(machine.start() if starts else [], b"", cached)
+        begun = Batch(machine.start() if starts else [], b"", machine.cached_tokens)
         if verdict is not None:
             return await self._finish(spec, machine, begun, *verdict)
-        return await self._sample(spec, machine, begun, sampled)
+        return await self._sample(spec, machine, begun)
 
-    async def _replayed(self, machine: Machine) -> tuple[bytes, int | None]:
-        """Bring the machine to where the log ends: what was sampled, and how many tokens of the prompt were cached."""
-        sampled, cached, after = bytearray(), None, QUEUED_EVENTS - 1
+    async def _seal(self, spec: JobSpec) -> Seal | None:
+        """What closes the parts of the response that are sealed."""
+        rules, tenant = spec.rules, self.job.lease.tenant
+        if rules is None:
+            return None
+        return await persistently(lambda: sealing(self._service, tenant, rules), self._keeps_on)
+
+    async def _replay(self, machine: Machine) -> None:
+        """Bring the machine to where the log ends."""
+        sampled, logprobs, cached, after = bytearray(), list[Odds](), None, QUEUED_EVENTS - 1
         if self.job.last > after:
             machine.start()
         while after < self.job.last:
@@ -170,22 +179,21 @@ class Attempt:
             if not entries:
                 break
             for entry in entries:
-                ids, known = decode_tokens(entry.blob)
-                sampled += ids
-                cached = known if cached is None else cached
+                part = decode_sampled(entry.blob)
+                sampled += part.tokens
+                logprobs += part.logprobs
+                cached = part.cached_tokens
             after = entries[-1].last
             await asyncio.sleep(BRIEFLY)
-        packed = bytes(sampled)
-        await in_steps(machine.replay(packed))
+        await in_steps(machine.replay(bytes(sampled), logprobs or None))
+        if cached is not None:
+            machine.note_cached(cached)
         self._service.metrics.tokens_replayed.inc(machine.sampled)
-        return packed, cached
 
     async def _read(self, after: int) -> list[Entry]:
         return await self._service.log.read(self.job.lease.tenant, self.id, after, READ_ENTRIES)
 
-    def _verdict(
-        self, machine: Machine, spec: JobSpec, sampled: bytes, *, foreign: bool
-    ) -> tuple[Ending, ResponseError | None] | None:
+    def _verdict(self, machine: Machine, spec: JobSpec, *, foreign: bool) -> tuple[Ending, ResponseError | None] | None:
         """How the response ends without another token; None where it goes on. A `foreign` log is one that this machine
         would not have written.
         """
@@ -195,7 +203,7 @@ class Attempt:
         if foreign:
             reason = "Its events so far were made by another release, and this one can't continue them."
             return Ending.ERROR, ResponseError("server_error", reason)
-        ending = ended(machine, sampled, spec.sampling.max_tokens)
+        ending = ended(machine, spec.sampling.max_tokens)
         if ending is not None:
             return ending, None
         if job.tries > settings.max_attempts:
@@ -224,10 +232,10 @@ class Attempt:
         """For how long the response has been under way, over all attempts."""
         return self.job.run_seconds + monotonic() - self._began
 
-    async def _sample(self, spec: JobSpec, machine: Machine, begun: Batch, sampled: bytes) -> Outcome:
+    async def _sample(self, spec: JobSpec, machine: Machine, begun: Batch) -> Outcome:
         """Sample what is left, writing it down as it comes."""
-        service = self._service
-        generation = generation_of(spec, sampled)
+        service, replayed = self._service, machine.sampled
+        generation = generation_of(spec)
         if self.job.epoch > 1:  # the engine may not have noticed yet that the last attempt is over
             generation = msgspec.structs.replace(generation, id=f"{self.id}-{self.job.epoch}")
         sampler = Sampler(service.engine, generation, machine, seconds=self._seconds)
@@ -256,11 +264,10 @@ class Attempt:
             raise LeaseLost(self.id)
         if writer.failure is not None and not isinstance(writer.failure, LogFull):
             raise writer.failure
-        further = machine.sampled > len(sampled) // tokens.BYTES_A_TOKEN
-        return await self._over(spec, machine, sampler, writer, further)
+        return await self._over(spec, machine, sampler, writer, further=machine.sampled > replayed)
 
     async def _over(
-        self, spec: JobSpec, machine: Machine, sampler: Sampler, writer: LogWriter, further: bool
+        self, spec: JobSpec, machine: Machine, sampler: Sampler, writer: LogWriter, *, further: bool
     ) -> Outcome:
         """The generation is over: so is the response, or somebody else goes on with it."""
         ending, failure = sampler.ending, sampler.failure
@@ -272,7 +279,7 @@ class Attempt:
             return Outcome.HANDED_BACK
         if failure is not None:
             self._service.metrics.engine_failed(failure)
-        if ending in (Ending.ABORT, Ending.ERROR) and not self._final(failure, further):
+        if machine.fault is None and ending in (Ending.ABORT, Ending.ERROR) and not self._final(failure, further):
             away = ending is Ending.ABORT or isinstance(failure, EngineUnavailable)
             if not away:
                 await self._rest(RETRY_SECONDS)
@@ -313,7 +320,7 @@ class Attempt:
         """Store the turn, with the last events of its log."""
         service = self._service
         events = rest.events + machine.end(ending)
-        response = machine.result(ending, now=int(service.clock()), cached_tokens=rest.cached_tokens or 0, error=error)
+        response = machine.result(ending, now=int(service.clock()), error=error)
         events += machine.terminal(response)
         entry = Entry(events[-1].sequence_number, encode_batch(msgspec.structs.replace(rest, events=events)))
         turn = Turn(

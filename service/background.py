@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from service.creation import Service
+from service.context import Service
 from service.exposition import ShardState
 from service.receiver import Receiver
 from service.sweeping import sweep_for_ever

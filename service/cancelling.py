@@ -13,7 +13,7 @@ from time import monotonic
 
 from service import logs
 from service.attempt import Attempt
-from service.creation import Service
+from service.context import Service
 from service.progress import look
 from service.settings_background import RENEWALS
 from store.errors import StoreError, StoreUnavailable

@@ -9,7 +9,7 @@ import logging
 import msgspec
 
 from service import logs
-from service.creation import Service
+from service.context import Service
 from service.protocol.events import Error, Event, ResponseFailed
 from service.protocol.journal import Batch, encode_batch
 from service.protocol.response import ResponseError, ResponseStatus, decode_response

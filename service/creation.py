@@ -7,37 +7,36 @@ The pin keeps the parent's history for this run even if somebody deletes the par
 the chain and the end lets go of it.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
-from time import time
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from service import logs
+from service.context import Caller, Service, in_steps
 from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard, Sampling
 from service.errors import store_refusal
-from service.metrics import Metrics
 from service.protocol import tokens
+from service.protocol.compacting import ASK
 from service.protocol.errors import ApiError
+from service.protocol.harmony_out import harmony_messages
 from service.protocol.input import identify
+from service.protocol.items import Seal
 from service.protocol.machine import Machine
-from service.protocol.prompt import Identity, Limits, Prompt, build_prompt
+from service.protocol.prompt import Identity, Prompt, build_prompt
+from service.protocol.reading import read_request
 from service.protocol.response import Response, ResponseStatus
-from service.protocol.tools import Tools
+from service.protocol.rules import Rules
+from service.protocol.sealed import REASONING
 from service.protocol.wire import CreateRequest
+from service.references import stored_items
 from service.run import Run
-from service.settings import Settings
 from service.spec import JobSpec
 from store.errors import StoreError
-from store.history import ConversationHistoryStore
-from store.jobs import Jobs
-from store.listening import Listening
-from store.log import EventLog
 from store.turn import Chain, Status, Turn
 
 logger = logging.getLogger(__name__)
@@ -45,36 +44,13 @@ T = TypeVar("T")
 
 SALTS_CACHED = 1024
 
-BRIEFLY = 1e-6
-"""Seconds."""
+ENGINE_PRIORITY = {"priority": -1, "default": 0, "flex": 1}
+"""By service tier, unless a request names its own; an engine serves a lower one earlier."""
 
 _JSON = msgspec.json.Encoder()
 
 READ = msgspec.Raw(b"null")
 """Stands for JSON that was read: a run may take minutes, and needn't hold on to megabytes meanwhile."""
-
-
-class Service(msgspec.Struct, frozen=True):
-    """What every request needs: the settings, the store with its jobs, the engine, and the limits of a prompt."""
-
-    settings: Settings
-    store: ConversationHistoryStore
-    jobs: Jobs
-    log: EventLog
-    listening: Listening
-    engine: Engine
-    limits: Limits
-    metrics: Metrics
-    closings: asyncio.Semaphore
-    """How many cancelled responses may be closed at once, each of which replays its log."""
-    clock: Callable[[], float] = time
-
-
-class Caller(msgspec.Struct, frozen=True):
-    """On whose behalf a request is made: the tenant, and the W3C trace headers that came with it."""
-
-    tenant: str
-    trace: tuple[tuple[str, str], ...] = ()
 
 
 class Creation:
@@ -93,6 +69,8 @@ class Creation:
         self._top_p = model.defaults.top_p if request.top_p is None else request.top_p
         self.id = service.store.new_id(chain.tip)
         self.created_at = service.clock()
+        self.left_out: tuple[str, ...] = ()
+        """Hosted tools that the model isn't told of, once the request was read."""
 
     @property
     def parent(self) -> str | None:
@@ -106,15 +84,19 @@ class Creation:
 
     async def build(self) -> Run:
         """Build the prompt and the run, which lets go of the pin. Raises ApiError; the pin is then gone."""
-        prompt, generation = await self._rendered()
-        machine = Machine(self._base(prompt.tools), prompt.tools.names, len(prompt.tokens))
+        return await self.run(*await self.rendered())
+
+    async def run(self, prompt: Prompt, base: Response) -> Run:
+        """The run of what was `rendered`. Raises ApiError; the pin is then gone."""
+        seal = await self._guarded(sealing(self._service, self._caller.tenant, prompt.rules))
+        machine = Machine(base, prompt.rules, len(prompt.tokens), seal)
 
         async def keep(response: Response) -> None:
             await self._keep(prompt, machine, response)
 
         return Run(
             self._service.engine,
-            generation,
+            self._generation(prompt),
             machine,
             keep,
             self.release,
@@ -124,7 +106,8 @@ class Creation:
 
     async def spec(self) -> JobSpec:
         """Build the prompt, and all that a worker needs; the pin stays. Raises ApiError; the pin is then gone."""
-        prompt, generation = await self._rendered()
+        prompt, base = await self.rendered()
+        generation = self._generation(prompt)
         return JobSpec(
             id=self.id,
             parent=self.parent,
@@ -135,24 +118,54 @@ class Creation:
             affinity=generation.affinity,
             cache_salt=generation.cache_salt,
             trace=generation.trace,
-            functions=prompt.tools.names,
-            base=_JSON.encode(self._base(prompt.tools)),
+            functions=frozenset(),
+            base=_JSON.encode(base),
             messages=tuple(prompt.messages),
             items=_JSON.encode(prompt.items),
+            rules=prompt.rules,
+            priority=generation.priority,
         )
 
-    async def _rendered(self) -> tuple[Prompt, Generation]:
-        """The prompt, and what the engine is asked; what was read for them is let go of. Raises ApiError."""
+    async def rendered(self) -> tuple[Prompt, Response]:
+        """The prompt, and the response as it is created; what was read for them is let go of. Raises ApiError."""
+        return await self._guarded(self._rendered())
+
+    async def _guarded(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do what comes before there is a run to let go of the pin."""
         try:
-            prompt = await in_steps(self._prompt())
-            identify(prompt.items, self.id)
-        except BaseException:
+            return await work
+        except BaseException as error:
             await self.release()
+            if isinstance(error, StoreError):
+                raise store_refusal(error) from error
             raise
-        self.request = msgspec.structs.replace(self.request, input=READ, tools=READ)
-        generation = self._generation(prompt)
+
+    async def _rendered(self) -> tuple[Prompt, Response]:
+        service, tenant = self._service, self._caller.tenant
+        read = await in_steps(read_request(self.request, service.limits, await service.seals.of(tenant)))
+        self.left_out = read.tools.left_out
+        stored = await stored_items(service.store, tenant, read.references)
+        settings = service.settings
+        prompt = await in_steps(
+            build_prompt(
+                read,
+                self.request,
+                list(self._chain.messages()),
+                Identity(settings.model_identity, settings.knowledge_cutoff, self._model.context_tokens),
+                date=datetime.fromtimestamp(self.created_at, UTC).date().isoformat(),
+                resolved=stored,
+                compacting=ASK if read.trigger else None,
+            )
+        )
+        identify(prompt.items, self.id)
+        base = self._base(prompt)
+        if prompt.rules.harmony:
+            base = msgspec.structs.replace(base, input_messages=await in_steps(harmony_messages(prompt.tokens)))
+        self.request = msgspec.structs.replace(
+            self.request, input=READ, tools=READ, tool_choice=READ, format=READ, previous_input_messages=READ
+        )
         self._chain = Chain(ids=self._chain.ids[-1:], pin=self._chain.pin)
-        return prompt, generation
+        return prompt, base
 
     def _generation(self, prompt: Prompt) -> Generation:
         """What the engine is asked.
@@ -160,38 +173,35 @@ class Creation:
         Turns of one conversation, or requests of one `prompt_cache_key`, go where their beginning is cached. Cached
         prefixes are a tenant's own, and no other harmonium's: in the usage of one, another's prompts would show.
         """
+        request, wished = self.request, self.request.sampling
         room = self._model.context_tokens - len(prompt.tokens)
-        wanted = self.request.max_output_tokens or self._service.settings.max_output_tokens
+        wanted = request.max_output_tokens or self._service.settings.max_output_tokens
         defaults = self._model.defaults
+        repetition = wished.repetition_penalty
         return Generation(
-            id=self.id,
+            id=f"{self.id}-{request.request_id}" if request.request_id else self.id,
             prompt=prompt.tokens,
             sampling=Sampling(
                 max_tokens=min(wanted, room),
                 temperature=self._temperature,
                 top_p=self._top_p,
-                stop_ids=tokens.STOPS,
-                top_k=defaults.top_k,
-                min_p=defaults.min_p,
-                repetition_penalty=defaults.repetition_penalty,
+                stop_ids=tokens.ENDS,
+                top_k=defaults.top_k if wished.top_k is None else wished.top_k,
+                min_p=defaults.min_p if wished.min_p is None else wished.min_p,
+                presence_penalty=wished.presence_penalty,
+                frequency_penalty=wished.frequency_penalty,
+                repetition_penalty=defaults.repetition_penalty if repetition is None else repetition,
+                seed=wished.seed,
+                logprobs=prompt.rules.top_logprobs,
             ),
             model=self._model.id,
-            affinity=self.request.prompt_cache_key or (self._chain.ids or (self.id,))[0],
-            cache_salt=_salt(self._service.settings.key_prefix, self._caller.tenant),
+            affinity=request.prompt_cache_key or (self._chain.ids or (self.id,))[0],
+            cache_salt=_salt(self._service.settings.key_prefix, self._caller.tenant, request.cache_salt or ""),
+            priority=ENGINE_PRIORITY[request.tier] if request.priority is None else request.priority,
             trace=self._caller.trace,
         )
 
-    def _prompt(self) -> Generator[None, None, Prompt]:
-        settings = self._service.settings
-        return build_prompt(
-            self.request,
-            list(self._chain.messages()),
-            Identity(settings.model_identity, settings.knowledge_cutoff, self._model.context_tokens),
-            date=datetime.fromtimestamp(self.created_at, UTC).date().isoformat(),
-            limits=self._service.limits,
-        )
-
-    def _base(self, tools: Tools) -> Response:
+    def _base(self, prompt: Prompt) -> Response:
         """The response as it is created."""
         request = self.request
         return Response(
@@ -201,21 +211,26 @@ class Creation:
             model=request.model,
             instructions=request.instructions,
             previous_response_id=request.previous_response_id,
-            tools=list(tools.echo),
-            tool_choice="auto",
+            tools=list(prompt.tools.echo),
+            tool_choice=prompt.chosen.echo,
             parallel_tool_calls=request.parallel_tool_calls,
             max_output_tokens=request.max_output_tokens,
             max_tool_calls=request.max_tool_calls,
             temperature=self._temperature,
             top_p=self._top_p,
-            reasoning={"effort": request.effort, "summary": None},
-            text={"format": {"type": "text"}, "verbosity": "medium"},
+            reasoning={"effort": prompt.effort, "summary": request.summary},
+            text={"format": prompt.format.echo, "verbosity": request.verbosity},
             metadata=request.metadata,
             store=request.store,
             safety_identifier=request.safety_identifier,
             prompt_cache_key=request.prompt_cache_key,
             background=request.background,
             service_tier=request.tier,
+            truncation=request.truncation,
+            top_logprobs=request.top_logprobs,
+            presence_penalty=request.sampling.presence_penalty,
+            frequency_penalty=request.sampling.frequency_penalty,
+            prompt=_prompt_echo(request),
         )
 
     async def _keep(self, prompt: Prompt, machine: Machine, response: Response) -> None:
@@ -255,6 +270,7 @@ async def begin(service: Service, caller: Caller, request: CreateRequest) -> Cre
             code="model_not_found",
             param="model",
         )
+    request = await service.templates.applied(request)
     chain = Chain()
     if request.previous_response_id is not None:
         try:
@@ -264,10 +280,26 @@ async def begin(service: Service, caller: Caller, request: CreateRequest) -> Cre
     return Creation(service, caller, request, model, chain)
 
 
+async def sealing(service: Service, tenant: str, rules: Rules) -> Seal | None:
+    """What closes the parts of a response that are sealed; None where it has none. Raises StoreUnavailable."""
+    if not rules.sealed and not rules.compacting:
+        return None
+    seal = (await service.seals.of(tenant)).seal
+    seal(REASONING, b"")  # where the key can't be had, better now than amid the answer
+    return seal
+
+
+def _prompt_echo(request: CreateRequest) -> dict[str, Any] | msgspec.UnsetType:
+    """The stored prompt that a request names, as it names it."""
+    if request.prompt is None:
+        return msgspec.UNSET
+    return {"id": request.prompt.id, "version": request.prompt.version, "variables": request.prompt.variables}
+
+
 @lru_cache(maxsize=SALTS_CACHED)
-def _salt(prefix: str, tenant: str) -> str:
+def _salt(prefix: str, tenant: str, wished: str) -> str:
     """What keeps cached prefixes apart: hexadecimal, as vLLM takes at most 128 characters and not any."""
-    return blake2b(f"{prefix}/{tenant}".encode(), digest_size=32).hexdigest()
+    return blake2b(f"{prefix}/{tenant}".encode(), digest_size=32, key=wished.encode()[:64]).hexdigest()
 
 
 async def known_model(engine: Engine) -> ModelCard:
@@ -277,16 +309,3 @@ async def known_model(engine: Engine) -> ModelCard:
     except EngineUnavailable:
         await engine.check()
         return engine.model
-
-
-async def in_steps(work: Generator[None, None, T]) -> T:
-    """Run a generator to its end, letting others run between its steps.
-
-    A sleep of 0 would queue before the timers that are due by then; this short one queues behind them.
-    """
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value
-        await asyncio.sleep(BRIEFLY)

@@ -5,10 +5,11 @@ somebody else's gets one and the same answer.
 """
 
 import msgspec
-from starlette.responses import Response
+from starlette.responses import Response as HttpResponse
 
 from service.engine.port import EngineError, EngineRefused
 from service.protocol.errors import ApiError, InvalidRequest, invalid_value, previous_response_not_found
+from service.protocol.response import Response, ResponseStatus
 from store.errors import (
     ChainTooLong,
     NewerFormat,
@@ -32,7 +33,7 @@ QUEUE_RETRY_SECONDS = 5
 """When a client may come back to a queue that is full: its responses take a while."""
 
 
-class JsonResponse(Response):
+class JsonResponse(HttpResponse):
     """A JSON body, encoded by msgspec."""
 
     media_type = "application/json"
@@ -168,6 +169,18 @@ def nothing_said(message: str, failure: EngineError | None, *, timed_out: bool) 
     if timed_out:
         return ApiError(504, message, type="server_error", code="timeout")
     return engine_refusal(failure or EngineError(message), message)
+
+
+def not_compacted(response: Response) -> ApiError:
+    """What a compaction is that has no whole summary, as half of one would be a memory with a hole. A retry may do."""
+    why = "a budget ended it" if response.status is ResponseStatus.INCOMPLETE else f"it is {response.status.value}"
+    return ApiError(
+        500,
+        f"The model wrote no whole summary: {why}. Try again, or compact a shorter conversation.",
+        type="server_error",
+        code="compaction_failed",
+        retry=True,
+    )
 
 
 def engine_refusal(failure: EngineError, message: str = "") -> ApiError:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service import logs
 from service.admission import Admission, Place
 from service.auth import Keyring, refuse_foreign
+from service.dialect import DIALECTS, dialect_of
 from service.engine.port import EngineUnavailable
 from service.errors import envelope, fault, unavailable
 from service.metrics import Metrics, Pace
@@ -30,11 +31,12 @@ OPEN_PATHS = frozenset({"/health", "/ready"})
 """What needs no key: probes have none, and learn nothing but whether the service works."""
 
 METRICS_PATH = "/metrics"
-API_PREFIX = "/v1"
 NO_ENDPOINT = "none"
 METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
 
 CLIENT_ID_CHARS = 512
+LEFT_OUT = b"x-harmonium-tools-left-out"
+"""Names the hosted tools of a request that the model isn't told of, as nothing here could run them."""
 
 
 class Arrival:
@@ -43,15 +45,27 @@ class Arrival:
     place: Place
     """What it takes up, once the gate has let it in."""
 
-    def __init__(self, tenant: str, request_id: str, headers: dict[bytes, bytes], metrics: Metrics) -> None:
+    def __init__(
+        self, tenant: str, request_id: str, headers: dict[bytes, bytes], metrics: Metrics, path: str = ""
+    ) -> None:
         self.at = monotonic()
         self.pace = Pace(self.at)
         self.metrics = metrics
         self.tenant = tenant
+        self.dialect = dialect_of(path)
         self.request_id = request_id
         self.headers = headers
+        self.answer_headers: list[tuple[bytes, bytes]] = []
+        """Headers that the answer gets besides those that every one has."""
         self.facts: dict[str, str | int | float | bool | None] = {}
         self.status = 0
+
+    def left_out(self, tools: tuple[str, ...]) -> None:
+        """Say in the answer and in the log which hosted tools the model isn't told of."""
+        if tools:
+            names = ", ".join(dict.fromkeys(tools))
+            self.answer_headers.append((LEFT_OUT, names.encode("ascii", "replace")))
+            self.facts["tools_left_out"] = names
 
 
 class Gate:
@@ -72,7 +86,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, _briefly(send))
             return
-        arrival = Arrival("", f"req_{secrets.token_hex(16)}", dict(scope["headers"]), self._metrics)
+        arrival = Arrival("", f"req_{secrets.token_hex(16)}", dict(scope["headers"]), self._metrics, scope["path"])
         scope["arrival"] = arrival
         token = logs.request_id.set(arrival.request_id)
         answer = _answering(arrival, send)
@@ -140,6 +154,7 @@ def _answering(arrival: Arrival, send: Send) -> Send:
                 (b"x-request-id", arrival.request_id.encode()),
                 (b"openai-processing-ms", str(elapsed).encode()),
                 (b"openai-version", OPENAI_VERSION),
+                *arrival.answer_headers,
             ]
         await send(message)
 
@@ -175,6 +190,7 @@ def _endpoint(scope: Scope) -> str:
     Depending on FastAPI's version the template lacks the prefix under which its router was included.
     """
     template = getattr(scope.get("route"), "path", NO_ENDPOINT)
-    if scope["path"].startswith(f"{API_PREFIX}/") and template != NO_ENDPOINT:
-        return API_PREFIX + template.removeprefix(API_PREFIX)
+    for dialect in DIALECTS:
+        if scope["path"].startswith(f"{dialect.prefix}/") and template != NO_ENDPOINT:
+            return dialect.prefix + template.removeprefix(dialect.prefix)
     return template

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from service.engine.port import TokenLogprobs
 from service.logs import event
 from service.metrics import Metrics
 from service.protocol.events import Event
@@ -88,6 +89,8 @@ class LogWriter:
         self._seconds = seconds
         self._events: list[Event] = []
         self._tokens: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
+        """One a token, or none at all."""
         self._cached = begun.cached_tokens
         self._since_snapshot = 0
         self._kept: deque[_Written] = deque()
@@ -104,8 +107,9 @@ class LogWriter:
     def add(self, step: Step, cached_tokens: int | None) -> None:
         """Take what came of a chunk, to be written soon, and how much of the prompt was cached, where that is known."""
         self._tokens += step.tokens
+        self._logprobs += step.logprobs or ()
         self._events += step.events
-        if self._cached is None:
+        if cached_tokens is not None:
             self._cached = cached_tokens
         if self._timer is None and self._events:
             self._timer = asyncio.get_running_loop().call_later(BATCH_SECONDS, self._due.set)
@@ -142,7 +146,7 @@ class LogWriter:
         """Write what waits, if there are events. What can't be written waits on; it is `failure`, and ends the run."""
         if not self._events:
             return
-        events, ids = self._events, self._tokens
+        events, ids, logprobs = self._events, self._tokens, self._logprobs
         batch = self.take()
         entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
         after, progress = batch.events[0].sequence_number - 1, bool(batch.tokens)
@@ -158,6 +162,7 @@ class LogWriter:
         except (LeaseLost, LogBehind, LogFull, StoreUnavailable) as failure:
             self.failure = failure
             self._events, self._tokens = events + self._events, ids + self._tokens
+            self._logprobs = logprobs + self._logprobs
             self._stop()
         else:
             self._metrics.log_entries.inc()
@@ -197,8 +202,8 @@ class LogWriter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        batch = Batch(self._events, journaled(self._tokens), self._cached)
-        self._events, self._tokens = [], []
+        batch = Batch(self._events, journaled(self._tokens), self._cached, tuple(self._logprobs))
+        self._events, self._tokens, self._logprobs = [], [], []
         return batch
 
 

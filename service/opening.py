@@ -1,13 +1,16 @@
 """Opening: from the settings to the store and the engine that they name, for every process that needs both."""
 
 import asyncio
+from functools import partial
 
-from service.creation import Service
+from service.context import Service
 from service.engine.demo import DemoEngine
 from service.engine.port import MODEL_CREATED, Engine, ModelCard
 from service.metrics import make_metrics
-from service.protocol.prompt import Limits
+from service.protocol.reading import Limits
+from service.sealing import Seals
 from service.settings import DAY_SECONDS, Settings
+from service.templates import Templates
 from store.caps import Caps
 from store.client import Client
 from store.connection import connect
@@ -16,6 +19,7 @@ from store.job import JobLimits
 from store.jobs import Jobs
 from store.listening import Listening
 from store.log import EventLog
+from store.secret import shared_secret
 
 CLOSINGS_AT_ONCE = 16
 """How many cancelled responses a process closes at once; each replays what was said, for milliseconds of CPU."""
@@ -41,8 +45,10 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
         log=EventLog(store),
         listening=Listening(client, timeout_seconds=settings.store_timeout_seconds),
         engine=engine or open_engine(settings),
-        limits=Limits(settings.max_input_items, settings.max_tools, settings.max_tools_bytes),
+        limits=Limits(settings.max_input_items, settings.max_tools, settings.max_tools_bytes, settings.images),
         metrics=metrics,
+        seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(shared_secret, store)),
+        templates=Templates(settings.prompts_dir),
         closings=asyncio.Semaphore(CLOSINGS_AT_ONCE),
     )
 

@@ -7,7 +7,7 @@ import asyncio
 
 import msgspec
 
-from service.creation import BRIEFLY, Service
+from service.context import BRIEFLY, Service
 from service.protocol.fold import Fold
 from service.protocol.journal import decode_merged
 from service.protocol.response import Response, ResponseStatus, decode_response

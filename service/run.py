@@ -13,11 +13,14 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from itertools import count
 
 import msgspec
 
-from service.engine.port import Engine, EngineError, EngineRefused, Finish, Generation
+from service.course import asked, ended
+from service.engine.port import Engine, EngineError, EngineRefused, Finish, Generation, TokenLogprobs
 from service.logs import event
+from service.protocol import tokens
 from service.protocol.events import Event
 from service.protocol.machine import Ending, Machine
 from service.protocol.response import Response, ResponseError, ResponseStatus
@@ -37,17 +40,19 @@ class Step(msgspec.Struct, frozen=True):
 
     tokens: list[int]
     events: list[Event]
+    logprobs: list[TokenLogprobs] | None = None
 
 
 class Sampler:
-    """One generation of an engine into a machine that has begun. Iterate `steps` once; `ending` then says how it went.
+    """What is sampled of a response, into a machine that has begun. Iterate `steps` once; `ending` says how it went.
 
-    It never ends the machine: a generation that stopped here may go on elsewhere.
+    `whole` is what the engine would be asked at the response's beginning; it is asked from where the machine stands, and
+    as often as its course takes (course.py). It never ends the machine: a response may go on elsewhere.
     """
 
-    def __init__(self, engine: Engine, generation: Generation, machine: Machine, *, seconds: float) -> None:
+    def __init__(self, engine: Engine, whole: Generation, machine: Machine, *, seconds: float) -> None:
         self._engine = engine
-        self._generation = generation
+        self._whole = whole
         self._machine = machine
         self._seconds = seconds
         self._waiting: asyncio.Task[object] | None = None
@@ -60,8 +65,12 @@ class Sampler:
         """How the generation ended, once it has."""
         self.failure: EngineError | None = None
         """What the engine failed with, once it has."""
-        self.cached_tokens: int | None = None
-        """How much of the prompt the engine's prefix cache held, once it says so."""
+        self._further = False
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """How much of the prompt the engine's prefix cache held for the turn that it is at, once it says so."""
+        return self._machine.cached_tokens
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
         """End the generation now: the engine's work is aborted, and what was sampled so far stays. Never blocks."""
@@ -72,9 +81,27 @@ class Sampler:
 
     async def steps(self) -> AsyncGenerator[Step, None]:
         """What is sampled, as it comes. Close it to abort; an EngineError is kept as `failure`, and not raised."""
-        machine = self._machine
         timer = asyncio.get_running_loop().call_later(self._seconds, self.stop, Ending.TIMEOUT)
-        chunks = self._engine.generate(self._generation)
+        try:
+            for number in count():
+                over = ended(self._machine, self._whole.sampling.max_tokens)
+                if over is not None or self.stopped is not None:
+                    self.ending = self.stopped or over or Ending.ERROR
+                    return
+                self._further = False
+                async with aclosing(self._generated(asked(self._whole, self._machine, number))) as steps:
+                    async for step in steps:
+                        yield step
+                if not self._further:
+                    return
+        except EngineError as failure:
+            self._note(failure)
+        finally:
+            timer.cancel()
+
+    async def _generated(self, generation: Generation) -> AsyncGenerator[Step, None]:
+        """One generation. `_further` says whether another one is to follow, and else `ending` how the response ended."""
+        machine, chunks = self._machine, self._engine.generate(generation)
         try:
             while self.stopped is None:
                 self._waiting = asyncio.current_task()
@@ -88,20 +115,33 @@ class Sampler:
                 finally:
                     self._waiting = None
                 if chunk.cached_tokens is not None:
-                    self.cached_tokens = chunk.cached_tokens
-                yield Step(chunk.tokens, machine.feed(chunk.tokens))
-                if machine.full:
-                    self.ending = Ending.STOP
-                    return
-                if chunk.finish is not None:
-                    self.ending = _ENDINGS[chunk.finish]
+                    machine.note_cached(chunk.cached_tokens)
+                events = machine.feed(chunk.tokens, chunk.logprobs)
+                whole = machine.taken == len(chunk.tokens)
+                yield Step(chunk.tokens[: machine.taken], events, chunk.logprobs and chunk.logprobs[: machine.taken])
+                if not self._goes_on(generation, chunk.finish if whole else None):
                     return
             self.ending = self.stopped or Ending.ERROR
-        except EngineError as failure:
-            self._note(failure)
         finally:
-            timer.cancel()
             await chunks.aclose()
+
+    def _goes_on(self, generation: Generation, finish: Finish | None) -> bool:
+        """Whether there is more to come of this generation, after a chunk that had this finish."""
+        machine = self._machine
+        if machine.owed is not None:
+            machine.tell()
+            self._further = True
+        elif machine.held is not None:
+            self._further = True
+        elif machine.over is not None:
+            self.ending = machine.over
+        elif finish is None:
+            return True
+        elif finish is Finish.STOP and tokens.CALL in generation.sampling.stop_ids and 0 < machine.calls:
+            self._further = True  # it could only stop at this call, and another one may follow
+        else:
+            self.ending = _ENDINGS[finish]
+        return False
 
     def _cancelled(self) -> None:
         """A cancelled task is a stop too: the process is going down, and what was said is worth keeping until then."""
@@ -115,9 +155,9 @@ class Sampler:
         """Keep a failure, and log it; not the words of a refusal, which may quote the request."""
         self.failure = failure
         if isinstance(failure, EngineRefused):
-            event(logger, logging.WARNING, "the engine refused a request", response_id=self._generation.id)
+            event(logger, logging.WARNING, "the engine refused a request", response_id=self._whole.id)
         else:
-            event(logger, logging.ERROR, "the engine failed", response_id=self._generation.id, reason=str(failure))
+            event(logger, logging.ERROR, "the engine failed", response_id=self._whole.id, reason=str(failure))
 
 
 class Run:
@@ -171,7 +211,6 @@ class Run:
             response = machine.result(
                 sampler.ending,
                 now=int(self._clock()),
-                cached_tokens=sampler.cached_tokens or 0,
                 error=error_of(sampler.ending, sampler.failure, self._seconds),
             )
             yield machine.terminal(await self._kept(response))

@@ -17,6 +17,7 @@ from pydantic import SecretStr, ValidationError, model_validator
 
 from service.settings_background import RENEWALS, BackgroundSettings
 from service.settings_core import DEFAULT_TENANT, ENV_FILE, PREFIX, ApiKey, CoreSettings, is_loopback, parse_api_keys
+from service.settings_protocol import ProtocolSettings
 
 __all__ = [
     "DAY_SECONDS",
@@ -57,7 +58,7 @@ class SettingsError(Exception):
     """The settings can't be used. The message is one line: each variable, the reason, the way out."""
 
 
-class Settings(BackgroundSettings, CoreSettings):
+class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
     """Everything that can be set."""
 
     @model_validator(mode="after")
@@ -147,6 +148,7 @@ def display(settings: Settings) -> dict[str, str | int | float | bool]:
         value = getattr(settings, name)
         shown[name] = value if isinstance(value, (str, int, float)) else _displayed(value)
     shown["api_keys"] = ",".join(f"{key.tenant}:{MASK}" for key in settings.api_keys)
+    shown["seal_keys"] = ",".join(MASK for _ in settings.seal_keys)
     shown["redis_url"] = _without_password(settings.redis_url)
     return shown
 

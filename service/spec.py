@@ -13,12 +13,15 @@ import msgspec
 
 from service.engine.port import Generation, Sampling
 from service.protocol import tokens
+from service.protocol.ids import MAX_OUTPUT_ITEMS
+from service.protocol.items import Seal
 from service.protocol.machine import Machine
 from service.protocol.response import Response, decode_response
+from service.protocol.rules import Callee, Rules
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Messages
 
-FORMAT = 1
+FORMAT = 2
 _VERSION = bytes([FORMAT])
 
 
@@ -27,7 +30,8 @@ class JobSpec(msgspec.Struct, frozen=True):
 
     `prompt` is the rendered prompt as little-endian u32 ids; `sampling.max_tokens` counts from its end. `base` is the
     response as it is created, as JSON, as tools hold numbers that msgpack can't. `messages` are the new ones and
-    `items` the input as listed, JSON as in a Turn. `stored` says whether the response can be continued later.
+    `items` the input as listed, JSON as in a Turn. `stored` says whether the response can be continued later, and `rules`
+    what holds for the answer.
     """
 
     id: str
@@ -40,9 +44,12 @@ class JobSpec(msgspec.Struct, frozen=True):
     cache_salt: str | None
     trace: tuple[tuple[str, str], ...]
     functions: frozenset[str]
+    """What the first release's specs had in place of `rules`."""
     base: bytes
     messages: Messages
     items: bytes
+    rules: Rules | None = None
+    priority: int = 0
 
     @property
     def response(self) -> Response:
@@ -82,25 +89,26 @@ def _decode(blob: bytes) -> JobSpec:
     return _decoder.decode(unsqueeze(blob[1:]))
 
 
-def machine_of(spec: JobSpec) -> Machine:
+def machine_of(spec: JobSpec, seal: Seal | None = None) -> Machine:
     """A machine at the beginning of the response: `queued`, `start` and what was sampled so far are still to come."""
-    return Machine(spec.response, spec.functions, len(spec.prompt) // tokens.BYTES_A_TOKEN)
+    rules = spec.rules or _rules_of_the_first(spec)
+    return Machine(spec.response, rules, len(spec.prompt) // tokens.BYTES_A_TOKEN, seal)
 
 
-def generation_of(spec: JobSpec, sampled: bytes = b"") -> Generation:
-    """What the engine is asked, to go on behind the ids sampled so far (`tokens.pack`).
+def _rules_of_the_first(spec: JobSpec) -> Rules:
+    callees = tuple(Callee(name) for name in sorted(spec.functions))
+    return Rules(callees, parallel=MAX_OUTPUT_ITEMS if spec.response.parallel_tool_calls else 1)
 
-    Raises ValueError where there is nothing left to ask for; `machine.ended` tells.
-    """
-    left = spec.sampling.max_tokens - len(sampled) // tokens.BYTES_A_TOKEN
-    if left < 1:
-        raise ValueError(f"all {spec.sampling.max_tokens} tokens of {spec.id} have been sampled")
+
+def generation_of(spec: JobSpec) -> Generation:
+    """What the engine is asked at the beginning; course.py has what it is asked later on."""
     return Generation(
         id=spec.id,
-        prompt=tokens.unpack(spec.prompt + sampled),
-        sampling=msgspec.structs.replace(spec.sampling, max_tokens=left),
+        prompt=tokens.unpack(spec.prompt),
+        sampling=spec.sampling,
         model=spec.model,
         affinity=spec.affinity,
         cache_salt=spec.cache_salt,
+        priority=spec.priority,
         trace=spec.trace,
     )

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.creation import Creation, Service
+from service.context import Service
+from service.creation import Creation
 from service.errors import store_refusal
 from service.protocol.events import Event
 from service.protocol.journal import Batch, encode_batch

@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from service import logs
 from service.attempt import Attempt, Outcome
-from service.creation import Service
+from service.context import Service
 from service.engine.port import EngineError
 from service.settings_background import RENEWALS
 from store.errors import StoreError

@@ -17,7 +17,7 @@ import uvloop
 
 from service import logs
 from service.background import Background
-from service.creation import Service
+from service.context import Service
 from service.endpoints.probes import probe_app
 from service.engine.port import EngineUnavailable
 from service.opening import close_service, open_service

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from . import scripts
 from .complaints import MEANINGS, Complaint
 from .inspection import Fault, Look
-from .keys import Key
+from .keys import SECRET_BYTES, Key
 from .mending import Mender
 from .shard import KINDS, Shard
 
@@ -85,10 +85,13 @@ class ShardCheck:
                 await operation.command("ZREVRANGE", key, 0, 0, "WITHSCORES")
                 for key in (self._shard.keys.leaves, self._shard.keys.trees)
             ]
+            secret = await operation.command("GET", self._shard.keys.secret)
             clock = await operation.command("GET", self._shard.keys.clock) or b"0"
         newest = max((float(found[1]) for found in ranges if found), default=0)
         if not clock.isdigit() or int(clock) < newest:
             wrong.append(self._shard.complaint("clock"))
+        if secret is not None and len(secret) != SECRET_BYTES:
+            wrong.append(self._shard.complaint("secret", detail=f"it has {len(secret)} bytes"))
         return wrong
 
     async def _look(self, look: Look) -> AsyncGenerator[Complaint | int]:

@@ -75,6 +75,10 @@ MEANINGS: dict[str, Meaning] = {
     "endless-pin": Meaning("it has pins that never expire", "they expire with the last of them"),
     "endless-note": Meaning("what a call left for its repeat never expires", "it is taken away"),
     "clock": Meaning("the shard's clock is behind the last use of a turn", "it is put forward"),
+    "secret": Meaning(
+        "the secret that services have in common is cut or changed",
+        "it is taken away, and the next that is made opens nothing that was sealed before",
+    ),
     "shared-type": Meaning(
         "a key that all trees of the shard share holds another type of value", "the key is made anew, from the turns"
     ),

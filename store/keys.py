@@ -15,6 +15,7 @@
     PREFIX:{SHARD}:outbox-ages             zset, the same ones by the ms of the end
     PREFIX:{SHARD}:outbox-tries            hash, how often each of them was tried
     PREFIX:{SHARD}:outbox-take:TOKEN       string, what one call took, for its repeat; expires
+    PREFIX:{SHARD}:secret                  string, random bytes that all have in common; in shard 00 alone
     PREFIX:{SHARD}:t:TENANT:node:DIGITS      hash, a turn without payload; its fields are in lua/append.lua
     PREFIX:{SHARD}:t:TENANT:messages:DIGITS  string, the messages that the turn added (codec.py)
     PREFIX:{SHARD}:t:TENANT:response:DIGITS  string, the response as served, and its input items (codec.py)
@@ -51,6 +52,9 @@ RANDOM_DIGITS = 46
 HEX_DIGITS = SHARD_DIGITS + RANDOM_DIGITS
 MAX_SHARDS = 16**SHARD_DIGITS
 
+SECRET_BYTES = 32
+"""The length of the store's secret: as much as any key that is derived from it can be worth."""
+
 _ID = re.compile(rf"{ID_PREFIX}([0-9a-f]{{{HEX_DIGITS}}})", re.ASCII)
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
@@ -70,6 +74,7 @@ class ShardKeys:
     outbox: Key
     outbox_ages: Key
     outbox_tries: Key
+    secret: Key
     control: Key
     turns: str
 

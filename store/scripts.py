@@ -373,6 +373,10 @@ def delay_webhook(*, outbox: Key, turns: str, member: str, tries: str, delay_ms:
 def drop_webhook(*, outbox: Key, turns: str, member: str) -> None: ...
 
 
+@script(out_of_memory=True)
+def secret(*, secret: Key, made: bytes) -> None: ...
+
+
 _JUDGING = ("logs", "entries", "queueing", "walk", "facts", "judging_jobs", "judging")
 """What finds out what is wrong with a turn, and is given the names of keys, the time, pins and sums."""
 
@@ -435,6 +439,6 @@ ALL: tuple[Script[...], ...] = (
     *(chain, lineage, touch, append, unpin),
     *(forget, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
-    *(put_webhook, take_webhooks, delay_webhook, drop_webhook),
+    *(put_webhook, take_webhooks, delay_webhook, drop_webhook, secret),
     *(inspect_turns, recount, mend, discard, settle, refit),
 )

@@ -13,7 +13,8 @@ import pytest
 
 from service.protocol import events
 from service.protocol.header import Header
-from service.protocol.items import Emitter, emitter_for
+from service.protocol.items import Emitter, Making, emitter_for
+from service.protocol.rules import Callee, Rules
 from store.states import MOVES
 from tests.documents import (
     DOCUMENTS,
@@ -31,12 +32,19 @@ from tests.documents import (
 from tests.test_architecture import files
 
 RESPONSE_ID = "resp_" + 48 * "0"
-HEADERS = {
-    "message": Header("assistant", "final", None, None, None, "", True),
-    "reasoning": Header("assistant", "analysis", None, None, None, "", True),
-    "function_call": Header("assistant", "commentary", "functions.f", None, None, "", True),
+TOOLS = Rules(callees=(Callee("f"), Callee("c", "custom")))
+SHOWN = {
+    "message": ("final", None, TOOLS),
+    "reasoning": ("analysis", None, TOOLS),
+    "reasoning_with_summary": ("analysis", None, Rules(summary="auto")),
+    "function_call": ("commentary", "functions.f", TOOLS),
+    "custom_tool_call": ("commentary", "functions.c", TOOLS),
+    "code_interpreter_call": ("analysis", "python", TOOLS),
+    "web_search_call": ("analysis", "browser.search", TOOLS),
+    "mcp_call": ("commentary", "docs.search", TOOLS),
+    "compaction": ("final", None, Rules(compacting=True)),
 }
-"""A header that makes each kind of item."""
+"""The channel, the recipient and the rules that make each kind of item."""
 
 # taken apart, so that the rule doesn't find itself
 FOREIGN = re.compile(r"\.\./sha" r"red|\bsha" r"red/\w+\.md|cla" r"ude|anthro" r"pic|copi" r"lot", re.IGNORECASE)
@@ -44,8 +52,8 @@ FOREIGN = re.compile(r"\.\./sha" r"red|\bsha" r"red/\w+\.md|cla" r"ude|anthro" r
 
 def emitted(emitter: Emitter) -> list[str]:
     """The types of an item's events, with one delta."""
-    _, closing = emitter.close("completed")
-    return [str(event.__struct_config__.tag) for event in (*emitter.open(), emitter.text("x"), *closing)]
+    stream = [*emitter.open(), *emitter.text("x"), *emitter.close("completed")[1]]
+    return [str(event.__struct_config__.tag) for event in stream]
 
 
 def raised() -> Iterator[tuple[int | None, str]]:
@@ -104,10 +112,12 @@ def test_every_event_is_in_the_document_and_no_other() -> None:
     assert named | {"error"} == tags
 
 
-@pytest.mark.parametrize("kind", HEADERS)
+@pytest.mark.parametrize("kind", SHOWN)
 def test_the_order_of_an_item_s_events_is_the_one_in_the_document(kind: str) -> None:
+    channel, recipient, rules = SHOWN[kind]
+    header = Header("assistant", channel, recipient, None, None, "", True)
     shown = [line.removesuffix(" *") for line in block("docs/events.md", kind).splitlines()]
-    assert shown == emitted(emitter_for(HEADERS[kind], RESPONSE_ID, 0, frozenset("f")))
+    assert shown == emitted(emitter_for(Making(RESPONSE_ID, rules, lambda kind, payload: "sealed"), header, 0))
 
 
 def test_the_states_of_a_response_are_the_store_s() -> None:

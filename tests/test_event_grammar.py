@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from itertools import chain, product
+from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from service.protocol.machine import Ending
@@ -11,19 +14,25 @@ from tests.event_grammar import Json, check_stream
 from tests.protocol import samples
 from tests.protocol.samples import as_json, harmony, run
 
-STREAM: list[Json] = [
-    as_json(event)
-    for event in run(
-        samples.machine(),
-        [
-            harmony(
-                "<|channel|>analysis<|message|>Hm.<|end|>"
-                "<|start|>assistant<|channel|>commentary to=functions.lookup<|message|>{}<|call|>"
-                "<|start|>assistant<|channel|>final<|message|>42<|return|>"
-            )
-        ],
-    )
-]
+EVERYTHING = (
+    "<|channel|>analysis<|message|>Hm.<|end|>"
+    "<|start|>assistant<|channel|>final<|message|>42<|end|>"
+    "<|start|>assistant<|channel|>commentary to={stranger}<|message|>{{}}<|call|>"
+    "<|start|>assistant<|channel|>commentary to=functions.lookup<|message|>{{}}<|call|>"
+    '<|start|>assistant<|channel|>commentary to=functions.note<|message|>{{"input":"x"}}<|call|>'
+)
+
+
+def streamed(text: str, **rules: Any) -> list[Json]:
+    """The events of a generation, decoded."""
+    machine = samples.machine(msgspec.structs.replace(samples.RULES, **rules))
+    return [as_json(event) for event in run(machine, [harmony(text)])]
+
+
+STREAM = streamed(EVERYTHING.format(stranger="docs.search"))
+SUMMED_UP = streamed(EVERYTHING.format(stranger="python"), summary="auto", sealed=True)
+BROWSED = streamed(EVERYTHING.format(stranger="browser.search"), sealed=True)
+COMPACTED = streamed(samples.ANSWER, compacting=True)
 WAITED: list[Json] = [as_json(event) for event in run(samples.machine(), [], Ending.ABORT, background=True)]
 FAILED: list[Json] = [as_json(event) for event in run(samples.machine(), [], Ending.ERROR)]
 
@@ -67,6 +76,18 @@ def incomplete_in_the_middle(stream: list[Json]) -> None:
     stream[-1]["response"]["output"][0]["status"] = "incomplete"
 
 
+def twice(type: str) -> Callable[[list[Json]], None]:
+    """Have the first event of a type come again at once."""
+
+    def repeat(stream: list[Json]) -> None:
+        place = place_of(stream, type)
+        stream.insert(place, deepcopy(stream[place]))
+        for number, event in enumerate(stream):
+            event["sequence_number"] = number
+
+    return repeat
+
+
 BROKEN: dict[str, Callable[[list[Json]], None]] = {
     "a gap in the numbers": changed("response.output_item.added", sequence_number=7),
     "no beginning": lost("response.created"),
@@ -94,11 +115,46 @@ BROKEN: dict[str, Callable[[list[Json]], None]] = {
     "an id that changes": changed("response.completed", response__id="resp_0"),
     "a completed response without its time": changed("response.completed", response__completed_at=None),
     "usage that doesn't add up": changed("response.completed", response__usage__total_tokens=1),
+    "turns that don't add up": changed(
+        "response.completed", response__usage__output_tokens_details__output_tokens_per_turn=[1, 1]
+    ),
+    "figures of other turns": changed(
+        "response.completed", response__usage__input_tokens_details__cached_tokens_per_turn=[0]
+    ),
+    "a custom tool's input that differs": changed("response.custom_tool_call_input.done", input="y"),
+    "a lost delta of an input": lost("response.custom_tool_call_input.delta"),
+    "a call of a server's tool that never began": lost("response.mcp_call.in_progress"),
+    "a call of a server's tool that never failed": lost("response.mcp_call.failed"),
+    "a call that failed twice": twice("response.mcp_call.failed"),
+    "arguments of a server's tool that differ": changed("response.mcp_call_arguments.done", arguments="[]"),
+    "log probabilities that were never told": changed(
+        "response.output_text.done", logprobs=[{"token": "4", "logprob": -1.0, "top_logprobs": []}]
+    ),
+}
+BROKEN_SUMMARIES: dict[str, Callable[[list[Json]], None]] = {
+    "a summary that was never added": lost("response.reasoning_summary_part.added"),
+    "a summary that was never done": lost("response.reasoning_summary_part.done"),
+    "a lost delta of a summary": lost("response.reasoning_summary_text.delta"),
+    "a delta of another summary": changed("response.reasoning_summary_text.delta", summary_index=1),
+    "a summary's text that differs": changed("response.reasoning_summary_text.done", text="Ha."),
+    "a summary's part that differs": changed("response.reasoning_summary_part.done", part__text="Ha."),
+    "a summary without the reasoning": lost("response.content_part.added"),
+    "code that never began": lost("response.code_interpreter_call.in_progress"),
+    "code that differs": changed("response.code_interpreter_call_code.done", code="1"),
 }
 
 
-def test_a_stream_of_every_kind_of_item_passes() -> None:
-    assert [item["type"] for item in check_stream(STREAM)["output"]] == ["reasoning", "function_call", "message"]
+@pytest.mark.parametrize(
+    ("stream", "kinds"),
+    [
+        (STREAM, ["reasoning", "message", "mcp_call", "function_call", "custom_tool_call"]),
+        (SUMMED_UP, ["reasoning", "message", "code_interpreter_call", "function_call", "custom_tool_call"]),
+        (BROWSED, ["reasoning", "message", "web_search_call", "function_call", "custom_tool_call"]),
+        (COMPACTED, ["compaction"]),
+    ],
+)
+def test_a_stream_of_every_kind_of_item_passes(stream: list[Json], kinds: list[str]) -> None:
+    assert [item["type"] for item in check_stream(stream)["output"]] == kinds
 
 
 @pytest.mark.parametrize("breaking", BROKEN.values(), ids=BROKEN)
@@ -108,6 +164,49 @@ def test_a_broken_stream_is_refused(breaking: Callable[[list[Json]], None]) -> N
 
     with pytest.raises(AssertionError):
         check_stream(stream)
+
+
+@pytest.mark.parametrize("breaking", BROKEN_SUMMARIES.values(), ids=BROKEN_SUMMARIES)
+def test_a_broken_stream_with_a_summary_is_refused(breaking: Callable[[list[Json]], None]) -> None:
+    stream = deepcopy(SUMMED_UP)
+    breaking(stream)
+
+    with pytest.raises(AssertionError):
+        check_stream(stream)
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_seal_of_nothing_is_refused(content: str | None) -> None:
+    for stream in map(deepcopy, (BROWSED, COMPACTED)):
+        changed("response.output_item.done", item__encrypted_content=content)(stream)
+        stream[-1]["response"]["output"][0]["encrypted_content"] = content
+
+        with pytest.raises(AssertionError):
+            check_stream(stream)
+
+
+def test_an_action_that_there_is_none_of_is_refused() -> None:
+    stream = deepcopy(BROWSED)
+    stream[-1]["response"]["output"][2]["action"] = {"type": "find", "pattern": ""}
+    place = next(i for i, event in enumerate(stream) if event.get("item", {}).get("action"))
+    stream[place]["item"]["action"] = {"type": "find", "pattern": ""}
+
+    with pytest.raises((AssertionError, KeyError)):
+        check_stream(stream)
+
+
+def test_ten_thousand_odd_streams_are_grammatical() -> None:
+    random = Random(6)
+    variants = [
+        msgspec.structs.replace(samples.RULES, sealed=sealed, summary=summary, compacting=compacting, parallel=parallel)
+        for sealed, summary, compacting, parallel in product(
+            (False, True), (None, "auto"), (False, False, True), (1, 100)
+        )
+    ]
+    for _ in range(10_000):
+        ids = [*chain.from_iterable(random.choices(samples.FRAGMENTS, k=random.randrange(20)))]
+        stream = run(samples.machine(random.choice(variants)), [ids], random.choice([*Ending]))
+        check_stream([as_json(event) for event in stream])
 
 
 def test_a_background_stream_says_that_it_waited_and_that_it_began() -> None:

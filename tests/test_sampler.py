@@ -7,16 +7,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import cast
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.course import ended
 from service.engine.port import EngineRefused, EngineUnavailable, Finish, Generation, ModelCard, Sampling
 from service.engine.scripted import Die, EndWithoutFinish, FinishWith, Script, ScriptedEngine, Stall
 from service.protocol import tokens
 from service.protocol.events import Event
 from service.protocol.journal import journaled
-from service.protocol.machine import Ending, Machine, ended
+from service.protocol.machine import Ending, Machine
 from service.protocol.steps import in_one_go
 from service.run import Sampler, Step, error_of
 from service.spec import JobSpec, generation_of, machine_of
@@ -78,8 +80,8 @@ async def test_it_says_how_much_of_the_prompt_was_cached_once_it_knows() -> None
 
 
 async def test_the_engine_is_aborted_once_the_response_may_have_no_more() -> None:
-    job = spec(max_tokens=200, parallel_tool_calls=False)
-    engine = ScriptedEngine(CARD, [harmony("<|channel|>commentary to=functions.f<|message|>{}<|end|>"), Stall()])
+    job = spec(max_tokens=200, rules=msgspec.structs.replace(samples.RULES, parallel=1))
+    engine = ScriptedEngine(CARD, [harmony("<|channel|>commentary to=functions.lookup<|message|>{}<|end|>"), Stall()])
     sampling = Sampler(engine, generation_of(job), begun(job), seconds=LONG)
     await all_of(sampling)
 
@@ -220,10 +222,10 @@ async def attempts(job: JobSpec, engine: ScriptedEngine, deaths: Sequence[int]) 
         machine = begun(job)
         in_one_go(machine.replay(journal))
         assert machine.next_number == log.next_number + len(told)
-        ending = ended(machine, journal, job.sampling.max_tokens)
+        ending = ended(machine, job.sampling.max_tokens)
         if ending is not None:
             break
-        sampling = Sampler(engine, generation_of(job, journal), machine, seconds=LONG)
+        sampling = Sampler(engine, generation_of(job), machine, seconds=LONG)
         async with aclosing(sampling.steps()) as running:
             count = 0
             while count != steps and (step := await anext(running, None)) is not None:

@@ -17,6 +17,7 @@ from service.settings import (
 )
 
 SECRET = "sk-very-secret"
+SEAL_KEY = f"{SECRET}-{'0' * 32}"
 
 
 @pytest.fixture(autouse=True)
@@ -114,12 +115,18 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"lease_seconds": 8, "store_timeout_seconds": 3}, "more than 2.67 times the timeout"),
         ({"idle_days": 0.005}, "HARMONIUM_IDLE_DAYS=0.005 is 432 s, and one response may take 750 s"),
         ({"engine": "steam"}, "HARMONIUM_ENGINE"),
+        ({"seal_keys": f"{SEAL_KEY},{SECRET}"}, "HARMONIUM_SEAL_KEYS: entry 2: should be 32 to 512 printable"),
+        ({"seal_keys": f"{SEAL_KEY},{SEAL_KEY}"}, "HARMONIUM_SEAL_KEYS: entry 2: this key is listed twice"),
+        ({"seal_keys": ",".join(f"{SEAL_KEY}{each}" for each in range(17))}, "HARMONIUM_SEAL_KEYS"),
+        ({"prompts_dir": "/nowhere"}, "HARMONIUM_PROMPTS_DIR: should be a folder that exists"),
+        ({"images": "look"}, "HARMONIUM_IMAGES"),
         ({"key_prefix": "a{b}"}, "HARMONIUM_KEY_PREFIX"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_the_reason(wrong: dict[str, object], reason: str) -> None:
-    with pytest.raises(SettingsError, match=reason):
+    with pytest.raises(SettingsError, match=reason) as caught:
         load_settings(**wrong)
+    assert SEAL_KEY not in str(caught.value)
 
 
 def test_a_key_belongs_to_the_tenant_before_the_colon_or_to_the_default_one() -> None:
@@ -143,12 +150,18 @@ def test_a_malformed_key_is_refused_without_being_shown(keys: str, reason: str) 
 
 
 def test_no_form_of_the_settings_shows_a_secret() -> None:
-    settings = load_settings(api_keys=f"acme:{SECRET}", redis_url=f"redis://me:{SECRET}@host/0?password={SECRET}")
+    settings = load_settings(
+        api_keys=f"acme:{SECRET}",
+        redis_url=f"redis://me:{SECRET}@host/0?password={SECRET}",
+        seal_keys=f"{SEAL_KEY}, new-{SEAL_KEY},",
+    )
     shown = display(settings)
     assert SECRET not in f"{settings!r} {settings} {shown}"
     assert shown["api_keys"] == "acme:****"
     assert shown["redis_url"] == "redis://me:****@host/0?password=****"
+    assert shown["seal_keys"] == "****,****"
     assert isinstance(settings.api_keys[0], ApiKey)
+    assert [key.get_secret_value() for key in settings.seal_keys] == [SEAL_KEY, f"new-{SEAL_KEY}"]
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,18 @@ from service import spec as specs
 from service.engine.port import Sampling
 from service.protocol import tokens
 from service.protocol.machine import Ending
+from service.protocol.rules import Rules
 from service.spec import JobSpec, decode, encode, generation_of, machine_of
 from store.errors import NewerFormat
 from store.turn import StoredMessage
 from tests.protocol import event_samples, samples
-from tests.protocol.samples import ANSWER, NOW, harmony, run
+from tests.protocol.samples import NOW, harmony, run
 
 PROMPT = [200006, 1, 2, 3]
 
 
-def spec(max_tokens: int = 100, **members: Any) -> JobSpec:
-    """A job of a response that has these members."""
+def spec(max_tokens: int = 100, rules: Rules | None = samples.RULES, **members: Any) -> JobSpec:
+    """A job of a response that has these members, and goes by these rules."""
     base = msgspec.structs.replace(samples.created(), background=True, **members)
     return JobSpec(
         id=base.id,
@@ -33,10 +34,11 @@ def spec(max_tokens: int = 100, **members: Any) -> JobSpec:
         affinity="a",
         cache_salt="b",
         trace=(("traceparent", "00-1-2-03"),),
-        functions=samples.FUNCTIONS,
+        functions=frozenset(),
         base=msgspec.json.encode(base),
         messages=(StoredMessage("user", tokens.pack([1, 2])),),
         items=b"[{}]",
+        rules=rules,
     )
 
 
@@ -57,6 +59,8 @@ job_specs = st.builds(
     base=event_samples.responses.map(msgspec.json.encode),
     messages=st.lists(messages, max_size=3).map(tuple),
     items=st.binary(),
+    rules=st.none() | samples.all_rules,
+    priority=st.integers(-5, 5),
 )
 
 
@@ -109,16 +113,17 @@ def test_a_machine_of_a_job_counts_its_prompt_and_knows_its_functions() -> None:
     assert response.background
 
 
-def test_an_engine_is_asked_for_what_has_not_been_sampled_yet() -> None:
-    job, sampled = spec(max_tokens=10), harmony(ANSWER)[:3]
-    first, second = generation_of(job), generation_of(job, tokens.pack(sampled))
+def test_a_job_of_the_first_release_goes_by_the_functions_that_it_names() -> None:
+    old = spec(rules=None, parallel_tool_calls=False)
+    machine = machine_of(msgspec.structs.replace(old, functions=frozenset({"lookup"})))
 
-    assert (list(first.prompt), first.sampling) == (PROMPT, job.sampling)
-    assert list(second.prompt) == PROMPT + sampled
-    assert second.sampling == msgspec.structs.replace(job.sampling, max_tokens=7)
-    assert (first.id, first.affinity, first.cache_salt, first.trace) == (job.id, "a", "b", job.trace)
+    assert [callee.recipient for callee in machine.rules.callees] == ["functions.lookup"]
+    assert machine.rules.parallel == 1
 
 
-def test_an_engine_is_not_asked_for_nothing() -> None:
-    with pytest.raises(ValueError, match="all 2 tokens"):
-        generation_of(spec(max_tokens=2), tokens.pack([1, 2]))
+def test_the_engine_is_asked_what_the_job_says() -> None:
+    job = spec(max_tokens=10)
+    whole = generation_of(job)
+
+    assert (list(whole.prompt), whole.sampling) == (PROMPT, job.sampling)
+    assert (whole.id, whole.affinity, whole.cache_salt, whole.trace) == (job.id, "a", "b", job.trace)

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from service.background import Background
 from service.body import watch
 from service.connection import BREAK_OFF
-from service.creation import Service
+from service.context import Service
 from service.endpoints.stream import HEADERS, note_outcome
 from service.errors import events_gone
 from service.following import Following, LogGone
@@ -27,7 +27,7 @@ from service.gate import Arrival
 from service.logs import event
 from service.protocol.events import Event, Terminal
 from service.settings import Settings
-from service.sse import DONE, Encoder, Pulse
+from service.sse import DONE, Pulse
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class FollowStream(HttpResponse):
         self._following = following
         self._arrival = arrival
         self._settings = settings
-        self._encoder = Encoder(obfuscate=obfuscate)
+        self._encoder = arrival.dialect.encoder(obfuscate=obfuscate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises ApiError or StoreError where there is nothing to follow, before it answers."""

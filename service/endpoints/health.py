@@ -10,7 +10,7 @@ from starlette.responses import Response as HttpResponse
 
 from service import logs
 from service.background import Background
-from service.creation import Service
+from service.context import Service
 from service.engine.port import EngineError
 from service.errors import JsonResponse
 from store.errors import StoreError

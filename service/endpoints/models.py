@@ -5,7 +5,8 @@ from typing import Any, cast
 from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
 
-from service.creation import Service, known_model
+from service.context import Service
+from service.creation import known_model
 from service.engine.port import ModelCard
 from service.errors import JsonResponse
 from service.protocol.errors import ApiError

@@ -13,7 +13,7 @@ from service.admission import Admission
 from service.app import HANDLERS
 from service.auth import Keyring
 from service.background import Background, read_shards
-from service.creation import Service
+from service.context import Service
 from service.endpoints import health, metrics
 from service.exposition import Exposition
 from service.gate import Gate

@@ -7,11 +7,11 @@ from starlette.responses import Response as HttpResponse
 
 from service import cancelling
 from service.background import Background
-from service.creation import Service
+from service.context import Service
+from service.endpoints.asked import arrival_of, service_of
 from service.endpoints.follow import follow
 from service.endpoints.listing import list_input_items
 from service.errors import JsonResponse, events_gone
-from service.gate import Arrival
 from service.progress import look
 from service.protocol.errors import invalid_value, unsupported
 from service.protocol.wire import MAX_INT
@@ -39,13 +39,13 @@ async def retrieve(
     """
     if include:
         raise unsupported("include", ", ".join(include), "Leave it out.")
-    service = cast(Service, request.app.state.service)
+    service = service_of(request)
     if stream:
         return await _stream(service, request, response_id, starting_after, include_obfuscation is not False)
     if starting_after is not None:
         raise invalid_value("starting_after", starting_after, "It is only allowed with stream=true.")
     _, response = await look(service, _tenant(request), response_id)
-    return JsonResponse(response)
+    return arrival_of(request).dialect.answer(response)
 
 
 async def _stream(
@@ -58,7 +58,7 @@ async def _stream(
         )
     if not found.logged:
         raise events_gone(service.settings.stream_retention_seconds)
-    cast(Arrival, request.scope["arrival"]).place.take_follower()
+    arrival_of(request).place.take_follower()
     after = -1 if starting_after is None else starting_after
     return follow(request, response_id, after, obfuscate=obfuscate)
 
@@ -70,7 +70,7 @@ async def delete(request: Request, response_id: str, erase: bool = False, tree: 
     With `erase` they go on without what this response and its input added to it. With `tree` the whole conversation
     is forgotten, with every response before and after this one and all forks.
     """
-    store, tenant = cast(Service, request.app.state.service).store, _tenant(request)
+    store, tenant = service_of(request).store, _tenant(request)
     if tree:
         await store.forget_tree(tenant, response_id)
     else:
@@ -81,10 +81,10 @@ async def delete(request: Request, response_id: str, erase: bool = False, tree: 
 @router.post("/responses/{response_id}/cancel", summary="Cancel a background response")
 async def cancel(request: Request, response_id: str) -> HttpResponse:
     """Cancel a background response; what was said by then stays. Cancelling it again changes nothing."""
-    service = cast(Service, request.app.state.service)
+    service = service_of(request)
     response = await cancelling.cancel(service, _tenant(request), response_id)
     cast(Background, request.app.state.background).ended(response_id)
-    return JsonResponse(response)
+    return arrival_of(request).dialect.answer(response)
 
 
 @router.get("/responses/{response_id}/input_items", summary="List the input items of a response")
@@ -99,7 +99,7 @@ async def input_items(
     """All that the model was given for a response: the conversation before it and its own input, page by page."""
     if include:
         raise unsupported("include", ", ".join(include), "Leave it out.")
-    service = cast(Service, request.app.state.service)
+    service = service_of(request)
     page = await list_input_items(
         service.store, _tenant(request), response_id, limit=limit, ascending=order == "asc", after=after
     )
@@ -107,4 +107,4 @@ async def input_items(
 
 
 def _tenant(request: Request) -> str:
-    return cast(Arrival, request.scope["arrival"]).tenant
+    return arrival_of(request).tenant

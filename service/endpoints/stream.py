@@ -19,7 +19,7 @@ from service.protocol.events import Event
 from service.protocol.response import Response, ResponseStatus
 from service.run import Run
 from service.settings import Settings
-from service.sse import DONE, Encoder, Pulse
+from service.sse import DONE, Pulse
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -37,7 +37,7 @@ class EventStream(HttpResponse):
         self._run = run
         self._arrival = arrival
         self._settings = settings
-        self._encoder = Encoder(obfuscate=obfuscate)
+        self._encoder = arrival.dialect.encoder(obfuscate=obfuscate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

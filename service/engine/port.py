@@ -36,6 +36,7 @@ class Defaults(msgspec.Struct, frozen=True):
 class Sampling(msgspec.Struct, frozen=True):
     """How to sample. `max_tokens` counts every sampled id, the stop id included; temperature 0 is greedy.
 
+    `stop_ids` are what ends the generation, and nothing else does, whatever the model's makers meant it to end with.
     `top_k` 0 considers every token. With `logprobs` each sampled token comes with its log probability and those of
     the so many likeliest. `structural_tag` is a constraint in xgrammar's notation, as JSON; it ends by letting the stop
     ids through, so it must not name them.

@@ -4,15 +4,36 @@ Tests of everything above the port use it: a script says which ids are sampled a
 dies, or ends without a finish. Where a script says nothing else it keeps the port's promises (it stops at
 stop ids and counts `max_tokens`), so it passes the conformance suite. It must never be configured in a
 running service.
+
+A script may be written as one generation, and be played as several: who breaks off behind a message's header, to ask
+again with a constraint of its content, or asks for more behind a stop id, hears the rest of the same script.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+import json
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
-from service.engine.port import Chunk, EngineError, EngineRefused, EngineUnavailable, Finish, Generation, ModelCard
-from service.protocol.tokens import STOPS
+from service.engine.port import (
+    Chunk,
+    EngineError,
+    EngineRefused,
+    EngineUnavailable,
+    Finish,
+    Generation,
+    ModelCard,
+    TokenLogprobs,
+)
+from service.protocol.tokens import MESSAGE
+
+REMEMBERED = 256
+"""How many of the latest generations may be gone on with."""
+
+TAG_PARTS = 100_000
+"""How many parts of a structural tag are looked at."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +75,11 @@ ScriptSource: TypeAlias = Script | Callable[[Generation], Script]
 class ScriptedEngine:
     """An engine that plays `scripts`, the first for the first call and so on; the last one repeats.
 
-    A script is a list of steps, or a function that makes one from the generation. `generations` are the calls
-    so far; `aborted` has the loop's time at which each generation was closed early, by its id. Set `unready`
-    to make `check` raise it.
+    A script is a list of steps, or a function that makes one from the generation. A call whose prompt is an earlier
+    one's and what that played, up to the end of a header or the stop id at its end, goes on with the earlier script as
+    long as that has more. `generations` are the calls so far; `aborted` has the loop's time at which each generation
+    was closed early, by its id. A structural tag is read and otherwise left to the script; log probabilities are made
+    up. Set `unready` to make `check` raise it.
     """
 
     def __init__(self, model: ModelCard, *scripts: ScriptSource) -> None:
@@ -64,6 +87,8 @@ class ScriptedEngine:
             raise ValueError("an engine without a script has nothing to play")
         self._model = model
         self._scripts = scripts
+        self._begun = 0
+        self._takes: deque[_Take] = deque(maxlen=REMEMBERED)
         self._running = 0
         self._closing = asyncio.Event()
         self.generations: list[Generation] = []
@@ -92,14 +117,15 @@ class ScriptedEngine:
             raise self.unready
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        """Play the next script. Raises what the script dies of, and EngineUnavailable after `close`."""
+        """Play the next script, or the rest of one.
+
+        Raises what the script dies of, EngineRefused for a malformed tag, and EngineUnavailable after `close`.
+        """
         if self._closing.is_set():
             raise EngineUnavailable("the scripted engine is closed")
-        if generation.sampling.structural_tag is not None:
-            raise EngineRefused("a script can't be constrained by a structural tag")
+        _check_tag(generation.sampling.structural_tag)
         self.generations.append(generation)
-        source = self._scripts[min(len(self.generations), len(self._scripts)) - 1]
-        take = _Take(generation, source(generation) if callable(source) else source)
+        take = self._take(generation)
         self._running += 1
         try:
             while take.finish is None and not take.over:
@@ -117,6 +143,18 @@ class ScriptedEngine:
         """Refuse new work; what is running ends with an abort, a stall too."""
         self._closing.set()
 
+    def _take(self, generation: Generation) -> "_Take":
+        """What to play for a call: the rest of an earlier one's script, or the next script."""
+        rests = (take.rest_for(generation) for take in reversed(self._takes))
+        steps = next((steps for steps in rests if steps), None)
+        if steps is None:
+            self._begun += 1
+            source = self._scripts[min(self._begun, len(self._scripts)) - 1]
+            steps = source(generation) if callable(source) else source
+        take = _Take(generation, tuple(steps))
+        self._takes.append(take)
+        return take
+
     async def _next(self, take: "_Take") -> Chunk | None:
         """Play one step; None is a step without a chunk."""
         await asyncio.sleep(0)
@@ -129,6 +167,7 @@ class ScriptedEngine:
             case Stall():
                 return None
             case Die(error):
+                take.over = True
                 raise error
             case EndWithoutFinish():
                 take.over = True
@@ -150,12 +189,18 @@ class ScriptedEngine:
 
 
 class _Take:
-    """One playing of a script: the steps to come, the room left, and how it ended."""
+    """One playing of a script: the steps to come, the room left, and how it ended.
 
-    def __init__(self, generation: Generation, script: Script) -> None:
-        self._steps = iter(script)
+    `over` is an end that nobody goes on from: the engine died, or somebody else plays the rest.
+    """
+
+    def __init__(self, generation: Generation, steps: tuple[Step, ...]) -> None:
+        self._generation = generation
+        self._script = steps
+        self._steps = iter(steps)
         self._room = generation.sampling.max_tokens
-        self._stops = frozenset(STOPS + generation.sampling.stop_ids)
+        self._stops = frozenset(generation.sampling.stop_ids)
+        self._played: list[int] = []
         self.finish: Finish | None = None
         self.over = False
 
@@ -172,9 +217,67 @@ class _Take:
             self.finish = Finish.LENGTH
         tokens = list(ids[: self._room if stop is None else min(stop, self._room)])
         self._room -= len(tokens)
-        return Chunk(tokens, self.finish)
+        self._played += tokens
+        return Chunk(tokens, self.finish, logprobs=self._logprobs(tokens))
 
     def end(self, finish: Finish, cached_tokens: int | None = None) -> Chunk:
         """The last chunk, without ids."""
         self.finish = finish
-        return Chunk([], finish, cached_tokens)
+        return Chunk([], finish, cached_tokens, self._logprobs([]))
+
+    def rest_for(self, asked: Generation) -> tuple[Step, ...]:
+        """The steps that are left for a call that goes on from here; none where it doesn't.
+
+        It goes on where this broke off behind a header, for the constraint of its content, or behind a stop id.
+        """
+        before = len(self._generation.prompt)
+        heard = len(asked.prompt) - before
+        if self.over or not 0 < heard <= len(self._played):
+            return ()
+        broken_off = asked.prompt[-1] == MESSAGE and asked.sampling.structural_tag is not None
+        stopped = self.finish is Finish.STOP and heard == len(self._played) and asked.prompt[-1] in self._stops
+        known = [*self._generation.prompt, *self._played[:heard]]
+        if not (broken_off or stopped) or list(asked.prompt) != known:
+            return ()
+        self.over = True
+        return tuple(_behind(self._script, heard))
+
+    def _logprobs(self, ids: Sequence[int]) -> list[TokenLogprobs] | None:
+        """Each id is likely, those beside it less and less so."""
+        asked = self._generation.sampling.logprobs
+        if asked is None:
+            return None
+        return [TokenLogprobs(-0.25, tuple((id ^ n, -0.25 - n) for n in range(asked))) for id in ids]
+
+
+def _behind(steps: Sequence[Step], ids: int) -> Iterator[Step]:
+    """What a script has behind so many ids."""
+    for step in steps:
+        if ids and isinstance(step, Sequence):
+            rest = step[ids:]
+            ids -= len(step) - len(rest)
+            if rest:
+                yield rest
+        elif not ids:
+            yield step
+
+
+def _check_tag(tag: str | None) -> None:
+    """Raise EngineRefused for a structural tag that is none, or has a part that no engine could read."""
+    if tag is None:
+        return
+    try:
+        parts: list[object] = [cast(dict[str, object], json.loads(tag))["format"]]
+        for _ in range(TAG_PARTS):
+            if not parts:
+                return
+            part = parts.pop()
+            if isinstance(part, dict):
+                named = cast(dict[str, object], part)
+                parts += [value for key, value in named.items() if key != "json_schema"]
+                if named.get("type") == "regex":
+                    re.compile(cast(str, named["pattern"]))
+            elif isinstance(part, list):
+                parts += cast(list[object], part)
+    except (ValueError, KeyError, TypeError, re.error) as error:
+        raise EngineRefused(f"this is no structural tag: {error}") from error

@@ -138,13 +138,28 @@ def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) 
 
 
 def _literals(expected: inspect.Type, path: str) -> list[str]:
-    """The values that are allowed at a path of struct members; null is always among those of an optional one."""
-    for name in path.strip(".").split("."):
-        kinds = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
-        struct = next(kind for kind in kinds if isinstance(kind, inspect.StructType))
-        expected = next(field.type for field in struct.fields if field.encode_name == name)
-    kinds = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
+    """The values that are allowed at a path; null is always among those of an optional member."""
+    kinds = _alternatives(expected)
+    for step in _STEP.finditer(path):
+        kinds = [kind for outer in kinds for kind in _inside(outer, step[1])]
     return [str(value) for kind in kinds if isinstance(kind, inspect.LiteralType) for value in kind.values]
+
+
+def _alternatives(expected: inspect.Type) -> list[inspect.Type]:
+    return list(expected.types) if isinstance(expected, inspect.UnionType) else [expected]
+
+
+def _inside(kind: inspect.Type, member: str | None) -> list[inspect.Type]:
+    """What the member of a struct may be, or with None an element of a list or mapping."""
+    match kind:
+        case inspect.StructType():
+            return [inner for f in kind.fields if f.encode_name == member for inner in _alternatives(f.type)]
+        case inspect.ListType():
+            return _alternatives(kind.item_type)
+        case inspect.DictType():
+            return _alternatives(kind.value_type)
+        case _:
+            return []
 
 
 def _words(message: str) -> str:

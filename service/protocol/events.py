@@ -4,13 +4,26 @@
 Shapes and order: the Responses API as openai 3.51 types it. Encoding belongs to the edge.
 """
 
-from typing import Any
-
 import msgspec
 
-from service.protocol.response import Item, OutputText, ReasoningText, Response
+from service.protocol.response import Item, OutputText, ReasoningText, Response, SummaryText
 
 UNSTAMPED = -1
+
+
+class TopLogprob(msgspec.Struct, frozen=True):
+    """As in the item, but without bytes."""
+
+    token: str
+    logprob: float
+
+
+class Logprob(msgspec.Struct, frozen=True):
+    """As in the item, but without bytes."""
+
+    token: str
+    logprob: float
+    top_logprobs: tuple[TopLogprob, ...] = ()
 
 
 class Event(msgspec.Struct, tag_field="type", kw_only=True):
@@ -102,7 +115,7 @@ class OutputTextDelta(Event, tag="response.output_text.delta", gc=False):
     output_index: int
     content_index: int
     delta: str
-    logprobs: tuple[Any, ...] = ()
+    logprobs: tuple[Logprob, ...] = ()
 
 
 class OutputTextDone(Event, tag="response.output_text.done"):
@@ -112,7 +125,7 @@ class OutputTextDone(Event, tag="response.output_text.done"):
     output_index: int
     content_index: int
     text: str
-    logprobs: tuple[Any, ...] = ()
+    logprobs: tuple[Logprob, ...] = ()
 
 
 class ReasoningTextDelta(Event, tag="response.reasoning_text.delta", gc=False):
@@ -150,5 +163,125 @@ class FunctionCallArgumentsDone(Event, tag="response.function_call_arguments.don
     arguments: str
 
 
+class SummaryPartAdded(Event, tag="response.reasoning_summary_part.added"):
+    """A part of a summary begins, empty."""
+
+    item_id: str
+    output_index: int
+    summary_index: int
+    part: SummaryText
+
+
+class SummaryPartDone(Event, tag="response.reasoning_summary_part.done"):
+    """A part of a summary ends, whole."""
+
+    item_id: str
+    output_index: int
+    summary_index: int
+    part: SummaryText
+
+
+class SummaryTextDelta(Event, tag="response.reasoning_summary_text.delta", gc=False):
+    """Some more of a summary."""
+
+    item_id: str
+    output_index: int
+    summary_index: int
+    delta: str
+
+
+class SummaryTextDone(Event, tag="response.reasoning_summary_text.done"):
+    """The whole text of a summary's part."""
+
+    item_id: str
+    output_index: int
+    summary_index: int
+    text: str
+
+
+class CustomToolCallInputDelta(Event, tag="response.custom_tool_call_input.delta", gc=False):
+    """Some more of a custom tool's input."""
+
+    item_id: str
+    output_index: int
+    delta: str
+
+
+class CustomToolCallInputDone(Event, tag="response.custom_tool_call_input.done"):
+    """A custom tool's whole input."""
+
+    item_id: str
+    output_index: int
+    input: str
+
+
+class CodeInterpreterCallInProgress(Event, tag="response.code_interpreter_call.in_progress"):
+    """The model begins to write code."""
+
+    item_id: str
+    output_index: int
+
+
+class CodeInterpreterCallCodeDelta(Event, tag="response.code_interpreter_call_code.delta", gc=False):
+    """Some more code."""
+
+    item_id: str
+    output_index: int
+    delta: str
+
+
+class CodeInterpreterCallCodeDone(Event, tag="response.code_interpreter_call_code.done"):
+    """The whole code."""
+
+    item_id: str
+    output_index: int
+    code: str
+
+
+class WebSearchCallInProgress(Event, tag="response.web_search_call.in_progress"):
+    """The model begins to say what it wants of a browser."""
+
+    item_id: str
+    output_index: int
+
+
+class McpCallInProgress(Event, tag="response.mcp_call.in_progress"):
+    """The model begins to call a tool."""
+
+    item_id: str
+    output_index: int
+
+
+class McpCallArgumentsDelta(Event, tag="response.mcp_call_arguments.delta", gc=False):
+    """Some more of the arguments."""
+
+    item_id: str
+    output_index: int
+    delta: str
+
+
+class McpCallArgumentsDone(Event, tag="response.mcp_call_arguments.done"):
+    """The whole arguments."""
+
+    item_id: str
+    output_index: int
+    arguments: str
+
+
+class McpCallFailed(Event, tag="response.mcp_call.failed"):
+    """Nobody could run the call."""
+
+    item_id: str
+    output_index: int
+
+
 Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
-Delta = OutputTextDelta | ReasoningTextDelta | FunctionCallArgumentsDelta
+Delta = (
+    OutputTextDelta
+    | ReasoningTextDelta
+    | FunctionCallArgumentsDelta
+    | SummaryTextDelta
+    | CustomToolCallInputDelta
+    | CodeInterpreterCallCodeDelta
+    | McpCallArgumentsDelta
+)

@@ -6,13 +6,24 @@ The terminal event's response is authoritative, and equals what was folded up to
 """
 
 from collections.abc import Iterable
-from typing import cast
+from typing import cast, get_args
 
 import msgspec
 
 from service.protocol import events
 from service.protocol.events import Event
-from service.protocol.response import FunctionCall, Item, Message, Response
+from service.protocol.response import (
+    CodeInterpreterCall,
+    Compaction,
+    CustomToolCall,
+    FunctionCall,
+    Item,
+    McpCall,
+    Message,
+    Reasoning,
+    Response,
+    WebSearchCall,
+)
 
 _LIFECYCLE = (
     events.ResponseCreated
@@ -22,9 +33,8 @@ _LIFECYCLE = (
     | events.ResponseIncomplete
     | events.ResponseFailed
 )
-
-
-_DELTAS = frozenset({events.OutputTextDelta, events.ReasoningTextDelta, events.FunctionCallArgumentsDelta})
+_Part = events.ContentPartAdded | events.SummaryPartAdded | events.SummaryPartDone
+_DELTAS: frozenset[type[Event]] = frozenset(get_args(events.Delta))
 
 
 class Fold:
@@ -45,8 +55,8 @@ class Fold:
         fold._response = response
         fold._items = list(response.output)
         fold.number = number
-        if fold._items and fold._items[-1].status == "in_progress":
-            fold._deltas = [_text(fold._items[-1])]
+        if fold._items:
+            fold._deltas = [_open_text(fold._items[-1])]
         return fold
 
     def add(self, batch: Iterable[Event]) -> None:
@@ -60,8 +70,9 @@ class Fold:
             elif isinstance(event, events.OutputItemAdded):
                 self._items.append(event.item)
                 self._deltas = []
-            elif isinstance(event, events.ContentPartAdded):
+            elif isinstance(event, _Part):
                 self._items[-1] = _with_part(self._items[-1], event)
+                self._deltas = []
             elif isinstance(event, events.OutputItemDone):
                 self._items[-1] = event.item
                 self._deltas = []
@@ -79,21 +90,46 @@ class Fold:
         return msgspec.structs.replace(self._response, output=items)
 
 
-def _with_part(item: Item, event: events.ContentPartAdded) -> Item:
-    return item if isinstance(item, FunctionCall) else msgspec.structs.replace(item, content=[event.part])
+def _with_part(item: Item, event: _Part) -> Item:
+    """The item with a part that begins or, of a summary, is whole."""
+    if isinstance(event, events.ContentPartAdded):
+        return msgspec.structs.replace(item, content=[event.part])
+    return msgspec.structs.replace(item, summary=[event.part])
 
 
-def _text(item: Item) -> str:
-    """An item's text so far; a part that has not been added yet has none."""
-    return item.arguments if isinstance(item, FunctionCall) else "".join(part.text for part in item.content)
+def _open_text(item: Item) -> str:
+    """What the deltas of an item in progress came to so far; a part that has not been added yet has none."""
+    match item:
+        case Compaction() | WebSearchCall():
+            return ""
+        case _ if item.status != "in_progress":
+            return ""
+        case FunctionCall() | McpCall():
+            return item.arguments
+        case CustomToolCall():
+            return item.input
+        case CodeInterpreterCall():
+            return item.code
+        case Reasoning(content=[]):
+            return "".join(part.text for part in item.summary)
+        case Message() | Reasoning():
+            return "".join(part.text for part in item.content)
 
 
 def _with_text(item: Item, text: str) -> Item:
     """The item with its open text; an item that is done has no open deltas and stays as it is."""
     if not text:
         return item
-    if isinstance(item, FunctionCall):
-        return msgspec.structs.replace(item, arguments=text)
-    if isinstance(item, Message):
-        return msgspec.structs.replace(item, content=[msgspec.structs.replace(item.content[0], text=text)])
-    return msgspec.structs.replace(item, content=[msgspec.structs.replace(item.content[0], text=text)])
+    match item:
+        case Compaction() | WebSearchCall():
+            return item
+        case FunctionCall() | McpCall():
+            return msgspec.structs.replace(item, arguments=text)
+        case CustomToolCall():
+            return msgspec.structs.replace(item, input=text)
+        case CodeInterpreterCall():
+            return msgspec.structs.replace(item, code=text)
+        case Reasoning(content=[]):
+            return msgspec.structs.replace(item, summary=[msgspec.structs.replace(item.summary[0], text=text)])
+        case Message() | Reasoning():
+            return msgspec.structs.replace(item, content=[msgspec.structs.replace(item.content[0], text=text)])

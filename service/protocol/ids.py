@@ -4,6 +4,9 @@ A response id is `resp_` and 48 hex digits. An output item is its kind's prefix,
 of its output index; an input item has four hex digits of its place in the request's input, counted from 0x8000.
 """
 
+import re
+from typing import NamedTuple
+
 MAX_OUTPUT_ITEMS = 0x8000
 MAX_INPUT_ITEMS = 0x8000
 _PREFIXES = {
@@ -11,8 +14,35 @@ _PREFIXES = {
     "reasoning": "rs_",
     "function_call": "fc_",
     "function_call_output": "fco_",
+    "custom_tool_call": "ctc_",
+    "custom_tool_call_output": "ctco_",
+    "compaction": "cmp_",
+    "compaction_trigger": "cmpt_",
+    "additional_tools": "at_",
+    "configuration_update": "cu_",
+    "web_search_call": "ws_",
+    "file_search_call": "fs_",
+    "code_interpreter_call": "ci_",
+    "image_generation_call": "ig_",
+    "mcp_call": "mcp_",
+    "mcp_list_tools": "mcpl_",
+    "mcp_approval_request": "mcpr_",
+    "mcp_approval_response": "mcpa_",
+    "local_shell_call": "lsh_",
+    "local_shell_call_output": "lsho_",
+    "tool_search_call": "tsc_",
+    "tool_search_output": "tso_",
 }
 _FIRST_INPUT = 0x8000
+_ITEM = re.compile(r"([a-z]+_)([0-9a-f]{48})([0-9a-f]{4})")
+
+
+class Place(NamedTuple):
+    """Where an item stands: at `place` of a response's own input, or of its output."""
+
+    response_id: str
+    own_input: bool
+    place: int
 
 
 def output_item_id(response_id: str, kind: str, index: int) -> str:
@@ -30,9 +60,17 @@ def call_id(response_id: str, index: int) -> str:
     return f"call_{response_id[5:]}{index:04x}"
 
 
+def place_of(item_id: str) -> Place | None:
+    """Where the item is to be found, or None for an id that we didn't make."""
+    match = _ITEM.fullmatch(item_id)
+    if match is None or match[1] not in _PREFIXES.values():
+        return None
+    place = int(match[3], 16)
+    own_input = place >= _FIRST_INPUT
+    return Place(f"resp_{match[2]}", own_input, place - _FIRST_INPUT if own_input else place)
+
+
 def response_of(item_id: str) -> str | None:
     """The id of the response that an item belongs to, or None for an id that we didn't make."""
-    prefix, separator, digits = item_id.partition("_")
-    if f"{prefix}{separator}" not in _PREFIXES.values() or len(digits) != 52:
-        return None
-    return f"resp_{digits[:48]}"
+    place = place_of(item_id)
+    return None if place is None else place.response_id

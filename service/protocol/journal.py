@@ -1,6 +1,6 @@
 """Batches of events as bytes: what an event log keeps of a background response, and what its followers are sent.
 
-    version | packing | msgpack of (tokens, cached tokens, runs)
+    version | packing | msgpack of (tokens, cached tokens, runs, log probabilities)
     run     (kind, item, output index, texts)   deltas of one item, one after another
             bytes                               any other event, as JSON
 
@@ -18,10 +18,13 @@ import msgspec
 
 from service.protocol import events, tokens
 from service.protocol.events import Event
+from service.protocol.logprobs import TokenLogprobs
 from store.codec import check_version, squeeze, unsqueeze
 
-FORMAT = 1
-_VERSION = bytes([FORMAT])
+FORMAT = 2
+_FIRST = bytes([1])
+_SECOND = bytes([2])
+"""What has log probabilities or deltas of later kinds; all else is written so that the first release reads it too."""
 
 ITEM_IDS_CACHED = 1024
 """Ids of items are written as bytes and read again and again."""
@@ -34,12 +37,29 @@ class Batch(msgspec.Struct, frozen=True):
     """Events that follow each other, and what made them.
 
     `tokens` are little-endian u32 ids: all that were sampled since the batch before, whether or not an event came of
-    them. `cached_tokens` is how much of the prompt the engine's prefix cache held, once that is known.
+    them. `cached_tokens` is how much of the prompt the engine's prefix cache held for the turn that the last one belongs
+    to, once that is known. `logprobs` has one a token where the response shows them, and else none.
     """
 
     events: list[Event]
     tokens: bytes = b""
     cached_tokens: int | None = None
+    logprobs: Sequence[TokenLogprobs] = ()
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """Of a batch what a replay needs, which makes the events anew."""
+
+    tokens: bytes
+    cached_tokens: int | None
+    logprobs: list["Odds"]
+
+
+class Odds(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A token's log probability, and those of the likeliest (`TokenLogprobs`)."""
+
+    logprob: float
+    top: list[tuple[int, float]]
 
 
 class _Deltas(msgspec.Struct, array_like=True, gc=False):
@@ -54,16 +74,23 @@ class _Written(msgspec.Struct, array_like=True, gc=False):
     tokens: bytes
     cached_tokens: int | None
     runs: list[_Deltas | bytes]
+    logprobs: list[Odds] = []
 
 
 _KINDS: tuple[type[events.Delta], ...] = (
     events.OutputTextDelta,
     events.ReasoningTextDelta,
     events.FunctionCallArgumentsDelta,
+    events.SummaryTextDelta,
+    events.CustomToolCallInputDelta,
+    events.CodeInterpreterCallCodeDelta,
+    events.McpCallArgumentsDelta,
 )
-"""The place of a kind is what a batch says. Only ever add to them."""
+"""The place of a kind is what a batch says. Only ever add to them; the first release knew three."""
 
-_PREFIXES = ("msg_", "rs_", "fc_")
+_KINDS_OF_THE_FIRST = 3
+
+_PREFIXES = ("msg_", "rs_", "fc_", "rs_", "ctc_", "ci_", "mcp_")
 _PLACES = {kind: place for place, kind in enumerate(_KINDS)}
 _WHOLE = tuple(
     kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
@@ -88,7 +115,10 @@ def encode_batch(batch: Batch) -> bytes:
     written = batch.events
     if written and written[-1].sequence_number - written[0].sequence_number != len(written) - 1:
         raise ValueError(f"{len(written)} events that don't end with number {written[-1].sequence_number}")
-    return _VERSION + squeeze(_pack(_Written(batch.tokens, batch.cached_tokens, _runs(written))))
+    runs, odds = _runs(written), [Odds(each.logprob, list(each.top)) for each in batch.logprobs]
+    later = odds or any(isinstance(run, _Deltas) and run.kind >= _KINDS_OF_THE_FIRST for run in runs)
+    packed = _pack(_Written(batch.tokens, batch.cached_tokens, runs, odds))
+    return (_SECOND if later else _FIRST) + squeeze(packed)
 
 
 def _runs(batch: Iterable[Event]) -> list[_Deltas | bytes]:
@@ -131,7 +161,9 @@ def _is_plain(event: Event) -> TypeGuard[events.Delta]:
         return text.content_index == 0 and not text.logprobs
     if kind is events.ReasoningTextDelta:
         return cast(events.ReasoningTextDelta, event).content_index == 0
-    return kind is events.FunctionCallArgumentsDelta
+    if kind is events.SummaryTextDelta:
+        return cast(events.SummaryTextDelta, event).summary_index == 0
+    return kind in _PLACES
 
 
 def decode_batch(blob: bytes, last: int) -> Batch:
@@ -148,7 +180,7 @@ def decode_batch(blob: bytes, last: int) -> Batch:
             output_index = run.output_index
             out += [make(item_id, output_index, text, place) for place, text in enumerate(run.texts, number)]
             number += len(run.texts)
-    return Batch(out, written.tokens, written.cached_tokens)
+    return Batch(out, written.tokens, written.cached_tokens, tuple(written.logprobs))
 
 
 def decode_merged(blob: bytes, last: int) -> list[Event]:
@@ -169,10 +201,10 @@ def decode_merged(blob: bytes, last: int) -> list[Event]:
     return out
 
 
-def decode_tokens(blob: bytes) -> tuple[bytes, int | None]:
-    """The tokens and the cached tokens of a batch, for a replay, which makes the events anew. Raises NewerFormat."""
+def decode_sampled(blob: bytes) -> Sampled:
+    """What a replay needs of a batch. Raises NewerFormat."""
     written = _written(blob)
-    return written.tokens, written.cached_tokens
+    return Sampled(written.tokens, written.cached_tokens, written.logprobs)
 
 
 def _written(blob: bytes) -> _Written:
@@ -192,7 +224,23 @@ def _arguments(item_id: str, output_index: int, delta: str, number: int) -> Even
     return events.FunctionCallArgumentsDelta(item_id, output_index, delta, sequence_number=number)
 
 
-_MAKERS = (_text, _reasoning, _arguments)
+def _summary(item_id: str, output_index: int, delta: str, number: int) -> Event:
+    return events.SummaryTextDelta(item_id, output_index, 0, delta, sequence_number=number)
+
+
+def _input(item_id: str, output_index: int, delta: str, number: int) -> Event:
+    return events.CustomToolCallInputDelta(item_id, output_index, delta, sequence_number=number)
+
+
+def _code(item_id: str, output_index: int, delta: str, number: int) -> Event:
+    return events.CodeInterpreterCallCodeDelta(item_id, output_index, delta, sequence_number=number)
+
+
+def _mcp_arguments(item_id: str, output_index: int, delta: str, number: int) -> Event:
+    return events.McpCallArgumentsDelta(item_id, output_index, delta, sequence_number=number)
+
+
+_MAKERS = (_text, _reasoning, _arguments, _summary, _input, _code, _mcp_arguments)
 
 
 @lru_cache(maxsize=ITEM_IDS_CACHED)

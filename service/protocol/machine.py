@@ -1,45 +1,48 @@
 """One response as a machine: sampled tokens in, events out.
 
-The caller's duties, in order: `begin` once; `feed` each chunk of ids; `end` once, with how the generation ended; store
-the turn that `result` describes; only then let the terminal event be seen. A background response has `queued` and
-later `start` in place of `begin`. Sequence numbers are stamped here and nowhere else. Events depend on the tokens
-alone, never on how the engine chunked them: so a machine that `replay`s the tokens of another goes on as that one
-would have. No clock and no I/O: times are passed in.
+The caller's duties, in order: `begin` once; `feed` what is sampled, and where it took less than it was given, do first
+what it wants: `tell` what is `owed`, or else ask the engine anew (course.py); `end` once, with how it ended; store the
+turn that `result` describes; only then let the terminal event be seen. A background response has `queued` and later
+`start` in place of `begin`. Sequence numbers are stamped here and nowhere else. Events depend on the tokens alone,
+never on how the engine chunked them: so a machine that `replay`s the tokens of another goes on as that one would
+have. No clock and no I/O: times are passed in.
 """
 
-from collections.abc import Generator, Sequence, Set
+from collections.abc import Generator, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from service.protocol import events, tokens
+from service.protocol import constraints, events, tokens
 from service.protocol.events import Event
+from service.protocol.harmony_out import harmony_message
 from service.protocol.header import Header
 from service.protocol.ids import MAX_OUTPUT_ITEMS
-from service.protocol.items import Emitter, emitter_for
-from service.protocol.render import close_id, frame
+from service.protocol.items import Making, Seal, emitter_for
+from service.protocol.keeping import OpenItem, told
+from service.protocol.logprobs import TokenLogprobs, shown_logprob
+from service.protocol.render import PROMPT_END
 from service.protocol.response import (
-    FunctionCall,
     IncompleteDetails,
-    InputTokensDetails,
     Item,
-    OutputTokensDetails,
+    ItemStatus,
+    Logprob,
     Reasoning,
     Response,
     ResponseError,
     ResponseStatus,
-    Usage,
 )
-from service.protocol.segments import Closed, Opened, Segment, Segmenter
+from service.protocol.rules import Callee, Rules
+from service.protocol.segments import Closed, Opened, Segment, Segmenter, State
+from service.protocol.stops import Stopper
+from service.protocol.turns import Turns
 from store.turn import StoredMessage
-
-SLICE_CHARS = 32_768
-"""How much of a malformed message's text is encoded at once: at most 131,072 ids; the tokenizer refuses 200,000."""
 
 REPLAY_IDS = 2_000
 """How many ids are replayed in one step: some 2 ms."""
 
-_OPENING = (tokens.START, tokens.ASSISTANT)
+MAX_TOLD = 1
+"""How often a model is told that it called a tool that isn't there, before its response fails."""
 
 
 class Ending(StrEnum):
@@ -68,23 +71,42 @@ _TERMINAL = {
 
 
 class Machine:
-    """From `base`, the response with its configuration and nothing else, to its terminal event."""
+    """From `base`, the response with its configuration and nothing else, to its terminal event.
 
-    def __init__(self, base: Response, functions: Set[str], input_tokens: int) -> None:
+    `input_tokens` is the length of the prompt; `seal` closes what is to be sealed to the tenant.
+    """
+
+    def __init__(self, base: Response, rules: Rules, input_tokens: int, seal: Seal | None = None) -> None:
         self._base = base
-        self._functions = functions
-        self._input_tokens = input_tokens
+        self.rules = rules
+        self._making = Making(base.id, rules, seal, rules.carried)
         self._segmenter = Segmenter()
         self._next_number = 0
-        self._sampled = 0
+        self._turns = Turns(input_tokens)
         self._reasoning = 0
-        self._emitter: Emitter | None = None
-        self._header: Header | None = None
+        self._open_item: OpenItem | None = None
+        self._pending: list[Logprob] = []
+        """Of tokens that have made no text yet."""
+        self._fresh = False
+        self._halted = False
+        self.taken = 0
+        """How many ids the last `feed` took."""
+        self.tail = bytearray()
+        """What stands behind the prompt by now, packed: all that was sampled, and what was told in between."""
         self.output: list[Item] = []
         self.messages: list[StoredMessage] = []
-        """The messages sampled, as they will stand in later prompts."""
+        """The messages sampled and told, as they will stand in later prompts."""
+        self.calls = 0
+        """How many of the caller's tools it called."""
         self.full = False
-        """Whether the response may have no more items: its one function call is complete. What follows is dropped."""
+        """Whether the response may have no more items. What follows is dropped."""
+        self.owed: StoredMessage | None = None
+        """What the model has to be told before it goes on: `tell` it."""
+        self._told = 0
+        self.fault: str | None = None
+        """What the model did wrong beyond repair; the response then fails."""
+
+    # --- the beginning ---
 
     def begin(self) -> list[Event]:
         """The response is created and in progress."""
@@ -101,16 +123,73 @@ class Machine:
         """A worker begins with what was queued. However many attempts it takes, it begins once."""
         return self._stamp([events.ResponseInProgress(response=self._base)])
 
-    def feed(self, ids: Sequence[int]) -> list[Event]:
-        """Take sampled ids; return the events that they make."""
-        self._sampled += len(ids)
-        return self._take(self._segmenter.feed(ids), complete=True)
+    # --- what is sampled ---
 
-    def replay(self, packed: bytes) -> Generator[None, None, None]:
-        """Take ids (`tokens.pack`) whose events are known, in steps. `next_number` is then that of the next event."""
+    def feed(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> list[Event]:
+        """Take sampled ids, up to where the engine must be asked anew (`taken` says how far); the events they make.
+
+        With `logprobs`, one an id, each of an answer's tokens is shown with its own.
+        """
+        out: list[Event] = []
+        place, self._halted = 0, False
+        while place < len(ids) and not self._halted:
+            end = (
+                len(ids)
+                if self.full
+                else place + 1
+                if logprobs is not None
+                else tokens.behind_the_next_mark(ids, place)
+            )
+            piece = ids[place:end]
+            self._fresh = False
+            if not self.full:
+                self.tail += tokens.pack_legal(piece)
+                if logprobs is not None:
+                    self._note(piece[0], logprobs[place])
+                self._take(self._segmenter.feed(piece), out, complete=True)
+            place += len(piece)
+        self.taken = place
+        self._turns.add(place)
+        return self._stamp(out)
+
+    def tell(self) -> StoredMessage:
+        """Tell the model what is `owed` to it. It answers behind that, as at the beginning of a prompt."""
+        if self.owed is None:
+            raise ValueError("nothing is owed to the model")
+        message, self.owed = self.owed, None
+        if self._last in (tokens.START, tokens.CHANNEL):
+            del self.tail[-tokens.BYTES_A_TOKEN :]
+        if self._last not in (*tokens.ENDS, tokens.END):
+            self.tail += tokens.pack((tokens.CALL,))
+        word = message.tokens + PROMPT_END
+        self.tail += word
+        self.messages.append(message)
+        self._segmenter = Segmenter()
+        self._turns.next(told=len(word) // tokens.BYTES_A_TOKEN)
+        return message
+
+    def note_cached(self, cached_tokens: int) -> None:
+        """The engine's prefix cache held so much of the prompt of what is being sampled."""
+        self._turns.note_cached(cached_tokens)
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """What `note_cached` was told of the present turn."""
+        return self._turns.cached
+
+    def replay(self, packed: bytes, logprobs: Sequence[TokenLogprobs] | None = None) -> Generator[None, None, None]:
+        """Take ids (`tokens.pack`) whose events are known, in steps, and tell what is owed where it was told.
+
+        `next_number` is then that of the next event.
+        """
         ids = tokens.unpack(packed)
-        for start in range(0, len(ids), REPLAY_IDS):
-            self.feed(ids[start : start + REPLAY_IDS])
+        start = 0
+        while start < len(ids):
+            end = start + REPLAY_IDS
+            self.feed(ids[start:end], None if logprobs is None else logprobs[start:end])
+            start += self.taken
+            if self.owed is not None:
+                self.tell()
             yield
 
     @property
@@ -125,24 +204,68 @@ class Machine:
         self.end(Ending.ERROR)
         self._next_number = number
 
+    # --- where it stands ---
+
     @property
     def sampled(self) -> int:
         """How many ids it was fed."""
-        return self._sampled
+        return self._turns.sampled
 
-    def end(self, ending: Ending) -> list[Event]:
-        """The generation is over: close the open item. A stop completes it, anything else leaves it incomplete."""
-        return self._take(self._segmenter.end(), complete=ending is Ending.STOP)
+    @property
+    def length(self) -> int:
+        """How many ids stand behind the prompt: what was sampled, and what was told in between."""
+        return self._turns.sampled + self._turns.told
+
+    @property
+    def held(self) -> str | None:
+        """The format of the open message's content, where it must be held and nothing of it has been sampled yet."""
+        return self._open_item.held if self._open_item is not None and self._fresh else None
+
+    @property
+    def header_state(self) -> constraints.HeaderState | None:
+        """Where a constraint on headers would begin from here; None where none can."""
+        state = self._segmenter.state
+        if state is State.HEADER:
+            return constraints.HeaderState.NEXT if self._segmenter.at_start else None
+        if state is State.BETWEEN:
+            return constraints.HeaderState.CALLED if self.calls else constraints.HeaderState.BETWEEN
+        free = self._open_item is None or (self._open_item.held is None and self._open_item.target is None)
+        return constraints.HeaderState.INSIDE if free else None
+
+    @property
+    def over(self) -> Ending | None:
+        """How the response has ended by what was sampled alone, or None where the model is to go on."""
+        if self.fault is not None:
+            return Ending.ERROR
+        if self.owed is not None:
+            return None
+        goes_on = self._last == tokens.CALL and 0 < self.calls < self.rules.parallel
+        return Ending.STOP if self.full or (self._last in tokens.ENDS and not goes_on) else None
+
+    @property
+    def _last(self) -> int | None:
+        """The last id behind the prompt."""
+        return tokens.unpack(bytes(self.tail[-tokens.BYTES_A_TOKEN :]))[0] if self.tail else None
 
     def snapshot(self) -> Response:
         """The response as it stands: what its events so far come to."""
-        output = self.output if self._emitter is None else [*self.output, self._emitter.so_far()]
-        return msgspec.structs.replace(self._base, output=output)
+        if self._open_item is None:
+            return msgspec.structs.replace(self._base, output=self.output)
+        return msgspec.structs.replace(self._base, output=[*self.output, self._open_item.emitter.so_far()])
 
-    def result(
-        self, ending: Ending, *, now: int, cached_tokens: int = 0, error: ResponseError | None = None
-    ) -> Response:
+    # --- the end ---
+
+    def end(self, ending: Ending) -> list[Event]:
+        """The generation is over: close the open item. A stop completes it, anything else leaves it incomplete."""
+        out: list[Event] = []
+        if not self.full:
+            self._take(self._segmenter.end(), out, complete=ending is Ending.STOP)
+        return self._stamp(out)
+
+    def result(self, ending: Ending, *, now: int, error: ResponseError | None = None) -> Response:
         """The finished response. `now` is unix seconds; `error` is for endings that fail."""
+        if self.fault is not None:
+            ending, error = Ending.ERROR, ResponseError("server_error", self.fault)
         status = STATUS[ending]
         incomplete = None
         if status is ResponseStatus.COMPLETED and not self.output:
@@ -153,10 +276,11 @@ class Machine:
             self._base,
             status=status,
             output=self.output,
-            usage=self._usage(cached_tokens),
+            usage=self._turns.usage(self._reasoning),
             error=error if status is ResponseStatus.FAILED else None,
             incomplete_details=incomplete,
             completed_at=now if status is ResponseStatus.COMPLETED else None,
+            output_messages=list(map(harmony_message, self.messages)) if self.rules.harmony else msgspec.UNSET,
         )
 
     def terminal(self, response: Response) -> list[Event]:
@@ -167,28 +291,7 @@ class Machine:
         out.append(_TERMINAL[response.status](response=response))
         return self._stamp(out)
 
-    def _usage(self, cached_tokens: int) -> Usage:
-        return Usage(
-            input_tokens=self._input_tokens,
-            input_tokens_details=InputTokensDetails(cached_tokens),
-            output_tokens=self._sampled,
-            output_tokens_details=OutputTokensDetails(self._reasoning),
-            total_tokens=self._input_tokens + self._sampled,
-        )
-
-    def _take(self, segments: list[Segment], *, complete: bool) -> list[Event]:
-        out: list[Event] = []
-        for segment in segments:
-            if self.full:
-                break
-            if type(segment) is str:
-                if self._emitter is not None:
-                    out.append(self._emitter.text(segment))
-            elif type(segment) is Opened:
-                self._open(segment.header, out)
-            elif type(segment) is Closed:
-                self._close(segment, complete, out)
-        return self._stamp(out)
+    # --- segments ---
 
     def _stamp(self, out: list[Event]) -> list[Event]:
         number = self._next_number
@@ -198,84 +301,85 @@ class Machine:
         self._next_number = number
         return out
 
+    def _note(self, token: int, logprob: TokenLogprobs) -> None:
+        if self._open_item is not None and 0 <= token < tokens.FIRST_SPECIAL:
+            self._pending.append(shown_logprob(token, logprob))
+
+    def _take(self, segments: list[Segment], out: list[Event], *, complete: bool) -> None:
+        for segment in segments:
+            if self.full:
+                break
+            if type(segment) is str:
+                if self._open_item is not None:
+                    self._text(self._open_item, segment, out)
+            elif type(segment) is Opened:
+                self._open(segment.header, out)
+            elif type(segment) is Closed and self._open_item is not None:
+                self._close(self._open_item, segment, complete, out)
+
     def _open(self, header: Header, out: list[Event]) -> None:
-        if len(self.output) >= MAX_OUTPUT_ITEMS:
-            return  # beyond what ids can name; the tokens still count
-        self._header = header
-        self._emitter = emitter_for(header, self._base.id, len(self.output), self._functions)
-        out += self._emitter.open()
-
-    def _close(self, closed: Closed, complete: bool, out: list[Event]) -> None:
-        if self._emitter is None or self._header is None:
+        target = self.rules.called(header.recipient, header.channel)
+        if self.calls and not isinstance(target, Callee):
+            self.full = True  # behind its calls the model waits for their outputs; whatever else it says is made up
             return
-        item, closing = self._emitter.close("completed" if complete else "incomplete")
-        self.output.append(item)
+        if len(self.output) >= MAX_OUTPUT_ITEMS or header.role == "tool":
+            return  # beyond what ids can name, or a tool's word that no tool has said; the tokens still count
+        answers = target is None and header.channel in (None, "final")
+        if self.rules.compacting and not answers:
+            return
+        emitter = emitter_for(self._making, header, len(self.output))
+        held = target.content if isinstance(target, Callee) else self.rules.answer if answers else None
+        stopper = Stopper(self.rules.stop) if answers and self.rules.stop else None
+        self._open_item = OpenItem(header, target, emitter, held, stopper)
+        self._pending = []
+        self._fresh, self._halted = True, held is not None
+        out += emitter.open()
+
+    def _text(self, item: OpenItem, text: str, out: list[Event]) -> None:
+        self._fresh = False
+        if item.keeps_raw:
+            item.raw.append(text)
+        logprobs, self._pending = self._pending, []
+        if item.stopper is None:
+            out += item.emitter.text(text, logprobs)
+            return
+        for piece, shown in item.stopper.take(text, logprobs):
+            out += item.emitter.text(piece, shown)
+        if item.stopper.hit:
+            self.full = True
+            self._shut(item, None, "completed", out)
+
+    def _close(self, item: OpenItem, closed: Closed, complete: bool, out: list[Event]) -> None:
+        if item.stopper is not None:
+            for piece, shown in item.stopper.rest():
+                out += item.emitter.text(piece, shown)
+        if complete and item.held is not None:
+            complaint = constraints.complaint(item.held, item.content)
+            if complaint is not None:
+                self._fail(f"The model's output does not match the format that was asked for: {complaint}.")
+                complete = False
+        self._shut(item, closed, "completed" if complete else "incomplete", out)
+
+    def _shut(self, item: OpenItem, closed: Closed | None, status: ItemStatus, out: list[Event]) -> None:
+        """The open item is over, by a closing mark or, without one, by a stop text."""
+        sampled = item.as_sampled(closed)
+        done, closing = item.emitter.close(status, sampled)
+        self._open_item = None
+        self.output.append(done)
         out += closing
-        if isinstance(item, Reasoning):
+        if isinstance(done, Reasoning) and closed is not None:
             self._reasoning += len(closed.ids)
-        kept = _kept(item, self._header, closed)
-        if kept is not None:
-            self.messages.append(kept)
-            self.full = isinstance(item, FunctionCall) and not self._base.parallel_tool_calls
-        self._emitter = None
+        self.messages += item.kept(done, sampled, self.rules)
+        if status != "completed" or item.target is None:
+            return
+        if isinstance(item.target, Callee):
+            self.calls += 1
+            self.full = self.calls >= self.rules.parallel
+        elif self._told < MAX_TOLD:
+            self._told += 1
+            self.owed, self._halted = told(item.target, self.rules), True
+        else:
+            self._fail(f"The model called '{item.target}' again, a tool that it can't call here.")
 
-
-def ended(machine: Machine, packed: bytes, max_tokens: int) -> Ending | None:
-    """How a generation had ended of which `packed` is all that was sampled, or None where it is to go on.
-
-    `max_tokens` is what could be sampled from its beginning. Where a worker died before it could say that it was
-    done, there is nothing left to sample; an engine asked for more would go on behind the end.
-    """
-    last = tokens.unpack(packed[-tokens.BYTES_A_TOKEN :])
-    if machine.full or (last and last[0] in tokens.STOPS):
-        return Ending.STOP
-    return Ending.LENGTH if machine.sampled >= max_tokens else None
-
-
-def _kept(item: Item, header: Header, closed: Closed) -> StoredMessage | None:
-    """The message for later prompts: its tokens as sampled where it was clean, else rendered anew.
-
-    A call that was cut short is not kept: nobody can answer it, and a history with an open call confuses the model.
-    """
-    if isinstance(item, FunctionCall):
-        return _kept_call(item, header, closed) if item.status == "completed" else None
-    if closed.clean:
-        return _as_sampled(header, closed, None)
-    if isinstance(item, Reasoning):
-        return _anew(item.content[0].text, "analysis")
-    return _anew(item.content[0].text, "final" if item.phase == "final_answer" else "commentary")
-
-
-def _kept_call(item: FunctionCall, header: Header, closed: Closed) -> StoredMessage:
-    recipient = f"functions.{item.name}"
-    if closed.clean and header.recipient == recipient:
-        return _as_sampled(header, closed, item.call_id)
-    return _anew(item.arguments, "commentary", recipient, "<|constrain|>json", item.call_id)
-
-
-def _anew(
-    text: str, channel: str, recipient: str | None = None, content_type: str | None = None, call_id: str | None = None
-) -> StoredMessage:
-    """The message as openai-harmony renders it; only one longer than a slice may have other ids where it is cut."""
-    content: list[int] = []
-    for start in range(0, len(text), SLICE_CHARS):
-        content += tokens.encode(text[start : start + SLICE_CHARS])
-    return frame(content, "assistant", channel=channel, recipient=recipient, content_type=content_type, call_id=call_id)
-
-
-def _as_sampled(header: Header, closed: Closed, call_id: str | None) -> StoredMessage:
-    """The tokens as the engine saw them, so that its prefix cache holds. History never has a `<|return|>`."""
-    ids = list(closed.ids)
-    if ids[0] != tokens.START:
-        ids[:0] = _OPENING
-    if closed.stop is not None:
-        del ids[-1]
-    ids.append(close_id("assistant", header.recipient))
-    return StoredMessage(
-        role="assistant",
-        tokens=tokens.pack(ids),
-        channel=header.channel,
-        recipient=header.recipient,
-        content_type=header.content_type,
-        call_id=call_id,
-    )
+    def _fail(self, why: str) -> None:
+        self.fault, self.full = why, True

@@ -1,6 +1,6 @@
 """A request and the chain that it continues, to the tokens that the engine gets and the messages that are new.
 
-    system · developer (this request's instructions and tools) · chain · new input · <|start|>assistant
+    system · developer (this request's instructions, tools and format) · chain · new input · <|start|>assistant
 
 System and developer messages are made afresh for every request and never join a chain. Kept messages are joined as
 they stand, so a continued prompt begins with exactly the tokens of the one before it; only analysis before the last
@@ -9,31 +9,39 @@ a chain. Building is a generator that yields between pieces of work, so that no 
 """
 
 from array import array
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
 import msgspec
 
 from service.protocol import render, tokens
+from service.protocol.compacted import since_compaction, users_words
+from service.protocol.conversion import Conversion
 from service.protocol.errors import InvalidRequest, context_length_exceeded
-from service.protocol.input import read_input
-from service.protocol.input_items import (
-    FunctionCallItem,
-    FunctionCallOutputItem,
-    InputItem,
-    MessageItem,
-    ReasoningItem,
-)
+from service.protocol.formats import AnswerFormat
+from service.protocol.gathering import Gathered
+from service.protocol.input import resolve
+from service.protocol.input_items import CompactionTriggerItem, InputItem
+from service.protocol.reading import Limits, Read, read_request, rules_of
 from service.protocol.render import PROMPT_END, developer_text, message_steps, system_message
-from service.protocol.tokens import RunTooLong, TooManyTokens
-from service.protocol.tools import Tools, read_tools
-from service.protocol.wire import HARMONY_EFFORT, CreateRequest
+from service.protocol.rules import Rules
+from service.protocol.tokens import BYTES_A_TOKEN, RunTooLong, TooManyTokens
+from service.protocol.tool_choice import Chosen
+from service.protocol.tools import Tools
+from service.protocol.truncating import reserve, shortened
+from service.protocol.wire import HARMONY_EFFORT, CreateRequest, Effort
 from store.turn import StoredMessage
+
+__all__ = ["Identity", "Limits", "Prompt", "Read", "build_prompt", "in_prompt", "read_request"]
 
 DEVELOPER_MESSAGES_CACHED = 64
 CACHED_DEVELOPER_CHARS = 65_536
-BYTES_A_STEP = 65_536
-"""How many bytes of new tokens are made before others get a turn."""
+
+SHORTENED_TOKENS = 4_194_304
+"""The most tokens of an input that `truncation: auto` may shorten: 16 MB of them."""
+
+_NOTHING_STORED: Mapping[str, msgspec.Raw] = MappingProxyType({})
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -44,79 +52,97 @@ class Identity(msgspec.Struct, frozen=True):
     context_tokens: int
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """The most input items, tools, and bytes of the tools' JSON in one request."""
-
-    items: int = 4096
-    tools: int = 128
-    tools_bytes: int = 1_048_576
-
-
 class Prompt(msgspec.Struct, frozen=True):
-    """What the engine gets, and what a response shows and a turn keeps of the request."""
+    """What the engine gets, and what a response shows and a turn keeps of the request.
+
+    `messages` are new, and `shown` are those in the prompt, old and new, without the opening ones. `tools`, `chosen`,
+    `effort` and `format` are for the Response; `rules` for whoever makes it.
+    """
 
     tokens: "array[int]"
     tools: Tools
     items: list[InputItem]
     messages: list[StoredMessage]
+    shown: list[StoredMessage]
+    rules: Rules
+    chosen: Chosen
+    effort: Effort
+    format: AnswerFormat
 
 
 def build_prompt(
-    request: CreateRequest, chain: Sequence[StoredMessage], identity: Identity, *, date: str, limits: Limits
+    read: Read,
+    request: CreateRequest,
+    chain: Sequence[StoredMessage],
+    identity: Identity,
+    date: str,
+    resolved: Mapping[str, msgspec.Raw] = _NOTHING_STORED,
+    *,
+    compacting: str | None = None,
 ) -> Generator[None, None, Prompt]:
-    """Read the request's tools and input and build its prompt, yielding between pieces of a few milliseconds.
+    """Build the prompt of a request that was read, yielding between pieces of a few milliseconds.
 
-    `chain` is oldest first; `date` is the request's UTC day, such as 2025-06-28. Raises InvalidRequest: for bad
-    items, for call ids without a call, for calls without an output, and for a prompt that leaves no room.
+    `chain` is oldest first; `date` is the request's UTC day, such as 2025-06-28. `resolved` has the JSON of each stored
+    item that the input refers to. With `compacting`, a developer's last word that the chain never sees, the model is
+    asked for a compaction instead of an answer.
+
+    Raises InvalidRequest: for references to nothing, for call ids without a call, for calls without an output, for
+    what can't be opened, and for a prompt that leaves no room.
     """
-    tools = yield from read_tools(request.tools, max_tools=limits.tools, max_bytes=limits.tools_bytes)
-    items = yield from read_input(request.input, max_items=limits.items)
-    if not items and not chain:
-        raise InvalidRequest("'input' is empty: give at least one item.", code="invalid_value", param="input")
+    items = read.items
+    if read.references:
+        items = yield from resolve(items, resolved, Gathered(images=read.images))
+    _refuse_nothing(chain, read, items)
     limit = identity.context_tokens
+    shortens = request.truncation == "auto"
+    conversion = Conversion(read.rules, read.opener, chain, SHORTENED_TOKENS if shortens else limit)
     try:
-        opening = yield from _opening(request, tools, identity, date)
-        new = yield from _new_messages(items, chain, limit)
+        opening = yield from _opening(request, read, identity, date)
+        new = yield from conversion.messages_of(read.earlier, items)
+        ending = [PROMPT_END]
+        if compacting is not None:
+            ending.insert(0, (yield from message_steps(compacting, "developer", limit=limit)).tokens)
     except TooManyTokens:
         raise context_length_exceeded(limit, None) from None
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
-    joined = tokens.unpack(b"".join((*opening, *in_prompt([*chain, *new]), PROMPT_END)))
+    messages = in_prompt([*chain, *new], all_thoughts=request.thoughts == "all_turns")
+    rules = _compacting_rules(request, read, messages) if compacting is not None else read.rules
+    if shortens:
+        room = limit - reserve(limit, request.max_output_tokens)
+        taken = sum(map(len, (*opening, *ending))) // BYTES_A_TOKEN
+        messages = shortened(messages, max(room - taken, 0))
+    joined = tokens.unpack(b"".join((*opening, *(message.tokens for message in messages), *ending)))
     if len(joined) >= limit:
         raise context_length_exceeded(limit, len(joined))
-    return Prompt(joined, tools, items, new)
+    return Prompt(joined, read.tools, items, new, messages, rules, read.chosen, read.effort, read.format)
 
 
-def _new_messages(
-    items: Sequence[InputItem], chain: Sequence[StoredMessage], room: int
-) -> Generator[None, None, list[StoredMessage]]:
-    """The messages that the items add, of at most `room` tokens. Raises TooManyTokens, InvalidRequest."""
-    calls = _calls(chain)
-    new: list[StoredMessage] = []
-    unbroken = 0
-    for place, item in enumerate(items):
-        added = yield from _message(item, place, calls, room)
-        if added is None:
-            continue
-        new.append(added)
-        room -= len(added.tokens) // tokens.BYTES_A_TOKEN
-        unbroken += len(added.tokens)
-        if unbroken > BYTES_A_STEP:
-            unbroken = 0
-            yield
-    _refuse_open_calls(calls)
-    return new
+def _compacting_rules(request: CreateRequest, read: Read, messages: Sequence[StoredMessage]) -> Rules:
+    rules = rules_of(request, read.tools, read.chosen, read.format, compacting=True)
+    return msgspec.structs.replace(rules, carried=users_words(messages))
 
 
-def in_prompt(messages: Sequence[StoredMessage]) -> Iterable[bytes]:
-    """The tokens of those messages that a prompt shows: all but the analysis before the last final answer.
+def _refuse_nothing(chain: Sequence[StoredMessage], read: Read, items: Sequence[InputItem]) -> None:
+    if not chain and not read.earlier and all(isinstance(item, CompactionTriggerItem) for item in items):
+        raise InvalidRequest("'input' is empty: give at least one item.", code="invalid_value", param="input")
+
+
+def in_prompt(messages: Sequence[StoredMessage], *, all_thoughts: bool = False) -> list[StoredMessage]:
+    """Those of a chain's messages that a prompt shows: all since the last compaction, but for the analysis before the
+    last final answer; with `all_thoughts`, that too.
 
     Calls and their outputs stay on whatever channel they are, as tool use suffers without them.
     """
-    last_final = next((i for i in range(len(messages) - 1, -1, -1) if _is_final(messages[i])), -1)
-    for place, message in enumerate(messages):
-        if place > last_final or message.channel != "analysis" or message.recipient is not None:
-            yield message.tokens
+    start = since_compaction(messages)
+    last_final = -1
+    if not all_thoughts:
+        last_final = next((i for i in range(len(messages) - 1, -1, -1) if _is_final(messages[i])), -1)
+    return [
+        message
+        for place, message in enumerate(messages[start:], start)
+        if place > last_final or message.channel != "analysis" or message.recipient is not None
+    ]
 
 
 def _is_final(message: StoredMessage) -> bool:
@@ -124,16 +150,18 @@ def _is_final(message: StoredMessage) -> bool:
     return message.channel == "final" and message.recipient is None
 
 
-def _opening(request: CreateRequest, tools: Tools, identity: Identity, date: str) -> Generator[None, None, list[bytes]]:
-    """The system message, and the developer message where there are instructions or tools."""
+def _opening(request: CreateRequest, read: Read, identity: Identity, date: str) -> Generator[None, None, list[bytes]]:
+    """The system message, and the developer message where there is anything to tell."""
     system = system_message(
         identity=identity.name,
         knowledge_cutoff=identity.knowledge_cutoff,
         date=date,
-        effort=HARMONY_EFFORT[request.effort],
-        has_functions=bool(tools.section),
+        effort=HARMONY_EFFORT[read.effort],
+        namespaces=read.tools.namespaces,
     )
-    text = developer_text(request.instructions or None, tools.section)
+    text = developer_text(
+        request.instructions or None, read.tools.section, verbosity=request.verbosity, formats=read.format.section
+    )
     if not text:
         return [system]
     if len(text) <= CACHED_DEVELOPER_CHARS:
@@ -146,107 +174,3 @@ def _opening(request: CreateRequest, tools: Tools, identity: Identity, date: str
 def _developer_message(text: str) -> bytes:
     """Instructions and tools repeat from request to request, so short ones are encoded once."""
     return render.message(text, "developer").tokens
-
-
-class _Calls:
-    """The function calls of a conversation so far, by call id: their names, and which still wait for an output."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.waiting: dict[str, None] = {}
-
-    def made(self, call_id: str, name: str) -> None:
-        self.names[call_id] = name
-        self.waiting[call_id] = None
-
-    def answered(self, call_id: str) -> None:
-        self.waiting.pop(call_id, None)
-
-
-def _calls(chain: Sequence[StoredMessage]) -> _Calls:
-    """What was called in a chain. A call waits only if nobody but the model spoke since: any before that was answered
-    in its time, and an answer that isn't there has been erased.
-    """
-    calls = _Calls()
-    for message in chain:
-        if message.role != "assistant":
-            calls.waiting.clear()
-        if message.call_id is None:
-            continue
-        if message.role == "assistant" and message.recipient is not None:
-            calls.made(message.call_id, message.recipient.removeprefix("functions."))
-        else:
-            calls.answered(message.call_id)
-    return calls
-
-
-def _refuse_open_calls(calls: _Calls) -> None:
-    for call_id in calls.waiting:
-        raise InvalidRequest(
-            f"No tool output found for function call {call_id}. Send a function_call_output item with this call_id.",
-            param="input",
-        )
-
-
-def _message(item: InputItem, place: int, calls: _Calls, room: int) -> Generator[None, None, StoredMessage | None]:
-    """The item as a Harmony message, or None where the prompt doesn't show it."""
-    if isinstance(item, MessageItem):
-        return (yield from _said(item, room))
-    if isinstance(item, ReasoningItem):
-        if not item.content:
-            return None
-        return (yield from message_steps(item.text, "assistant", channel="analysis", limit=room))
-    if isinstance(item, FunctionCallItem):
-        return (yield from _call(item, calls, room))
-    return (yield from _output(item, place, calls, room))
-
-
-def _said(item: MessageItem, room: int) -> Generator[None, None, StoredMessage]:
-    """A user's words as they are, an assistant's on its channel, and the rest as a developer's instructions.
-
-    gpt-oss was trained with one system message, which is ours; so a system item is a developer's word.
-    """
-    if item.role == "user":
-        return (yield from message_steps(item.text, "user", limit=room))
-    if item.role == "assistant":
-        channel = "commentary" if item.phase == "commentary" else "final"
-        return (yield from message_steps(item.text, "assistant", channel=channel, limit=room))
-    text = developer_text(item.text)
-    return (yield from message_steps(text, "developer", limit=room))
-
-
-def _call(item: FunctionCallItem, calls: _Calls, room: int) -> Generator[None, None, StoredMessage]:
-    calls.made(item.call_id, item.name)
-    return (
-        yield from message_steps(
-            item.arguments,
-            "assistant",
-            channel="commentary",
-            recipient=f"functions.{item.name}",
-            content_type="<|constrain|>json",
-            call_id=item.call_id,
-            limit=room,
-        )
-    )
-
-
-def _output(item: FunctionCallOutputItem, place: int, calls: _Calls, room: int) -> Generator[None, None, StoredMessage]:
-    name = calls.names.get(item.call_id)
-    if name is None:
-        raise InvalidRequest(
-            f"No function call found for the output with call_id '{item.call_id}' at input[{place}]. Send the "
-            "function_call item too, or continue from the response that made the call.",
-            param="input",
-        )
-    calls.answered(item.call_id)
-    return (
-        yield from message_steps(
-            item.text,
-            "tool",
-            name=f"functions.{name}",
-            channel="commentary",
-            recipient="assistant",
-            call_id=item.call_id,
-            limit=room,
-        )
-    )

@@ -9,7 +9,7 @@ are placed here by name, and whatever comes from outside passes `encode`, which 
 
 from collections.abc import Generator, Sequence
 from functools import lru_cache
-from typing import TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 from service.protocol.tokens import (
     ASSISTANT,
@@ -33,7 +33,14 @@ HEADER_CACHE_CHARS = 128
 """Names and recipients come from clients, so longer headers than this aren't worth a place in the cache."""
 
 SYSTEM_CACHE_ENTRIES = 64
-"""A day has six of an identity: one for each effort, with and without functions."""
+"""A day has six of an identity: one for each effort, with and without functions. Clients' namespaces add to them."""
+
+Verbosity = Literal["low", "medium", "high"]
+VERBOSITY = {
+    "low": "Keep the final answer short: say what was asked for, and nothing else.",
+    "high": "Make the final answer long and thorough: explain it, with details and examples.",
+}
+"""What the developer message says of the final answer's length. gpt-oss has no switch for it; it reads words."""
 
 _CONSTRAIN_TEXT = "<|constrain|>"
 
@@ -131,28 +138,39 @@ def _content_type(content_type: str) -> list[int]:
 
 
 @lru_cache(SYSTEM_CACHE_ENTRIES)
-def system_message(*, identity: str, knowledge_cutoff: str, date: str, effort: str, has_functions: bool) -> bytes:
+def system_message(
+    *, identity: str, knowledge_cutoff: str, date: str, effort: str, namespaces: tuple[str, ...] = ()
+) -> bytes:
     """The packed ids of the system message.
 
     `identity` is a sentence ("You are …"), `knowledge_cutoff` a month (2024-06), `date` the day of the
-    request (2025-06-28), `effort` low, medium or high. `has_functions` adds where to call the developer
-    message's functions.
+    request (2025-06-28), `effort` low, medium or high. `namespaces` are those of the developer message's tools:
+    they add where to call them. openai-harmony names `functions` alone there, whatever other namespaces there are.
     """
     channels = "# Valid channels: analysis, commentary, final. Channel must be included for every message."
-    if has_functions:
-        channels += "\nCalls to these tools must go to the commentary channel: 'functions'."
+    if namespaces:
+        named = ", ".join(f"'{name}'" for name in namespaces)
+        channels += f"\nCalls to these tools must go to the commentary channel: {named}."
     opening = f"{identity}\nKnowledge cutoff: {knowledge_cutoff}\nCurrent date: {date}"
     return message("\n\n".join((opening, f"Reasoning: {effort}", channels)), "system").tokens
 
 
-def developer_text(instructions: str | None, tools: str = "") -> str:
-    """The text of a developer message: instructions, then the section of the tools; "" where there is neither.
+def developer_text(
+    instructions: str | None, tools: str = "", *, verbosity: Verbosity = "medium", formats: str = ""
+) -> str:
+    """The text of a developer message: instructions, how long to answer, the section of the tools, and `formats`, the
+    section of the answer's format with its heading; "" where there is none of them.
 
-    Only None is no instructions: an empty text still has its heading, as in openai-harmony.
+    Only None is no instructions: an empty text still has its heading, as in openai-harmony. A medium verbosity is what
+    the model does unasked.
     """
     sections: list[str] = []
     if instructions is not None:
         sections += ["# Instructions", instructions]
+    if verbosity != "medium":
+        sections += ["# Verbosity", VERBOSITY[verbosity]]
     if tools:
         sections += ["# Tools", tools]
+    if formats:
+        sections.append(formats)
     return "\n\n".join(sections)

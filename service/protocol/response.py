@@ -24,16 +24,39 @@ class ResponseStatus(StrEnum):
     FAILED = "failed"
 
 
+class TopLogprob(msgspec.Struct, frozen=True):
+    """A token that might have been sampled; its log probability is natural, and -9999 stands for none at all."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class Logprob(msgspec.Struct, frozen=True):
+    """A sampled token of an answer; `bytes` are its own, which may be but a piece of a character."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob] = []
+
+
 class OutputText(msgspec.Struct, tag="output_text", tag_field="type"):
     """A text part of a message."""
 
     text: str
     annotations: list[Any] = []
-    logprobs: list[Any] = []
+    logprobs: list[Logprob] = []
 
 
 class ReasoningText(msgspec.Struct, tag="reasoning_text", tag_field="type"):
     """A part of raw reasoning."""
+
+    text: str
+
+
+class SummaryText(msgspec.Struct, tag="summary_text", tag_field="type"):
+    """A part of a reasoning's summary."""
 
     text: str
 
@@ -54,7 +77,9 @@ class Reasoning(msgspec.Struct, tag="reasoning", tag_field="type"):
     id: str
     status: ItemStatus
     content: list[ReasoningText]
-    summary: list[Any] = []
+    summary: list[SummaryText] = []
+    encrypted_content: str | msgspec.UnsetType = msgspec.UNSET
+    """Only where it was asked for; Open Responses refuses null."""
 
 
 class FunctionCall(msgspec.Struct, tag="function_call", tag_field="type"):
@@ -65,22 +90,84 @@ class FunctionCall(msgspec.Struct, tag="function_call", tag_field="type"):
     name: str
     arguments: str
     status: ItemStatus
+    namespace: str | msgspec.UnsetType = msgspec.UNSET
 
 
-Item = Message | Reasoning | FunctionCall
+class CustomToolCall(msgspec.Struct, tag="custom_tool_call", tag_field="type"):
+    """A call of one of the caller's custom tools, whose input is any text."""
+
+    id: str
+    call_id: str
+    name: str
+    input: str
+    status: ItemStatus
+    namespace: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class CodeInterpreterCall(msgspec.Struct, tag="code_interpreter_call", tag_field="type"):
+    """Code that the model wanted to be run."""
+
+    id: str
+    code: str
+    status: Literal["in_progress", "interpreting", "completed", "incomplete", "failed"]
+    container_id: str = ""
+    outputs: list[Any] | None = None
+
+
+class WebSearchCall(msgspec.Struct, tag="web_search_call", tag_field="type"):
+    """What the model wanted of a browser; no `action` until that is known."""
+
+    id: str
+    status: Literal["in_progress", "searching", "completed", "incomplete", "failed"]
+    action: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+class McpCall(msgspec.Struct, tag="mcp_call", tag_field="type"):
+    """A call of a tool that is neither the caller's nor built in."""
+
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+    status: Literal["in_progress", "calling", "completed", "incomplete", "failed"]
+    output: str | None = None
+    error: dict[str, Any] | None = None
+    approval_request_id: str | None = None
+
+
+class Compaction(msgspec.Struct, tag="compaction", tag_field="type"):
+    """A conversation in short, sealed to the tenant."""
+
+    id: str
+    encrypted_content: str
+
+
+Item = (
+    Message | Reasoning | FunctionCall | CustomToolCall | CodeInterpreterCall | WebSearchCall | McpCall | Compaction
+)
 
 
 class InputTokensDetails(msgspec.Struct):
-    """How much of the prompt the engine's prefix cache held, and how much it newly kept."""
+    """How much of the prompt the engine's prefix cache held, and how much it newly kept.
+
+    A turn is what was sampled without a break: a response has several where a tool's word came in between.
+    """
 
     cached_tokens: int = 0
     cache_write_tokens: int = 0
+    input_tokens_per_turn: list[int] = []
+    cached_tokens_per_turn: list[int] = []
 
 
 class OutputTokensDetails(msgspec.Struct):
-    """How many of the sampled tokens were reasoning."""
+    """How many of the sampled tokens were reasoning, and how many tokens tools gave in between, which aren't among
+    the sampled ones.
+    """
 
     reasoning_tokens: int = 0
+    tool_output_tokens: int = 0
+    output_tokens_per_turn: list[int] = []
+    tool_output_tokens_per_turn: list[int] = []
 
 
 class Usage(msgspec.Struct):
@@ -116,7 +203,7 @@ class Response(msgspec.Struct, tag="response", tag_field="object"):
     instructions: str | None
     previous_response_id: str | None
     tools: list[Any]
-    tool_choice: str
+    tool_choice: str | dict[str, Any]
     parallel_tool_calls: bool
     max_output_tokens: int | None
     max_tool_calls: int | None
@@ -139,6 +226,10 @@ class Response(msgspec.Struct, tag="response", tag_field="object"):
     top_logprobs: int = 0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    prompt: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    input_messages: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    """The Harmony messages of the prompt and, below, of the output, where `enable_response_messages` asked for them."""
+    output_messages: list[Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 _decoder = msgspec.json.Decoder(Response)

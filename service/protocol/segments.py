@@ -35,8 +35,7 @@ from service.protocol.header import Header, cut_short, read_header
 MAX_HEADER_TOKENS = 128
 """A longer header is none: the longest legal one, a 64-character function name, has some 60 tokens."""
 
-ENDOFTEXT = 199999
-_CLOSING = frozenset({tokens.END, tokens.RETURN, tokens.CALL, ENDOFTEXT})
+_CLOSING = frozenset({tokens.END, *tokens.ENDS})
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -95,6 +94,11 @@ class Segmenter:
         self._clean = True
         self._first = True
         self._texts = text_table()
+
+    @property
+    def at_start(self) -> bool:
+        """Whether what comes next is the beginning of a header, behind a prompt's `<|start|>assistant`."""
+        return self.state is State.HEADER and not self._ids
 
     def feed(self, ids: Sequence[int]) -> list[Segment]:
         """Take some sampled ids; return the segments' parts that they complete, at most a few for each id."""

@@ -11,7 +11,7 @@ import gzip
 import re
 from array import array
 from binascii import a2b_base64
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -33,6 +33,9 @@ LAST_LEGAL = 201087
 BYTES_A_TOKEN = 4
 STOPS = (RETURN, CALL)
 """What ends an assistant action; END closes a message only."""
+ENDOFTEXT = 199999
+ENDS = (*STOPS, ENDOFTEXT)
+"""What an engine stops at: a model may lose its way and end as if it had read a document."""
 
 SLICE_CHARS = 65_536
 """The most text encoded without yielding: about 7 ms for Chinese, 2 ms for English prose."""
@@ -133,3 +136,17 @@ def unpack(packed: bytes) -> "array[int]":
     ids: array[int] = array("I")
     ids.frombytes(packed)
     return ids
+
+
+def pack_legal(ids: Sequence[int]) -> bytes:
+    """`pack` without ids that no vocabulary has, which an engine would not take back."""
+    if ids and min(ids) >= 0 and max(ids) <= LAST_LEGAL:
+        return pack(ids)
+    return pack(id for id in ids if 0 <= id <= LAST_LEGAL)
+
+
+def behind_the_next_mark(ids: Sequence[int], place: int) -> int:
+    """The place behind the first special id from `place` on, or the end where there is none."""
+    if place < len(ids) and max(ids[place:]) < FIRST_SPECIAL:
+        return len(ids)
+    return next((at + 1 for at in range(place, len(ids)) if ids[at] >= FIRST_SPECIAL), len(ids))

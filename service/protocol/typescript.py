@@ -22,14 +22,14 @@ DEPTH_LIMIT = 64
 """The most lists and objects inside one another. A property costs two, so objects may nest 32 deep."""
 
 VALUES_LIMIT = 8192
-"""The most values in the schema of one function, at worst 5 µs each: some 40 ms, and far beyond real ones."""
+"""The most values in the schema of one tool, at worst 5 µs each: some 40 ms, and far beyond real ones."""
 
 _INTEGERS = range(-(2**63), 2**64)
 """What serde_json keeps as an integer; beyond, it prints a float."""
 
 
 class SchemaTooLarge(ValueError):
-    """The schema of a function holds more than VALUES_LIMIT values."""
+    """A schema, or whatever declares a tool, holds more than VALUES_LIMIT values."""
 
 
 class SchemaTooDeep(SchemaTooLarge):
@@ -63,7 +63,7 @@ def namespace_steps(
         return "\n".join([heading, *about])
     lines = [heading, *_comments(about), f"namespace {name} {{\n"]
     for function in functions:
-        _check_size(function.parameters)
+        check_size(function.parameters)
         lines += _comments(_lines(function.description))
         lines.append(_signature(function))
         yield
@@ -76,7 +76,7 @@ def type_of(schema: object, indent: str = "") -> str:
 
     `indent` is the white space that each line but the first begins with. Raises SchemaTooLarge.
     """
-    _check_size(schema)
+    check_size(schema)
     return _type(cast(Json, schema), indent)
 
 
@@ -85,17 +85,17 @@ def _signature(function: Function) -> str:
     return f"type {function.name} = ({arguments}) => any;\n"
 
 
-def _check_size(schema: object) -> None:
+def check_size(schema: object) -> None:
     """Raise SchemaTooLarge past a limit. Goes level by level, as recursion is what must be protected."""
     level, values = [schema], 0
     for _ in range(DEPTH_LIMIT + 1):
         values += len(level)
         if values > VALUES_LIMIT:
-            raise SchemaTooLarge(f"a function's schema holds more than {VALUES_LIMIT} values; shorten it")
+            raise SchemaTooLarge(f"it holds more than {VALUES_LIMIT} values; shorten it")
         level = list(islice(chain.from_iterable(map(_children, level)), VALUES_LIMIT))
         if not level:
             return
-    raise SchemaTooDeep(f"a schema nests more than {DEPTH_LIMIT} lists and objects; flatten it")
+    raise SchemaTooDeep(f"it nests more than {DEPTH_LIMIT} lists and objects; flatten it")
 
 
 def _children(value: object) -> Iterable[object]:

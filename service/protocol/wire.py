@@ -23,6 +23,11 @@ MAX_INT = 2**31 - 1
 """JSON knows no largest integer; programs that read an echo do."""
 
 
+MAX_INCLUDES = 64
+MAX_STOPS = 16
+MAX_STOP_CHARS = 256
+MAX_TOP_LOGPROBS = 20
+
 _LATER = "A later release serves it; leave it out."
 _ABSENT = msgspec.Raw(b"null")
 
@@ -57,6 +62,27 @@ class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     context: Literal["auto", "current_turn", "all_turns"] | None = None
     mode: Literal["standard", "pro"] | None = None
+
+
+Include = Literal[
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+]
+"""What a request may want to see besides. The last two are ours to give; the others are of tools that gave none."""
+
+
+class PromptParam(msgspec.Struct, forbid_unknown_fields=True):
+    """A stored prompt template, and what stands for its variables."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=128)]
+    version: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    variables: dict[str, msgspec.Raw] | None = None
 
 
 class TextParam(msgspec.Struct, forbid_unknown_fields=True):
@@ -102,51 +128,30 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     access_programs: msgspec.Raw = _ABSENT
     background: bool | None = None
     service_tier: str | None = None
+    include: Annotated[list[Include], Meta(max_length=MAX_INCLUDES)] | None = None
+    prompt: PromptParam | None = None
+    tool_choice: msgspec.Raw = _ABSENT
+    truncation: Literal["auto", "disabled"] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=2)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=MAX_INT)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    stop: str | Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=MAX_INT)] | None = None
+    request_id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")] | None = None
+    enable_response_messages: bool | None = None
+    previous_input_messages: msgspec.Raw = _ABSENT
     # not served yet: see LATER
     conversation: msgspec.Raw = _ABSENT
     context_management: msgspec.Raw = _ABSENT
-    include: msgspec.Raw = _ABSENT
-    prompt: msgspec.Raw = _ABSENT
-    tool_choice: msgspec.Raw = _ABSENT
-    truncation: msgspec.Raw = _ABSENT
-    top_logprobs: msgspec.Raw = _ABSENT
-    presence_penalty: msgspec.Raw = _ABSENT
-    frequency_penalty: msgspec.Raw = _ABSENT
     image: msgspec.Raw = _ABSENT
-    enable_response_messages: msgspec.Raw = _ABSENT
-    previous_input_messages: msgspec.Raw = _ABSENT
-    cache_salt: msgspec.Raw = _ABSENT
-    priority: msgspec.Raw = _ABSENT
-    request_id: msgspec.Raw = _ABSENT
-    seed: msgspec.Raw = _ABSENT
-    top_k: msgspec.Raw = _ABSENT
-    min_p: msgspec.Raw = _ABSENT
-    stop: msgspec.Raw = _ABSENT
-    repetition_penalty: msgspec.Raw = _ABSENT
 
 
-LATER: dict[str, tuple[Any, ...]] = {
-    "conversation": (),
-    "context_management": ([],),
-    "include": ([],),
-    "prompt": (),
-    "tool_choice": ("auto",),
-    "truncation": ("disabled",),
-    "top_logprobs": (0,),
-    "presence_penalty": (0, 0.0),
-    "frequency_penalty": (0, 0.0),
-    "image": (),
-    "enable_response_messages": (False,),
-    "previous_input_messages": ([],),
-    "cache_salt": (),
-    "priority": (0,),
-    "request_id": (),
-    "seed": (),
-    "top_k": (),
-    "min_p": (),
-    "stop": ([],),
-    "repetition_penalty": (),
-}
+LATER: dict[str, tuple[Any, ...]] = {"conversation": (), "context_management": ([],), "image": ()}
 """Parameters that a later release serves, and the values besides null that ask for nothing."""
 
 LONGEST_HARMLESS_BYTES = 64
@@ -160,7 +165,8 @@ _METADATA = decoder_of(dict[str, str] | None)
 class CreateRequest(msgspec.Struct, frozen=True):
     """A create request that has been checked, its defaults filled in; those of sampling are the model's.
 
-    `input` and `tools` are still JSON; they are read in steps, by input.py and tools.py.
+    What is still JSON is read in steps, each part by whoever knows it: `input` by input.py, `tools` by tools.py,
+    `tool_choice` by tool_choice.py, `format` by formats.py, `previous_input_messages` by previous.py.
     """
 
     model: str
@@ -182,6 +188,39 @@ class CreateRequest(msgspec.Struct, frozen=True):
     obfuscate: bool
     safety_identifier: str | None
     prompt_cache_key: str | None
+    tool_choice: msgspec.Raw
+    summary: Literal["auto", "concise", "detailed"] | None
+    thoughts: Literal["current_turn", "all_turns"]
+    """Whose analysis the prompt shows: since the last final answer, or all there is."""
+    format: msgspec.Raw
+    verbosity: Literal["low", "medium", "high"]
+    include: frozenset[str]
+    truncation: Literal["auto", "disabled"]
+    prompt: PromptParam | None
+    sampling: "SamplingParams"
+    stop: tuple[str, ...]
+    top_logprobs: int
+    cache_salt: str | None
+    priority: int | None
+    request_id: str | None
+    response_messages: bool
+    previous_input_messages: msgspec.Raw
+
+    @property
+    def shows_logprobs(self) -> bool:
+        """Whether the answer's log probabilities are shown."""
+        return "message.output_text.logprobs" in self.include
+
+
+class SamplingParams(msgspec.Struct, frozen=True):
+    """Parameters of sampling besides temperature and top_p; None is the model's own."""
+
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    top_k: int | None = None
+    min_p: float | None = None
 
 
 def read_create(body: bytes, *, store: bool, unstored_background: bool = False) -> CreateRequest:
@@ -192,13 +231,18 @@ def read_create(body: bytes, *, store: bool, unstored_background: bool = False) 
     _refuse_what_comes_later(sent)
     if not sent.model:
         raise missing("model", "Ask GET /v1/models what is served here.")
-    if sent.input == _ABSENT and sent.previous_response_id is None:
+    if sent.input == _ABSENT and sent.previous_response_id is None and sent.prompt is None:
         raise missing("input", "Give 'input', or 'previous_response_id' to continue a response.")
     if sent.stream_options is not None and not sent.stream:
         raise invalid_value("stream_options", "given without stream", "It is only allowed with 'stream': true.")
     if not store and (sent.store or sent.previous_response_id):
         param = "store" if sent.store else "previous_response_id"
         raise unsupported(param, "given", "This service stores no responses; send the whole conversation as input.")
+    if sent.previous_response_id is not None and bytes(sent.previous_input_messages) not in (b"null", b"[]"):
+        raise invalid_value(
+            "previous_input_messages", "given with previous_response_id", "Continue from the one or from the other."
+        )
+    text = sent.text or TextParam()
     stored = store if sent.store is None else sent.store
     if sent.background and not stored and not unstored_background:
         raise unsupported("background", "true with store: false", "A background response has to be stored.")
@@ -224,23 +268,46 @@ def read_create(body: bytes, *, store: bool, unstored_background: bool = False) 
         obfuscate=sent.stream_options is None or sent.stream_options.include_obfuscation is not False,
         safety_identifier=sent.safety_identifier,
         prompt_cache_key=sent.prompt_cache_key,
+        tool_choice=sent.tool_choice,
+        summary=sent.reasoning and (sent.reasoning.summary or sent.reasoning.generate_summary),
+        thoughts="all_turns" if sent.reasoning and sent.reasoning.context == "all_turns" else "current_turn",
+        format=text.format,
+        verbosity=text.verbosity or "medium",
+        include=frozenset(sent.include or ()),
+        truncation=sent.truncation or "disabled",
+        prompt=sent.prompt,
+        sampling=SamplingParams(
+            presence_penalty=sent.presence_penalty or 0.0,
+            frequency_penalty=sent.frequency_penalty or 0.0,
+            repetition_penalty=sent.repetition_penalty,
+            seed=sent.seed,
+            top_k=None if sent.top_k is None else max(sent.top_k, 0),
+            min_p=sent.min_p,
+        ),
+        stop=_stop(sent.stop),
+        top_logprobs=sent.top_logprobs or 0,
+        cache_salt=sent.cache_salt,
+        priority=sent.priority,
+        request_id=sent.request_id,
+        response_messages=bool(sent.enable_response_messages),
+        previous_input_messages=sent.previous_input_messages,
     )
+
+
+def _stop(sent: str | list[str] | None) -> tuple[str, ...]:
+    """The texts before which an answer ends."""
+    stops = (sent,) if isinstance(sent, str) else tuple(sent or ())
+    for stop in stops:
+        if not 1 <= len(stop) <= MAX_STOP_CHARS:
+            raise invalid_value("stop", stop, f"Each has 1 to {MAX_STOP_CHARS} characters.")
+    return stops
 
 
 def _refuse_what_comes_later(sent: CreateBody) -> None:
     for name, harmless in LATER.items():
         _refuse_unless_harmless(name, getattr(sent, name), harmless)
-    if reasoning := sent.reasoning:
-        if reasoning.summary or reasoning.generate_summary:
-            raise unsupported("reasoning.summary", reasoning.summary or reasoning.generate_summary, _LATER)
-        if reasoning.context not in (None, "auto"):
-            raise unsupported("reasoning.context", reasoning.context, _LATER)
-        if reasoning.mode not in (None, "standard"):
-            raise unsupported("reasoning.mode", reasoning.mode, _LATER)
-    if text := sent.text:
-        _refuse_unless_harmless("text.format", text.format, ({"type": "text"},))
-        if text.verbosity not in (None, "medium"):
-            raise unsupported("text.verbosity", text.verbosity, _LATER)
+    if sent.reasoning and sent.reasoning.mode not in (None, "standard"):
+        raise unsupported("reasoning.mode", sent.reasoning.mode, _LATER)
 
 
 def _refuse_unless_harmless(name: str, raw: msgspec.Raw, harmless: tuple[Any, ...]) -> None:

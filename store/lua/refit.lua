@@ -17,9 +17,10 @@
 --            any turn, where that is not yet to come: such a use is put right with its turn.
 
 local DIGITS = 48
+local SECRET_BYTES = 32
 
 local KINDS = { clock = 'string', usage = 'hash', leaves = 'zset', trees = 'zset', leases = 'zset', logs = 'zset',
-  logged = 'string', outbox = 'zset', ['outbox-ages'] = 'zset', ['outbox-tries'] = 'hash' }
+  logged = 'string', secret = 'string', outbox = 'zset', ['outbox-ages'] = 'zset', ['outbox-tries'] = 'hash' }
 local PLACES = { 'leaves', 'trees', 'leases', 'logs' }
 for level = 0, LEVELS - 1 do
   KINDS['queued:' .. level], KINDS['turn:' .. level] = 'zset', 'zset'
@@ -62,6 +63,10 @@ for name in string.gmatch(notes, '[^ ]+') do
 end
 if not is_number(redis.call('GET', shard_key('logged'))) then
   redis.call('DEL', shard_key('logged'))
+end
+local secret = redis.call('GET', shard_key('secret'))
+if secret and #secret ~= SECRET_BYTES then
+  redis.call('UNLINK', shard_key('secret'))
 end
 for field in string.gmatch(counters, '[^ ]+') do
   if not is_number(redis.call('HGET', usage, field)) then

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import ClassVar
 
 import pytest
@@ -17,14 +18,34 @@ from service.engine.port import (
     Sampling,
 )
 from service.engine.scripted import Die, EndWithoutFinish, FinishWith, Script, ScriptedEngine, Stall
-from service.protocol.tokens import RETURN
+from service.protocol.tokens import CALL, END, MESSAGE, RETURN, STOPS
 from tests.engine.conformance import Ability, EngineConformance, eventually
 
 MODEL = ModelCard("scripted", 1_700_000_000, 131_072)
 
 
+PROMPT = [1, 2, 3]
+TAG = '{"type":"structural_tag","format":{"type":"any_text"}}'
+
+
 def generation(id: str = "one", max_tokens: int = 100) -> Generation:
-    return Generation(id, [1, 2, 3], Sampling(max_tokens))
+    return Generation(id, PROMPT, Sampling(max_tokens, stop_ids=STOPS))
+
+
+def on(*heard: int, tag: str | None = TAG, stop_ids: tuple[int, ...] = STOPS) -> Generation:
+    """A call that goes on behind these ids."""
+    return Generation("next", [*PROMPT, *heard], Sampling(100, stop_ids=stop_ids, structural_tag=tag))
+
+
+async def break_off(engine: ScriptedEngine) -> None:
+    """Listen to the first chunk alone."""
+    async with aclosing(engine.generate(generation())) as chunks:
+        await anext(chunks)
+
+
+async def heard(engine: ScriptedEngine, request: Generation) -> list[int]:
+    """All the ids of a call."""
+    return [token for chunk in await play(engine, request) for token in chunk.tokens]
 
 
 async def play(engine: ScriptedEngine, request: Generation) -> list[Chunk]:
@@ -35,7 +56,6 @@ class TestConformance(EngineConformance):
     """The script counts upwards from the prompt's last id, a hundred chunks of seven; an odd one stops at once."""
 
     lacks: ClassVar[dict[Ability, str]] = {
-        "logprobs": "a script has no probabilities",
         "constraint": "a script is played as it stands",
         "prefix cache": "it does nothing with a prompt that could be kept",
         "known limits": "a script may be played for any prompt",
@@ -152,3 +172,58 @@ async def test_an_unready_engine_says_so_and_still_plays() -> None:
 def test_an_engine_without_a_script_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to play"):
         ScriptedEngine(MODEL)
+
+
+async def test_it_stops_at_the_stop_ids_that_it_is_given_and_at_no_others() -> None:
+    engine = ScriptedEngine(MODEL, [[5, CALL, 6, RETURN, 7, END, 8]])
+    stops = [(), (RETURN,), STOPS, (END,)]
+    played = [await heard(engine, Generation("one", PROMPT, Sampling(100, stop_ids=each))) for each in stops]
+    assert [len(tokens) for tokens in played] == [7, 4, 2, 6]
+
+
+@pytest.mark.parametrize(
+    "script", [[[5, MESSAGE, 6, RETURN]], [[5, MESSAGE], [6, RETURN]], [[5, MESSAGE, 6], [RETURN]]]
+)
+async def test_who_breaks_off_behind_a_header_hears_the_rest_under_a_tag(script: Script) -> None:
+    engine = ScriptedEngine(MODEL, script, [[9]])
+    await break_off(engine)
+    assert await heard(engine, on(5, MESSAGE)) == [6, RETURN]
+    assert await heard(engine, on(5, MESSAGE)) == [9]
+
+
+@pytest.mark.parametrize("again", [on(5, MESSAGE, tag=None), on(5), on(), on(5, MESSAGE, 6, 7), on(6, MESSAGE)])
+async def test_what_is_no_constraint_of_the_script_gets_the_next_script(again: Generation) -> None:
+    engine = ScriptedEngine(MODEL, [[5, MESSAGE, 6, RETURN]], [[9]])
+    await break_off(engine)
+    assert await heard(engine, again) == [9]
+
+
+async def test_behind_a_stop_id_the_rest_of_the_script_is_played() -> None:
+    engine = ScriptedEngine(MODEL, [[5, CALL, 6], [CALL], FinishWith(Finish.STOP, 3)], [[9]])
+    assert await heard(engine, generation()) == [5, CALL]
+    assert await heard(engine, on(5, CALL, tag=None)) == [6, CALL]
+    last = await play(engine, on(5, CALL, 6, CALL, tag=None))
+    assert last == [Chunk([], Finish.STOP, 3)]
+    assert await heard(engine, on(5, CALL, 6, CALL, tag=None)) == [9]
+
+
+async def test_a_death_is_no_place_to_go_on_from() -> None:
+    engine = ScriptedEngine(MODEL, [[5, MESSAGE], Die(EngineUnavailable("gone")), [6]], [[9]])
+    with pytest.raises(EngineUnavailable):
+        await play(engine, generation())
+    assert await heard(engine, on(5, MESSAGE)) == [9]
+
+
+async def test_a_death_behind_the_place_where_it_was_broken_off_is_still_to_come() -> None:
+    engine = ScriptedEngine(MODEL, [[5, MESSAGE], Die(EngineUnavailable("gone")), [6]], [[9]])
+    await break_off(engine)
+    with pytest.raises(EngineUnavailable):
+        await play(engine, on(5, MESSAGE))
+
+
+async def test_calls_that_go_on_take_no_script_from_those_that_begin() -> None:
+    engine = ScriptedEngine(MODEL, [[5, CALL, 6, RETURN]], [[7, RETURN]])
+    await heard(engine, generation())
+    await heard(engine, on(5, CALL))
+    assert await heard(engine, generation()) == [7, RETURN]
+    assert len(engine.generations) == 3

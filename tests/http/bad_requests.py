@@ -184,7 +184,7 @@ TOOLS: dict[str, Bad] = {
     "an object for tools": create("tools", {}, "invalid_type", "an array"),
     "a tool that is a text": tools("invalid_type", "tools[0]", "an object", "f"),
     "a tool of no type": tools("missing_required_parameter", "tools[0].type", "function", {"name": "f"}),
-    "a tool of another type": tools("unsupported_parameter", "tools[0].type", "web_search", {"type": "web_search"}),
+    "a tool of an unknown type": tools("invalid_value", "tools[0].type", "telepathy", {"type": "telepathy"}),
     "a tool without a name": tools("missing_required_parameter", "tools[0].name", "name", {"type": "function"}),
     "a name with spaces": tools("invalid_value", "tools[0].name", "a b", {**FUNCTION, "name": "a b"}),
     "a name of 65 letters": tools("invalid_value", "tools[0].name", "64", {**FUNCTION, "name": "f" * 65}),
@@ -194,7 +194,7 @@ TOOLS: dict[str, Bad] = {
     "chat's form of a tool": tools(
         "unknown_parameter", "tools[0].function", "function", {"type": "function", "function": FUNCTION}
     ),
-    "two tools of one name": tools("invalid_value", "tools", "same name", FUNCTION, FUNCTION),
+    "two tools of one name": tools("invalid_value", "tools[1].name", "same name", FUNCTION, FUNCTION),
     "too many tools": tools("invalid_value", "tools", "129", *({**FUNCTION, "name": f"f{n}"} for n in range(129))),
 }
 

@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 from service.protocol import events
 from service.protocol.events import Event
 from service.protocol.response import (
+    CodeInterpreterCall,
+    Compaction,
+    CustomToolCall,
     FunctionCall,
     IncompleteDetails,
     InputTokensDetails,
+    Logprob,
+    McpCall,
     Message,
     OutputText,
     OutputTokensDetails,
@@ -19,7 +24,10 @@ from service.protocol.response import (
     Response,
     ResponseError,
     ResponseStatus,
+    SummaryText,
+    TopLogprob,
     Usage,
+    WebSearchCall,
 )
 from tests.protocol import samples
 
@@ -29,7 +37,10 @@ item_statuses = st.sampled_from(["in_progress", "completed", "incomplete"])
 digits = samples.RESPONSE_ID[5:]
 lookalikes = ["msg_", "x", f"msg_{digits.upper()}", "fc_ab cd", "rs_0", "msg_ümlaut"]
 item_ids = texts | st.sampled_from(
-    [*(f"{prefix}{digits}{index:04x}" for prefix in ("msg_", "rs_", "fc_") for index in (0, 10)), *lookalikes]
+    [
+        *(f"{prefix}{digits}{index:04x}" for prefix in ("msg_", "rs_", "fc_", "ctc_", "mcp_") for index in (0, 10)),
+        *lookalikes,
+    ]
 )
 """Ours, with the prefix of another kind too, and some that only look like ours."""
 
@@ -40,12 +51,31 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 )
 """What stands in tools: a schema's bounds may be larger than any word of a machine."""
 
-text_parts = st.builds(OutputText, texts)
+optional = st.just(msgspec.UNSET) | texts
+chances = st.floats(-9999, 0)
+item_logprobs = st.builds(
+    Logprob, texts, chances, st.just([97]), st.lists(st.builds(TopLogprob, texts, chances, st.just([98])), max_size=1)
+)
+text_parts = st.builds(OutputText, texts, logprobs=st.lists(item_logprobs, max_size=1))
 reasoning_parts = st.builds(ReasoningText, texts)
+summary_parts = st.builds(SummaryText, texts)
+errors = st.none() | st.just({"type": "mcp_protocol_error", "code": -32601, "message": "?"})
 items = st.one_of(
     st.builds(Message, item_ids, item_statuses, st.just("commentary"), st.lists(text_parts, max_size=1)),
-    st.builds(Reasoning, item_ids, item_statuses, st.lists(reasoning_parts, max_size=1)),
-    st.builds(FunctionCall, item_ids, texts, texts, texts, item_statuses),
+    st.builds(
+        Reasoning,
+        item_ids,
+        item_statuses,
+        st.lists(reasoning_parts, max_size=1),
+        st.lists(summary_parts, max_size=1),
+        optional,
+    ),
+    st.builds(FunctionCall, item_ids, texts, texts, texts, item_statuses, optional),
+    st.builds(CustomToolCall, item_ids, texts, texts, texts, item_statuses, optional),
+    st.builds(CodeInterpreterCall, item_ids, texts, item_statuses),
+    st.builds(WebSearchCall, item_ids, item_statuses, st.just(msgspec.UNSET) | st.just({"type": "search"})),
+    st.builds(McpCall, item_ids, texts, texts, texts, item_statuses, st.none(), errors),
+    st.builds(Compaction, item_ids, texts),
 )
 usages = st.builds(
     Usage, counts, st.builds(InputTokensDetails, counts), counts, st.builds(OutputTokensDetails, counts), counts
@@ -79,8 +109,22 @@ _LIFECYCLE = (
     events.ResponseIncomplete,
     events.ResponseFailed,
 )
+_CALLS_TEXTS = (
+    events.CustomToolCallInputDelta,
+    events.CustomToolCallInputDone,
+    events.CodeInterpreterCallCodeDelta,
+    events.CodeInterpreterCallCodeDone,
+    events.McpCallArgumentsDelta,
+    events.McpCallArgumentsDone,
+)
+_CALLS_STATES = (
+    events.CodeInterpreterCallInProgress,
+    events.WebSearchCallInProgress,
+    events.McpCallInProgress,
+    events.McpCallFailed,
+)
 places = st.integers(0, 2)
-logprobs = st.just(()) | st.just(({"token": "a", "logprob": -0.5},))
+logprobs = st.just(()) | st.just((events.Logprob("a", -0.5),))
 parts = text_parts | reasoning_parts
 any_event: st.SearchStrategy[Event] = st.one_of(
     st.builds(events.OutputTextDelta, item_ids, places, st.just(0), texts),
@@ -94,6 +138,11 @@ any_event: st.SearchStrategy[Event] = st.one_of(
     st.builds(events.ContentPartDone, item_ids, places, places, parts),
     st.builds(events.OutputItemAdded, places, items),
     st.builds(events.OutputItemDone, places, items),
+    st.builds(events.SummaryPartAdded, item_ids, places, places, summary_parts),
+    st.builds(events.SummaryPartDone, item_ids, places, places, summary_parts),
+    *(st.builds(kind, item_ids, places, places, texts) for kind in (events.SummaryTextDelta, events.SummaryTextDone)),
+    *(st.builds(kind, item_ids, places, texts) for kind in _CALLS_TEXTS),
+    *(st.builds(kind, item_ids, places) for kind in _CALLS_STATES),
     st.builds(events.Error, st.none() | texts, texts, st.none() | texts),
     *(st.builds(kind, response=responses) for kind in _LIFECYCLE),
 )

@@ -1,15 +1,17 @@
 """Prompts of create requests, as tests ask for them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from service.protocol.prompt import Identity, Limits, Prompt, build_prompt
+from service.protocol.prompt import Identity, Limits, Prompt, build_prompt, read_request
+from service.protocol.sealed import Opener, Unsealable
 from service.protocol.steps import in_one_go
 from service.protocol.wire import read_create
 from store.turn import StoredMessage
 
+Json = dict[str, Any]
 IDENTITY = Identity("You are ChatGPT, a large language model trained by OpenAI.", "2024-06", context_tokens=131_072)
 DATE = "2025-06-28"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -19,7 +21,35 @@ TOOLS: list[dict[str, Any]] = [
 ]
 
 
-def prompt(chain: Sequence[StoredMessage] = (), identity: Identity = IDENTITY, **body: Any) -> Prompt:
-    """The prompt of a create request on top of a chain."""
+class Envelopes:
+    """Seals that anybody can open: the kind and the payload in hexadecimal."""
+
+    def seal(self, kind: str, payload: bytes) -> str:
+        return f"{kind}:{payload.hex()}"
+
+    def open(self, text: str) -> tuple[str, bytes]:
+        kind, separator, payload = text.partition(":")
+        if not separator:
+            raise Unsealable("it was not sealed here for you, or it was changed")
+        return kind, bytes.fromhex(payload)
+
+
+LIMITS = Limits()
+ENVELOPES = Envelopes()
+
+
+def prompt(
+    chain: Sequence[StoredMessage] = (),
+    identity: Identity = IDENTITY,
+    *,
+    limits: Limits = LIMITS,
+    opener: Opener = ENVELOPES,
+    stored: Mapping[str, Any] | None = None,
+    compacting: str | None = None,
+    **body: Any,
+) -> Prompt:
+    """The prompt of a create request on top of a chain, where the items in `stored` are stored."""
     request = read_create(msgspec.json.encode({"model": "m", **body}), store=True)
-    return in_one_go(build_prompt(request, chain, identity, date=DATE, limits=Limits()))
+    read = in_one_go(read_request(request, limits, opener))
+    resolved = {id: msgspec.Raw(msgspec.json.encode(item)) for id, item in (stored or {}).items()}
+    return in_one_go(build_prompt(read, request, chain, identity, DATE, resolved, compacting=compacting))

@@ -1,8 +1,9 @@
 """What models sample, well-formed and not, as hypothesis strategies over token ids; and the machine run over it.
 
-`generations` are well-formed to the letter, in both orders of a header that exist. `wild` are shreds of Harmony in any
-order, ids that don't exist among them. `mutated` are well-formed ones with a few tokens added, lost or moved, which is
-what real malformed output looks like.
+`generations` are well-formed to the letter, in both orders of a header that exist, and end with their calls.
+`rambling` ones go on behind those, and call tools that aren't there. `wild` are shreds of Harmony in any order, ids
+that don't exist among them. `mutated` are well-formed ones with a few tokens added, lost or moved, which is what real
+malformed output looks like.
 """
 
 from collections.abc import Sequence
@@ -13,14 +14,25 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from service.engine.port import TokenLogprobs
 from service.protocol import tokens
 from service.protocol.events import Event
 from service.protocol.machine import Ending, Machine
-from service.protocol.response import FunctionCall, Item, Message, Response, ResponseError, ResponseStatus
+from service.protocol.response import Response, ResponseError, ResponseStatus
+from service.protocol.rules import Callee, Rules
 from service.protocol.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
 
 RESPONSE_ID = f"resp_{'0123456789ab' * 4}"
 FUNCTIONS = frozenset({"get_weather", "lookup"})
+RULES = Rules(
+    callees=(
+        *(Callee(name) for name in sorted(FUNCTIONS)),
+        Callee("find", namespace="crm"),
+        Callee("note", "custom", wrapped=True),
+        Callee("patch", "custom"),
+    ),
+    parallel=100,
+)
 OPENING = [START, tokens.ASSISTANT]
 NOW = 1_700_000_000
 ANSWER = "<|channel|>final<|message|>42<|return|>"
@@ -109,16 +121,32 @@ words = st.sampled_from(
 )
 texts = st.lists(words | st.characters(exclude_categories=["Cs"]), max_size=5).map("".join)
 contents = st.one_of(texts.map(encode), texts.map(byte_by_byte)).map(tuple)
-recipients = st.sampled_from(["functions.get_weather", "functions.lookup", "functions.undeclared"])
+recipients = st.sampled_from([callee.recipient for callee in RULES.callees])
+strangers = st.sampled_from(
+    [
+        "functions.undeclared",
+        "python",
+        "browser.search",
+        "browser.open",
+        "browser.find",
+        "container.exec",
+        "mcp.docs.look.up",
+        "repo",
+    ]
+)
+"""Tools that aren't there."""
 content_types = st.none() | st.sampled_from(["<|constrain|>json", "json"])
 
 thoughts = st.builds(Sampled, st.just("analysis"), contents)
 preambles = st.builds(Sampled, st.just("commentary"), contents)
 answers = st.builds(Sampled, st.just("final"), contents)
 calls = st.builds(Sampled, st.just("commentary"), contents, recipients, content_types, st.booleans())
-messages = thoughts | preambles | answers | calls
-conversations = st.lists(messages, min_size=1, max_size=6)
+foreign = st.builds(Sampled, st.sampled_from(["analysis", "commentary"]), contents, strangers, content_types)
+said = st.lists(thoughts | preambles | answers, max_size=4)
+conversations = st.tuples(said, st.lists(calls, max_size=3)).map(lambda parts: [*parts[0], *parts[1]]).filter(bool)
 generations = conversations.map(generation)
+messages = thoughts | preambles | answers | calls | foreign
+rambling = st.lists(messages, min_size=1, max_size=6).map(generation)
 
 # --- malformed ---
 
@@ -133,6 +161,9 @@ FRAGMENTS: list[list[int]] = [
             "<|channel|>analysis<|message|>",
             "<|channel|>final<|message|>",
             "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>",
+            '<|channel|>commentary to=functions.note <|constrain|>json<|message|>{"input":"',
+            "<|channel|>analysis to=python code<|message|>",
+            "<|channel|>analysis to=browser.open<|message|>",
             " to=functions.lookup<|channel|>commentary json<|message|>",
             "<|channel|>commentary<|constrain|>json<|message|>",
             "<|end|><|start|>assistant",
@@ -155,7 +186,7 @@ wild = st.lists(st.sampled_from(FRAGMENTS) | any_id, max_size=25).map(lambda par
 
 @st.composite
 def _mutated(draw: st.DrawFn) -> list[int]:
-    ids = draw(generations)
+    ids = draw(generations | rambling)
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.integers(0, len(ids)))
         change = draw(st.sampled_from(["lose", "add", "double", "cut"]))
@@ -171,7 +202,7 @@ def _mutated(draw: st.DrawFn) -> list[int]:
 
 
 mutated = _mutated()
-streams = wild | mutated | generations
+streams = wild | mutated | generations | rambling
 cuts = st.lists(st.integers(0, 60), max_size=5)
 
 
@@ -209,9 +240,38 @@ def created() -> Response:
     )
 
 
-def machine() -> Machine:
-    """A machine for a response that may call FUNCTIONS."""
-    return Machine(created(), FUNCTIONS, PROMPT_TOKENS)
+all_rules = st.builds(
+    lambda sealed, summary, parallel, compacting: msgspec.structs.replace(
+        RULES, sealed=sealed, summary=summary, parallel=parallel, compacting=compacting
+    ),
+    st.booleans(),
+    st.none() | st.just("auto"),
+    st.sampled_from([1, RULES.parallel]),
+    st.sampled_from([False, False, True]),
+)
+"""Rules that change what is shown."""
+
+
+def sealed(kind: str, payload: bytes) -> str:
+    """A seal that anybody can look through."""
+    return f"{kind}:{payload.hex()}"
+
+
+def machine(rules: Rules = RULES) -> Machine:
+    """A machine for a response that may call FUNCTIONS, and some other tools."""
+    return Machine(created(), rules, PROMPT_TOKENS, sealed)
+
+
+def fed(machine: Machine, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> list[Event]:
+    """The events of some sampled ids; where the machine wants to tell the model something in between, it does."""
+    out: list[Event] = []
+    place = 0
+    while place < len(ids):
+        out += machine.feed(ids[place:], None if logprobs is None else logprobs[place:])
+        place += machine.taken
+        if machine.owed is not None:
+            machine.tell()
+    return out
 
 
 def run(
@@ -220,7 +280,7 @@ def run(
     """Every event of the response that samples `chunks` and ends so; in the background, it waits before."""
     events = machine.queued() + machine.start() if background else machine.begin()
     for chunk in chunks:
-        events += machine.feed(chunk)
+        events += fed(machine, chunk)
     events += machine.end(ending)
     error = ResponseError("server_error", "it broke") if ending in (Ending.ERROR, Ending.TIMEOUT) else None
     return events + machine.terminal(machine.result(ending, now=NOW, error=error))
@@ -231,22 +291,8 @@ def as_json(event: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(event))
 
 
-def text_of(item: Item) -> str:
-    """An output item's text or arguments."""
-    if isinstance(item, FunctionCall):
-        return item.arguments
-    return "".join(part.text for part in item.content)
-
-
-def sampled(text: str, ending: Ending = Ending.STOP) -> Machine:
+def sampled(text: str, ending: Ending = Ending.STOP, rules: Rules = RULES) -> Machine:
     """The machine after a generation in Harmony's notation that ended so."""
-    fed = machine()
+    fed = machine(rules)
     run(fed, [harmony(text)], ending)
     return fed
-
-
-def short(item: Item) -> tuple[str, ...]:
-    """An item in a line: its kind, for a call its name, and its text."""
-    if isinstance(item, FunctionCall):
-        return "call", item.name, item.arguments
-    return item.phase if isinstance(item, Message) else "reasoning", text_of(item)

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.course import ended
 from service.protocol import machine as machines
 from service.protocol import tokens
 from service.protocol.events import Event
 from service.protocol.fold import Fold
 from service.protocol.journal import journaled
-from service.protocol.machine import Ending, Machine, ended
+from service.protocol.machine import Ending, Machine
 from service.protocol.steps import in_one_go
 from tests.event_grammar import check_stream
 from tests.protocol import samples
@@ -19,6 +20,9 @@ from tests.protocol.samples import ANSWER, NOW, as_json, harmony, run
 hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 
 endings = st.sampled_from(Ending)
+
+CALL = "<|channel|>commentary to=functions.lookup<|message|>{}<|call|>"
+"""Another one may follow it."""
 
 
 def restarted(*sampled: list[int]) -> Machine:
@@ -32,7 +36,7 @@ def restarted(*sampled: list[int]) -> Machine:
 
 def rest(machine: Machine, ids: list[int], ending: Ending) -> list[Event]:
     """The events from here to the terminal one."""
-    events = machine.feed(ids) + machine.end(ending)
+    events = samples.fed(machine, ids) + machine.end(ending)
     return events + machine.terminal(machine.result(ending, now=NOW))
 
 
@@ -107,7 +111,7 @@ def test_a_machine_shows_what_its_events_fold_to(ids: list[int], places: list[in
     machine, fold = samples.machine(), Fold()
     fold.add(machine.begin())
     for chunk in samples.split(ids, places):
-        fold.add(machine.feed(chunk))
+        fold.add(samples.fed(machine, chunk))
 
         assert machine.snapshot() == fold.response
 
@@ -124,7 +128,13 @@ def test_a_machine_shows_what_its_events_fold_to(ids: list[int], places: list[in
         (ANSWER, 5, Ending.STOP),
         ("<|channel|>final<|message|>42", 4, Ending.LENGTH),
         ("<|channel|>final<|message|>42<|end|>", 9, None),
-        ("<|channel|>commentary to=functions.lookup<|message|>{}<|call|>", 99, Ending.STOP),
+        (CALL, 99, None),
+        (
+            "<|channel|>commentary to=functions.lookup<|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>",
+            99,
+            Ending.STOP,
+        ),
+        ("<|channel|>commentary<|message|>Hm.<|call|>", 99, Ending.STOP),
     ],
 )
 def test_a_generation_is_over_where_the_engine_would_have_ended_it(
@@ -132,13 +142,12 @@ def test_a_generation_is_over_where_the_engine_would_have_ended_it(
 ) -> None:
     ids = harmony(sampled)
 
-    assert ended(restarted(ids), journaled(ids), max_tokens) is ending
+    assert ended(restarted(ids), max_tokens) is ending
 
 
 def test_a_generation_is_over_once_its_response_may_have_no_more() -> None:
-    base = msgspec.structs.replace(samples.created(), parallel_tool_calls=False)
     ids = harmony("<|channel|>commentary to=functions.lookup<|message|>{}<|end|>")
-    machine = Machine(base, samples.FUNCTIONS, samples.PROMPT_TOKENS)
+    machine = samples.machine(msgspec.structs.replace(samples.RULES, parallel=1))
     in_one_go(machine.replay(tokens.pack(ids)))
 
-    assert ended(machine, tokens.pack(ids), 99) is Ending.STOP
+    assert ended(machine, 99) is Ending.STOP

@@ -26,7 +26,7 @@ from store.turn import StoredMessage
 from tests.protocol import samples
 from tests.protocol.oracle import Oracle, Said
 from tests.protocol.requests import DATE, IDENTITY, TOOLS, prompt
-from tests.protocol.samples import FUNCTIONS, PROMPT_TOKENS, Sampled, created, generation, run
+from tests.protocol.samples import FUNCTIONS, PROMPT_TOKENS, RULES, Sampled, created, generation, run
 
 thousands = settings(max_examples=2000, derandomize=True, deadline=None)
 hundreds = settings(max_examples=200, derandomize=True, deadline=None)
@@ -173,7 +173,7 @@ def continued(parent: Turn | None, number: int, said: str, messages: list[Sample
     ]
     made = prompt(before, input=[*outputs, {"role": "user", "content": said}], tools=TOOLS)
     base = msgspec.structs.replace(created(), id=f"resp_{number:048x}")
-    machine = Machine(base, FUNCTIONS, PROMPT_TOKENS)
+    machine = Machine(base, RULES, PROMPT_TOKENS)
     run(machine, [generation(messages)])
     calls = tuple(each.call_id for each in machine.messages if each.call_id is not None)
     return Turn(made, generation(messages), (*before, *made.messages, *machine.messages), calls)

@@ -17,9 +17,11 @@ from service.protocol import events
 from service.protocol.events import Event
 from service.protocol.fold import Fold
 from service.protocol.machine import Ending
-from service.protocol.response import decode_response
+from service.protocol.response import FunctionCall, Message, decode_response
+from service.protocol.rules import Rules
 from tests.protocol import samples
 from tests.protocol.samples import as_json, harmony, run
+from tests.protocol.shown import text_of
 
 hundreds = settings(max_examples=200, derandomize=True, deadline=None)
 
@@ -37,9 +39,11 @@ def terminal(stream: list[Event]) -> Any:
 
 
 @hundreds
-@given(ids=samples.streams, ending=endings)
-def test_the_fold_of_a_stream_is_the_response_of_its_terminal_event(ids: list[int], ending: Ending) -> None:
-    stream = run(samples.machine(), [ids], ending)
+@given(ids=samples.streams, ending=endings, rules=samples.all_rules)
+def test_the_fold_of_a_stream_is_the_response_of_its_terminal_event(
+    ids: list[int], ending: Ending, rules: Rules
+) -> None:
+    stream = run(samples.machine(rules), [ids], ending)
     whole, but_last = Fold(), Fold()
     whole.add(stream)
     but_last.add(stream[:-1])
@@ -49,15 +53,26 @@ def test_the_fold_of_a_stream_is_the_response_of_its_terminal_event(ids: list[in
 
 
 @hundreds
-@given(ids=samples.streams, ending=endings)
-def test_any_prefix_of_a_stream_folds(ids: list[int], ending: Ending) -> None:
+@given(ids=samples.streams, ending=endings, rules=samples.all_rules)
+def test_any_prefix_of_a_stream_folds(ids: list[int], ending: Ending, rules: Rules) -> None:
     fold = Fold()
     texts: list[str] = []
-    for event in run(samples.machine(), [ids], ending):
+    for event in run(samples.machine(rules), [ids], ending):
         fold.add([event])
-        texts.append("".join(map(samples.text_of, fold.response.output)))
+        texts.append("".join(map(text_of, fold.response.output)))
 
     assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
+
+
+@hundreds
+@given(ids=samples.streams, places=samples.cuts, rules=samples.all_rules)
+def test_a_machine_s_snapshot_is_the_fold_of_its_events(ids: list[int], places: list[int], rules: Rules) -> None:
+    machine, fold = samples.machine(rules), Fold()
+    fold.add(machine.begin())
+    for chunk in samples.split(ids, places):
+        fold.add(samples.fed(machine, chunk))
+
+        assert fold.response == machine.snapshot()
 
 
 def test_a_fold_shows_the_text_of_an_open_item() -> None:
@@ -67,7 +82,7 @@ def test_a_fold_shows_the_text_of_an_open_item() -> None:
     fold.add(machine.feed(harmony("<|channel|>final<|message|>Hello there")))
     (item,) = fold.response.output
 
-    assert (item.status, samples.text_of(item)) == ("in_progress", "Hello there")
+    assert (as_json(item)["status"], text_of(item)) == ("in_progress", "Hello there")
 
 
 def test_nothing_can_be_read_before_the_first_event() -> None:
@@ -79,12 +94,12 @@ def test_nothing_can_be_read_before_the_first_event() -> None:
 
 
 @hundreds
-@given(ids=samples.streams, ending=endings, background=st.booleans())
+@given(ids=samples.streams, ending=endings, background=st.booleans(), rules=samples.all_rules)
 def test_a_fold_goes_on_from_what_was_written_down_at_any_event(
-    ids: list[int], ending: Ending, background: bool
+    ids: list[int], ending: Ending, background: bool, rules: Rules
 ) -> None:
     whole, begun = Fold(), list[Fold]()
-    for event in run(samples.machine(), [ids], ending, background=background):
+    for event in run(samples.machine(rules), [ids], ending, background=background):
         for fold in (whole, *begun):
             fold.add([event])
         begun.append(Fold.resume(decode_response(msgspec.json.encode(whole.response)), whole.number))
@@ -125,8 +140,12 @@ def test_a_response_that_waits_folds_to_one_that_is_queued() -> None:
 # --- the SDK's ---
 
 
+Accumulated = Message | FunctionCall
+"""What the SDK's helper adds up; of all else it only takes note."""
+
+
 def accumulated(stream: list[Event]) -> list[str]:
-    """What the SDK's helper adds up from the stream's deltas, item by item; reasoning it doesn't add up."""
+    """What the SDK's helper adds up from the stream's deltas, item by item."""
     state = ResponseStreamState[Any](input_tools=omit, text_format=omit)
     for event in stream:
         state.handle_event(cast(Any, construct_type(type_=ResponseStreamEvent, value=as_json(event))))
@@ -139,26 +158,28 @@ def sdk_text(item: Any) -> str:
 
 
 @hundreds
-@given(ids=samples.streams, ending=endings)
-def test_the_sdk_accumulates_what_the_terminal_event_says(ids: list[int], ending: Ending) -> None:
-    stream = run(samples.machine(), [ids], ending)
+@given(ids=samples.streams, ending=endings, rules=samples.all_rules)
+def test_the_sdk_accumulates_what_the_terminal_event_says(ids: list[int], ending: Ending, rules: Rules) -> None:
+    stream = run(samples.machine(rules), [ids], ending)
     output = terminal(stream).output
 
-    assert accumulated(stream) == ["" if each.id.startswith("rs_") else samples.text_of(each) for each in output]
+    assert accumulated(stream) == [text_of(each) if isinstance(each, Accumulated) else "" for each in output]
 
 
 @hundreds
-@given(ids=samples.streams, ending=endings, background=st.booleans())
-def test_every_event_is_one_that_the_sdk_types(ids: list[int], ending: Ending, background: bool) -> None:
-    for event in run(samples.machine(), [ids], ending, background=background):
+@given(ids=samples.streams, ending=endings, background=st.booleans(), rules=samples.all_rules)
+def test_every_event_is_one_that_the_sdk_types(ids: list[int], ending: Ending, background: bool, rules: Rules) -> None:
+    for event in run(samples.machine(rules), [ids], ending, background=background):
         sdk_event.validate_python(in_sdk_terms(as_json(event)), strict=True)
 
 
 def in_sdk_terms(event: dict[str, Any]) -> dict[str, Any]:
-    """The event without the one reason for an incomplete response that is ours alone."""
+    """The event without what OpenAI's differ in from their types too, and the one reason that is ours alone."""
     details = (event.get("response") or {}).get("incomplete_details") or {}
     if details.get("reason") == "no_output":
         details["reason"] = "max_output_tokens"
+    if event["type"] == "response.output_item.added" and event["item"]["type"] == "web_search_call":
+        event["item"]["action"] = {"type": "search", "query": "not known yet"}
     return event
 
 

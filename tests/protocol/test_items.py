@@ -1,12 +1,18 @@
 """What sampled messages become: an item of the right kind, and a sane one where the message is malformed."""
 
+import msgspec
 import pytest
 
 from service.protocol import ids
-from service.protocol.response import FunctionCall
+from service.protocol.header import Header
+from service.protocol.items import Making, emitter_for
+from service.protocol.response import Compaction, FunctionCall, Reasoning
+from service.protocol.rules import Rules
+from service.protocol.sealed import read_compaction, read_reasoning
 from service.protocol.tokens import END, encode
 from tests.protocol import samples
-from tests.protocol.samples import ANSWER, RESPONSE_ID, harmony, run, sampled, short
+from tests.protocol.samples import ANSWER, RESPONSE_ID, RULES, as_json, harmony, run, sampled
+from tests.protocol.shown import short
 
 
 def items(text: str) -> list[tuple[str, ...]]:
@@ -118,14 +124,6 @@ MALFORMED = {
         "<|channel|>commentary to=functions.lookup<|message|>{city: Oslo<|call|>",
         [("call", "lookup", "{city: Oslo")],
     ),
-    "a function that nobody declared": (
-        "<|channel|>commentary to=functions.other<|message|>{}<|call|>",
-        [("call", "other", "{}")],
-    ),
-    "a recipient that is no function": (
-        "<|channel|>commentary to=browser.open<|message|>{}<|call|>",
-        [("commentary", "{}")],
-    ),
     "an unknown channel": ("<|channel|>comment<|message|>Hi<|end|>", [("commentary", "Hi")]),
     "no channel at all": ("<|message|>Hi<|return|>", [("final_answer", "Hi")]),
     "an empty final": ("<|channel|>final<|message|><|return|>", [("final_answer", "")]),
@@ -151,6 +149,77 @@ MALFORMED = {
 @pytest.mark.parametrize(("text", "expected"), MALFORMED.values(), ids=MALFORMED)
 def test_malformed_output_becomes_sane_items(text: str, expected: list[tuple[str, ...]]) -> None:
     assert items(text) == expected
+
+
+# --- what a request asks for besides ---
+
+THOUGHT = "<|channel|>analysis<|message|>Hm, 🙂.<|end|>"
+
+
+def test_a_summary_is_the_reasoning_as_it_is_made_and_then_the_reasoning_comes_whole() -> None:
+    rules = msgspec.structs.replace(RULES, summary="auto")
+    stream = [as_json(event) for event in run(samples.machine(rules), [harmony(THOUGHT)])]
+    (item,) = stream[-1]["response"]["output"]
+
+    assert item["summary"] == [{"type": "summary_text", "text": "Hm, 🙂."}]
+    assert item["content"] == [{"type": "reasoning_text", "text": "Hm, 🙂."}]
+    assert [event["delta"] for event in stream if event["type"] == "response.reasoning_text.delta"] == ["Hm, 🙂."]
+    assert sum(event["type"] == "response.reasoning_summary_text.delta" for event in stream) > 1
+
+
+@pytest.mark.parametrize("summary", [None, "auto"])
+def test_sealed_reasoning_carries_its_message_as_later_prompts_have_it(summary: str | None) -> None:
+    machine = sampled(THOUGHT + ANSWER, rules=msgspec.structs.replace(RULES, sealed=True, summary=summary))
+    item = machine.output[0]
+    assert isinstance(item, Reasoning)
+    kind, _, payload = str(item.encrypted_content).partition(":")
+
+    assert kind == "reasoning"
+    assert read_reasoning(bytes.fromhex(payload)) == machine.messages[0]
+
+
+def test_malformed_reasoning_is_sealed_as_text() -> None:
+    item = sampled("analysis<|message|>Hm<|end|>", rules=msgspec.structs.replace(RULES, sealed=True)).output[0]
+    assert isinstance(item, Reasoning)
+
+    assert read_reasoning(bytes.fromhex(str(item.encrypted_content).partition(":")[2])) == "Hm"
+
+
+def test_reasoning_has_no_encrypted_content_unless_asked_for() -> None:
+    assert "encrypted_content" not in as_json(sampled(THOUGHT).output[0])
+
+
+def test_a_compacting_response_is_one_sealed_item() -> None:
+    machine = sampled(THOUGHT + ANSWER, rules=msgspec.structs.replace(RULES, compacting=True))
+    (item,) = machine.output
+    assert isinstance(item, Compaction)
+    kind, _, payload = item.encrypted_content.partition(":")
+
+    assert kind == "compaction"
+    assert read_compaction(bytes.fromhex(payload)).summary == "42"
+
+
+def test_a_compaction_carries_the_messages_that_are_kept() -> None:
+    kept = tuple(sampled(ANSWER).messages)
+    making = Making(RESPONSE_ID, Rules(compacting=True), samples.sealed, kept)
+    item, _ = emitter_for(making, Header("assistant", "final", None, None, None, "", True), 0).close("completed")
+    assert isinstance(item, Compaction)
+
+    assert read_compaction(bytes.fromhex(item.encrypted_content.partition(":")[2])).kept == kept
+
+
+@pytest.mark.parametrize("cut", ["", "}", '"', "\\"])
+def test_a_custom_tool_s_input_comes_out_of_its_wrapping(cut: str) -> None:
+    content = '{"input": "a \\"b\\"\\n🙂"}'.removesuffix(cut)
+    (item,) = sampled(f"<|channel|>commentary to=functions.note<|message|>{content}<|call|>").output
+
+    assert short(item) == ("custom", "note", 'a "b"\n🙂')
+
+
+def test_a_custom_tool_without_wrapping_gets_what_was_sampled() -> None:
+    (item,) = sampled('<|channel|>commentary to=functions.patch<|message|>{"input": "a"}<|call|>').output
+
+    assert short(item) == ("custom", "patch", '{"input": "a"}')
 
 
 def test_an_id_that_does_not_exist_loses_no_text() -> None:

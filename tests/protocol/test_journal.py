@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from service.protocol import events, journal, tokens
 from service.protocol.events import Event
 from service.protocol.fold import Fold
-from service.protocol.journal import Batch, decode_batch, decode_merged, decode_tokens, encode_batch, journaled
+from service.protocol.journal import Batch, Odds, decode_batch, decode_merged, decode_sampled, encode_batch, journaled
 from service.protocol.machine import Ending
 from store.errors import NewerFormat
 from tests.protocol import event_samples, samples
@@ -53,7 +53,7 @@ def test_any_events_come_back_as_they_went(batch: list[Event], packed: bytes, ca
     [
         events.OutputTextDelta(MESSAGE_ID, 1, 0, "b"),
         events.OutputTextDelta(MESSAGE_ID, 0, 1, "b"),
-        events.OutputTextDelta(MESSAGE_ID, 0, 0, "b", ({"token": "b"},)),
+        events.OutputTextDelta(MESSAGE_ID, 0, 0, "b", (events.Logprob("b", -0.5),)),
         events.OutputTextDelta(f"{MESSAGE_ID}00", 0, 0, "b"),
         events.OutputTextDelta(MESSAGE_ID.upper(), 0, 0, "b"),
         events.ReasoningTextDelta(MESSAGE_ID, 0, 0, "b"),
@@ -97,7 +97,27 @@ def test_merged_deltas_are_one_event_with_the_number_of_the_last() -> None:
 
 
 def test_tokens_are_read_without_the_events() -> None:
-    assert decode_tokens(encode_batch(Batch(deltas("a"), tokens.pack([1, 2]), 64))) == (tokens.pack([1, 2]), 64)
+    sampled = decode_sampled(encode_batch(Batch(deltas("a"), tokens.pack([1, 2]), 64)))
+
+    assert (sampled.tokens, sampled.cached_tokens, sampled.logprobs) == (tokens.pack([1, 2]), 64, [])
+
+
+def test_log_probabilities_come_back_beside_their_tokens() -> None:
+    odds = (Odds(-0.5, [(1, -0.5), (7, -1.5)]), Odds(-2.0, []))
+    blob = encode_batch(Batch(deltas("a"), tokens.pack([1, 2]), 64, odds))
+
+    assert decode_sampled(blob).logprobs == list(odds)
+    assert decode_batch(blob, 0).logprobs == odds
+
+
+def test_only_what_the_first_release_can_not_read_is_written_in_the_second_form() -> None:
+    summary = events.SummaryTextDelta("rs_" + MESSAGE_ID[4:], 0, 0, "b", sequence_number=0)
+    versions = [
+        encode_batch(batch)[0]
+        for batch in (Batch(deltas("a")), Batch([summary]), Batch(deltas("a"), tokens.pack([1]), None, (Odds(0, []),)))
+    ]
+
+    assert versions == [1, 2, 2]
 
 
 def test_a_batch_may_be_tokens_alone() -> None:
@@ -152,7 +172,7 @@ def test_a_long_text_that_is_done_is_written_about_once() -> None:
 
 def test_a_newer_format_is_refused_by_its_version() -> None:
     blob = bytes([journal.FORMAT + 1]) + encode_batch(Batch(deltas("a")))[1:]
-    for decode in (lambda: decode_batch(blob, 0), lambda: decode_merged(blob, 0), lambda: decode_tokens(blob)):
+    for decode in (lambda: decode_batch(blob, 0), lambda: decode_merged(blob, 0), lambda: decode_sampled(blob)):
         with pytest.raises(NewerFormat) as caught:
             decode()
         assert caught.value.version == journal.FORMAT + 1

@@ -9,7 +9,8 @@ from service.protocol.response import FunctionCall, Message
 from service.protocol.tokens import CALL, END, START, encode, unpack
 from tests.protocol import samples
 from tests.protocol.oracle import Oracle, Said
-from tests.protocol.samples import ANSWER, OPENING, Sampled, generation, harmony, run, sampled, short
+from tests.protocol.samples import ANSWER, OPENING, Sampled, generation, harmony, run, sampled
+from tests.protocol.shown import short
 
 hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 
@@ -98,9 +99,12 @@ def test_every_kept_message_is_well_formed(ids: list[int], ending: Ending) -> No
     run(machine, [ids], ending)
     for message in machine.messages:
         kept = unpack(message.tokens).tolist()
-        assert kept[:2] == OPENING
         assert kept.count(START) == 1
-        assert kept[-1] == (CALL if message.recipient else END)
+        if message.role == "assistant":
+            assert kept[:2] == OPENING
+            assert kept[-1] == (CALL if message.recipient else END)
+        else:
+            assert (message.role, message.recipient, kept[-1]) == ("tool", "assistant", END)
         assert message.channel in ("analysis", "commentary", "final")
 
 

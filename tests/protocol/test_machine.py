@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.protocol import machine as machines
-from service.protocol.machine import STATUS, Ending, Machine
+from service.protocol.machine import STATUS, Ending
 from service.protocol.response import ResponseError
 from tests.event_grammar import check_stream
 from tests.protocol import samples
@@ -73,8 +73,7 @@ def test_items_beyond_those_that_ids_can_name_are_left_out(monkeypatch: pytest.M
 
 
 def test_without_parallel_calls_nothing_follows_the_first_in_the_same_chunk() -> None:
-    base = msgspec.structs.replace(samples.created(), parallel_tool_calls=False)
-    machine = Machine(base, samples.FUNCTIONS, samples.PROMPT_TOKENS)
+    machine = samples.machine(msgspec.structs.replace(samples.RULES, parallel=1))
     call = "<|channel|>commentary to=functions.lookup<|message|>{}<|end|>"
     run(machine, [harmony(f"{call}<|start|>assistant{call}<|start|>assistant<|channel|>final<|message|>no<|return|>")])
 
@@ -151,7 +150,9 @@ def test_an_error_is_shown_only_by_a_response_that_failed() -> None:
 def test_usage_counts_every_sampled_token_and_those_of_reasoning() -> None:
     thought = "<|channel|>analysis<|message|>Hm.<|end|>"
     answer = f"<|start|>assistant{ANSWER}"
-    usage = sampled(thought + answer).result(Ending.STOP, now=NOW, cached_tokens=64).usage
+    machine = sampled(thought + answer)
+    machine.note_cached(64)
+    usage = machine.result(Ending.STOP, now=NOW).usage
 
     assert usage is not None
     assert usage.input_tokens == samples.PROMPT_TOKENS

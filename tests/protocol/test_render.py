@@ -12,6 +12,8 @@ from service.protocol.render import (
     HEADER_CACHE_CHARS,
     HEADER_CACHE_ENTRIES,
     PROMPT_END,
+    VERBOSITY,
+    Verbosity,
     close_id,
     developer_text,
     frame,
@@ -223,20 +225,24 @@ def test_any_system_message_equals_that_of_openai_harmony(
     oracle: Oracle, identity: str, cutoff: str, date: str, effort: str, has_functions: bool
 ) -> None:
     fields = {"identity": identity, "knowledge_cutoff": cutoff, "date": date, "effort": effort}
-    ours = system_message(**fields, has_functions=has_functions)
+    ours = system_message(**fields, namespaces=("functions",) if has_functions else ())
 
     assert unpack(ours).tolist() == oracle.system_message(**fields, has_functions=has_functions)
 
 
 def test_a_system_message_reads_as_the_model_was_trained() -> None:
     packed = system_message(
-        identity="You are X.", knowledge_cutoff="2024-06", date="2025-06-28", effort="low", has_functions=True
+        identity="You are X.",
+        knowledge_cutoff="2024-06",
+        date="2025-06-28",
+        effort="low",
+        namespaces=("clock", "functions"),
     )
 
     assert decode(unpack(packed)) == (
         "systemYou are X.\nKnowledge cutoff: 2024-06\nCurrent date: 2025-06-28\n\nReasoning: low\n\n"
         "# Valid channels: analysis, commentary, final. Channel must be included for every message.\n"
-        "Calls to these tools must go to the commentary channel: 'functions'."
+        "Calls to these tools must go to the commentary channel: 'clock', 'functions'."
     )
 
 
@@ -278,3 +284,17 @@ def test_without_instructions_and_functions_there_is_no_developer_text() -> None
 
 def test_empty_instructions_still_have_their_heading() -> None:
     assert developer_text("") == "# Instructions\n\n"
+
+
+def test_an_answers_length_and_format_have_sections_of_their_own() -> None:
+    text = developer_text("Be kind.", section([Function("now", "", None)]), verbosity="low", formats="# Formats\n\nF")
+
+    headings = [line for line in text.split("\n") if line.startswith("# ")]
+    assert headings == ["# Instructions", "# Verbosity", "# Tools", "# Formats"]
+    assert VERBOSITY["low"] in text
+
+
+@pytest.mark.parametrize("verbosity", ["low", "high"])
+def test_each_verbosity_but_medium_is_told(verbosity: Verbosity) -> None:
+    assert developer_text(None, verbosity=verbosity) == f"# Verbosity\n\n{VERBOSITY[verbosity]}"
+    assert developer_text(None, verbosity="medium") == ""

@@ -51,6 +51,11 @@ SERVED: dict[str, Any] = {
     "stream": True,
     "safety_identifier": "s",
     "prompt_cache_key": "k",
+    "truncation": "auto",
+    "top_logprobs": 20,
+    "cache_salt": "s",
+    "priority": -3,
+    "request_id": "job-7:a.b_c",
 }
 
 
@@ -109,24 +114,7 @@ def test_members_at_their_defaults_are_accepted(params: dict[str, Any]) -> None:
 ASKING: dict[str, Any] = {
     "conversation": "conv_1",
     "context_management": [{"type": "compaction"}],
-    "include": ["reasoning.encrypted_content"],
-    "prompt": {"id": "pmpt_1"},
-    "tool_choice": "required",
-    "truncation": "auto",
-    "top_logprobs": 5,
-    "presence_penalty": 0.5,
-    "frequency_penalty": -0.5,
     "image": {},
-    "enable_response_messages": True,
-    "previous_input_messages": [{}],
-    "cache_salt": "s",
-    "priority": 1,
-    "request_id": "r",
-    "seed": 0,
-    "top_k": 5,
-    "min_p": 0.1,
-    "stop": ["\n"],
-    "repetition_penalty": 1.1,
 }
 
 
@@ -149,21 +137,46 @@ def test_a_later_parameter_at_its_default_is_accepted(name: str, value: Any) -> 
     assert create(**{name: value}).model == "m"
 
 
-@pytest.mark.parametrize(
-    ("params", "param"),
-    [
-        ({"reasoning": {"summary": "auto"}}, "reasoning.summary"),
-        ({"reasoning": {"generate_summary": "concise"}}, "reasoning.summary"),
-        ({"reasoning": {"context": "all_turns"}}, "reasoning.context"),
-        ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
-        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
-        ({"text": {"verbosity": "low"}}, "text.verbosity"),
-    ],
-)
-def test_a_later_member_is_refused_by_name(params: dict[str, Any], param: str) -> None:
-    error = refused(**params)
+def test_a_mode_of_reasoning_that_no_model_here_has_is_refused_by_name() -> None:
+    error = refused(reasoning={"mode": "pro"})
 
-    assert (error.status, error.code, error.param) == (400, "unsupported_parameter", param)
+    assert (error.status, error.code, error.param) == (400, "unsupported_parameter", "reasoning.mode")
+
+
+def test_members_of_reasoning_and_text_are_read() -> None:
+    request = create(reasoning={"summary": "concise", "context": "all_turns"}, text={"verbosity": "low"})
+
+    assert (request.summary, request.thoughts, request.verbosity) == ("concise", "all_turns", "low")
+    assert create(reasoning={"generate_summary": "auto"}).summary == "auto"
+
+
+def test_parameters_of_sampling_are_read_and_what_is_not_said_is_the_model_s() -> None:
+    sampling = create(seed=7, top_k=-1, min_p=0.1, presence_penalty=-2, repetition_penalty=1.5).sampling
+
+    assert (sampling.seed, sampling.top_k, sampling.min_p, sampling.presence_penalty) == (7, 0, 0.1, -2)
+    assert (sampling.repetition_penalty, sampling.frequency_penalty) == (1.5, 0)
+    assert (create().sampling.top_k, create().sampling.min_p, create().sampling.repetition_penalty) == (
+        None,
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(("sent", "read"), [("a", ("a",)), (["a", "b"], ("a", "b")), ([], ()), (None, ())])
+def test_stops_are_read(sent: Any, read: tuple[str, ...]) -> None:
+    assert create(stop=sent).stop == read
+
+
+def test_log_probabilities_are_shown_where_they_are_asked_for() -> None:
+    assert create(include=["message.output_text.logprobs"], top_logprobs=3).shows_logprobs
+    assert not create(top_logprobs=3).shows_logprobs
+
+
+def test_a_stored_prompt_may_be_all_the_input_there_is() -> None:
+    request = create(input=None, prompt={"id": "pmpt_1", "variables": {"name": "Alice"}})
+
+    assert request.prompt is not None
+    assert request.prompt.id == "pmpt_1"
 
 
 # --- what is refused ---
@@ -197,6 +210,30 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "unsupported_parameter",
         "background",
         "has to be stored",
+    ),
+    "an unknown include": ({"include": ["everything"]}, "invalid_value", "include[0]", "message.output_text.logprobs"),
+    "an unknown truncation": ({"truncation": "middle"}, "invalid_value", "truncation", "disabled"),
+    "too many top logprobs": ({"top_logprobs": 21}, "invalid_value", "top_logprobs", "20"),
+    "too high a penalty": ({"presence_penalty": 2.5}, "invalid_value", "presence_penalty", "2"),
+    "a repetition penalty of nothing": ({"repetition_penalty": 0}, "invalid_value", "repetition_penalty", "0"),
+    "a seed that is a text": ({"seed": "x"}, "invalid_type", "seed", "an integer"),
+    "a seed beyond 64 bits": ({"seed": 2**63}, "invalid_value", "seed", "9223372036854775808"),
+    "too small a top_k": ({"top_k": -2}, "invalid_value", "top_k", "-2"),
+    "too high a min_p": ({"min_p": 2}, "invalid_value", "min_p", "2"),
+    "an empty stop": ({"stop": ""}, "invalid_value", "stop", "256"),
+    "too many stops": ({"stop": ["x"] * 17}, "invalid_value", "stop", "16"),
+    "a stop that is a number": ({"stop": 7}, "invalid_type", "stop", "7"),
+    "an empty salt": ({"cache_salt": ""}, "invalid_value", "cache_salt", "1"),
+    "a priority beyond reason": ({"priority": 2**31}, "invalid_value", "priority", "2147483648"),
+    "a request id with a space": ({"request_id": "a b"}, "invalid_value", "request_id", "a b"),
+    "a stored prompt without an id": ({"prompt": {}}, "missing_required_parameter", "prompt.id", "prompt.id"),
+    "an unknown verbosity": ({"text": {"verbosity": "huge"}}, "invalid_value", "text.verbosity", "huge"),
+    "an unknown summary": ({"reasoning": {"summary": "long"}}, "invalid_value", "reasoning.summary", "long"),
+    "both ways of continuing": (
+        {"previous_response_id": "resp_1", "previous_input_messages": [{}]},
+        "invalid_value",
+        "previous_input_messages",
+        "previous_response_id",
     ),
     "a number as the tier": ({"service_tier": 1}, "invalid_type", "service_tier", "a string"),
     "a tier of somebody else": ({"service_tier": "scale"}, "invalid_value", "service_tier", "flex"),

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 Dump = dict[str, Any]
 """Every key under a prefix with its value: bytes, a dict, a set, a dict of scores, or a list of entries."""
 
-SINGLES = {"clock", "usage", "leaves", "trees"}
+SINGLES = {"clock", "usage", "leaves", "trees", "secret"}
 HELD = ("node", "messages", "response", "job", "spec")
 KEY_BYTES = 16
 HELD_SLACK_BYTES = 192

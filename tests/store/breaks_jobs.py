@@ -151,6 +151,8 @@ JOB_BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "wrong bytes of all events": ("usage", lambda b: b.redis.incrby(b.shared("logged"), 5), ()),
     "bytes of all events that are none": ("usage", lambda b: b.redis.set(b.shared("logged"), ""), ()),
     "no bytes of all events": ("usage", lambda b: b.redis.delete(b.shared("logged")), ()),
+    "a secret that is cut": ("secret", lambda b: b.redis.set(b.shared("secret"), "x"), ()),
+    "a secret that is a set": ("shared-type", lambda b: b.redis.sadd(b.shared("secret"), "x"), ()),
     "a note for ever": ("endless-note", lambda b: b.redis.set(b.shared("claim:00ff"), "x"), ()),
 }
 """What somebody does behind the store's back: the word for it, how, and which responses are unknown after a repair."""

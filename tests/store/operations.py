@@ -14,6 +14,7 @@ from store.history import ConversationHistoryStore
 from store.job import Lease
 from store.jobs import Jobs
 from store.log import Entry
+from store.secret import shared_secret
 from store.turn import Status
 
 LOST = "0" * 24
@@ -86,6 +87,7 @@ async def a_whole_life(store: ConversationHistoryStore, parent: str) -> None:
 OPERATIONS: dict[str, Deed] = {
     **HISTORY_OPERATIONS,
     **{name: partial(_tried, name) for name in JOB_OPERATIONS},
+    "secret": lambda store, id: shared_secret(store),
     "a whole life": a_whole_life,
 }
 """Every operation, each of which may be the first that finds out how a server is."""

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from service.protocol.prompt import Limits, build_prompt
+from service.protocol.prompt import build_prompt, read_request
 from service.protocol.steps import in_one_go
 from service.protocol.wire import read_create
 from tests.documents import block, read, rows, section
-from tests.protocol.requests import DATE, IDENTITY
+from tests.protocol.requests import DATE, ENVELOPES, IDENTITY, LIMITS
 from tests.protocol.samples import harmony
 from tests.vllm.corpus import CONTINUED, CORPUS, REFUSED_BY_US, REFUSED_BY_VLLM
 from tests.vllm.differences import DIFFERENCES, READ, WRITTEN, messages, spelled, written
@@ -53,7 +53,8 @@ def test_the_document_has_a_row_for_each_and_no_other(heading: str, names: Itera
 
 def test_the_document_shows_a_real_prompt() -> None:
     request = read_create(block(DOCUMENT, "json request").encode(), store=True)
-    prompt = in_one_go(build_prompt(request, [], IDENTITY, date=DATE, limits=Limits()))
+    sent = in_one_go(read_request(request, LIMITS, ENVELOPES))
+    prompt = in_one_go(build_prompt(sent, request, [], IDENTITY, DATE))
 
     assert spelled(prompt.tokens).replace("<|start|>", "\n<|start|>").strip() == block(DOCUMENT, "harmony prompt")
 

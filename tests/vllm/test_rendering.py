@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from service.protocol.errors import InvalidRequest
-from service.protocol.prompt import Limits, Prompt, build_prompt
+from service.protocol.prompt import Prompt, build_prompt, read_request
 from service.protocol.steps import in_one_go
 from service.protocol.wire import read_create
 from store.turn import StoredMessage
-from tests.protocol.requests import IDENTITY
+from tests.protocol.requests import ENVELOPES, IDENTITY, LIMITS
 from tests.protocol.samples import as_json, sampled
 from tests.vllm.corpus import CONTINUED, CORPUS, REFUSED_BY_US, REFUSED_BY_VLLM, Case, Continued, Refused
 from tests.vllm.differences import READ, Ids, read, spelled, written
@@ -46,7 +46,8 @@ def rendered(client: httpx.Client, body: Json) -> Ids:
 def ours(body: Json, day: str, chain: Sequence[StoredMessage] = ()) -> Prompt:
     """Our prompt of a request on top of a chain."""
     request = read_create(msgspec.json.encode({"model": MODEL, **body}), store=True)
-    return in_one_go(build_prompt(request, chain, IDENTITY, date=day, limits=Limits()))
+    read = in_one_go(read_request(request, LIMITS, ENVELOPES))
+    return in_one_go(build_prompt(read, request, chain, IDENTITY, day))
 
 
 def day_of(prompt: Ids) -> str:

@@ -91,38 +91,38 @@ def arguments(shape: Record, words: str) -> dict[str, object]:
     return _record(shape, Words(words))
 
 
-def value_for(shape: Shape, words: str, answer: str) -> object:
-    """A value of `shape` that says `answer` where a text is free, picking other values out of `words`."""
+def saying(answer: str, words: str) -> Words:
+    """Words of which a free text is `answer`, and everything else what the user said."""
     source = Words(words)
     source.quoted, source.names, source.text = [], [], answer
-    return _value(shape, "", source)
+    return source
 
 
 def _value(shape: Shape, name: str, words: Words) -> object:
     words.values_left -= 1
     if words.values_left < 0:
         return None
-    found = _found(shape, name, words)
-    return _made_up(shape, name, words) if isinstance(found, Missing) else found
+    value = found(shape, name, words)
+    return _made_up(shape, name, words) if isinstance(value, Missing) else value
 
 
 def _record(shape: Record, words: Words) -> dict[str, object]:
     values: dict[str, object] = {}
     for inner in shape.fields:
-        value = _value(inner.shape, inner.name, words) if inner.required else _optional(inner, words)
+        value = _value(inner.shape, inner.name, words) if inner.required else optional(inner, words)
         if not isinstance(value, Missing):
             values[inner.name] = value
     return values
 
 
-def _optional(inner: Field, words: Words) -> object:
+def optional(inner: Field, words: Words) -> object:
     """An optional field is filled where the words name it, or a choice of it."""
     if isinstance(inner.shape, OneOf) or words.mentions(inner.name):
-        return _found(inner.shape, inner.name, words)
+        return found(inner.shape, inner.name, words)
     return _MISSING
 
 
-def _found(shape: Shape, name: str, words: Words) -> object:
+def found(shape: Shape, name: str, words: Words) -> object:
     """A value that the words hold for this shape, or Missing."""
     match shape:
         case Text():
@@ -136,8 +136,8 @@ def _found(shape: Shape, name: str, words: Words) -> object:
         case ListOf(item):
             return _items(item, name, words)
         case Either(options):
-            found = (_found(option, name, words) for option in options)
-            return next((value for value in found if not isinstance(value, Missing)), _MISSING)
+            values = (found(option, name, words) for option in options)
+            return next((value for value in values if not isinstance(value, Missing)), _MISSING)
         case Record(fields) if fields:
             return _record(shape, words)
         case Record() | Nothing() | Anything():
@@ -201,7 +201,7 @@ def _items(item: Shape, name: str, words: Words) -> object:
     items: list[object] = []
     while len(items) < ITEMS:
         more = bool(words.names or words.quoted) if isinstance(item, Text) else isinstance(item, Number)
-        value = _found(item, name, words) if more or not items else _MISSING
+        value = found(item, name, words) if more or not items else _MISSING
         if isinstance(value, Missing):
             break
         items.append(value)

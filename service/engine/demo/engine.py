@@ -11,17 +11,22 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from service.engine.demo.mind import think
 from service.engine.port import (
     Chunk,
-    EngineRefused,
     EngineUnavailable,
     Finish,
     Generation,
     ModelCard,
     TokenLogprobs,
 )
-from service.protocol.tokens import STOPS, byte_table
+from service.protocol.tokens import byte_table
 
 CHUNK_TOKENS = 64
 """The most ids in one chunk, so that a consumer's work on one chunk stays short too."""
+
+LIKELIHOODS = 16
+"""How many different probabilities tokens have."""
+
+OTHERS, OTHERS_APART = 50_000, 4_567
+"""Which ids stand as alternatives of others: ordinary ones, far from each other."""
 
 CHUNKS_PER_SECOND = 1000
 """The most chunks a paced stream sends a second; a faster stream puts more tokens into each."""
@@ -66,8 +71,6 @@ class DemoEngine:
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample what the prompt asks for; see the port. Raises EngineUnavailable after `close`."""
         await self.check()
-        if generation.sampling.structural_tag is not None:
-            raise EngineRefused("the demo engine can't be constrained by a structural tag")
         self._running += 1
         try:
             draft, begun, sent = _Draft(generation), asyncio.get_running_loop().time(), 0
@@ -125,10 +128,11 @@ class _Draft:
     """What was thought but not yet sent, up to the stop id or the last token that `max_tokens` allows."""
 
     def __init__(self, generation: Generation) -> None:
-        self._pieces: Iterator[Sequence[int]] = think(generation.prompt)
-        self._stops = frozenset(STOPS + generation.sampling.stop_ids)
-        self._room = generation.sampling.max_tokens
-        self._alternatives = generation.sampling.logprobs
+        sampling = generation.sampling
+        self._pieces: Iterator[Sequence[int]] = think(generation.prompt, sampling.structural_tag, sampling.stop_ids)
+        self._stops = frozenset(sampling.stop_ids)
+        self._room = sampling.max_tokens
+        self._alternatives = sampling.logprobs
         self._ids: list[int] = []
         self._finish: Finish | None = None if self._room > 0 else Finish.LENGTH
 
@@ -151,10 +155,9 @@ class _Draft:
         return Chunk([], Finish.ABORT, logprobs=self._logprobs([]))
 
     def _logprobs(self, ids: Sequence[int]) -> list[TokenLogprobs] | None:
-        """Nothing is left to chance: each token was certain, and had no alternative but itself."""
         if self._alternatives is None:
             return None
-        return [TokenLogprobs(0.0, ((id, 0.0),) if self._alternatives else ()) for id in ids]
+        return [_likelihood(id, self._alternatives) for id in ids]
 
     def _add(self, piece: Sequence[int]) -> None:
         if not self._stops.isdisjoint(piece):
@@ -164,3 +167,15 @@ class _Draft:
             piece, self._finish = piece[: self._room], Finish.LENGTH
         self._room -= len(piece)
         self._ids += piece
+
+
+def _likelihood(id: int, alternatives: int) -> TokenLogprobs:
+    """How likely a token was: nothing is left to chance, so that is made up, of ids alone.
+
+    The token has between 0.5 and 0.98; what is left is halved again and again among others, which are no marks.
+    """
+    likely = 0.98 - 0.03 * (id % LIKELIHOODS)
+    others = ((id + OTHERS_APART * number) % OTHERS for number in range(1, alternatives))
+    top = [(id, math.log(likely))]
+    top += [(other, math.log((1 - likely) / 2**number)) for number, other in enumerate(others, 1)]
+    return TokenLogprobs(top[0][1], tuple(top[:alternatives]))

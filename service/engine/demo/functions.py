@@ -6,9 +6,10 @@ within bounds.
 """
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import cast
 
 from service.engine.demo.reading import PAUSE
 from service.engine.demo.shapes import Record, read_signature
@@ -22,6 +23,15 @@ FUNCTIONS_PER_PAUSE = 8
 SIGNATURE_CHARS = 16_384
 """How much of one signature is read."""
 
+CALLS = 8
+"""The most calls in one answer."""
+
+LISTED_CHARS = 2000
+"""How much of the words is looked through for more than one call."""
+
+_LISTED = r"((?:(?:,| and|, and| &) (?:in |for |at |of |the ){0,2}[A-Z][\w'-]{0,40}(?: [A-Z][\w'-]{0,40}){0,2}){1,7})"
+_CAPITALISED = re.compile(r"[A-Z][\w'-]{0,40}(?: [A-Z][\w'-]{0,40}){0,2}")
+_CLAUSE = re.compile(r"\band\b|;|\. ")
 _LINE = re.compile(r"\n(?:namespace ([\w-]+) \{(?=\n)|type ([\w-]+) = (\(.*))")
 _ASKS_FOR_A_TOOL = re.compile(
     r"\b(?:use|call|run|invoke|using|with)\b[^.!?\n]{0,30}\b(?:tools?|functions?)\b", re.IGNORECASE
@@ -51,6 +61,11 @@ class Declaration:
     def short(self) -> str:
         """The name without its namespace."""
         return self.name.partition(".")[2]
+
+    @property
+    def bare(self) -> bool:
+        """Whether its input is a text of its own instead of a JSON object."""
+        return self.signature.startswith("(_: string)")
 
     @cached_property
     def parameters(self) -> Record:
@@ -104,6 +119,26 @@ def fitting(
     if asked_for and declarations:
         return best or declarations[0]
     return best if best_score >= _ENOUGH else None
+
+
+def also(
+    called: Declaration, given: Mapping[str, object], declarations: tuple[Declaration, ...], words: str
+) -> Generator[tuple[int, ...], None, list[tuple[Declaration, str]]]:
+    """What the words ask for beside a call with these arguments: functions, and the words for each.
+
+    The same once more for each name that is listed beside an argument, and other functions for later clauses.
+    """
+    calls: list[tuple[Declaration, str]] = []
+    said = " ".join(words[:LISTED_CHARS].split())
+    for value in given.values():
+        listed = re.search(rf"(?<!\w){re.escape(value)}{_LISTED}", said) if isinstance(value, str) and value else None
+        names = _CAPITALISED.findall(listed[1]) if listed else []
+        calls += [(called, said.replace(cast(str, value), name)) for name in names if name not in given.values()]
+    for clause in _CLAUSE.split(said)[1:CALLS]:
+        other = yield from fitting(declarations, clause, asked_for=False)
+        if other is not None and other is not called and other not in [function for function, _ in calls]:
+            calls.append((other, clause))
+    return calls[: CALLS - 1]
 
 
 def mentions_tools(words: str) -> bool:

@@ -1,45 +1,30 @@
-"""What the demo engine says: a plan made from the reading of a prompt, and the plan as Harmony tokens.
+"""How the demo engine speaks: the messages of a plan as Harmony tokens, freely or as a constraint lets it.
 
-A plan is a thought, then either a call of a declared function or a final answer. `think` is a generator of
-token ids, whose empty pieces are pauses; it holds no state but its own and asks no clock, so one prompt has
-one answer. A prompt may already hold a beginning of that answer (a worker died, or the caller forces a
-channel): then it goes on from there.
+`think` is a generator of token ids, whose empty pieces are pauses; it holds no state but its own and asks no clock, so
+one prompt has one answer. A prompt may already hold a beginning of that answer (a worker died, or the caller forces a
+channel): then it goes on from there. A model never ends by itself: behind its last word it says that it has no more.
 """
 
-import json
-import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 
-from service.engine.demo.arguments import arguments, value_for
-from service.engine.demo.functions import Declaration, declared, fitting, mentions_tools
-from service.engine.demo.prose import wished
-from service.engine.demo.reading import PAUSE, Output, Reading, read
-from service.engine.demo.recall import asked, recall
-from service.engine.demo.schema import response_shape
+from service.engine.demo.begun import Begun, take_apart
+from service.engine.demo.functions import Declaration, declared
+from service.engine.demo.halves import rest_of
+from service.engine.demo.held import Held, behind, closing_of, fits
+from service.engine.demo.plan import Message, Plan, decide, final, introduction
+from service.engine.demo.reading import PAUSE, Reading, read
+from service.engine.demo.tags import Heading, headings
 from service.protocol.tokens import (
     ASSISTANT,
-    CALL,
     CHANNEL,
     CONSTRAIN,
-    END,
     MESSAGE,
-    RETURN,
     START,
+    STOPS,
     decode,
     encode,
 )
-
-QUOTED_CHARS = 60
-"""How much of the user's words is quoted back."""
-
-OUTPUT_CHARS = 400
-"""How much of a tool's output is said again."""
-
-FORMATTED_LINES = 50
-"""How many lines of an answer go into a JSON format, where they are one string."""
 
 PIECES_PER_PAUSE = 200
 """How many pieces of an answer are compared with a resumed one between two pauses."""
@@ -48,138 +33,72 @@ CACHED_CHARS = 64
 """Lines up to this long are encoded once and kept, 4,096 of them."""
 
 Ids = Sequence[int]
-Header = tuple[int, ...]
 
-_FINAL: Header = (CHANNEL, *encode("final"), MESSAGE)
-_ANALYSIS: Header = (CHANNEL, *encode("analysis"), MESSAGE)
-_COMMENTARY: Header = (CHANNEL, *encode("commentary"), MESSAGE)
-_JSON: Header = (CONSTRAIN, *encode("json"), MESSAGE)
-_NEXT: Header = (END, START, ASSISTANT)
-_RECIPIENT = re.compile(r" to=([\w.-]{1,200})( ?)")
+_NEXT = (START, ASSISTANT)
+_JSON = (CONSTRAIN, *encode("json"), MESSAGE)
+_CHANNELS = {each: (CHANNEL, *encode(each), MESSAGE) for each in ("analysis", "commentary", "final")}
+_NO_MORE = Message("answer", ["I have no more to say."])
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What will be said: thoughts, then a call (at high effort with a preamble) or an answer."""
+def think(prompt: Ids, tag: str | None = None, stop_ids: Iterable[int] = STOPS) -> Iterator[Ids]:
+    """Sample the answer to a Harmony prompt: pieces of ids up to a stop id, empty ones for pauses.
 
-    thoughts: tuple[str, ...]
-    lines: Iterable[str] = ()
-    call: Declaration | None = None
-    preamble: str = ""
+    `tag` is a structural tag to keep to. Without the stop ids that end its messages it goes on for ever. Raises
+    EngineRefused for a tag that it can't follow.
+    """
+    stops = frozenset(stop_ids)
+    for piece in _thought(prompt, tag, stops):
+        if piece and piece[0] in stops:
+            yield piece[:1]
+            return
+        yield piece
 
 
-def think(prompt: Ids) -> Iterator[Ids]:
-    """Sample the answer to a Harmony prompt: pieces of ids up to RETURN or CALL, empty ones for pauses."""
+def _thought(prompt: Ids, tag: str | None, stops: frozenset[int]) -> Iterator[Ids]:
+    addressed = headings(tag) if tag else frozenset[Heading]()
     reading = yield from read(prompt)
-    plan = yield from _plan(reading, prompt)
-    if not reading.sampled:
-        yield from _spoken(plan, reading.words)
-    elif not (yield from _resumed(_spoken(plan, reading.words), reading.sampled)):
-        plan = yield from _plan(reading, prompt)  # the comparison has used up the lines of the first
-        yield from _prefilled(plan, reading)
-
-
-def _plan(reading: Reading, prompt: Ids) -> Generator[Ids, None, Plan]:
-    """Decide what to say: what a tool said, what was told before, a long text, a call, or who this is."""
-    if reading.outputs:
-        return _answer(reading, "A tool has answered; I pass on what it says.", _relayed(reading.outputs))
-    questions = asked(reading.words)
-    for question in questions:
-        told = yield from recall(question, prompt)
-        if told:
-            line = f"{question.spoken[0].upper()}{question.spoken[1:]} is {told}."
-            return _answer(reading, "I was told this earlier, so I can say it.", [line])
-    declarations = declared(reading.developer)
-    asks_for_a_tool = bool(declarations) and mentions_tools(reading.words)
-    wish = None if asks_for_a_tool else wished(reading.words)
-    if wish:
-        return _answer(reading, f"The user wants me to {wish.name}.", wish.lines)
-    function = yield from fitting(declarations, reading.words, asks_for_a_tool)
-    if function:
-        preamble = f"I will call {function.short} for this." if _effort(reading) == "high" else ""
-        thoughts = _thoughts(reading, f"The {function.short} function fits what the user asks.")
-        return Plan(thoughts, call=function, preamble=preamble)
-    if questions:
-        line = f"I don't know {questions[0].spoken}: nobody has told me in this conversation."
-        return _answer(reading, "Nothing in this conversation tells me that.", [line])
-    return _answer(reading, "Nothing here asks for a skill of mine; I say who I am.", [_introduction(reading.words)])
-
-
-def _answer(reading: Reading, thought: str, lines: Iterable[str]) -> Plan:
-    """A plan for a final answer, in the format that the prompt demands, if it does."""
-    shape = response_shape(reading.developer)
-    if shape is not None:
-        text = "".join(islice(lines, FORMATTED_LINES))
-        lines = [_json(value_for(shape, reading.words, text))]
-    return Plan(_thoughts(reading, thought), lines)
-
-
-def _thoughts(reading: Reading, thought: str) -> tuple[str, ...]:
-    """The lines on the analysis channel: as many as the effort in the system message asks for."""
-    match _effort(reading):
-        case "low":
-            return (thought,)
-        case "high":
-            return (f"{_asking(reading)}\n", f"{thought}\n", "I keep it short and say only what I know.")
-        case _:
-            return (f"{_asking(reading)} ", thought)
-
-
-def _effort(reading: Reading) -> str:
-    _, _, rest = reading.system.partition("Reasoning: ")
-    return rest[:6].split("\n")[0].strip()
-
-
-def _asking(reading: Reading) -> str:
-    return f"The user says: {_quoted(reading.words)}." if reading.words else "Nobody has said a word to me."
-
-
-def _relayed(outputs: tuple[Output, ...]) -> list[str]:
-    """What the tools said, a line each."""
-    said = [f"The {o.tool.rpartition('.')[2]} function says: {o.text.strip()[:OUTPUT_CHARS]}" for o in outputs]
-    return [*(f"{line}\n" for line in said[:-1]), said[-1]]
-
-
-def _introduction(words: str) -> str:
-    said = f"You said {_quoted(words)}. " if words.strip() else ""
-    who = "I am harmonium's demo engine, no real model"
-    return f"{said}{who}: I can count, recall, tell stories and call tools."
-
-
-def _quoted(words: str) -> str:
-    """The beginning of the user's words on one line, in quotation marks."""
-    text = " ".join(words[: 4 * QUOTED_CHARS].split())
-    return f'"{text[:QUOTED_CHARS].rstrip()}…"' if len(text) > QUOTED_CHARS else f'"{text}"'
-
-
-def _spoken(plan: Plan, words: str) -> Iterator[Ids]:
-    """A whole plan as tokens, as they follow `<|start|>assistant`."""
-    yield _ANALYSIS
-    yield from map(_ids, plan.thoughts)
-    yield _NEXT
-    if plan.call is None:
-        yield _FINAL
-        yield from _finished(plan)
-        return
-    if plan.preamble:
-        yield _COMMENTARY
-        yield _ids(plan.preamble)
+    plan = yield from decide(reading, prompt, addressed)
+    if tag:
+        yield from _held(tag, plan, reading, stops)
+    elif not reading.sampled:
+        yield from _spoken(plan.messages)
+    elif not (yield from _resumed(_spoken(plan.messages), reading.sampled)):
+        plan = yield from decide(reading, prompt, addressed)  # the comparison has used up the lines of the first
+        yield from _continued(plan, reading)
+    while True:
         yield _NEXT
-    yield (CHANNEL, *_ids(f"commentary to={plan.call.name} "))
-    yield _JSON
-    yield from _called(plan.call, words)
+        yield from _said(_NO_MORE)
 
 
-def _finished(plan: Plan) -> Iterator[Ids]:
-    """The content of a final message and the token that ends it."""
-    yield from map(_ids, plan.lines)
-    yield (RETURN,)
+def _spoken(messages: Sequence[Message]) -> Iterator[Ids]:
+    """Messages as tokens, as they follow `<|start|>assistant`."""
+    for number, message in enumerate(messages):
+        if number:
+            yield _NEXT
+        yield from _said(message)
 
 
-def _called(function: Declaration, words: str) -> Iterator[Ids]:
-    """The arguments of a call and the token that ends it."""
-    yield encode(_json(arguments(function.parameters, words)))
-    yield (CALL,)
+def _said(message: Message) -> Iterator[Ids]:
+    """One message, without its START and role."""
+    heading = message.heading
+    if heading.recipient:
+        yield (CHANNEL, *_ids(f"commentary to={heading.recipient}{' ' if heading.typed else ''}"))
+        yield _JSON if heading.typed else (MESSAGE,)
+    else:
+        yield _CHANNELS[heading.channel]
+    yield from map(_ids, message.texts())
+    yield (closing_of(message),)
+
+
+def _held(tag: str, plan: Plan, reading: Reading, stops: frozenset[int]) -> Iterator[Ids]:
+    """Say what the tag lets through of a plan."""
+    begun = take_apart(reading.sampled)
+    answer = final(reading, [introduction(reading.words)])
+    left = _left(plan.messages, begun.closed)
+    held = Held(tag, left, answer, stops)
+    if begun.place == "content":
+        held.open(_open(begun, left, reading), begun.content)
+    yield from held.spoken()
 
 
 def _resumed(pieces: Iterator[Ids], sampled: Ids) -> Generator[Ids, None, bool]:
@@ -203,44 +122,94 @@ def _resumed(pieces: Iterator[Ids], sampled: Ids) -> Generator[Ids, None, bool]:
     return matched == len(sampled)
 
 
-def _prefilled(plan: Plan, reading: Reading) -> Iterator[Ids]:
-    """Go on from a beginning that isn't ours: the caller opened a message to force a channel or a call."""
-    message = _open_message(reading.sampled)
-    in_content = MESSAGE in message
-    header = message[: message.index(MESSAGE)] if in_content else message
-    forced = _RECIPIENT.search(decode(header))
-    opening: Ids = () if in_content else (MESSAGE,)
-    if not message:
-        yield from _spoken(plan, reading.words)
-    elif forced:
-        function = _named(forced[1], declared(reading.developer))
-        if not in_content:
-            yield encode(f"{function.name[len(forced[1]) :]} ".removeprefix(" " if forced[2] else ""))
-            yield _JSON if CONSTRAIN not in header else opening
-        yield from _called(function, reading.words)
-    elif decode(header).endswith("final"):
-        yield opening
-        yield from _finished(plan if plan.call is None else Plan((), [_introduction(reading.words)]))
+def _continued(plan: Plan, reading: Reading) -> Iterator[Ids]:
+    """Go on from a beginning that isn't ours: a constraint had a say in it, or the caller opened a message."""
+    begun = take_apart(reading.sampled)
+    left = _left(plan.messages, begun.closed)
+    match begun.place:
+        case "closed" | "start":
+            yield _NEXT if begun.place == "closed" else _NEXT[1:]
+        case "header" if begun.header:
+            message, opening = _completed(begun, left, reading)
+            yield opening
+            yield from map(_ids, message.texts())
+            yield from _closed(message, left)
+            return
+        case "content":
+            message = _open(begun, left, reading)
+            yield from _rest(message, begun.content)
+            yield from _closed(message, left)
+            return
+        case _:
+            pass
+    yield from _spoken(left)
+
+
+def _closed(message: Message, left: Sequence[Message]) -> Iterator[Ids]:
+    """The end of an open message, and what is left behind it."""
+    yield (closing_of(message),)
+    left = left[left.index(message) + 1 :] if message in left else left
+    if left:
+        yield _NEXT
+    yield from _spoken(left)
+
+
+def _completed(begun: Begun, left: Sequence[Message], reading: Reading) -> tuple[Message, Ids]:
+    """The message whose header was begun, and the rest of that header."""
+    text = decode(begun.header)
+    forced = begun.heading.recipient
+    if not forced and not text.endswith("final"):
+        thought = _open(begun, left, reading)
+        return thought, _CHANNELS["analysis"][1:] if list(begun.header) == [CHANNEL] else (MESSAGE,)
+    message = _open(begun, left, reading)
+    if not forced or CONSTRAIN in begun.header:
+        return message, (MESSAGE,)
+    missing = f"{message.function.name[len(forced) :]} ".removeprefix(" " if text.endswith(" ") else "")
+    return message, (*encode(missing), *_JSON)
+
+
+def _open(begun: Begun, left: Sequence[Message], reading: Reading) -> Message:
+    """The message that is open: one of the plan's, or one that was forced."""
+    heading = begun.heading
+    if heading.recipient:
+        planned = [message for message in left if message.function.name == heading.recipient]
+        function = _named(heading.recipient, declared(reading.developer))
+        return planned[0] if planned else Message("call", function=function, words=reading.words)
+    planned = [message for message in left if fits(heading, message)]
+    if planned:
+        return planned[0]
+    if heading.channel == "final":
+        return final(reading, [introduction(reading.words)])
+    return left[0] if left and left[0].kind == "thought" else Message("thought", ["Hm."])
+
+
+def _rest(message: Message, said: Ids) -> Iterator[Ids]:
+    """The rest of a content: JSON that was begun otherwise is completed, as it stands."""
+    text = decode(said)
+    json = text.lstrip().startswith("{") and (message.kind == "call" or message.value is not None)
+    value = message.called_with() if message.kind == "call" else message.value
+    if not json or "".join(message.texts()).startswith(text):
+        yield from behind(message, said)
     else:
-        yield _ANALYSIS[1:] if list(header) == [CHANNEL] else opening
-        yield from islice(_spoken(plan, reading.words), 1, None)
+        yield encode(rest_of(text, value))
 
 
-def _open_message(sampled: Ids) -> Ids:
-    """The ids of the last message, without START and its role."""
-    if START not in sampled:
-        return sampled
-    return sampled[len(sampled) - sampled[::-1].index(START) + 1 :]
+def _left(messages: Sequence[Message], closed: Sequence[Heading]) -> list[Message]:
+    """What is still to say behind messages of these headers."""
+    left = list(messages)
+    for heading in closed:
+        place = next((place for place, message in enumerate(left) if fits(heading, message)), None)
+        if heading.recipient and place is None:
+            place = next((place for place, message in enumerate(left) if message.kind == "call"), None)
+        if place is not None:
+            left = [*(each for each in left[:place] if each.kind == "call"), *left[place + 1 :]]
+    return left
 
 
 def _named(name: str, declarations: tuple[Declaration, ...]) -> Declaration:
     """The declared function whose name begins like this; an undeclared one takes no arguments."""
     exact = [d for d in declarations if d.name == name] or [d for d in declarations if d.name.startswith(name)]
     return exact[0] if exact else Declaration(name, "", "")
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _ids(line: str) -> Ids:

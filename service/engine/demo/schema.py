@@ -1,118 +1,297 @@
-"""The shape that a JSON schema asks for, from the `# Response Formats` section of a developer message.
+"""A value for a JSON schema: of the user's words where they fit, made up where they don't.
 
-It reads what answers commonly need: types, properties, items, choices, references. A keyword that it doesn't
-know is passed over, so a value made from the shape may miss it; the service validates what an engine says.
+It follows what an engine's grammar can hold: types, properties, items, choices, references, bounds, lengths, formats
+and patterns. A keyword that it doesn't know is passed over; the service validates what an engine says.
 """
 
 import json
+import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
-from service.engine.demo.shapes import (
-    DEPTH,
-    Anything,
-    Boolean,
-    Either,
-    Field,
-    ListOf,
-    Nothing,
-    Number,
-    OneOf,
-    Record,
-    Shape,
-    Text,
-)
+from service.engine.demo.arguments import ITEMS, TEXT_CHARS, VALUES, Missing, Words, found, saying
+from service.engine.demo.shapes import Boolean, Number, OneOf, Text
+from service.engine.demo.texts import matching
 
-PARTS = 1000
-"""How many parts of a schema are read; the rest has the shape Anything."""
+DEPTH = 64
+"""How deep values are nested at most."""
+
+GENEROUS = 8
+"""So deep, values are made that nobody demands; further down only what must be."""
 
 SECTION = "# Response Formats"
 """The heading under which the prompt holds the schema."""
 
+FILLERS = 200
+"""How many properties that no schema names are made up at most."""
+
+_FORMATS = {
+    "date": "2025-01-01",
+    "date-time": "2025-01-01T12:00:00Z",
+    "time": "12:00:00Z",
+    "duration": "P1D",
+    "email": "ada@example.org",
+    "idn-email": "ada@example.org",
+    "hostname": "example.org",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uri": "https://example.org/",
+    "uri-reference": "https://example.org/",
+    "iri": "https://example.org/",
+    "uri-template": "https://example.org/{id}",
+    "uuid": "6fa459ea-ee8a-4ca4-894e-db77e160355e",
+    "json-pointer": "/a",
+    "relative-json-pointer": "0",
+    "regex": "a",
+}
+_COMBINED = ("anyOf", "oneOf")
+_OF_OBJECTS = ("properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties")
+_OF_ARRAYS = ("items", "prefixItems", "minItems", "maxItems")
+_OF_STRINGS = ("pattern", "format", "minLength", "maxLength")
+_OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+
+Part = Mapping[str, Any]
+
 
 @lru_cache(maxsize=32)
-def response_shape(developer: str) -> Shape | None:
-    """The shape that the developer message demands of the final answer, or None where it demands none."""
-    _, found, section = developer.rpartition(SECTION)
-    if not found:
-        return None
-    lines = [line for line in section.splitlines() if line.startswith("{")]
+def response_schema(developer: str) -> Part | None:
+    """The schema that the developer message demands of the final answer, or None where it demands none."""
+    _, section, rest = developer.rpartition(SECTION)
+    lines = [line for line in rest.splitlines() if line.startswith("{")] if section else []
     try:
-        schema: object = json.loads(lines[0]) if lines else None
+        return cast(Part, json.loads(lines[0])) if lines else None
     except (ValueError, RecursionError):
-        return Record()
-    return shape_of(schema)
+        return {"type": "object"}
 
 
-def shape_of(schema: object) -> Shape:
-    """The shape of a JSON schema."""
-    return _Schema(schema).shape(schema, DEPTH)
+def answer_for(schema: object, words: str, answer: str) -> object:
+    """A value that says `answer` where a text is free, picking other values out of the user's words."""
+    return _Maker(schema, saying(answer, words)).whole()
 
 
-class _Schema:
-    """A schema, the root that its references start from, and how many of its parts may still be read."""
+def arguments_for(schema: object, words: str) -> object:
+    """Arguments for a call, picked out of the user's words."""
+    return _Maker(schema, Words(words)).whole()
 
-    def __init__(self, root: object) -> None:
+
+class _Endless(Exception):
+    """A value would have no end."""
+
+
+class _Maker:
+    """A schema's root, which references start from, and the words that values are made of."""
+
+    def __init__(self, root: object, words: Words) -> None:
         self._root = root
-        self._left = PARTS
-        self._open: list[str] = []
+        self._words = words
+        self._giving_up = False
 
-    def shape(self, schema: object, depth: int) -> Shape:
-        """The shape of a part of the schema. Inside itself, past `depth` or PARTS, anything goes."""
-        self._left -= 1
-        if not isinstance(schema, dict) or depth == 0 or self._left < 0:
-            return Anything()
-        part = cast(dict[str, object], schema)
-        reference = part.get("$ref")
-        if isinstance(reference, str):
-            return self._referred(reference, depth)
+    def whole(self) -> Any:
+        """A value of the whole schema. One that can have no end has nulls in it."""
+        try:
+            return self._value(self._root, "", DEPTH)
+        except _Endless:
+            self._giving_up, self._words.values_left = True, VALUES
+            return self._value(self._root, "", GENEROUS)
+
+    def _value(self, schema: object, name: str, depth: int) -> Any:
+        """A value of a part of the schema. Raises _Endless where the part demands itself."""
+        self._words.values_left -= 1
+        if depth < 0 or self._words.values_left < -VALUES:
+            if self._giving_up:
+                return None
+            raise _Endless
+        if not isinstance(schema, dict):
+            return self._free(name)
+        part = self._whole(cast(Part, schema))
         if "const" in part:
-            return OneOf((part["const"],))
-        if isinstance(part.get("enum"), list):
-            return OneOf(tuple(cast(list[object], part["enum"])))
-        for keyword in ("anyOf", "oneOf", "allOf"):
-            if isinstance(part.get(keyword), list) and part[keyword]:
-                return Either(tuple(self.shape(o, depth - 1) for o in cast(list[object], part[keyword])))
-        kinds = part.get("type", "object" if "properties" in part else None)
+            return part["const"]
+        if "enum" in part:
+            return self._chosen(part["enum"], name)
+        for keyword in _COMBINED:
+            if part.get(keyword):
+                base = {key: value for key, value in part.items() if key not in _COMBINED}
+                return self._first([{**base, **self._whole(option)} for option in part[keyword]], name, depth)
+        kinds: Any = part.get("type", _kind(part))
         if isinstance(kinds, list):
-            return Either(tuple(self._typed(kind, part, depth) for kind in cast(list[object], kinds)))
-        return self._typed(kinds, part, depth)
+            return self._first([{**part, "type": kind} for kind in cast(list[Any], kinds)], name, depth)
+        match kinds:
+            case "object":
+                return self._object(part, depth)
+            case "array":
+                return self._array(part, name, depth)
+            case "string":
+                return self._string(part, name)
+            case "number" | "integer":
+                return self._number(part, name, whole=kinds == "integer")
+            case "boolean":
+                value = found(Boolean(), name, self._words)
+                return True if isinstance(value, Missing) else value
+            case "null":
+                return None
+            case _:
+                return self._free(name)
 
-    def _typed(self, kind: object, part: dict[str, object], depth: int) -> Shape:
-        least = part.get("minimum")
-        if kind == "object":
-            return self._record(part, depth)
-        if kind == "array":
-            item = self.shape(part.get("items"), depth - 1)
-            items = part.get("minItems", 0 if isinstance(item, Anything) else 1)
-            return ListOf(item, items if isinstance(items, int) else 1)
-        simple: dict[object, Shape] = {
-            "string": Text(),
-            "number": Number(least if isinstance(least, int | float) else None),
-            "integer": Number(least if isinstance(least, int | float) else None, whole=True),
-            "boolean": Boolean(),
-            "null": Nothing(),
-        }
-        return simple.get(kind, Anything())
+    def _whole(self, part: Any) -> Part:
+        """A part with what it refers to, and all that must hold of it at once. Raises _Endless."""
+        if not isinstance(part, dict):
+            return {}
+        whole = dict(cast(Part, part))
+        for _ in range(DEPTH):
+            reference = whole.pop("$ref", None)
+            others = [self._resolve(reference)] if isinstance(reference, str) else [*whole.pop("allOf", ())]
+            if not others:
+                return whole
+            for other in others:
+                whole = _both(whole, cast(Part, other) if isinstance(other, dict) else {})
+        raise _Endless
 
-    def _record(self, part: dict[str, object], depth: int) -> Record:
-        properties = cast(dict[str, object], part.get("properties") or {})
-        required = cast(list[object], part.get("required") or [])
-        return Record(
-            tuple(Field(name, self.shape(inner, depth - 1), name in required) for name, inner in properties.items())
-        )
+    def _first(self, options: Sequence[Part], name: str, depth: int) -> Any:
+        """A value of the first option that has an end: simple ones first, then null."""
+        for option in sorted(options, key=_order):
+            try:
+                return self._value(option, name, depth - 1)
+            except _Endless:
+                continue
+        raise _Endless
 
-    def _referred(self, reference: str, depth: int) -> Shape:
-        if reference in self._open:
-            return Anything()
-        self._open.append(reference)
-        shape = self.shape(self._resolve(reference), depth - 1)
-        self._open.pop()
-        return shape
+    def _generous(self, depth: int) -> bool:
+        return depth > DEPTH - GENEROUS and self._words.values_left > 0
+
+    def _object(self, part: Part, depth: int) -> dict[str, Any]:
+        properties: Mapping[str, Any] = part.get("properties") or {}
+        required = set(cast(list[str], part.get("required") or ()))
+        least, most = int(part.get("minProperties", 0)), int(part.get("maxProperties", FILLERS))
+        spare = most - len(required)
+        wanted = set(required)
+        for inner in properties:
+            if inner not in wanted and spare > 0 and self._generous(depth) and self._words.mentions(inner):
+                wanted.add(inner)
+                spare -= 1
+        for inner in properties:
+            if len(wanted) < least:
+                wanted.add(inner)
+        unknown = [each for each in required if each not in properties]
+        names = [*(each for each in properties if each in wanted), *sorted(unknown)]
+        others: Any = part.get("additionalProperties", True)
+        value = {each: self._value(properties.get(each, others), each, depth - 1) for each in names}
+        if others is not False:
+            unnamed = "answer" if not properties and not least and depth == DEPTH and self._words.text else None
+            if unnamed and most:
+                value[unnamed] = self._value(others, unnamed, depth - 1)
+            for number in range(FILLERS):
+                if len(value) >= least:
+                    break
+                value.setdefault(f"key{number + 1}", self._value(others, "", depth - 1))
+        return value
+
+    def _array(self, part: Part, name: str, depth: int) -> list[Any]:
+        first: list[Any] = part.get("prefixItems") or []
+        rest: Any = part.get("items", True)
+        least = int(part.get("minItems", 0))
+        usual = max(least, len(first), 1 if "items" in part and rest is not False and self._generous(depth) else 0)
+        size = min(usual, int(part.get("maxItems", usual)))
+        value = [self._value(each, name, depth - 1) for each in first[:size]]
+        while len(value) < size:
+            value.append(self._value(rest, name, depth - 1))
+        more = min(int(part.get("maxItems", ITEMS)), ITEMS)
+        while len(value) < more and "items" in part and self._more(rest):
+            value.append(self._value(rest, name, depth - 1))
+        return value
+
+    def _more(self, item: Any) -> bool:
+        """Whether the words hold more names or numbers for a list."""
+        kind = cast(Part, item).get("type") if isinstance(item, dict) else None
+        simple = kind in ("string", "number", "integer") and not any(key in item for key in ("enum", *_OF_STRINGS))
+        return simple and bool(self._words.names or self._words.quoted if kind == "string" else self._words.numbers)
+
+    def _string(self, part: Part, name: str) -> str:
+        if "pattern" in part:
+            return matching(part["pattern"], self._words.text)
+        if part.get("format") in _FORMATS:
+            return _FORMATS[part["format"]]
+        least, most = int(part.get("minLength", 0)), int(part.get("maxLength", VALUES))
+        said = found(Text(), name, self._words)
+        text = str(self._free(name)) if isinstance(said, Missing) else str(said)
+        if not least <= len(text) <= most:
+            text = (text[:most] or "a").ljust(least, ".")[:most] if most else ""
+        return text
+
+    def _number(self, part: Part, name: str, *, whole: bool) -> float:
+        low = max(_bound(part, "minimum", -math.inf), _bound(part, "exclusiveMinimum", -math.inf))
+        high = min(_bound(part, "maximum", math.inf), _bound(part, "exclusiveMaximum", math.inf))
+        open_low, open_high = low == part.get("exclusiveMinimum"), high == part.get("exclusiveMaximum")
+        step = part.get("multipleOf")
+        for said in list(self._words.numbers):
+            fits = low <= said <= high and (not whole or float(said).is_integer()) and not (step and said % step)
+            if fits and not (open_low and said == low) and not (open_high and said == high):
+                self._words.take_number(Number(said, whole))
+                return int(said) if whole else said
+        if step:
+            number = math.ceil(low / step) * step if low > -math.inf else min(step, math.floor(high / step) * step)
+            return number + step if open_low and number == low else number
+        if not whole:
+            return _between(low, high, open_low=open_low, open_high=open_high)
+        least = math.floor(low) + 1 if open_low else math.ceil(low) if low > -math.inf else -math.inf
+        most = math.ceil(high) - 1 if open_high else math.floor(high) if high < math.inf else math.inf
+        return int(max(least, min(1, most)))
+
+    def _chosen(self, values: Sequence[Any], name: str) -> Any:
+        value = found(OneOf(tuple(values)), name, self._words)
+        return values[0] if isinstance(value, Missing) and values else value
+
+    def _free(self, name: str) -> str:
+        return self._words.text[:TEXT_CHARS] or name or "demo"
 
     def _resolve(self, reference: str) -> object:
-        """What `#/$defs/name` points to; None where it points nowhere."""
+        """What `#/$defs/name` points to; nothing in particular where it points nowhere."""
         place = self._root
         for step in reference.removeprefix("#").strip("/").split("/") if reference != "#" else []:
-            place = cast(dict[str, object], place).get(step) if isinstance(place, dict) else None
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(place, list):
+                items = cast(list[object], place)
+                place = items[int(key)] if key.isdigit() and int(key) < len(items) else None
+            else:
+                place = cast(dict[str, object], place).get(key) if isinstance(place, dict) else None
         return place
+
+
+def _both(one: Part, other: Part) -> dict[str, Any]:
+    """What holds where both parts do; of what only one can say, the first."""
+    both = {**other, **one}
+    for key in ("properties", "$defs"):
+        if key in one and key in other:
+            both[key] = {**other[key], **one[key]}
+    if "required" in one and "required" in other:
+        both["required"] = [*one["required"], *(each for each in other["required"] if each not in one["required"])]
+    if "allOf" in other:
+        both["allOf"] = [*one.get("allOf", ()), *other["allOf"]]
+    return both
+
+
+def _order(option: Part) -> int:
+    """Which options are taken first."""
+    if option.get("type") in ("string", "number", "integer", "boolean") or "enum" in option or "const" in option:
+        return 0
+    return 1 if option.get("type") == "null" else 2
+
+
+def _kind(part: Part) -> str | None:
+    """The type that a part's other keywords are about."""
+    kinds = {"object": _OF_OBJECTS, "array": _OF_ARRAYS, "string": _OF_STRINGS, "number": _OF_NUMBERS}
+    return next((kind for kind, keywords in kinds.items() if any(key in part for key in keywords)), None)
+
+
+def _bound(part: Part, key: str, missing: float) -> float:
+    value = part.get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else missing
+
+
+def _between(low: float, high: float, *, open_low: bool, open_high: bool) -> float:
+    """A number between two bounds: 1 if that is, or the nearest to it that is easily written."""
+    for number in (1, 0, low, high, low + 1, high - 1, (low + high) / 2):
+        outside = number < low or number > high or (open_low and number == low) or (open_high and number == high)
+        if math.isfinite(number) and not outside:
+            return number
+    return low

@@ -1,0 +1,214 @@
+"""What the demo engine wants to say: the messages of an answer, decided from the reading of a prompt.
+
+A thought comes first, then calls of functions that were declared, or a final answer. It asks no clock and holds no
+state, so one prompt has one plan; a long text is written only as its lines are taken.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal, cast
+
+from service.engine.demo.arguments import arguments
+from service.engine.demo.functions import Declaration, also, declared, fitting, mentions_tools
+from service.engine.demo.halves import written
+from service.engine.demo.prose import wished
+from service.engine.demo.reading import PAUSE, Output, Reading, user_texts
+from service.engine.demo.recall import asked, recall
+from service.engine.demo.schema import answer_for, response_schema
+from service.engine.demo.tags import Heading
+from service.engine.demo.texts import matching
+
+QUOTED_CHARS = 60
+"""How much of the user's words is quoted back."""
+
+OUTPUT_CHARS = 400
+"""How much of a tool's output is said again."""
+
+FORMATTED_LINES = 50
+"""How many lines of an answer go into a JSON format, where they are one string."""
+
+SUMMED_UP = 12
+"""How many pieces of the user's words go into a summary, the newest."""
+
+SUMMARY_WANTED = "summary of the conversation"
+"""What a developer message says behind a conversation that is to be summed up."""
+
+REGEX_TOLD = "regular expression:"
+"""What stands in a tool's description before the pattern of its input."""
+
+Ids = Sequence[int]
+Kind = Literal["thought", "preamble", "call", "answer"]
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of an answer: its lines, or the function that it calls and the words that the call is about.
+
+    `value` is what the lines of an answer in a JSON format say.
+    """
+
+    kind: Kind
+    lines: Iterable[str] = ()
+    function: Declaration = field(default_factory=lambda: Declaration("", "", ""))
+    words: str = ""
+    value: object = None
+
+    @property
+    def heading(self) -> Heading:
+        """Its header."""
+        match self.kind:
+            case "call":
+                return Heading("commentary", self.function.name, not self.function.bare)
+            case "preamble":
+                return Heading("commentary")
+            case kind:
+                return Heading("analysis" if kind == "thought" else "final")
+
+    def called_with(self) -> object:
+        """The arguments of a call, or a text where its input is one."""
+        if not self.function.bare:
+            return arguments(self.function.parameters, self.words)
+        _, told, pattern = self.function.description.partition(REGEX_TOLD)
+        try:
+            return matching(pattern.strip(), self.words) if told else self.words
+        except ValueError:
+            return self.words
+
+    def texts(self) -> Iterator[str]:
+        """Its content, line by line."""
+        if self.kind != "call":
+            yield from self.lines
+        else:
+            said = self.called_with()
+            yield said if isinstance(said, str) else written(said)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The messages to say, in order."""
+
+    messages: tuple[Message, ...]
+
+
+def decide(reading: Reading, prompt: Ids, addressed: frozenset[Heading]) -> Generator[Ids, None, Plan]:
+    """The plan for an answer. `addressed` are the headers that a constraint lets through; none is no constraint.
+
+    Yields are pauses.
+    """
+    allowed = {heading.recipient for heading in addressed if heading.recipient}
+    if addressed and not any(heading.channel == "final" for heading in addressed):
+        return (yield from _forced(reading, allowed))
+    if SUMMARY_WANTED in reading.told:
+        return _answer(reading, "I am asked to sum up.", [(yield from _summary(prompt))])
+    if reading.outputs:
+        return _answer(reading, "A tool has answered; I pass on what it says.", _relayed(reading.outputs))
+    questions = asked(reading.words)
+    for question in questions:
+        told = yield from recall(question, prompt)
+        if told:
+            line = f"{question.spoken[0].upper()}{question.spoken[1:]} is {told}."
+            return _answer(reading, "I was told this earlier, so I can say it.", [line])
+    declarations = declared(reading.developer)
+    if addressed:
+        declarations = tuple(each for each in declarations if each.name in allowed)
+    asks_for_a_tool = bool(declarations) and mentions_tools(reading.words)
+    wish = None if asks_for_a_tool else wished(reading.words)
+    if wish:
+        return _answer(reading, f"The user wants me to {wish.name}.", wish.lines)
+    function = yield from fitting(declarations, reading.words, asks_for_a_tool)
+    if function:
+        return (yield from _calls(reading, function, declarations))
+    if questions:
+        line = f"I don't know {questions[0].spoken}: nobody has told me in this conversation."
+        return _answer(reading, "Nothing in this conversation tells me that.", [line])
+    return _answer(reading, "Nothing here asks for a skill of mine; I say who I am.", [introduction(reading.words)])
+
+
+def final(reading: Reading, lines: Iterable[str]) -> Message:
+    """A final answer, in the format that the prompt demands, if it does."""
+    schema = response_schema(reading.developer)
+    if schema is None:
+        return Message("answer", lines, words=reading.words)
+    value = answer_for(schema, reading.words, "".join(islice(lines, FORMATTED_LINES)))
+    return Message("answer", [written(value)], words=reading.words, value=value)
+
+
+def introduction(words: str) -> str:
+    """Who this is, for whoever asks for nothing else."""
+    said = f"You said {_quoted(words)}. " if words.strip() else ""
+    who = "I am harmonium's demo engine, no real model"
+    return f"{said}{who}: I can count, recall, tell stories and call tools."
+
+
+def _forced(reading: Reading, allowed: set[str]) -> Generator[Ids, None, Plan]:
+    """A call whatever was said, of one of these."""
+    declarations = tuple(each for each in declared(reading.developer) if each.name in allowed)
+    function = yield from fitting(declarations, reading.words, asked_for=True)
+    return (yield from _calls(reading, function or Declaration(min(allowed, default=""), "", ""), declarations))
+
+
+def _calls(
+    reading: Reading, function: Declaration, declarations: tuple[Declaration, ...]
+) -> Generator[Ids, None, Plan]:
+    """Calls of a function and of what the words ask for beside it."""
+    calls = [Message("call", function=function, words=reading.words)]
+    given = calls[0].called_with()
+    if isinstance(given, dict):
+        others = yield from also(function, cast(dict[str, object], given), declarations, reading.words)
+        calls += [Message("call", function=other, words=words) for other, words in others]
+    waiting = Message("answer", ["I wait for what comes of it."])
+    messages = [Message("thought", _thoughts(reading, f"The {function.short} function fits what the user asks."))]
+    if _effort(reading) == "high":
+        messages.append(Message("preamble", [f"I will call {function.short} for this."]))
+    return Plan((*messages, *calls, waiting))
+
+
+def _answer(reading: Reading, thought: str, lines: Iterable[str]) -> Plan:
+    return Plan((Message("thought", _thoughts(reading, thought)), final(reading, lines)))
+
+
+def _thoughts(reading: Reading, thought: str) -> tuple[str, ...]:
+    """The lines on the analysis channel: as many as the effort in the system message asks for."""
+    match _effort(reading):
+        case "low":
+            return (thought,)
+        case "high":
+            return (f"{_asking(reading)}\n", f"{thought}\n", "I keep it short and say only what I know.")
+        case _:
+            return (f"{_asking(reading)} ", thought)
+
+
+def _effort(reading: Reading) -> str:
+    _, _, rest = reading.system.partition("Reasoning: ")
+    return rest[:6].split("\n")[0].strip()
+
+
+def _asking(reading: Reading) -> str:
+    return f"The user says: {_quoted(reading.words)}." if reading.words else "Nobody has said a word to me."
+
+
+def _relayed(outputs: tuple[Output, ...]) -> list[str]:
+    """What the tools said, a line each."""
+    said = [f"The {o.tool.rpartition('.')[2]} function says: {o.text.strip()[:OUTPUT_CHARS]}" for o in outputs]
+    return [*(f"{line}\n" for line in said[:-1]), said[-1]]
+
+
+def _summary(prompt: Ids) -> Generator[Ids, None, str]:
+    """What the user said, in short."""
+    pieces: list[str] = []
+    for text in user_texts(prompt):
+        if len(pieces) == SUMMED_UP:
+            break
+        if text is None:
+            yield PAUSE
+        else:
+            pieces.append(_quoted(text.strip()))
+    said = ", then ".join(reversed(pieces))
+    return f"The user said {said}." if pieces else "Nobody has said a word yet."
+
+
+def _quoted(words: str) -> str:
+    """The beginning of the user's words on one line, in quotation marks."""
+    text = " ".join(words[: 4 * QUOTED_CHARS].split())
+    return f'"{text[:QUOTED_CHARS].rstrip()}…"' if len(text) > QUOTED_CHARS else f'"{text}"'

@@ -1,0 +1,127 @@
+"""The message that is being sampled, and how it stands in later prompts: as it was sampled, else rendered anew.
+
+An engine's prefix cache knows the tokens that it sampled, so keeping them is what makes a conversation cheap to go on
+with. History never has a `<|return|>`, nor a call that nobody can answer.
+"""
+
+import msgspec
+
+from service.protocol import sealed, tokens
+from service.protocol.compacted import compaction_messages
+from service.protocol.header import Header
+from service.protocol.items import Emitter
+from service.protocol.items_text import CompactionEmitter
+from service.protocol.render import close_id, frame, message
+from service.protocol.response import Compaction, CustomToolCall, FunctionCall, Item, Message, Reasoning
+from service.protocol.rules import Callee, Rules
+from service.protocol.segments import Closed
+from service.protocol.steps import in_one_go
+from service.protocol.stops import Stopper
+from store.turn import Messages, StoredMessage
+
+SLICE_CHARS = 32_768
+"""How much of a malformed message's text is encoded at once: at most 131,072 ids; the tokenizer refuses 200,000."""
+
+MAX_SUMMARY_TOKENS = 1 << 20
+"""Far more than any context has."""
+
+MAX_NAMES_TOLD = 32
+"""How many tools a model is reminded of."""
+
+_OPENING = (tokens.START, tokens.ASSISTANT)
+_JSON_TYPE = "<|constrain|>json"
+
+
+class OpenItem:
+    """A message that is being sampled, as an item: whom it addresses, and what its content has to match (`held`)."""
+
+    def __init__(
+        self, header: Header, target: Callee | str | None, emitter: Emitter, held: str | None, stopper: Stopper | None
+    ) -> None:
+        self.header = header
+        self.target = target
+        self.emitter = emitter
+        self.held = held
+        self.stopper = stopper
+        self.keeps_raw = target is not None or held is not None or isinstance(emitter, CompactionEmitter)
+        self.raw: list[str] = []
+        """Its content as sampled, where the item may show another one."""
+
+    @property
+    def content(self) -> str:
+        """Its content so far, as sampled."""
+        return "".join(self.raw)
+
+    def as_sampled(self, closed: Closed | None) -> StoredMessage | None:
+        """The message for later prompts by its own tokens, unless it was malformed or cut by a stop text."""
+        if closed is None or not closed.clean or isinstance(self.emitter, CompactionEmitter):
+            return None
+        misaddressed = isinstance(self.target, Callee) and self.header.recipient != self.target.recipient
+        return None if misaddressed else as_sampled(self.header, closed)
+
+    def kept(self, done: Item, sampled: StoredMessage | None, rules: Rules) -> Messages:
+        """What later prompts have of the item that it became.
+
+        A call that was cut short is not kept: nobody can answer it, and a history with an open call confuses the model.
+        """
+        if isinstance(done, Compaction):
+            short = sealed.Compaction(self.content, rules.carried)
+            return tuple(in_one_go(compaction_messages(short, limit=MAX_SUMMARY_TOKENS)))
+        if isinstance(done, Message | Reasoning):
+            return (sampled or _said(done),)
+        if done.status == "incomplete" or done.status == "in_progress":
+            return ()
+        if isinstance(done, FunctionCall | CustomToolCall):
+            return (self._call(done, sampled),)
+        return (sampled or anew(self.content, "commentary", self.header.recipient or str(self.target)),)
+
+    def _call(self, done: FunctionCall | CustomToolCall, sampled: StoredMessage | None) -> StoredMessage:
+        if sampled is not None:
+            return msgspec.structs.replace(sampled, call_id=done.call_id)
+        callee = self.target
+        if not isinstance(callee, Callee):
+            raise TypeError(f"{done.name} is called without being there")
+        content_type = _JSON_TYPE if callee.kind == "function" or callee.wrapped else None
+        return anew(self.content, "commentary", callee.recipient, content_type, done.call_id)
+
+
+def told(target: str, rules: Rules) -> StoredMessage:
+    """What the model is told of a call that nobody here can run."""
+    names = [callee.recipient for callee in rules.callable[:MAX_NAMES_TOLD]]
+    others = f"The tools that can be called are: {', '.join(names)}." if names else "No tools can be called."
+    text = f"Error: {target} can't be called here. {others} Go on without it."
+    return message(text, "tool", name=target, channel="commentary", recipient="assistant")
+
+
+def _said(done: Message | Reasoning) -> StoredMessage:
+    if isinstance(done, Reasoning):
+        return anew(done.content[0].text, "analysis")
+    return anew(done.content[0].text, "final" if done.phase == "final_answer" else "commentary")
+
+
+def anew(
+    text: str, channel: str, recipient: str | None = None, content_type: str | None = None, call_id: str | None = None
+) -> StoredMessage:
+    """The message as openai-harmony renders it; only one longer than a slice may have other ids where it is cut."""
+    content: list[int] = []
+    for start in range(0, len(text), SLICE_CHARS):
+        content += tokens.encode(text[start : start + SLICE_CHARS])
+    return frame(content, "assistant", channel=channel, recipient=recipient, content_type=content_type, call_id=call_id)
+
+
+def as_sampled(header: Header, closed: Closed, call_id: str | None = None) -> StoredMessage:
+    """The tokens as the engine saw them, so that its prefix cache holds."""
+    ids = list(closed.ids)
+    if ids[0] != tokens.START:
+        ids[:0] = _OPENING
+    if closed.stop is not None:
+        del ids[-1]
+    ids.append(close_id("assistant", header.recipient))
+    return StoredMessage(
+        role="assistant",
+        tokens=tokens.pack(ids),
+        channel=header.channel,
+        recipient=header.recipient,
+        content_type=header.content_type,
+        call_id=call_id,
+    )

@@ -1,0 +1,108 @@
+"""What a request asks of the answer: which tools may be called, what must be held, and what is shown of it.
+
+Made once by whoever reads the request (`creation.py`), kept in the spec of a background response, and read by the
+machine, the course and the emitters. Everything in here is plain data, so that a worker of another day makes the same
+response of it.
+"""
+
+import re
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+
+from service.protocol.header import CHANNELS
+from service.protocol.input_items import CALL_NAME
+from store.turn import Messages
+
+FUNCTIONS = "functions"
+"""The namespace of tools that name none."""
+
+Choice = Literal["auto", "none", "required"]
+Kind = Literal["function", "custom"]
+
+
+class Callee(msgspec.Struct, frozen=True):
+    """A tool that the caller runs: a function, or a custom tool, whose input is a text.
+
+    `content` is the format that a call's content must match (constraints.py), None where nothing is held. With
+    `wrapped` the input of a custom tool stands in the content as the one member, `input`, of a JSON object.
+    """
+
+    name: str
+    kind: Kind = "function"
+    namespace: str | None = None
+    content: str | None = None
+    wrapped: bool = False
+
+    @property
+    def recipient(self) -> str:
+        """Whom a call of it is addressed to in Harmony."""
+        return f"{self.namespace or FUNCTIONS}.{self.name}"
+
+
+class Rules(msgspec.Struct, frozen=True, dict=True):
+    """What holds for one response.
+
+    `allowed` are the recipients that may be called, None for all callees'. `parallel` is how many calls it may make.
+    `answer` is the format that the final answer must match, as `Callee.content`. `top_logprobs` is how many
+    alternatives each token of the answer is shown with; None shows no log probabilities at all. `sealed` asks for
+    reasoning's encrypted content, `summary` for reasoning as a summary. `stop` are texts before which the answer ends.
+    `harmony` asks for input and output messages beside the items. A `compacting` response is one compaction item, in
+    which the `carried` messages travel too.
+    """
+
+    callees: tuple[Callee, ...] = ()
+    choice: Choice = "auto"
+    allowed: frozenset[str] | None = None
+    parallel: int = 1
+    answer: str | None = None
+    top_logprobs: int | None = None
+    sealed: bool = False
+    summary: str | None = None
+    stop: tuple[str, ...] = ()
+    harmony: bool = False
+    compacting: bool = False
+    carried: Messages = ()
+
+    @cached_property
+    def by_recipient(self) -> dict[str, Callee]:
+        """The callees by whom a call of them is addressed to."""
+        return {callee.recipient: callee for callee in self.callees}
+
+    @cached_property
+    def by_name(self) -> dict[str, Callee]:
+        """The callees by their bare names; of two in different namespaces the first."""
+        return {callee.name: callee for callee in reversed(self.callees)}
+
+    @cached_property
+    def callable(self) -> tuple[Callee, ...]:
+        """The callees that may be called."""
+        if self.choice == "none":
+            return ()
+        if self.allowed is None:
+            return self.callees
+        return tuple(callee for callee in self.callees if callee.recipient in self.allowed)
+
+    def called(self, recipient: str | None, channel: str | None) -> Callee | str | None:
+        """Whom a message is addressed to: a callee that may be called, the name of a tool that isn't here or may not
+        be called, or None for nobody.
+
+        Seen in the wild: the namespace missing or doubled, a glued content type (`get_weatherjson`), and the name in
+        the channel's place. A bare name in the channel's place counts only if it is a callee's.
+        """
+        misplaced = channel if recipient is None and channel not in CHANNELS else None
+        meant = recipient or misplaced
+        if meant is None or meant == "assistant":
+            return None
+        found = self._callee(meant) or (self._callee(meant[:-4]) if meant.endswith("json") else None)
+        if found is not None:
+            return found if found in self.callable else found.recipient
+        return meant if recipient is not None and CALL_NAME.fullmatch(meant) else None
+
+    def _callee(self, meant: str) -> Callee | None:
+        exact = self.by_recipient.get(meant)
+        if exact is not None:
+            return exact
+        bare = re.sub(rf"^(?:{FUNCTIONS}\.)+", "", meant)
+        return self.by_recipient.get(bare) or self.by_recipient.get(f"{FUNCTIONS}.{bare}") or self.by_name.get(bare)

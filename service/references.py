@@ -1,0 +1,60 @@
+"""Stored items that a request names by their ids (`item_reference`), fetched before its prompt is built."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from service.protocol import ids
+from service.protocol.errors import InvalidRequest
+from store.errors import NotFound
+from store.history import ConversationHistoryStore
+
+MAX_RESPONSES = 64
+"""The most responses whose items one request may name: each is read whole."""
+
+
+class _Item(msgspec.Struct):
+    id: str = ""
+
+
+class _Output(msgspec.Struct):
+    output: list[msgspec.Raw] = []
+
+
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+_output = msgspec.json.Decoder(_Output)
+_id = msgspec.json.Decoder(_Item)
+
+
+async def stored_items(
+    store: ConversationHistoryStore, tenant: str, references: Sequence[str]
+) -> Mapping[str, msgspec.Raw]:
+    """The items that are stored under these ids, as JSON; one that isn't there is left out, whoever's it is.
+
+    Raises InvalidRequest for items of too many responses, StoreUnavailable.
+    """
+    wanted: dict[str, set[str]] = {}
+    for reference in references:
+        response_id = ids.response_of(reference)
+        if response_id is not None:
+            wanted.setdefault(response_id, set()).add(reference)
+    if len(wanted) > MAX_RESPONSES:
+        raise InvalidRequest(
+            f"The items that 'input' refers to belong to {len(wanted)} responses, at most {MAX_RESPONSES} are allowed. "
+            "Continue from the last one by 'previous_response_id', or send the items themselves.",
+            code="invalid_value",
+            param="input",
+        )
+    found: dict[str, msgspec.Raw] = {}
+    for response_id, names in wanted.items():
+        try:
+            ((response, items),) = await store.items(tenant, [response_id])
+        except NotFound:
+            continue
+        if not response:  # deleted, or not there
+            continue
+        for raw in (*_output.decode(response).output, *_items.decode(items)):
+            name = _id.decode(raw).id
+            if name in names:
+                found[name] = raw
+    return found

@@ -1,0 +1,29 @@
+"""The secret: random bytes that whoever shares a store has in common, made by the first who asks.
+
+The service seals with it what clients keep (service/sealing.py). It is stored in the first shard, is never changed, and
+is in every backup of the server; what was sealed with it can't be opened once it is lost. Never log it.
+"""
+
+import secrets
+from collections.abc import Callable
+
+from . import scripts
+from .errors import StoreUnavailable
+from .history import ConversationHistoryStore
+from .keys import SECRET_BYTES
+
+
+async def shared_secret(
+    store: ConversationHistoryStore, *, entropy: Callable[[int], bytes] = secrets.token_bytes
+) -> bytes:
+    """The store's secret, SECRET_BYTES long: all that ask at any time get the same one.
+
+    `entropy(n)` gives the n random bytes that it is made of if there is none yet. Raises StoreUnavailable, also where
+    what is stored is no secret: fsck tells of that, and mends it.
+    """
+    async with store.server.operation() as operation:
+        first = store.keyspace.all_shards()[0]
+        word, found = await scripts.secret(operation, secret=first.secret, made=entropy(SECRET_BYTES))
+    if word != b"ok":
+        raise StoreUnavailable(f"the secret in the store has {len(found)} bytes and should have {SECRET_BYTES}")
+    return found

@@ -1,0 +1,147 @@
+"""Compacting a conversation: the user's words and a sealed summary come back, and a new one begins with them."""
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from service.engine.port import Finish
+from service.engine.scripted import FinishWith
+from service.protocol import tokens
+from service.protocol.compacting import ASK
+from service.settings import Settings
+from tests.http.conftest import ACME_KEY, GLOBEX_KEY
+from tests.http.inside import answer, opened, scripted, serving, thought
+from tests.http.process import MODEL, ServiceProcess
+from tests.open_responses import check_item, check_usage
+
+Json = dict[str, Any]
+CONVERSATION: list[Json] = [
+    {"role": "user", "content": "My boat is called Vesper."},
+    {"role": "assistant", "content": "A fine name for a heron of the sea."},
+    {"role": "developer", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "input_text", "text": "Where does she lie?"}]},
+]
+SUMMARY = "The boat was praised."
+
+
+async def compacted(http: httpx.AsyncClient, path: str = "/v1", **body: object) -> Json:
+    given = await http.post(f"{path}/responses/compact", json={"model": MODEL, **body})
+    assert given.status_code == 200, given.text
+    return given.json()
+
+
+def words(item: Json) -> str:
+    return "".join(part["text"] for part in item["content"])
+
+
+async def test_the_user_s_words_come_back_with_one_compaction_item(settings: Settings) -> None:
+    engine = scripted([[*thought("Hm."), tokens.START, tokens.ASSISTANT, *answer(SUMMARY)]])
+    async with serving(settings, engine) as inside, inside.http() as http:
+        given = await compacted(http, input=CONVERSATION)
+    assert given.keys() == {"id", "object", "created_at", "output", "usage"}
+    assert given["object"] == "response.compaction"
+    *said, compaction = given["output"]
+    assert [words(item) for item in said] == ["My boat is called Vesper.", "Where does she lie?"]
+    assert {(item["type"], item["role"], item["status"]) for item in said} == {("message", "user", "completed")}
+    assert compaction["type"] == "compaction"
+    assert SUMMARY not in compaction["encrypted_content"]
+    assert given["usage"]["output_tokens"] > 0
+
+
+async def test_the_model_is_asked_for_a_summary_behind_the_conversation(settings: Settings) -> None:
+    engine = scripted([answer(SUMMARY)])
+    async with serving(settings, engine) as inside, inside.http() as http:
+        await compacted(http, input=CONVERSATION)
+    prompt = tokens.decode(engine.generations[0].prompt)
+    assert prompt.index("heron") < prompt.index("Where does she lie?") < prompt.index(ASK)
+
+
+async def test_a_new_conversation_begins_with_the_summary_instead_of_what_was_said(settings: Settings) -> None:
+    engine = scripted([answer(SUMMARY)], [answer("In the harbour.")])
+    async with serving(settings, engine) as inside, inside.http() as http:
+        window = (await compacted(http, input=CONVERSATION))["output"]
+        body = {"model": MODEL, "input": [*window, {"role": "user", "content": "Say it again."}]}
+        assert (await http.post("/v1/responses", json=body)).status_code == 200
+    prompt = tokens.decode(engine.generations[-1].prompt)
+    assert "heron" not in prompt
+    assert ASK not in prompt
+    assert prompt.count("My boat is called Vesper.") == 1
+    assert prompt.index("Vesper") < prompt.index(SUMMARY) < prompt.index("Say it again.")
+
+
+async def test_a_stored_conversation_is_compacted_by_its_last_response(settings: Settings) -> None:
+    engine = scripted([answer("A fine heron.")], [answer(SUMMARY)])
+    async with serving(settings, engine) as inside, inside.http() as http:
+        first = (await http.post("/v1/responses", json={"model": MODEL, "input": "My boat is called Vesper."})).json()
+        given = await compacted(http, previous_response_id=first["id"])
+        more = await compacted(http, previous_response_id=first["id"], input="And she is green.")
+        assert (await http.get(f"/v1/responses/{given['id']}")).status_code == 404, "it is stored"
+        assert (await http.delete(f"/v1/responses/{first['id']}?tree=true")).status_code == 200, "it is still pinned"
+    assert [words(item) for item in given["output"][:-1]] == ["My boat is called Vesper."]
+    assert [words(item) for item in more["output"][:-1]] == ["My boat is called Vesper.", "And she is green."]
+
+
+async def test_what_was_compacted_before_is_compacted_again(settings: Settings) -> None:
+    engine = scripted([answer(SUMMARY)], [answer("Shorter still.")], [answer("Ahoy.")])
+    async with serving(settings, engine) as inside, inside.http() as http:
+        window = (await compacted(http, input=CONVERSATION))["output"]
+        again = (await compacted(http, input=[*window, {"role": "user", "content": "She is green."}]))["output"]
+        await http.post("/v1/responses", json={"model": MODEL, "input": again})
+    said = ["My boat is called Vesper.", "Where does she lie?", "She is green."]
+    assert [words(item) for item in again[:-1]] == said
+    prompt = tokens.decode(engine.generations[-1].prompt)
+    assert SUMMARY not in prompt
+    assert [prompt.count(text) for text in (*said, "Shorter still.")] == [1, 1, 1, 1]
+
+
+async def test_half_a_summary_is_none(settings: Settings) -> None:
+    engine = scripted([opened("The boat"), FinishWith(Finish.LENGTH)])
+    async with serving(settings, engine) as inside, inside.http() as http:
+        given = await http.post("/v1/responses/compact", json={"model": MODEL, "input": CONVERSATION})
+    assert given.status_code == 500
+    assert given.json()["error"]["code"] == "compaction_failed"
+    assert given.headers["x-should-retry"] == "true"
+
+
+async def test_the_open_responses_dialect_has_its_own_form_of_it(settings: Settings) -> None:
+    async with serving(settings, scripted([answer(SUMMARY)])) as inside, inside.http() as http:
+        given = await compacted(http, "/open-responses/v1", input=CONVERSATION, prompt_cache_key="boats")
+    for item in given["output"]:
+        check_item(item)
+    check_usage(given["usage"])
+
+
+REFUSED: dict[str, tuple[Json, str]] = {
+    "no model": ({"input": "hi", "model": None}, "model"),
+    "no input": ({}, "input"),
+    "an input that is none": ({"input": 7}, "input"),
+    "an item that is none": ({"input": [{"type": "rhubarb"}]}, "input[0].type"),
+    "another's parameter": ({"input": "hi", "tools": []}, "tools"),
+    "an unknown parent": ({"previous_response_id": "resp_" + 48 * "0"}, "previous_response_id"),
+}
+
+
+@pytest.mark.parametrize(("body", "param"), REFUSED.values(), ids=REFUSED)
+def test_a_request_that_is_wrong_is_a_400(service: ServiceProcess, body: Json, param: str) -> None:
+    given = service.http().post("/v1/responses/compact", json={"model": MODEL, **body})
+    assert given.status_code == 400
+    assert given.json()["error"]["param"] == param
+
+
+def test_the_sdk_compacts_and_goes_on(service: ServiceProcess) -> None:
+    client = service.client()
+    given = client.responses.compact(model=MODEL, input="My boat is called Vesper.")
+    assert [item.type for item in given.output] == ["message", "compaction"]
+    window: Any = [item.to_dict(warnings=False) for item in given.output]
+    asked: Any = [*window, {"role": "user", "content": "What is my boat called?"}]
+    assert "Vesper" in client.responses.create(model=MODEL, input=asked).output_text
+
+
+def test_nobody_else_can_go_on_with_it(tenants: ServiceProcess) -> None:
+    window: Any = [
+        item.to_dict(warnings=False) for item in tenants.client(ACME_KEY).responses.compact(model=MODEL, input="hi").output
+    ]
+    with pytest.raises(openai.BadRequestError):
+        tenants.client(GLOBEX_KEY).responses.create(model=MODEL, input=window)

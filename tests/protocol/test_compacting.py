@@ -1,0 +1,87 @@
+"""What a request to compact becomes, and the window that it is answered with."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.protocol.compacting import read_compact, triggered, window
+from service.protocol.counting import read_count
+from service.protocol.errors import ApiError
+from service.protocol.input_items import CompactionItem, InputItem, MessageItem
+from service.protocol.render import message
+from service.protocol.response import Compaction
+
+RESPONSE_ID = "resp_" + 48 * "0"
+TRIGGER = {"type": "compaction_trigger"}
+COMPACTION = Compaction("cmp_1", "sealed")
+PICTURE = {"type": "input_image", "image_url": "data:,"}
+items = st.lists(st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3), max_size=2), max_size=4)
+
+
+def said(text: str, role: Any = "user") -> MessageItem:
+    return MessageItem(role=role, content=[{"type": "input_text", "text": text}])
+
+
+def texts(shown: list[InputItem | Compaction]) -> list[str]:
+    return [item.text for item in shown if isinstance(item, MessageItem)]
+
+
+@given(items, st.integers(0, 4))
+def test_a_trigger_stands_behind_the_items_however_they_are_written(given: list[object], indent: int) -> None:
+    raw = msgspec.json.format(msgspec.json.encode(given), indent=indent)
+    assert msgspec.json.decode(triggered(msgspec.Raw(raw))) == [*given, TRIGGER]
+
+
+@given(st.text(max_size=20))
+def test_a_text_becomes_a_message_of_the_user(text: str) -> None:
+    text = text.encode("utf-8", "ignore").decode()
+    asked = msgspec.json.decode(triggered(msgspec.Raw(msgspec.json.encode(text))))
+    assert asked == [{"type": "message", "role": "user", "content": text}, TRIGGER]
+
+
+def test_what_is_no_input_is_left_to_be_refused() -> None:
+    assert triggered(msgspec.Raw(b"7")) == msgspec.Raw(b"7")
+
+
+def test_a_compaction_is_never_stored() -> None:
+    assert read_compact(b'{"model": "m", "input": "hi"}', store=True).store is False
+
+
+@pytest.mark.parametrize("body", [b'{"input": "hi"}', b'{"model": "m"}', b'{"model": "m", "input": "hi", "tools": []}'])
+def test_a_request_to_compact_that_lacks_or_has_what_it_should_not_is_refused(body: bytes) -> None:
+    with pytest.raises(ApiError) as refusal:
+        read_compact(body, store=True)
+    assert refusal.value.status == 400
+
+
+def test_a_window_shows_what_was_sent_as_it_was_sent() -> None:
+    seen = MessageItem(role="user", content=[PICTURE])
+    own = [said("Ahoy."), said("Be brief.", "developer"), seen]
+    carried = [message("Ahoy.", "user"), message("(an image)", "user")]
+    assert window(RESPONSE_ID, own, carried, COMPACTION) == [own[0], seen, COMPACTION]
+
+
+def test_a_window_shows_what_was_said_before_as_texts_with_ids_of_their_own() -> None:
+    own = [said("And now?")]
+    shown = window(RESPONSE_ID, own, [message(text, "user") for text in ("One.", "Two.", "And now?")], COMPACTION)
+    assert texts(shown) == ["One.", "Two.", "And now?"]
+    assert len({item.id for item in shown[:2]}) == 2
+
+
+def test_a_window_shows_no_message_twice_where_a_compaction_has_it_already() -> None:
+    own = [said("One."), CompactionItem("sealed"), said("Two.")]
+    shown = window(RESPONSE_ID, own, [message(text, "user") for text in ("One.", "Two.")], COMPACTION)
+    assert texts(shown) == ["One.", "Two."]
+
+
+def test_a_window_without_a_word_of_the_user_s_is_the_compaction_alone() -> None:
+    assert window(RESPONSE_ID, [said("hm", "assistant")], [], COMPACTION) == [COMPACTION]
+
+
+def test_a_count_takes_the_model_that_is_served_where_none_is_named() -> None:
+    assert read_count(b'{"input": "hi"}', "served", store=True).model == "served"
+    assert read_count(b'{"input": "hi", "model": null}', "served", store=True).model == "served"
+    assert read_count(b'{"input": "hi", "model": "mine"}', "served", store=True).model == "mine"

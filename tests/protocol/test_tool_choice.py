@@ -1,0 +1,147 @@
+"""What `tool_choice` lets the model call, how it is echoed, and what is refused."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.protocol.errors import InvalidRequest
+from service.protocol.steps import in_one_go
+from service.protocol.tool_choice import MAX_ALLOWED, Chosen, read_choice
+from service.protocol.tools import Tools, read_tools
+
+DECLARED: list[Any] = [
+    {"type": "function", "name": "f"},
+    {"type": "custom", "name": "c"},
+    {"type": "function", "name": "sleep"},
+    {"type": "namespace", "name": "clock", "tools": [{"type": "function", "name": n} for n in ("sleep", "now")]},
+    {"type": "namespace", "name": "zoo", "tools": [{"type": "function", "name": "feed"}]},
+    {"type": "namespace", "name": "farm", "tools": [{"type": "function", "name": "feed"}]},
+    {"type": "web_search"},
+]
+NAMED = {"type": "function", "name": "f"}
+
+
+def tools(declared: list[Any]) -> Tools:
+    return in_one_go(read_tools(msgspec.Raw(msgspec.json.encode(declared)), max_tools=64, max_bytes=1_048_576))
+
+
+def chosen(value: Any, declared: list[Any] = DECLARED) -> Chosen:
+    return read_choice(msgspec.Raw(msgspec.json.encode(value)), tools(declared))
+
+
+def allowed(*named: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "allowed_tools", "tools": list(named), **more}
+
+
+@pytest.mark.parametrize(("value", "choice"), [(None, "auto"), ("auto", "auto"), ("none", "none")])
+def test_a_choice_that_names_no_tool_needs_none(value: Any, choice: str) -> None:
+    read = chosen(value, [])
+
+    assert (read.choice, read.allowed, read.parallel_one, read.echo) == (choice, None, False, choice)
+
+
+def test_required_lets_any_tool_be_called() -> None:
+    assert chosen("required") == Chosen("required", echo="required")
+
+
+@pytest.mark.parametrize(
+    ("value", "recipient"),
+    [
+        ({"type": "function", "name": "f"}, "functions.f"),
+        ({"type": "custom", "name": "c"}, "functions.c"),
+        ({"type": "function", "name": "functions.f"}, "functions.f"),
+        ({"type": "function", "name": "now"}, "clock.now"),
+        ({"type": "function", "name": "clock.now"}, "clock.now"),
+        ({"type": "function", "name": "sleep"}, "functions.sleep"),
+        ({"type": "function", "name": "sleep", "namespace": "clock"}, "clock.sleep"),
+        ({"type": "function", "name": "feed", "namespace": "zoo"}, "zoo.feed"),
+    ],
+    ids=str,
+)
+def test_a_named_tool_must_be_called_once(value: dict[str, Any], recipient: str) -> None:
+    assert chosen(value) == Chosen("required", frozenset({recipient}), parallel_one=True, echo=value)
+
+
+@pytest.mark.parametrize("mode", [{}, {"mode": "auto"}, {"mode": "required"}], ids=str)
+def test_allowed_tools_are_those_that_may_be_called(mode: dict[str, Any]) -> None:
+    read = chosen(allowed(NAMED, {"type": "custom", "name": "c"}, **mode))
+
+    assert (read.choice, read.allowed) == (mode.get("mode", "auto"), {"functions.f", "functions.c"})
+    assert not read.parallel_one
+    assert read.echo == {
+        "type": "allowed_tools",
+        "mode": mode.get("mode", "auto"),
+        "tools": [NAMED, {"type": "custom", "name": "c"}],
+    }
+
+
+def test_a_whole_namespace_may_be_allowed() -> None:
+    assert chosen(allowed({"type": "namespace", "name": "clock"})).allowed == {"clock.sleep", "clock.now"}
+
+
+def test_a_hosted_tool_may_be_allowed_beside_others_and_adds_nothing() -> None:
+    read = chosen(allowed(NAMED, {"type": "web_search", "search_context_size": "low"}))
+
+    assert read.allowed == {"functions.f"}
+    assert read.echo == {"type": "allowed_tools", "mode": "auto", "tools": [NAMED, {"type": "web_search"}]}
+
+
+def test_where_only_hosted_tools_are_allowed_nothing_can_be_called() -> None:
+    read = chosen(allowed({"type": "web_search"}))
+
+    assert (read.choice, read.allowed) == ("none", frozenset())
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "param"),
+    [
+        (5, "invalid_type", "tool_choice"),
+        ([], "invalid_type", "tool_choice"),
+        ("any", "invalid_value", "tool_choice"),
+        ("", "invalid_value", "tool_choice"),
+        ({}, "missing_required_parameter", "tool_choice.type"),
+        ({"type": 5}, "invalid_type", "tool_choice.type"),
+        ({"type": "telepathy"}, "invalid_value", "tool_choice.type"),
+        ({"type": "web_search"}, "unsupported_parameter", "tool_choice.type"),
+        ({"type": "mcp", "server_label": "docs"}, "unsupported_parameter", "tool_choice.type"),
+        ({"type": "function"}, "missing_required_parameter", "tool_choice.name"),
+        ({"type": "function", "name": "g"}, "invalid_value", "tool_choice.name"),
+        ({"type": "function", "name": ""}, "invalid_value", "tool_choice.name"),
+        ({"type": "function", "name": "f", "function": {}}, "unknown_parameter", "tool_choice.function"),
+        ({"type": "function", "name": "f", "namespace": "clock"}, "invalid_value", "tool_choice.name"),
+        ({"type": "function", "name": "feed"}, "invalid_value", "tool_choice.name"),
+        ({"type": "custom", "name": "f"}, "invalid_value", "tool_choice.type"),
+        ({"type": "function", "name": "c"}, "invalid_value", "tool_choice.type"),
+        (allowed(), "invalid_value", "tool_choice.tools"),
+        (allowed(NAMED, mode="any"), "invalid_value", "tool_choice.mode"),
+        (allowed(*[NAMED] * (MAX_ALLOWED + 1)), "invalid_value", "tool_choice.tools"),
+        (allowed(NAMED, 5), "invalid_type", "tool_choice.tools[1]"),
+        (allowed({}), "missing_required_parameter", "tool_choice.tools[0].type"),
+        (allowed({"type": "function", "name": "g"}), "invalid_value", "tool_choice.tools[0].name"),
+        (allowed({"type": "custom", "name": "f"}), "invalid_value", "tool_choice.tools[0].type"),
+        (allowed({"type": "namespace", "name": "moon"}), "invalid_value", "tool_choice.tools[0].name"),
+        (allowed({"type": "file_search"}), "invalid_value", "tool_choice.tools[0].type"),
+        (allowed({"type": "telepathy"}), "invalid_value", "tool_choice.tools[0].type"),
+        (allowed({"type": "web_search"}, mode="required"), "invalid_value", "tool_choice.tools"),
+    ],
+    ids=lambda value: str(value)[:80],
+)
+def test_a_bad_choice_is_refused_by_its_place(value: Any, code: str, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        chosen(value)
+
+    assert (caught.value.code, caught.value.param) == (code, param)
+
+
+def test_a_wrong_name_is_told() -> None:
+    with pytest.raises(InvalidRequest, match="get_wether"):
+        chosen({"type": "function", "name": "get_wether"})
+
+
+@pytest.mark.parametrize("declared", [[], [{"type": "web_search"}]], ids=["none", "hosted ones"])
+def test_a_call_cannot_be_required_where_nothing_can_be_called(declared: list[Any]) -> None:
+    with pytest.raises(InvalidRequest, match="no tool to call") as caught:
+        chosen("required", declared)
+
+    assert caught.value.param == "tool_choice"

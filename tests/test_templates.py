@@ -1,0 +1,249 @@
+"""Stored prompts: what their files give, that a request can name nothing else, and that what is wrong is said."""
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service import templates
+from service.protocol.errors import ApiError, InvalidRequest
+from service.protocol.wire import CreateRequest, PromptParam, read_create
+from service.templates import Filled, Templates
+
+SHOP = """
+version = "2"
+instructions = "You sell {{goods}}. {{ goods }}!"
+[[input]]
+role = "user"
+content = "I am {{who}} and like {{goods}}."
+[[input]]
+role = "assistant"
+content = "{{{{who}}}} {who} {{who we are}}"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with some prompts."""
+    prompts = tmp_path / "prompts"
+    prompts.mkdir()
+    (prompts / "shop.toml").write_text(SHOP)
+    (prompts / "shop@1.toml").write_text('instructions = "You sell."')
+    (prompts / "bare.toml").write_text("")
+    (tmp_path / "outside.toml").write_text('instructions = "secret"')
+    return prompts
+
+
+def prompt(id: str = "shop", version: str | None = None, **variables: Any) -> PromptParam:
+    return PromptParam(id, version, {name: msgspec.Raw(msgspec.json.encode(each)) for name, each in variables.items()})
+
+
+def message(role: str, content: str) -> dict[str, str]:
+    return {"type": "message", "role": role, "content": content}
+
+
+async def refusal(folder: Path, asked: PromptParam) -> tuple[str | None, str | None]:
+    """The param and the code of what is refused."""
+    with pytest.raises(InvalidRequest) as caught:
+        await Templates(str(folder)).fill(asked)
+    return caught.value.param, caught.value.code
+
+
+async def test_variables_are_filled_in_wherever_they_stand(folder: Path) -> None:
+    filled = await Templates(str(folder)).fill(prompt(goods="tea", who={"type": "input_text", "text": "Ann"}))
+
+    assert filled == Filled(
+        instructions="You sell tea. tea!",
+        items=[message("user", "I am Ann and like tea."), message("assistant", "{{Ann}} {who} {{who we are}}")],
+    )
+
+
+async def test_what_stands_for_a_variable_is_not_filled_in_again(folder: Path) -> None:
+    filled = await Templates(str(folder)).fill(prompt(goods="{{who}}", who="\\1 \\g<0> {{goods}}"))
+
+    assert filled.instructions == "You sell {{who}}. {{who}}!"
+    assert filled.items[0]["content"] == "I am \\1 \\g<0> {{goods}} and like {{who}}."
+
+
+@pytest.mark.parametrize("version", ["1", "2", None])
+async def test_a_version_is_the_file_of_that_name_or_what_the_current_one_says(
+    folder: Path, version: str | None
+) -> None:
+    variables = {} if version == "1" else {"goods": "tea", "who": "Ann"}
+    filled = await Templates(str(folder)).fill(prompt(version=version, **variables))
+
+    assert filled.instructions == ("You sell." if version == "1" else "You sell tea. tea!")
+
+
+@pytest.mark.parametrize(
+    ("asked", "param", "code"),
+    [
+        (prompt("nothing"), "prompt.id", "invalid_value"),
+        (prompt("../outside"), "prompt.id", "invalid_value"),
+        (prompt("/etc/passwd"), "prompt.id", "invalid_value"),
+        (prompt("..\\outside"), "prompt.id", "invalid_value"),
+        (prompt(".hidden"), "prompt.id", "invalid_value"),
+        (prompt("shop\0"), "prompt.id", "invalid_value"),
+        (prompt("shop\n"), "prompt.id", "invalid_value"),
+        (prompt("shop@1"), "prompt.id", "invalid_value"),
+        (prompt("shóp"), "prompt.id", "invalid_value"),
+        (prompt(version="3"), "prompt.version", "invalid_value"),
+        (prompt(version="/../../outside"), "prompt.version", "invalid_value"),
+        (prompt("bare", "1"), "prompt.version", "invalid_value"),
+        (prompt(goods="tea"), "prompt.variables.who", "missing_required_parameter"),
+        (prompt(goods="tea", who="Ann", shoe="9"), "prompt.variables", "invalid_value"),
+        (prompt("bare", x="1"), "prompt.variables", "invalid_value"),
+        (prompt("bare", **{f"x{each}": "1" for each in range(257)}), "prompt.variables", "invalid_value"),
+        (prompt(goods=7, who="Ann"), "prompt.variables.goods", "invalid_type"),
+        (prompt(goods=None, who="Ann"), "prompt.variables.goods", "invalid_type"),
+        (prompt(goods={"type": "input_text"}, who="Ann"), "prompt.variables.goods.text", "missing_required_parameter"),
+        (
+            prompt(goods={"type": "input_image", "image_url": "x"}, who=""),
+            "prompt.variables.goods",
+            "unsupported_parameter",
+        ),
+        (
+            prompt(goods={"type": "input_file", "file_id": "x"}, who=""),
+            "prompt.variables.goods",
+            "unsupported_parameter",
+        ),
+        (prompt(goods={"type": "sound"}, who="Ann"), "prompt.variables.goods.type", "invalid_value"),
+        (prompt(goods="x" * 4_000_000, who="Ann"), "prompt.variables", "invalid_value"),
+    ],
+)
+async def test_what_is_wrong_is_a_400_that_names_it(folder: Path, asked: PromptParam, param: str, code: str) -> None:
+    assert await refusal(folder, asked) == (param, code)
+
+
+@given(id=st.text(min_size=1, max_size=20), version=st.none() | st.text(min_size=1, max_size=20))
+async def test_no_name_leads_out_of_the_folder(tmp_path_factory: pytest.TempPathFactory, id: str, version: str) -> None:
+    top = tmp_path_factory.getbasetemp()
+    (top / "x.toml").write_text('instructions = "secret"')
+    (top / "inner").mkdir(exist_ok=True)
+    assert (await refusal(top / "inner", prompt(id, version)))[1] == "invalid_value"
+
+
+async def test_a_service_without_stored_prompts_says_so() -> None:
+    with pytest.raises(InvalidRequest, match="has no stored prompts") as caught:
+        await Templates("").fill(prompt())
+    assert (caught.value.param, caught.value.code) == ("prompt", "unsupported_parameter")
+
+
+async def test_a_file_that_changes_is_read_again_and_another_is_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    decoded = templates._decoded
+    monkeypatch.setattr(templates, "_decoded", lambda path: read.append(path.name) or decoded(path))
+    stored = Templates(str(folder))
+    for _ in range(3):
+        assert (await stored.fill(prompt(version="1"))).instructions == "You sell."
+    (folder / "shop@1.toml").write_text('instructions = "You buy."')
+    assert (await stored.fill(prompt(version="1"))).instructions == "You buy."
+    (folder / "shop@1.toml").unlink()
+    with pytest.raises(InvalidRequest):
+        await stored.fill(prompt(version="1"))
+    assert read == ["shop.toml", "shop@1.toml", "shop@1.toml"]
+
+
+async def test_only_so_many_files_are_kept_in_mind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(templates, "MAX_KEPT", 3)
+    stored = Templates(str(folder))
+    for number in [*range(10), 0]:
+        (folder / f"p{number}.toml").write_text(f'instructions = "{number}"')
+        assert (await stored.fill(prompt(f"p{number}"))).instructions == str(number)
+    assert len(stored._kept) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"instructions = ",
+        b"instructions = 7",
+        b"instruction = 'x'",
+        b"\xff",
+        b"[[input]]\nrole = 'user'",
+        b"[[input]]\nrole = 'tool'\ncontent = ''",
+        b"[[input]]\nrole = 'user'\ncontent = 'x'\n" * 65,
+        b"instructions = '" + b"x" * templates.MAX_TEMPLATE_BYTES + b"'",
+        b"x = " + b"[" * 5000,
+    ],
+)
+async def test_a_broken_file_is_the_fault_of_the_service_whose_log_says_why(
+    folder: Path, text: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "broken.toml").write_bytes(text)
+    with caplog.at_level(logging.ERROR), pytest.raises(ApiError, match="whose log has the reason") as caught:
+        await Templates(str(folder)).fill(prompt("broken"))
+    assert (caught.value.status, caught.value.code) == (500, "server_error")
+    assert "broken.toml can't be read: " in caplog.text
+
+
+async def test_files_are_read_by_a_thread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: list[int] = []
+    monkeypatch.setattr(
+        templates, "_decoded", lambda path: readers.append(threading.get_ident()) or templates.Template()
+    )
+    await Templates(str(folder)).fill(prompt("bare"))
+    (reader,) = readers
+    assert reader != threading.get_ident()
+
+
+def request(**body: Any) -> CreateRequest:
+    return read_create(msgspec.json.encode({"model": "m", **body}), store=True)
+
+
+async def applied(folder: Path, **body: Any) -> tuple[str | None, Any]:
+    """The instructions and the input of a request with its prompt filled in."""
+    found = await Templates(str(folder)).applied(request(**body))
+    return found.instructions, msgspec.json.decode(found.input)
+
+
+GREETING = {"id": "greeting", "variables": {"who": "Ann"}}
+ANN = message("user", "I am Ann.")
+
+
+@pytest.fixture
+def greeting(folder: Path) -> Path:
+    """The folder, with a short prompt more."""
+    (folder / "greeting.toml").write_text(
+        'instructions = "Be kind."\n[[input]]\nrole = "user"\ncontent = "I am {{who}}."'
+    )
+    return folder
+
+
+async def test_messages_of_a_stored_prompt_come_before_the_input(greeting: Path) -> None:
+    own = {"role": "user", "content": "Hi"}
+
+    assert await applied(greeting, prompt=GREETING) == ("Be kind.", [ANN])
+    assert await applied(greeting, prompt=GREETING, input=[]) == ("Be kind.", [ANN])
+    assert await applied(greeting, prompt=GREETING, input=[own, own]) == ("Be kind.", [ANN, own, own])
+    assert await applied(greeting, prompt=GREETING, input='"Hi"') == ("Be kind.", [ANN, message("user", '"Hi"')])
+
+
+async def test_instructions_of_the_request_replace_those_of_the_stored_prompt(greeting: Path) -> None:
+    assert (await applied(greeting, prompt=GREETING, instructions="Be rude."))[0] == "Be rude."
+    assert (await applied(greeting, prompt=GREETING, instructions=""))[0] == ""
+    assert await applied(greeting, prompt={"id": "shop", "version": "1"}, input="Hi") == ("You sell.", "Hi")
+
+
+async def test_a_request_without_a_prompt_stays_as_it_is(folder: Path) -> None:
+    asked = request(input="Hi")
+    assert await Templates(str(folder)).applied(asked) is asked
+
+
+async def test_an_input_that_is_none_is_left_to_whoever_reads_it(greeting: Path) -> None:
+    assert await applied(greeting, prompt=GREETING, input={"role": "user"}) == ("Be kind.", {"role": "user"})
+
+
+async def test_a_stored_prompt_without_messages_needs_an_input_or_a_response_to_continue(folder: Path) -> None:
+    bare = {"id": "bare"}
+    with pytest.raises(InvalidRequest, match="so the request needs some") as caught:
+        await applied(folder, prompt=bare)
+    assert caught.value.param == "input"
+    assert await applied(folder, prompt=bare, previous_response_id="resp_1") == (None, [])
