@@ -31,6 +31,9 @@ async def read_body(receive: Receive, content_length: bytes | None, *, limit: in
         ) from None
     if not body:
         raise InvalidRequest("The request has no body; send a JSON object.", code="invalid_json")
+    if not _is_utf8(body):
+        reason = "it is not valid UTF-8"
+        raise InvalidRequest(f"The body of the request could not be parsed as JSON: {reason}.", code="invalid_json")
     return body
 
 
@@ -48,6 +51,14 @@ async def _pieces(receive: Receive, limit: int) -> bytes:
         pieces.append(piece)
         if not message.get("more_body", False):
             return b"".join(pieces)
+
+
+def _is_utf8(body: bytes) -> bool:
+    """Whether bytes are UTF-8; parts of a body are echoed or listed as they came, and nobody else looks at those."""
+    try:
+        return body.isascii() or bool(body.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 async def watch(receive: Receive, gone: Callable[[], None]) -> None:

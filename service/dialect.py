@@ -69,19 +69,16 @@ class OpenEncoder:
         """Write the events at the buffer's end, each in one piece."""
         for event in batch:
             if isinstance(event, _RENAMED):
-                buffer += _renamed(self._encoded(event))
+                piece = bytearray()
+                self._inner.append((event,), piece)
+                buffer += _renamed(piece)
                 continue
             told = self._translation.event(event)
             if isinstance(told, _NARROWED) or (isinstance(told, _WITH_LOGPROBS) and told.logprobs):
                 body = open_event(msgspec.json.decode(msgspec.json.encode(told)))
                 buffer += b"event: %b\ndata: %b\n\n" % (body["type"].encode(), msgspec.json.encode(body))
             else:
-                buffer += self._encoded(told)
-
-    def _encoded(self, event: Event) -> bytearray:
-        piece = bytearray()
-        self._inner.append((event,), piece)
-        return piece
+                self._inner.append((told,), buffer)
 
 
 _RENAMED = (events.ReasoningTextDelta, events.ReasoningTextDone)

@@ -204,7 +204,7 @@ def test_ten_thousand_odd_streams_are_grammatical() -> None:
         )
     ]
     for _ in range(10_000):
-        ids = [*chain.from_iterable(random.choices(samples.FRAGMENTS, k=random.randrange(20)))]
+        ids = [*chain.from_iterable(random.choices(samples.FRAGMENTS, k=random.randrange(30)))]
         stream = run(samples.machine(random.choice(variants)), [ids], random.choice([*Ending]))
         check_stream([as_json(event) for event in stream])
 

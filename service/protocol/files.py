@@ -73,4 +73,4 @@ def _decoded(data: str, where: str) -> str:
 
 
 def _no_text(where: str) -> InvalidRequest:
-    return InvalidRequest(f"'{where}' is no text in UTF-8. {_ADVICE}", code="unsupported_file", param=where)
+    return InvalidRequest(f"'{where}' is no text in UTF-8. {_ADVICE}", code="invalid_value", param=where)

@@ -31,9 +31,9 @@ class _Output(msgspec.Struct):
 
 class _CodeInterpreterCall(msgspec.Struct):
     code: str | None = None
-    container_id: str = ""
+    container_id: str | None = None
     outputs: Raw = _ABSENT
-    status: str = "completed"
+    status: str | None = None
 
 
 class _McpCall(msgspec.Struct):
@@ -59,7 +59,7 @@ def read_code_interpreter_call(raw: Raw, where: str, gathered: Gathered) -> Read
             read = decode(output, _CODE_OUTPUT, f"{where}.outputs[{place}]")
             said = {"logs": read.logs or ""} if read.type == "logs" else {"url": read.url}
             outputs.append({"type": read.type, **said})
-    return CodeInterpreterCallItem(sent.code, sent.container_id, outputs, sent.status)
+    return CodeInterpreterCallItem(sent.code, sent.container_id or "", outputs, sent.status or "completed")
 
 
 def read_mcp_call(raw: Raw, where: str, gathered: Gathered) -> Reading[McpCallItem]:

@@ -8,12 +8,12 @@ where several would do have no part in that.
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import msgspec
 from lark.exceptions import LarkError
 from lark.lexer import PatternStr
-from lark.load_grammar import load_grammar
 
 from service.protocol.earley import Rules, add_pattern, productive
 from service.protocol.errors import InvalidRequest, shown
@@ -24,6 +24,8 @@ MAX_RULES = 1024
 """How many rules a grammar may come to, once each choice and repetition is one of its own."""
 
 GRAMMARS_CACHED = 32
+
+_loader: Any = import_module("lark.load_grammar")
 
 _STATEMENT = re.compile(r"^\s*%(\w+)\s*(.*)$", re.MULTILINE)
 _COMMON = re.compile(r"common\s*(\.\s*\w+|\()")
@@ -71,7 +73,7 @@ class _Grammar(msgspec.Struct, frozen=True):
 
 def _read(lark: str) -> _Grammar:
     """Raises LarkError, ValueError and what Python raises for a malformed pattern."""
-    grammar, _ = load_grammar(lark, "the grammar", [], global_keep_all_tokens=True)
+    grammar, _ = _loader.load_grammar(lark, "the grammar", [], global_keep_all_tokens=True)
     terminals, rules, ignored = grammar.compile(["start"], "*")
     if not any(rule.origin.name == "start" for rule in rules):
         raise ValueError("it has no rule 'start'")

@@ -21,10 +21,12 @@ _CLOSING = frozenset((END, CALL, RETURN))
 
 
 def harmony_message(message: StoredMessage) -> dict[str, Any]:
-    """A kept message as JSON. It isn't decoded in steps: a single message of an answer is short enough."""
-    return _shown(
-        message.role, message.name, message.channel, message.recipient, message.content_type, text_of(message)
-    )
+    """A kept message as JSON. It isn't decoded in steps: a single message of an answer is short enough.
+
+    Only a tool's name is one of Harmony's; what else is named, is so for the store.
+    """
+    name = message.name if message.role == "tool" else None
+    return _shown(message.role, name, message.channel, message.recipient, message.content_type, text_of(message))
 
 
 def harmony_messages(prompt: "array[int]") -> Generator[None, None, list[dict[str, Any]]]:

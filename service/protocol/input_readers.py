@@ -91,7 +91,7 @@ def read_item(raw: Raw, where: str, gathered: Gathered) -> Reading[InputItem]:
     name = kind.type or ("message" if kind.role != _ABSENT else "item_reference" if kind.id != _ABSENT else None)
     if name is None:
         raise missing(f"{where}.type", "A message needs at least 'role' and 'content'.")
-    reader = _READERS.get(name)
+    reader = READERS.get(name)
     if reader is None:
         raise unsupported(f"{where}.type", name, f"Items that the model reads are: {', '.join(_SHOWN)}.")
     return (yield from reader(raw, where, gathered))
@@ -170,7 +170,7 @@ def _checked_call_id(call_id: str, where: str) -> str:
     return call_id
 
 
-_READERS: dict[str, Callable[[Raw, str, Gathered], Reading[InputItem]]] = {
+READERS: dict[str, Callable[[Raw, str, Gathered], Reading[InputItem]]] = {
     "message": _message,
     "function_call": _function_call,
     "function_call_output": _function_call_output,
@@ -186,6 +186,7 @@ _READERS: dict[str, Callable[[Raw, str, Gathered], Reading[InputItem]]] = {
     "mcp_call": read_mcp_call,
     **{kind: read_passed_over(kind, members) for kind, members in PASSED_OVER.items()},
 }
+"""The types of items that are read, and who reads them."""
 
 _SHOWN = ("message", "reasoning", "function_call", "custom_tool_call", "their outputs", "item_reference", "compaction")
 """What is said of the types in a refusal."""

@@ -61,6 +61,7 @@ def read_pattern(pattern: Any, where: str, *, flags: int = 0) -> Tree:
     if unknown or parsed.state.flags & re.IGNORECASE:
         raise _refusal(pattern, where, "Flags can't be held, write classes such as [aA]")
     _check(tree, pattern, where, 0)
+    _weigh(tree, pattern, where)
     return tree
 
 
@@ -96,6 +97,23 @@ def _check(tree: Tree, pattern: str, where: str, depth: int) -> None:
                 _check(branch, pattern, where, depth + 1)
         elif name not in ("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT"):
             raise _refusal(pattern, where, "Lookaround, references to groups and the like can't be held")
+
+
+def _weigh(tree: Tree, pattern: str, where: str) -> int:
+    """The largest product of counts inside one another in a tree."""
+    heaviest = 1
+    for name, argument in tree:
+        if name in REPEATS:
+            count = max(argument[0], 1 if argument[1] == MOST else argument[1])
+            inner = _weigh(argument[2], pattern, where)
+            if min(count, inner) > 1 and count * inner > MAX_NESTED_REPEATS:
+                raise _refusal(pattern, where, f"Counts inside counts may come to {MAX_NESTED_REPEATS}")
+            heaviest = max(heaviest, count * inner)
+        elif name == "SUBPATTERN":
+            heaviest = max(heaviest, _weigh(argument[3], pattern, where))
+        elif name == "BRANCH":
+            heaviest = max(heaviest, *(_weigh(branch, pattern, where) for branch in argument[1]))
+    return heaviest
 
 
 def _refusal(pattern: str, where: str, reason: str) -> InvalidRequest:

@@ -8,8 +8,10 @@ from service.protocol.errors import InvalidRequest, invalid_value
 
 KINDS: Mapping[str, frozenset[str]] = {
     "object": frozenset(
-        ("properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties")
-        + ("maxProperties", "unevaluatedProperties")
+        (
+            *("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
+            *("minProperties", "maxProperties", "unevaluatedProperties"),
+        )
     ),
     "array": frozenset(("items", "prefixItems", "additionalItems", "minItems", "maxItems", "unevaluatedItems")),
     "string": frozenset(("minLength", "maxLength", "pattern", "format")),
@@ -45,8 +47,10 @@ REFUSED: Mapping[str, str] = {
 """Keywords that can't be held at all, and what to do."""
 
 FORMATS = frozenset(
-    ("email", "date", "time", "date-time", "duration", "ipv4", "ipv6", "hostname", "uuid", "uri", "uri-reference")
-    + ("uri-template", "json-pointer", "relative-json-pointer")
+    (
+        *("email", "date", "time", "date-time", "duration", "ipv4", "ipv6", "hostname", "uuid"),
+        *("uri", "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"),
+    )
 )
 """The formats that are held; of others nothing is."""
 
@@ -75,7 +79,7 @@ def plain_bounds(given: Mapping[str, Any], path: str, *, whole: bool) -> dict[st
     """The bounds of a number; those of an integer as whole numbers. Raises InvalidRequest where nothing is between."""
     held: dict[str, Any] = {}
     for name, value in given.items():
-        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or abs(value) > LARGEST:
             raise invalid_value(f"{path}.{name}", value, f"Only numbers up to {LARGEST} can be held.")
         if whole:
@@ -111,7 +115,7 @@ def _apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     if values is not None and others is not None:
         return values.isdisjoint(others)
     if first == second == {"object"}:
-        for name in set(one.get("required", ())) & set(other.get("required", ())):
+        for name in _required(one) & _required(other):
             here = _constants(_property(one, name))
             there = _constants(_property(other, name))
             if here is not None and there is not None and here.isdisjoint(there):
@@ -125,10 +129,19 @@ def _property(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
 
 
+def _required(schema: Mapping[str, Any]) -> set[str]:
+    names = schema.get("required")
+    return set(_strings(cast("list[Any]", names))) if isinstance(names, list) else set()
+
+
+def _strings(values: Sequence[Any]) -> list[str]:
+    return [value for value in values if isinstance(value, str)]
+
+
 def _types(schema: Mapping[str, Any]) -> set[str]:
     """The types of a schema; a number may be an integer too. Empty is any."""
     kinds = schema.get("type", [kind_of(value) for value in _values(schema) or ()])
-    found = set(cast("list[str]", kinds if isinstance(kinds, list) else [kinds]))
+    found = set(_strings(cast("list[Any]", kinds if isinstance(kinds, list) else [kinds])))
     if not found and "properties" in schema:
         return {"object"}
     return found | {"integer"} if "number" in found else found

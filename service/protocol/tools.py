@@ -25,6 +25,9 @@ TOOL_LISTS_CACHED = 64
 CACHED_LIST_BYTES = 65_536
 """Longer lists are read anew each time, so the cache holds at most 4 MiB of them."""
 
+MAX_GRAMMARS = 16
+"""Reading one may take longer than a step should, so there aren't many of them."""
+
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What a tool, or a namespace, may be named."""
 
@@ -140,6 +143,7 @@ class _Reading:
         self._about: dict[str, str] = {}
         self._left_out: dict[str, None] = {}
         self._read = 0
+        self._grammars = 0
         self._here: set[str] = set()
 
     def list(self, sent: bytes | msgspec.Raw, where: str) -> Generator[None, None, tuple[dict[str, Any], ...]]:
@@ -208,6 +212,9 @@ class _Reading:
             tool = decode(raw, _CUSTOM, where)
             _check(tool, where)
             callee, shown, echo = read_custom(tool, where, inside)
+            self._grammars += not callee.wrapped
+            if self._grammars > MAX_GRAMMARS:
+                raise invalid_value(f"{where}.format", "a grammar", f"At most {MAX_GRAMMARS} tools may have one.")
         else:
             advice = _SERVED if namespace is None else "A namespace holds tools of type 'function' and 'custom'."
             raise invalid_value(f"{where}.type", kind, advice)

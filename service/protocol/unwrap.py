@@ -8,7 +8,13 @@ text.
 
 import re
 
-_GAP = r"[ \t\r\n]{0,64}"
+MAX_GAP_CHARS = 64
+"""The most white space in each of the places where JSON may have some; with more it is taken for something else."""
+
+MAX_OPENING_CHARS = 4 * MAX_GAP_CHARS + len('{"input":"')
+"""How much may stand before the input's first character."""
+
+_GAP = rf"[ \t\r\n]{{0,{MAX_GAP_CHARS}}}"
 _OPENING = re.compile(rf'{_GAP}\{{{_GAP}"input"{_GAP}:{_GAP}"')
 _OPENING_STEPS = ("{", '"input"', ":", '"')
 _CLOSING = re.compile(rf'"{_GAP}\}}?{_GAP}')
@@ -17,9 +23,6 @@ _PLAIN = re.compile(r'[^"\\]+')
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _REPLACEMENT = "\ufffd"
-
-MAX_OPENING_CHARS = 266
-"""How much may stand before the input's first character, white space mostly: four gaps and what is between them."""
 
 
 class Unwrapper:

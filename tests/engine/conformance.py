@@ -46,6 +46,12 @@ class EngineConformance(SamplingConformance):
         assert sampled.finish is Finish.STOP
         assert sampled.tokens == free.tokens[: free.tokens.index(wanted) + 1]
 
+    async def test_nothing_but_its_stop_ids_ends_a_generation(self, engine: Engine) -> None:
+        self.need("stop")
+        sampled = await sample(engine, self.stopping_prompt(), self.stop_tokens, stop_ids=())
+        assert sampled.finish is Finish.LENGTH
+        assert len(sampled.tokens) == self.stop_tokens
+
     @pytest.mark.parametrize("max_tokens", [1, 2, 7, 64, 65, 200])
     async def test_max_tokens_is_exact(self, engine: Engine, max_tokens: int) -> None:
         sampled = await sample(engine, self.long_prompt(), max_tokens)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from service.engine.demo import DemoEngine
 from service.engine.demo.mind import think
 from service.engine.port import Finish, Generation, ModelCard, Sampling
-from service.protocol.tokens import CHANNEL, FIRST_SPECIAL, MESSAGE, RETURN, encode
+from service.protocol.tokens import CHANNEL, FIRST_SPECIAL, MESSAGE, RETURN, STOPS, encode
 from tests.engine.conformance import Ability, EngineConformance, begin, sample
 from tests.engine.prompts import WEATHER, answer, call, final, output, parsed, prompt, user
 from tests.protocol.oracle import Oracle, Said
@@ -29,7 +29,6 @@ class DemoConformance(EngineConformance):
     """What both paces share."""
 
     lacks: ClassVar[dict[Ability, str]] = {
-        "constraint": "it recites, and can't be made to say something else",
         "prefix cache": "it reads every prompt from its beginning",
         "known limits": "it reads whatever it gets, of any length",
     }
@@ -242,7 +241,7 @@ def test_openai_harmonys_own_prompt_is_understood(oracle: Oracle) -> None:
 async def test_a_paced_stream_keeps_its_pace() -> None:
     engine, loop = DemoEngine(MODEL, tokens_per_second=400), asyncio.get_running_loop()
     begun = loop.time()
-    request = Generation("test", prompt(user("count to 100")), Sampling(80, 0))
+    request = Generation("test", prompt(user("count to 100")), Sampling(80, 0, stop_ids=STOPS))
     times = [(loop.time(), len(chunk.tokens)) async for chunk in engine.generate(request)]
     assert times[-1][0] - begun >= 80 / 400 - 0.01
     assert times[-1][0] - begun < LOOSE * 80 / 400

@@ -53,7 +53,8 @@ async def play(engine: ScriptedEngine, request: Generation) -> list[Chunk]:
 
 
 class TestConformance(EngineConformance):
-    """The script counts upwards from the prompt's last id, a hundred chunks of seven; an odd one stops at once."""
+    """The script counts upwards from the prompt's last id, a hundred chunks of seven; an odd one
+    gives a stop id at once."""
 
     lacks: ClassVar[dict[Ability, str]] = {
         "constraint": "a script is played as it stands",
@@ -84,7 +85,7 @@ class TestConformance(EngineConformance):
     def _script(request: Generation) -> Script:
         first = request.prompt[-1]
         if first % 2:
-            return [[5, 6], [7, RETURN]]
+            return [[5, 6], [7, RETURN], *([range(7)] * 100)]
         return [range(first + 7 * number, first + 7 * number + 7) for number in range(100)]
 
 

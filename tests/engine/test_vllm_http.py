@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 
 from service.engine.demo import DemoEngine
+from service.engine.demo.engine import likelihood
 from service.engine.port import (
     Chunk,
     EngineBroke,
@@ -238,4 +239,4 @@ async def test_a_server_that_accepts_and_says_no_more_is_given_up(status: int, m
 async def test_log_probabilities_are_the_same_over_both_endpoints(endpoint: Endpoint) -> None:
     async with standing_in(DemoEngine(LARGE), endpoint=endpoint) as server, connected(server) as engine:
         sampled = await ask(engine, prompt=prompt(user("hello")), sampling=Sampling(5, 0, logprobs=1))
-        assert [(each.logprob, each.top) for each in sampled.logprobs] == [(0.0, ((t, 0.0),)) for t in sampled.tokens]
+        assert sampled.logprobs == [likelihood(token, 1) for token in sampled.tokens]

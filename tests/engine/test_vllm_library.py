@@ -122,6 +122,7 @@ async def test_every_field_of_the_sampling_is_passed_on(start: Start) -> None:
         "frequency_penalty": 0.3,
         "repetition_penalty": 1.1,
         "stop_token_ids": [3],
+        "ignore_eos": True,
         "seed": 4,
         "logprobs": 1,
         "structured_outputs": SimpleNamespace(structural_tag="{}"),

@@ -42,6 +42,7 @@ SENT: dict[str, Any] = {
     "temperature": 0.5,
     "top_p": 0.25,
     "stop_token_ids": [200002, 200012],
+    "ignore_eos": True,
     "top_k": 7,
     "min_p": 0.125,
     "presence_penalty": 1.5,

@@ -34,16 +34,6 @@ def create(param: str, value: Any, code: str, words: str, *, named: str | None =
     return Bad({"model": MODEL, "input": "hi", param: value}, code, named or param, words)
 
 
-def items(code: str | None, param: str, words: str, *values: Any) -> Bad:
-    """A create request with these input items."""
-    return Bad({"model": MODEL, "input": list(values)}, code, param, words)
-
-
-def tools(code: str, param: str, words: str, *values: Any) -> Bad:
-    """A create request with these tools."""
-    return Bad({"model": MODEL, "input": "hi", "tools": list(values)}, code, param, words)
-
-
 def body(prefix: bytes, repeated: bytes, suffix: bytes, count: int | None = None) -> Callable[[], bytes]:
     """The bytes of a create request with a long end; without a count as long as a body may be."""
     head = b'{"model":"%s",%s' % (MODEL.encode(), prefix)
@@ -60,11 +50,6 @@ def get(path: str, code: str | None, param: str | None, words: str, status: int 
     """A GET request."""
     return Bad(None, code, param, words, status, "GET", path)
 
-
-FUNCTION: dict[str, Any] = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
-USER = {"role": "user", "content": "hi"}
-CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
-OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "done"}
 
 BODIES: dict[str, Bad] = {
     "an empty body": Bad(lambda: b"", "invalid_json", None, "no body"),
@@ -113,9 +98,7 @@ PARAMETERS: dict[str, Bad] = {
     "an unknown key of reasoning": create(
         "reasoning", {"zeal": 1}, "unknown_parameter", "reasoning.zeal", named="reasoning.zeal"
     ),
-    "a summary of reasoning": create(
-        "reasoning", {"summary": "auto"}, "unsupported_parameter", "later release", named="reasoning.summary"
-    ),
+    "an unknown summary": create("reasoning", {"summary": "long"}, "invalid_value", "long", named="reasoning.summary"),
     "a list for metadata": create("metadata", [], "invalid_type", "an object"),
     "a number in metadata": create("metadata", {"a": 1}, "invalid_type", "a string"),
     "too much metadata": create("metadata", {str(n): "" for n in range(17)}, "invalid_value", "17"),
@@ -123,8 +106,8 @@ PARAMETERS: dict[str, Bad] = {
     "a long value of metadata": create("metadata", {"k": "v" * 513}, "invalid_value", "512", named="metadata.k"),
     "a long safety identifier": create("safety_identifier", "x" * 129, "invalid_value", "128"),
     "a list for text": create("text", [], "invalid_type", "an object"),
-    "a JSON schema": create(
-        "text", {"format": {"type": "json_schema"}}, "unsupported_parameter", "json_schema", named="text.format"
+    "a JSON schema without a name": create(
+        "text", {"format": {"type": "json_schema"}}, "missing_required_parameter", "name", named="text.format.name"
     ),
     "a text for background": create("background", "yes", "invalid_type", "a boolean"),
     "a background that is not stored": Bad(
@@ -134,11 +117,11 @@ PARAMETERS: dict[str, Bad] = {
         "has to be stored",
     ),
     "a conversation": create("conversation", "conv_1", "unsupported_parameter", "conv_1"),
-    "a tool choice": create("tool_choice", "required", "unsupported_parameter", "required"),
-    "truncation": create("truncation", "auto", "unsupported_parameter", "auto"),
-    "an include": create("include", ["reasoning.encrypted_content"], "unsupported_parameter", "encrypted"),
+    "a call without tools": create("tool_choice", "required", "invalid_value", "no tool to call"),
+    "an unknown truncation": create("truncation", "some", "invalid_value", "some"),
+    "an unknown include": create("include", ["thoughts"], "invalid_value", "thoughts", named="include[0]"),
     "a prompt": create("prompt", {"id": "p"}, "unsupported_parameter", "'prompt'"),
-    "logprobs": create("top_logprobs", 5, "unsupported_parameter", "5"),
+    "too many logprobs": create("top_logprobs", 21, "invalid_value", "21"),
     "a tier of somebody else": create("service_tier", "ultrafast", "invalid_value", "priority"),
     "a number for a tier": create("service_tier", 1, "invalid_type", "a string"),
     "a misspelt parameter": create("temprature", 1, "unknown_parameter", "temprature"),
@@ -148,54 +131,6 @@ PARAMETERS: dict[str, Bad] = {
     "a previous response of another shard": create(
         "previous_response_id", "resp_" + "f" * 48, "previous_response_not_found", "ffff"
     ),
-}
-
-ITEMS: dict[str, Bad] = {
-    "an item that is a text": items("invalid_type", "input[0]", "an object", "hi"),
-    "an item of no type": items("missing_required_parameter", "input[1].type", "role", USER, {"content": "hi"}),
-    "an item of an unknown type": items("unsupported_parameter", "input[0].type", "telepathy", {"type": "telepathy"}),
-    "a reference": items("unsupported_parameter", "input[0].type", "item_reference", {"id": "msg_1"}),
-    "an unknown role": items("invalid_value", "input[0].role", "robot", {**USER, "role": "robot"}),
-    "a message without content": items("missing_required_parameter", "input[0].content", "content", {"role": "user"}),
-    "a part without text": items(
-        "missing_required_parameter", "input[0].content[0].text", "text", {**USER, "content": [{"type": "input_text"}]}
-    ),
-    "an image": items(
-        "unsupported_parameter",
-        "input[0].content[0].type",
-        "input_image",
-        {**USER, "content": [{"type": "input_image", "image_url": "https://example.org/x.png"}]},
-    ),
-    "an output without a call": items(None, "input", "call_1", USER, OUTPUT),
-    "a call without an output": items(None, "input", "call_1", USER, CALL),
-    "an output of another call": items(None, "input", "call_2", CALL, {**OUTPUT, "call_id": "call_2"}),
-    "a call with a wild name": items("invalid_value", "input[0].name", "<|start|>", {**CALL, "name": "<|start|>"}),
-    "a call without arguments": items(
-        "missing_required_parameter",
-        "input[0].arguments",
-        "arguments",
-        {**OUTPUT, "type": "function_call", "name": "f"},
-    ),
-    "an empty call id": items("invalid_value", "input[0].call_id", "256", {**CALL, "call_id": ""}),
-    "an output that is a number": items("invalid_type", "input[0].output", "string", {**OUTPUT, "output": 5}),
-}
-
-TOOLS: dict[str, Bad] = {
-    "an object for tools": create("tools", {}, "invalid_type", "an array"),
-    "a tool that is a text": tools("invalid_type", "tools[0]", "an object", "f"),
-    "a tool of no type": tools("missing_required_parameter", "tools[0].type", "function", {"name": "f"}),
-    "a tool of an unknown type": tools("invalid_value", "tools[0].type", "telepathy", {"type": "telepathy"}),
-    "a tool without a name": tools("missing_required_parameter", "tools[0].name", "name", {"type": "function"}),
-    "a name with spaces": tools("invalid_value", "tools[0].name", "a b", {**FUNCTION, "name": "a b"}),
-    "a name of 65 letters": tools("invalid_value", "tools[0].name", "64", {**FUNCTION, "name": "f" * 65}),
-    "a name with control tokens": tools("invalid_value", "tools[0].name", "<|end|>", {**FUNCTION, "name": "<|end|>"}),
-    "a list for parameters": tools("invalid_type", "tools[0].parameters", "an object", {**FUNCTION, "parameters": []}),
-    "an unknown key of a tool": tools("unknown_parameter", "tools[0].speed", "speed", {**FUNCTION, "speed": 1}),
-    "chat's form of a tool": tools(
-        "unknown_parameter", "tools[0].function", "function", {"type": "function", "function": FUNCTION}
-    ),
-    "two tools of one name": tools("invalid_value", "tools[1].name", "same name", FUNCTION, FUNCTION),
-    "too many tools": tools("invalid_value", "tools", "129", *({**FUNCTION, "name": f"f{n}"} for n in range(129))),
 }
 
 ROUTES: dict[str, Bad] = {
@@ -300,9 +235,7 @@ HEAVY: dict[str, Bad] = {
         "tools",
         "1048576",
     ),
-    "as many includes as fit": Bad(
-        body(FULL + b'"include":[', b'"x",', b'"x"]}'), "unsupported_parameter", "include", "x"
-    ),
+    "as many includes as fit": Bad(body(FULL + b'"include":[', b'"x",', b'"x"]}'), "invalid_value", "include[0]", "x"),
     "an item with all that fits": Bad(
         body(b'"input":[{"type":"function_call","call_id":"c","name":"f","arguments":"{}","x":[', b"[],", b"1]}]}"),
         None,

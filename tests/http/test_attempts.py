@@ -15,6 +15,7 @@ from service.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedE
 from service.protocol import events
 from service.protocol.journal import Batch, encode_batch
 from service.protocol.response import decode_response
+from service.protocol.tokens import RETURN, encode
 from service.settings import Settings
 from store.job import JobLimits
 from store.jobs import Jobs
@@ -114,6 +115,40 @@ async def test_the_limit_of_output_tokens_holds_over_all_attempts(settings: Sett
     assert (found.status, found.incomplete_details.reason) == ("incomplete", "max_output_tokens")
     assert found.usage
     assert found.usage.output_tokens == 18
+
+
+FORMAT: Any = {
+    "type": "json_schema",
+    "name": "count",
+    "schema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("rest", "status"), [(": 7}", "completed"), (': "seven"}', "failed"), (" and so on", "failed"), ("", "failed")]
+)
+async def test_what_is_gone_on_with_amid_a_format_matches_it_or_fails(
+    settings: Settings, rest: str, status: str
+) -> None:
+    whole = [*opened('{"n"'), *encode(rest), RETURN]
+    known = len(opened('{"n"'))
+    engine = scripted(
+        going_on(whole, lambda left: [left] if len(left) <= len(whole) - known else [left[:known], DEATH])
+    )
+    async with (
+        serving(settings, engine) as inside,
+        inside.client() as client,
+        opened_stream(client, text={"format": FORMAT}) as (id, _),
+    ):
+        found = await ended(client, id)
+        assert check_stream(await streamed(inside, id)) == found.to_dict()
+    assert (found.status, found.output[-1].to_dict()["status"]) == (
+        status,
+        "completed" if status == "completed" else "incomplete",
+    )
+    tags = [generation.sampling.structural_tag for generation in engine.generations]
+    assert all(tags[:-1])
+    assert tags[-1] is None
 
 
 async def test_an_engine_that_died_at_its_last_token_is_not_asked_again(settings: Settings) -> None:

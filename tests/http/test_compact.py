@@ -96,6 +96,20 @@ async def test_what_was_compacted_before_is_compacted_again(settings: Settings) 
     assert [prompt.count(text) for text in (*said, "Shorter still.")] == [1, 1, 1, 1]
 
 
+async def test_a_trigger_compacts_and_the_conversation_goes_on_from_there(settings: Settings) -> None:
+    engine = scripted([answer("A fine heron.")], [answer(SUMMARY)], [answer("In the harbour.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await client.responses.create(model=MODEL, input="My boat is called Vesper.")
+        trigger: Any = [{"type": "compaction_trigger"}]
+        second = await client.responses.create(model=MODEL, input=trigger, previous_response_id=first.id)
+        third = await client.responses.create(model=MODEL, input="Where is she?", previous_response_id=second.id)
+    assert [item.type for item in second.output] == ["compaction"]
+    assert third.output_text == "In the harbour."
+    prompt = tokens.decode(engine.generations[-1].prompt)
+    assert "heron" not in prompt
+    assert prompt.index("Vesper") < prompt.index(SUMMARY) < prompt.index("Where is she?")
+
+
 async def test_half_a_summary_is_none(settings: Settings) -> None:
     engine = scripted([opened("The boat"), FinishWith(Finish.LENGTH)])
     async with serving(settings, engine) as inside, inside.http() as http:
@@ -140,8 +154,7 @@ def test_the_sdk_compacts_and_goes_on(service: ServiceProcess) -> None:
 
 
 def test_nobody_else_can_go_on_with_it(tenants: ServiceProcess) -> None:
-    window: Any = [
-        item.to_dict(warnings=False) for item in tenants.client(ACME_KEY).responses.compact(model=MODEL, input="hi").output
-    ]
+    given = tenants.client(ACME_KEY).responses.compact(model=MODEL, input="hi")
+    window: Any = [item.to_dict(warnings=False) for item in given.output]
     with pytest.raises(openai.BadRequestError):
         tenants.client(GLOBEX_KEY).responses.create(model=MODEL, input=window)

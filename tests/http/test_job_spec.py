@@ -7,15 +7,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from service import course
 from service.creation import Caller, Creation, Service, begin
 from service.engine.scripted import ScriptedEngine
 from service.protocol.errors import ApiError
 from service.protocol.events import ResponseCreated
-from service.protocol.prompt import Limits
+from service.protocol.reading import Limits
 from service.protocol.render import message
+from service.protocol.rules import Rules
 from service.protocol.wire import read_create
+from service.sealing import Seals
 from service.settings import Settings
-from service.spec import decode, encode, generation_of
+from service.spec import decode, encode, generation_of, machine_of
+from service.templates import Templates
 from store.connection import connect
 from store.history import ConversationHistoryStore
 from store.turn import Status, Turn
@@ -31,9 +35,14 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
     store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
     members: dict[str, Any] = dict.fromkeys(Service.__struct_fields__)
     members |= {"settings": settings, "store": store, "engine": scripted([answer("4")]), "limits": Limits()}
+    members |= {"seals": Seals(["k" * 32], never_asked), "templates": Templates("")}
     members["clock"] = lambda: 1_700_000_000.5
     yield Service(**members)
     await store.close()
+
+
+async def never_asked() -> bytes:
+    raise AssertionError("the settings have a key")
 
 
 def engine_of(service: Service) -> ScriptedEngine:
@@ -59,13 +68,17 @@ async def test_a_worker_asks_the_engine_what_the_process_that_accepted_it_would(
     job = await (await asked(service, background=True, **body)).spec()
     run = await (await asked(service, **body)).build()
     told = [event async for batch in run.events() for event in batch]
-    (foreground,), background = engine_of(service).generations, generation_of(await decode(await encode(job)))
+    (foreground,), queued = engine_of(service).generations, await decode(await encode(job))
+    machine = machine_of(queued)
+    machine.queued()
+    background = course.asked(generation_of(queued), machine)
     created = cast(ResponseCreated, told[0]).response
 
     assert list(background.prompt) == list(foreground.prompt)
     assert replace(background, prompt=[], id="") == replace(foreground, prompt=[], id="")
     assert replace(job.response, id="") == replace(created, id="", background=True)
-    assert (background.id, job.id, job.functions) == (job.response.id, job.response.id, {"lookup"})
+    assert (background.id, job.id) == (job.response.id, job.response.id)
+    assert [callee.recipient for callee in cast(Rules, job.rules).callees] == ["functions.lookup"]
 
 
 async def test_a_job_makes_the_turn_that_the_request_would_have_made(service: Service) -> None:

@@ -8,7 +8,7 @@ import pytest
 from service.protocol.errors import InvalidRequest
 from service.protocol.rules import Callee
 from service.protocol.steps import in_one_go
-from service.protocol.tools import Tools, read_tools
+from service.protocol.tools import MAX_GRAMMARS, Tools, read_tools
 from tests.documents import block
 
 LARK = 'start: "on" | "off"\n'
@@ -16,7 +16,7 @@ CUSTOM: dict[str, Any] = {"type": "custom", "name": "lamp", "description": "Swit
 
 
 def tools(*value: Any) -> Tools:
-    return in_one_go(read_tools(msgspec.Raw(msgspec.json.encode(value)), max_tools=8, max_bytes=1_048_576))
+    return in_one_go(read_tools(msgspec.Raw(msgspec.json.encode(value)), max_tools=32, max_bytes=1_048_576))
 
 
 def grammar(syntax: str, definition: str) -> dict[str, Any]:
@@ -74,6 +74,15 @@ def test_a_custom_tool_may_stand_in_a_namespace() -> None:
     (made,) = tools({"type": "namespace", "name": "home", "description": "", "tools": [CUSTOM]}).callees
 
     assert (made.recipient, made.kind, made.wrapped) == ("home.lamp", "custom", True)
+
+
+def test_only_so_many_tools_may_have_a_grammar() -> None:
+    many = [{**grammar("regex", "on|off"), "name": f"lamp{n}"} for n in range(MAX_GRAMMARS + 1)]
+
+    assert len(tools(*many[1:], CUSTOM).callees) == MAX_GRAMMARS + 1
+    with pytest.raises(InvalidRequest, match=f"At most {MAX_GRAMMARS}") as caught:
+        tools(*many)
+    assert caught.value.param == f"tools[{MAX_GRAMMARS}].format"
 
 
 @pytest.mark.parametrize(

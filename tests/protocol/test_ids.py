@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from service.protocol.ids import (
     MAX_INPUT_ITEMS,
     MAX_OUTPUT_ITEMS,
+    Place,
     call_id,
     input_item_id,
     output_item_id,
+    place_of,
     response_of,
 )
 
@@ -45,3 +47,9 @@ def test_no_input_item_has_the_id_of_an_output_item(kind: str, output: int, give
 @pytest.mark.parametrize("foreign", ["", "msg_", "msg_123", f"msg{HEX}0000", f"x_{HEX}0000", f"{RESPONSE}0000", "_"])
 def test_an_id_that_we_did_not_make_leads_nowhere(foreign: str) -> None:
     assert response_of(foreign) is None
+
+
+@given(kind=kinds, index=st.integers(0, MAX_OUTPUT_ITEMS - 1))
+def test_an_id_says_where_its_item_stands(kind: str, index: int) -> None:
+    assert place_of(output_item_id(RESPONSE, kind, index)) == Place(RESPONSE, False, index)
+    assert place_of(input_item_id(RESPONSE, kind, index)) == Place(RESPONSE, True, index)

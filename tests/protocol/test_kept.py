@@ -9,7 +9,7 @@ from service.protocol.response import FunctionCall, Message
 from service.protocol.tokens import CALL, END, START, encode, unpack
 from tests.protocol import samples
 from tests.protocol.oracle import Oracle, Said
-from tests.protocol.samples import ANSWER, OPENING, Sampled, generation, harmony, run, sampled
+from tests.protocol.samples import ANSWER, OPENING, Sampled, as_json, generation, harmony, run, sampled
 from tests.protocol.shown import short
 
 hundreds = settings(max_examples=300, derandomize=True, deadline=None)
@@ -56,7 +56,9 @@ def test_a_message_cut_short_is_kept_and_closed() -> None:
 def test_a_call_cut_short_is_shown_and_not_kept(ending: Ending) -> None:
     machine = sampled('<|channel|>commentary to=functions.lookup<|message|>{"q', ending)
 
-    assert [(short(item), item.status) for item in machine.output] == [(("call", "lookup", '{"q'), "incomplete")]
+    assert [(short(item), as_json(item)["status"]) for item in machine.output] == [
+        (("call", "lookup", '{"q'), "incomplete")
+    ]
     assert machine.messages == []
 
 

@@ -5,10 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.dialect import OPEN_RESPONSES, OPENAI
 from service.protocol import events
 from service.protocol.events import Event
+from service.protocol.machine import Ending
 from service.protocol.open_responses import open_compaction, open_item, open_response
 from service.protocol.response import (
     CodeInterpreterCall,
@@ -31,7 +34,9 @@ from service.protocol.response import (
     Usage,
     WebSearchCall,
 )
+from service.protocol.rules import Rules
 from tests import open_responses
+from tests.protocol import samples
 
 Json = dict[str, Any]
 LOGPROB = Logprob("hi", -0.5, [104, 105], [TopLogprob("ho", -1.0, [104, 111])])
@@ -164,9 +169,9 @@ def test_a_response_has_the_specification_s_keys_and_no_other(choice: str | Json
 def test_a_compaction_has_the_specification_s_keys_and_no_other() -> None:
     whole = plain(response())
     answer = {"id": "resp_1", "object": "response.compaction", "created_at": 1, **whole}
-    given = open_compaction({**answer, "object": "response.compaction"})
-    assert given.keys() == {"id", "object", "created_at", "output", "usage"}
-    open_responses.check_usage(given["usage"])
+    shown = open_compaction({**answer, "object": "response.compaction"})
+    assert shown.keys() == {"id", "object", "created_at", "output", "usage"}
+    open_responses.check_usage(shown["usage"])
 
 
 def test_the_tools_of_a_namespace_are_shown_one_by_one_and_hosted_ones_not_at_all() -> None:
@@ -226,3 +231,26 @@ def test_a_token_s_bytes_are_told_unless_it_is_a_piece_of_a_character() -> None:
 def test_what_the_specification_says_nothing_of_is_the_same_in_both() -> None:
     listed = {"object": "list", "data": [plain(ITEMS["mcp_call"])]}
     assert OPEN_RESPONSES.answer(listed).body == OPENAI.answer(listed).body
+
+
+@given(samples.streams, samples.all_rules, st.sampled_from(Ending), st.booleans())
+def test_whatever_is_sampled_streams_by_the_specification(
+    ids: list[int], rules: Rules, ending: Ending, background: bool
+) -> None:
+    events = samples.run(samples.machine(rules), [ids], ending, background=background)
+    sent = written(*events, obfuscate=background)
+    final = open_responses.check_stream(sent)
+    assert len(sent) == len(events)
+    assert final["output"] == [event["item"] for event in sent if event["type"] == "response.output_item.done"]
+
+
+@given(samples.streams)
+def test_what_a_client_adds_up_is_what_is_done(ids: list[int]) -> None:
+    sent = written(*samples.run(samples.machine(), [ids]))
+    for kind, whole in (("output_text", "text"), ("reasoning", "text"), ("function_call_arguments", "arguments")):
+        added: dict[str, str] = {}
+        for event in sent:
+            if event["type"] == f"response.{kind}.delta":
+                added[event["item_id"]] = added.get(event["item_id"], "") + event["delta"]
+            elif event["type"] == f"response.{kind}.done":
+                assert added.get(event["item_id"], "") == event[whole]

@@ -157,7 +157,7 @@ class _Draft:
     def _logprobs(self, ids: Sequence[int]) -> list[TokenLogprobs] | None:
         if self._alternatives is None:
             return None
-        return [_likelihood(id, self._alternatives) for id in ids]
+        return [likelihood(id, self._alternatives) for id in ids]
 
     def _add(self, piece: Sequence[int]) -> None:
         if not self._stops.isdisjoint(piece):
@@ -169,7 +169,7 @@ class _Draft:
         self._ids += piece
 
 
-def _likelihood(id: int, alternatives: int) -> TokenLogprobs:
+def likelihood(id: int, alternatives: int) -> TokenLogprobs:
     """How likely a token was: nothing is left to chance, so that is made up, of ids alone.
 
     The token has between 0.5 and 0.98; what is left is halved again and again among others, which are no marks.

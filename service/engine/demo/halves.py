@@ -70,12 +70,13 @@ class _Half:
             try:
                 key = self._string(None)
             except _Ended as ended:
-                said = self._text[begun + 1 :]
-                key = next((key for key in missing if key.startswith(said)), said)
+                said = self._text[begun:]
+                key = next((key for key in missing if written(key).startswith(said)), None)
+                if key is None:
+                    raise _Ended(f"{ended.rest}:null{_members(wanted, seen)}}}") from None
                 seen.add(key)
-                rest = ended.rest if key == said else f'{json.dumps(key[len(said) :], ensure_ascii=False)[1:-1]}"'
-                value = written(wanted.get(key))
-                raise _Ended(f"{rest}:{value}{_members(wanted, seen)}}}") from None
+                rest = f"{written(key)[len(said) :]}:{written(wanted[key])}"
+                raise _Ended(f"{rest}{_members(wanted, seen)}}}") from None
             seen.add(key)
             if not self._peek():
                 raise _Ended(f":{written(wanted.get(key))}{_members(wanted, seen)}}}")

@@ -14,7 +14,7 @@ from service.engine.demo.functions import Declaration
 from service.engine.demo.halves import written
 from service.engine.demo.plan import FORMATTED_LINES, Message
 from service.engine.demo.schema import answer_for, arguments_for
-from service.engine.demo.tags import Format, Heading, Stack, Way, read_tag, ways
+from service.engine.demo.tags import Format, Heading, Way, read_tag
 from service.engine.demo.texts import derived, matching
 from service.protocol.tokens import CALL, END, RETURN, encode
 
@@ -28,7 +28,7 @@ class Held:
     """
 
     def __init__(self, tag: str, messages: Sequence[Message], answer: Message, stop_ids: frozenset[int]) -> None:
-        self._stack: Stack = read_tag(tag)
+        self._place = read_tag(tag)
         self._messages = list(messages)
         self._answer = answer
         self._stops = stop_ids
@@ -44,16 +44,16 @@ class Held:
     def spoken(self) -> Iterator[Ids]:
         """The ids up to where the tag ends, and one that stops the engine."""
         while True:
-            way = self._chosen(ways(self._stack))
+            way = self._chosen(self._place.ways)
             if way.ids:
                 yield way.ids
             if way.content is None:
                 yield (self._closing(),)
                 return
             yield from self._content(way.content)
-            self._stack, self._said = way.rest, ()
+            self._place, self._said = way.rest, ()
 
-    def _chosen(self, options: list[Way]) -> Way:
+    def _chosen(self, options: Sequence[Way]) -> Way:
         """The way to the next message of the plan that one leads to; else to the end, to an answer, or to any."""
         opening = [way for way in options if way.opens]
         for message in self._messages:

@@ -176,15 +176,23 @@ class _Maker:
         names = [*(each for each in properties if each in wanted), *sorted(unknown)]
         others: Any = part.get("additionalProperties", True)
         value = {each: self._value(properties.get(each, others), each, depth - 1) for each in names}
-        if others is not False:
-            unnamed = "answer" if not properties and not least and depth == DEPTH and self._words.text else None
-            if unnamed and most:
-                value[unnamed] = self._value(others, unnamed, depth - 1)
-            for number in range(FILLERS):
-                if len(value) >= least:
-                    break
-                value.setdefault(f"key{number + 1}", self._value(others, "", depth - 1))
+        if not properties and not least and depth == DEPTH and self._words.text and most:
+            least = 1
+        for number in range(FILLERS):
+            named = None if len(value) >= least else self._unnamed(part, number)
+            if named is None:
+                break
+            value.setdefault(named[0], self._value(named[1], "", depth - 1))
         return value
+
+    def _unnamed(self, part: Part, number: int) -> tuple[str, Any] | None:
+        """A name that a member may have which nobody declared, and its schema; None where there may be none."""
+        for pattern, inner in part.get("patternProperties", {}).items():
+            return matching(pattern), inner
+        others: Any = part.get("additionalProperties", True)
+        if "propertyNames" in part:
+            return str(self._value({"type": "string", **part["propertyNames"]}, "", 0)), others
+        return None if others is False else (f"key{number}" if number else "answer", others)
 
     def _array(self, part: Part, name: str, depth: int) -> list[Any]:
         first: list[Any] = part.get("prefixItems") or []
@@ -229,8 +237,9 @@ class _Maker:
                 self._words.take_number(Number(said, whole))
                 return int(said) if whole else said
         if step:
-            number = math.ceil(low / step) * step if low > -math.inf else min(step, math.floor(high / step) * step)
-            return number + step if open_low and number == low else number
+            multiple = math.ceil(low / step) * step if low > -math.inf else step
+            multiple += step if open_low and multiple == low else 0
+            return multiple if multiple <= high else math.floor(high / step) * step
         if not whole:
             return _between(low, high, open_low=open_low, open_high=open_high)
         least = math.floor(low) + 1 if open_low else math.ceil(low) if low > -math.inf else -math.inf

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, cast
 
 from service.engine.demo.patterns import read_grammar, read_regex
@@ -21,6 +21,9 @@ WAYS = 2000
 
 PARTS = 100_000
 """How many parts a tag may have."""
+
+TAGS = 8
+"""How many tags are kept, with the ways through them."""
 
 LOOKED_AHEAD = 3
 """How many messages ahead it is looked for who may be addressed."""
@@ -34,25 +37,6 @@ _RECIPIENT = re.compile(r" to=([\w.-]+?)(?: ?json)?(?=$| |<|commentary|analysis)
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way on: the ids up to the next content, that content (None is the tag's end), and what follows it."""
-
-    ids: tuple[int, ...]
-    content: Format | None
-    rest: Stack
-
-    @property
-    def opens(self) -> bool:
-        """Whether it opens a message."""
-        return MESSAGE in self.ids
-
-    @property
-    def header(self) -> "Heading":
-        """The header of the message that it opens."""
-        return heading(self.ids[: self.ids.index(MESSAGE)])
-
-
-@dataclass(frozen=True)
 class Heading:
     """Who is addressed, and on which channel, of which type of content."""
 
@@ -61,7 +45,6 @@ class Heading:
     typed: bool = False
 
 
-@lru_cache(maxsize=1024)
 def heading(ids: tuple[int, ...]) -> Heading:
     """What a header says, whole or in part; what stands before its START belongs to the message before."""
     if START in ids:
@@ -72,42 +55,66 @@ def heading(ids: tuple[int, ...]) -> Heading:
     return Heading(channel, addressed[1] if addressed else "", text.endswith("json"))
 
 
-@lru_cache(maxsize=64)
-def read_tag(tag: str) -> Stack:
-    """A structural tag from its JSON. Raises EngineRefused for what is none, or can't be followed."""
+@dataclass(frozen=True)
+class Place:
+    """A place in a tag, from which ways go on."""
+
+    stack: Stack
+
+    @cached_property
+    def ways(self) -> "tuple[Way, ...]":
+        """All ways on, WAYS at most, the likelier first: what is optional comes before its absence."""
+        found: dict[tuple[tuple[int, ...], bool], Way] = {}
+        for _, way in zip(range(WAYS), _ways(self.stack, ()), strict=False):
+            found.setdefault((way.ids, way.content is None), way)
+        return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way on: the ids up to the next content, that content (None is the tag's end), and the place behind it."""
+
+    ids: tuple[int, ...]
+    content: Format | None
+    rest: Place
+
+    @property
+    def opens(self) -> bool:
+        """Whether it opens a message."""
+        return MESSAGE in self.ids
+
+    @cached_property
+    def header(self) -> Heading:
+        """The header of the message that it opens."""
+        return heading(self.ids[: self.ids.index(MESSAGE)])
+
+
+@lru_cache(maxsize=TAGS)
+def read_tag(tag: str) -> Place:
+    """The beginning of a structural tag, from its JSON. Raises EngineRefused for one that can't be followed."""
     try:
         whole: object = cast(dict[str, object], json.loads(tag))["format"]
         _check(whole)
-        return (cast(Format, whole),)
+        return Place((cast(Format, whole),))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise EngineRefused(f"the demo engine can't read the structural tag: {error!r}") from error
 
 
-def ways(stack: Stack) -> list[Way]:
-    """All ways on, WAYS at most, the likelier first: what is optional comes before its absence."""
-    found: dict[tuple[tuple[int, ...], bool], Way] = {}
-    for _, way in zip(range(WAYS), _ways(stack, ()), strict=False):
-        found.setdefault((way.ids, way.content is None), way)
-    return list(found.values())
-
-
-@lru_cache(maxsize=64)
 def headings(tag: str) -> frozenset[Heading]:
-    """The headers of the messages that a tag lets through, as far as is looked ahead."""
-    places: list[Stack] = [read_tag(tag)]
-    seen: set[Heading] = set()
+    """The headers of the messages that a tag leads to, up to where one is no thought or preamble."""
+    places, seen = [read_tag(tag)], set[Heading]()
     for _ in range(LOOKED_AHEAD):
-        onward = [way for place in places for way in ways(place)]
-        new = {way.header: way for way in onward if way.opens and way.header not in seen}
-        seen |= new.keys()
-        places = [way.rest for way in onward if way.content is not None and (not way.opens or way.header in new)]
-        places = list({id(place[0]) if place else 0: place for place in places}.values())
+        onward = [way for place in places for way in place.ways]
+        seen.update(way.header for way in onward if way.opens)
+        if any(each.recipient or each.channel == "final" for each in seen):
+            break
+        places = [way.rest for way in onward if way.content is not None]
     return frozenset(seen)
 
 
 def _ways(stack: Stack, before: tuple[int | str, ...]) -> Iterator[Way]:
     if not stack:
-        yield Way(_encoded(before), None, ())
+        yield Way(_encoded(before), None, Place(()))
         return
     nearest, rest = stack[0], stack[1:]
     match nearest["type"]:
@@ -124,7 +131,7 @@ def _ways(stack: Stack, before: tuple[int | str, ...]) -> Iterator[Way]:
         case "const_string":
             yield from _ways(rest, (*before, nearest["value"]))
         case _:
-            yield Way(_encoded(before), nearest, rest)
+            yield Way(_encoded(before), nearest, Place(rest))
 
 
 def _encoded(parts: tuple[int | str, ...]) -> tuple[int, ...]:

@@ -147,6 +147,7 @@ class Vllm:
             frequency_penalty=sampling.frequency_penalty,
             repetition_penalty=sampling.repetition_penalty,
             stop_token_ids=list(sampling.stop_ids),
+            ignore_eos=True,  # as in wire.py
             seed=sampling.seed,
             logprobs=sampling.logprobs,
             structured_outputs=None if tag is None else self.structured_outputs(structural_tag=tag),

@@ -163,6 +163,7 @@ def _sampling(sampling: Sampling) -> dict[str, Any]:
         "frequency_penalty": sampling.frequency_penalty,
         "repetition_penalty": sampling.repetition_penalty,
         "stop_token_ids": sampling.stop_ids,
+        "ignore_eos": True,  # the model's own stop tokens don't count, only those that were asked for
     }
     if sampling.seed is not None:
         asked["seed"] = sampling.seed

@@ -1,0 +1,195 @@
+"""The demo engine's values and texts: whatever can be held, it can say, and what was begun it completes."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from jsonschema_rs import validator_for
+
+from service.engine.demo.halves import rest_of, written
+from service.engine.demo.schema import answer_for, arguments_for
+from service.engine.demo.texts import derived, matching
+from service.protocol.errors import InvalidRequest
+from service.protocol.schemas import held_schema
+
+Schema = dict[str, Any]
+
+SMALL = st.integers(0, 4)
+NAMES = st.sampled_from(["city", "count", "unit", "query", "my_flag", "a/b~c"])
+WORDS = st.sampled_from(["", "weather in Paris, 5.5 and 7 for my flag", 'the "red" one, -3, ann@example.org'])
+PATTERNS = [
+    "^[a-z]{2,4}$",
+    "^(red|blue)-[0-9]+$",
+    "^\\d{4}-\\d{2}$",
+    "^[^aeiou ]+x?$",
+    "^a*$",
+    "^(?:x|[A-Z_]{3})\\.\\w$",
+]
+
+
+def merged(*parts: Schema) -> Schema:
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def bounds(least: str, most: str) -> "st.SearchStrategy[Schema]":
+    both = st.tuples(SMALL, SMALL).map(lambda pair: {least: pair[0], most: pair[0] + pair[1]})
+    return st.one_of(st.just({}), SMALL.map(lambda low: {least: low}), SMALL.map(lambda high: {most: high}), both)
+
+
+def numbers(kind: str) -> "st.SearchStrategy[Schema]":
+    edge = st.integers(-50, 50)
+    low = st.tuples(st.sampled_from(["minimum", "exclusiveMinimum"]), edge)
+    ranges = st.tuples(low, st.sampled_from(["maximum", "exclusiveMaximum"]), st.integers(2, 9)).map(
+        lambda drawn: {drawn[0][0]: drawn[0][1], drawn[1]: drawn[0][1] + drawn[2]}
+    )
+    one = st.one_of(low, st.tuples(st.sampled_from(["maximum", "exclusiveMaximum"]), edge)).map(
+        lambda pair: dict([pair])
+    )
+    multiple = st.integers(1, 9).map(lambda step: {"multipleOf": step})
+    return st.one_of(st.just({}), ranges, one, multiple if kind == "integer" else st.just({})).map(
+        lambda part: merged({"type": kind}, part)
+    )
+
+
+LEAVES = st.one_of(
+    numbers("integer"),
+    numbers("number"),
+    bounds("minLength", "maxLength").map(lambda part: merged({"type": "string"}, part)),
+    st.sampled_from(PATTERNS).map(lambda pattern: {"type": "string", "pattern": pattern}),
+    st.sampled_from(["date", "date-time", "time", "email", "uuid", "ipv4", "ipv6", "uri", "hostname", "duration"]).map(
+        lambda form: {"type": "string", "format": form}
+    ),
+    st.sampled_from(["boolean", "null", ["string", "null"], ["integer", "boolean"]]).map(lambda kind: {"type": kind}),
+    st.lists(st.sampled_from(["red", 3, None, True, 2.5, [1], {"a": 1}]), min_size=1, max_size=3).map(
+        lambda values: {"enum": values}
+    ),
+    st.sampled_from([{}, {"const": "x"}, {"$ref": "#/$defs/node"}, {"type": "object"}, {"type": "array"}]),
+)
+
+
+def _object(properties: Schema, required: set[str], others: Schema, counts: Schema) -> Schema:
+    """The schema of an object that can have as many members as it has to."""
+    least = {"minProperties": min(counts["minProperties"], len(properties))} if "minProperties" in counts else {}
+    declared = {"type": "object", "properties": properties, "required": sorted(required & set(properties))}
+    return merged(declared, others, counts, least)
+
+
+def nested(children: "st.SearchStrategy[Schema]") -> "st.SearchStrategy[Schema]":
+    objects = st.tuples(
+        st.dictionaries(NAMES, children, max_size=4),
+        st.sets(NAMES, max_size=3),
+        st.sampled_from([{}, {"additionalProperties": False}, {"additionalProperties": {"type": "integer"}}]),
+        bounds("minProperties", "maxProperties"),
+    ).map(lambda drawn: _object(*drawn))
+    lists = st.tuples(children, bounds("minItems", "maxItems")).map(
+        lambda drawn: merged({"type": "array", "items": drawn[0]}, drawn[1])
+    )
+    tuples = st.lists(children, min_size=1, max_size=3).map(lambda first: {"type": "array", "prefixItems": first})
+    choices = st.lists(children, min_size=1, max_size=3).map(lambda options: {"anyOf": options})
+    keyed = st.tuples(children, st.sampled_from([0, 1])).map(
+        lambda drawn: {"type": "object", "patternProperties": {"^k[0-9]$": drawn[0]}, "minProperties": drawn[1]}
+    )
+    return st.one_of(objects, lists, tuples, choices, keyed)
+
+
+NODE = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+    "required": ["name", "next"],
+}
+SCHEMAS = st.recursive(LEAVES, nested, max_leaves=8).map(lambda schema: merged(schema, {"$defs": {"node": NODE}}))
+
+
+@settings(max_examples=200, deadline=None)
+@given(schema=SCHEMAS, words=WORDS)
+def test_whatever_schema_can_be_held_it_has_a_value_for(schema: Schema, words: str) -> None:
+    try:
+        held = held_schema(schema, "schema")
+    except InvalidRequest:
+        assume(False)
+        return
+    for value in (
+        arguments_for(held, words),
+        answer_for(held, words, "I am the answer."),
+        answer_for(schema, words, ""),
+    ):
+        assert validator_for(held, validate_formats=True).is_valid(value), value
+        assert validator_for(schema, validate_formats=True).is_valid(value), value
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words", "text"),
+    [
+        ("(yes|no)", "I say yes", "yes"),
+        (r"\d{4}-\d{2}", "in 2024", "2024-20"),
+        ("^SELECT [a-z]+ FROM [a-z]+;?$", "color please", "SELECT color FROM color"),
+        (r"\w+@\w+\.org", "Ada", "Ada@Ada.org"),
+        (r"[^a-z]{2,}", "ok", "00"),
+        (r"(?:a|bc){2,3}", "", "aa"),
+        (r"\x41\u{42}[\]\-]", "", "AB-"),
+        (r"[a-z ]{1,30}", "hello there!", "hello there"),
+    ],
+)
+def test_a_text_of_a_regex_uses_the_words_that_fit(pattern: str, words: str, text: str) -> None:
+    assert matching(pattern, words) == text
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.from_regex(r"(\[a-f0-3\]|[xyz]|\((?:\?:)?[pq]\|[rs]\)|\\[dw])([*+?]|\{1,3\})?", fullmatch=True), WORDS)
+def test_a_text_of_a_regex_matches_it(pattern: str, words: str) -> None:
+    assert re.fullmatch(pattern, matching(pattern, words), re.ASCII)
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "*a", "(?=a)b", "a)", "(" * 200 + ")" * 200, "(a{9999}){9999}"])
+def test_a_regex_that_cannot_be_read_or_made_is_an_error(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        matching(pattern)
+
+
+def test_a_text_of_a_grammar_is_as_short_as_it_can_be() -> None:
+    grammar = 'root ::= sum  # one\nsum ::= term | term "+" sum\nterm ::= [0-9]{1,3} | "(" sum ")"\n'
+    assert derived(grammar) == "0"
+    assert derived(grammar, "add 42") == "42"
+
+
+def test_a_grammar_of_many_rules_finds_its_shortest_text() -> None:
+    rules = [f'r{number} ::= "a" r{number + 1} | r{number} "b" r{number}' for number in range(50)]
+    assert derived("\n".join(["root ::= r0", *rules, 'r50 ::= "c"'])) == "a" * 50 + "c"
+
+
+@pytest.mark.parametrize(
+    "grammar", ['other ::= "a"', "root ::= root", 'root ::= "a', "root ::= missing", 'root ::= ("a"']
+)
+def test_a_grammar_without_a_text_is_an_error(grammar: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        derived(grammar)
+
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=5), inner, max_size=4)),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(value=VALUES, wanted=VALUES, where=st.integers(0, 200))
+def test_half_a_value_is_completed_to_json(value: object, wanted: object, where: int) -> None:
+    for text in (written(value), json.dumps(value, indent=1)):
+        begun = text[:where]
+        json.loads(begun + rest_of(begun, wanted))
+
+
+@settings(max_examples=100, deadline=None)
+@given(value=VALUES, where=st.integers(0, 200))
+def test_what_was_begun_as_it_should_be_becomes_what_it_should_be(value: object, where: int) -> None:
+    begun = written(value)[:where]
+    assert json.loads(begun + rest_of(begun, value)) == value
+
+
+def test_missing_members_are_taken_from_what_it_should_have_been() -> None:
+    begun = '{"city": "Os'
+    assert json.loads(begun + rest_of(begun, {"city": "Paris", "days": 2})) == {"city": "Os", "days": 2}
