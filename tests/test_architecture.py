@@ -19,6 +19,7 @@ PASSED_OVER = {
     ".venv",
     ".venv-vllm",
     ".venv-rivals",
+    ".venv-clients",
     ".env",
     ".hypothesis",
     "__pycache__",

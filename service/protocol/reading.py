@@ -64,8 +64,7 @@ def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Gene
         request.tools, max_tools=limits.tools, max_bytes=limits.tools_bytes, added=gathered.added
     )
     chosen = read_choice(request.tool_choice, tools)
-    updated = gathered.format
-    form = read_format(request.format if isinstance(updated, msgspec.UnsetType) else updated)
+    form = read_format(request.format) if gathered.format is None else read_format(*gathered.format)
     earlier = yield from read_previous(request.previous_input_messages, max_messages=limits.items)
     compacting = gathered.trigger is not None
     return Read(

@@ -88,7 +88,7 @@ def read_configuration_update(raw: Raw, where: str, gathered: Gathered) -> Readi
         gathered.effort = sent.reasoning.effort
         item.reasoning = {"effort": sent.reasoning.effort}
     if sent.text is not None and sent.text.format != _ABSENT:
-        gathered.format = sent.text.format
+        gathered.format = (sent.text.format, f"{where}.text.format")
         item.text = {"format": sent.text.format}
     return item
 

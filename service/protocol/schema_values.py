@@ -14,7 +14,7 @@ MAX_COUNT = 8192
 """The largest number of elements or members that is counted."""
 
 MAX_LENGTH = 1024
-"""The largest length of a string that is counted: an engine needs a third of a second for it, and for 8192 twenty-five of them."""
+"""The largest length of a string that is counted: an engine needs a third of a second for it, for 8192 twenty-five."""
 
 Schema = dict[str, Any]
 

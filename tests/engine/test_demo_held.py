@@ -1,13 +1,7 @@
-"""The demo engine under constraints as the service makes them, several calls at once, and answers that were begun.
-
-Which ids a tag lets through is decided here by a reader of tags of its own, far simpler than an engine's: it goes
-through an answer id by id, as a constrained engine would.
-"""
+"""The demo engine under constraints as the service makes them, several calls at once, and answers that were begun."""
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import pytest
 from jsonschema_rs import is_valid
@@ -30,7 +24,6 @@ from service.protocol.tokens import (
     CHANNEL,
     CONSTRAIN,
     END,
-    FIRST_SPECIAL,
     MESSAGE,
     RETURN,
     START,
@@ -38,6 +31,7 @@ from service.protocol.tokens import (
     decode,
     encode,
 )
+from tests.engine.constrained import called, said, written
 from tests.engine.prompts import call, final, message, output, prompt, user
 
 TOOLS = """# Tools
@@ -89,56 +83,6 @@ NEXT, BETWEEN, CALLED, INSIDE = HeaderState.NEXT, HeaderState.BETWEEN, HeaderSta
 
 def asking(words: str = TWO, effort: str = "medium") -> list[int]:
     return prompt(user(words), developer=TOOLS, effort=effort)
-
-
-def said(tokens: Sequence[int], tag: str | None = None, stop_ids: tuple[int, ...] = STOPS) -> list[int]:
-    """What is sampled, which the tag lets through."""
-    sampled = [token for piece in think(tokens, tag, stop_ids) for token in piece]
-    assert sampled[-1] in stop_ids
-    if tag:
-        assert any(end == len(sampled) - 1 for end in ends(json.loads(tag)["format"], sampled, 0)), written(sampled)
-    return sampled
-
-
-def ends(part: Mapping[str, Any], ids: list[int], start: int) -> Iterator[int]:
-    """Where a format may end that begins at `start`. A content that isn't held ends before the next mark."""
-    match part["type"]:
-        case "sequence":
-            places = {start}
-            for element in part["elements"]:
-                places = {end for place in places for end in ends(element, ids, place)}
-            yield from places
-        case "or":
-            yield from {end for element in part["elements"] for end in ends(element, ids, start)}
-        case "optional":
-            yield start
-            yield from ends(part["content"], ids, start)
-        case "token":
-            if ids[start : start + 1] == [part["token"]]:
-                yield start + 1
-        case "const_string":
-            text = [place for place in range(start, len(ids) + 1) if decode(ids[start:place]) == part["value"]]
-            yield from [place for place in text if all(id < FIRST_SPECIAL for id in ids[start:place])]
-        case _:
-            yield next(place for place in range(start, len(ids)) if ids[place] >= FIRST_SPECIAL)
-
-
-MARKS = {START: "<start>", END: "<end>", MESSAGE: "<message>", CHANNEL: "<channel>", CALL: "<call>"}
-MARKS |= {RETURN: "<return>", CONSTRAIN: "<constrain>"}
-
-
-def written(ids: Sequence[int]) -> str:
-    """Ids as a text, marks and all."""
-    return "".join(
-        MARKS.get(id) or {RETURN: "<return>", CONSTRAIN: "<constrain>"}.get(id) or decode([id]) for id in ids
-    )
-
-
-def called(ids: Sequence[int]) -> list[tuple[str, str]]:
-    """The calls in an answer: whom, and with what."""
-    messages = written(ids).split("<call>")[:-1]
-    parts = [one[one.index(" to=") + 4 :].split("<message>") for one in messages]
-    return [(recipient.split("<constrain>")[0].split("<channel>")[0].strip(), text) for recipient, text in parts]
 
 
 @pytest.mark.parametrize("effort", ["low", "medium", "high"])

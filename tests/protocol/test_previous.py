@@ -139,6 +139,20 @@ def test_the_name_of_a_tool_that_answers_is_filled_in(name: str | None) -> None:
     assert spelled([HARMONY_CALL, {"role": "tool", "name": name, "content": "5"}])[1].startswith("functions.lookup to=")
 
 
+def test_python_stands_in_no_namespace() -> None:
+    call = {"role": "assistant", "channel": "analysis", "recipient": "python", "content": "1 + 1"}
+    answer = {"author": {"role": "tool", "name": "python"}, "channel": "analysis", "content": "2"}
+
+    assert spelled([call, answer]) == ["assistant to=pythonanalysis1 + 1", "python to=assistantanalysis2"]
+
+
+def test_tools_without_a_name_answer_in_the_order_of_the_calls() -> None:
+    second = {**HARMONY_CALL, "recipient": "functions.other"}
+    messages = made([HARMONY_CALL, second, *[{"role": "tool", "content": "5"}] * 2], *NOW).messages
+
+    assert [each.name for each in messages[2:4]] == ["functions.lookup", "functions.other"]
+
+
 # --- call ids ---
 
 

@@ -5,12 +5,12 @@ and patterns. A keyword that it doesn't know is passed over; the service validat
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
 from service.engine.demo.arguments import ITEMS, TEXT_CHARS, VALUES, Missing, Words, found, saying
+from service.engine.demo.numbers import Span
 from service.engine.demo.shapes import Boolean, Number, OneOf, Text
 from service.engine.demo.texts import matching
 
@@ -124,7 +124,7 @@ class _Maker:
             case "string":
                 return self._string(part, name)
             case "number" | "integer":
-                return self._number(part, name, whole=kinds == "integer")
+                return self._number(part, whole=kinds == "integer")
             case "boolean":
                 value = found(Boolean(), name, self._words)
                 return True if isinstance(value, Missing) else value
@@ -226,25 +226,13 @@ class _Maker:
             text = (text[:most] or "a").ljust(least, ".")[:most] if most else ""
         return text
 
-    def _number(self, part: Part, name: str, *, whole: bool) -> float:
-        low = max(_bound(part, "minimum", -math.inf), _bound(part, "exclusiveMinimum", -math.inf))
-        high = min(_bound(part, "maximum", math.inf), _bound(part, "exclusiveMaximum", math.inf))
-        open_low, open_high = low == part.get("exclusiveMinimum"), high == part.get("exclusiveMaximum")
-        step = part.get("multipleOf")
+    def _number(self, part: Part, *, whole: bool) -> float:
+        span = Span.of(part, whole=whole)
         for said in list(self._words.numbers):
-            fits = low <= said <= high and (not whole or float(said).is_integer()) and not (step and said % step)
-            if fits and not (open_low and said == low) and not (open_high and said == high):
+            if said in span:
                 self._words.take_number(Number(said, whole))
                 return int(said) if whole else said
-        if step:
-            multiple = math.ceil(low / step) * step if low > -math.inf else step
-            multiple += step if open_low and multiple == low else 0
-            return multiple if multiple <= high else math.floor(high / step) * step
-        if not whole:
-            return _between(low, high, open_low=open_low, open_high=open_high)
-        least = math.floor(low) + 1 if open_low else math.ceil(low) if low > -math.inf else -math.inf
-        most = math.ceil(high) - 1 if open_high else math.floor(high) if high < math.inf else math.inf
-        return int(max(least, min(1, most)))
+        return span.number()
 
     def _chosen(self, values: Sequence[Any], name: str) -> Any:
         value = found(OneOf(tuple(values)), name, self._words)
@@ -290,17 +278,3 @@ def _kind(part: Part) -> str | None:
     """The type that a part's other keywords are about."""
     kinds = {"object": _OF_OBJECTS, "array": _OF_ARRAYS, "string": _OF_STRINGS, "number": _OF_NUMBERS}
     return next((kind for kind, keywords in kinds.items() if any(key in part for key in keywords)), None)
-
-
-def _bound(part: Part, key: str, missing: float) -> float:
-    value = part.get(key)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else missing
-
-
-def _between(low: float, high: float, *, open_low: bool, open_high: bool) -> float:
-    """A number between two bounds: 1 if that is, or the nearest to it that is easily written."""
-    for number in (1, 0, low, high, low + 1, high - 1, (low + high) / 2):
-        outside = number < low or number > high or (open_low and number == low) or (open_high and number == high)
-        if math.isfinite(number) and not outside:
-            return number
-    return low

@@ -1,0 +1,157 @@
+"""Which JSON schemas can be held: what is refused by name, and what the others become."""
+
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.protocol.errors import InvalidRequest
+from service.protocol.schema_values import MAX_LENGTH
+from service.protocol.schemas import MAX_DEPTH, held_schema
+
+INTEGER = {"type": "integer"}
+STRING = {"type": "string"}
+
+
+def an_object(**keywords: Any) -> dict[str, Any]:
+    return {"type": "object", **keywords}
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "no object": ([], "s"),
+    "not": ({"not": INTEGER}, "s.not"),
+    "if": (an_object(properties={"a": {"if": {}}}), "s.properties.a.if"),
+    "dependentRequired": (an_object(dependentRequired={"a": ["b"]}), "s.dependentRequired"),
+    "uniqueItems": ({"type": "array", "items": INTEGER, "uniqueItems": True}, "s.uniqueItems"),
+    "contains": ({"type": "array", "items": INTEGER, "contains": {"const": 1}}, "s.contains"),
+    "several allOf": ({"allOf": [INTEGER, {"minimum": 1}]}, "s.allOf"),
+    "overlapping oneOf": ({"oneOf": [INTEGER, {"type": "number"}]}, "s.oneOf"),
+    "beside anyOf": (an_object(anyOf=[an_object()], properties={"a": {}}), "s.properties"),
+    "beside a reference": ({"$ref": "#/$defs/x", "minimum": 1, "$defs": {"x": INTEGER}}, "s.minimum"),
+    "a remote reference": ({"$ref": "https://example.com/schema"}, "s.$ref"),
+    "a reference to nothing": ({"items": {"$ref": "#/$defs/x"}}, "s.items.$ref"),
+    "a reference to itself": ({"$ref": "#/$defs/x", "$defs": {"x": {"$ref": "#/$defs/x"}}}, "s.$ref"),
+    "an anchor": ({"$ref": "#x", "$defs": {"x": {"$anchor": "x"}}}, "s.$ref"),
+    "false": (an_object(properties={"a": False}), "s.properties.a"),
+    "lookahead": ({"type": "string", "pattern": "^(?=a)"}, "s.pattern"),
+    "a quote": ({"type": "string", "pattern": '^"$'}, "s.pattern"),
+    "a pattern with a length": ({"type": "string", "pattern": "a", "maxLength": 3}, "s.pattern"),
+    "a format with a length": ({"type": "string", "format": "date", "maxLength": 3}, "s.format"),
+    "too long a string": ({"type": "string", "maxLength": MAX_LENGTH + 1}, "s.maxLength"),
+    "multiples of a number": ({"type": "number", "multipleOf": 0.1}, "s.multipleOf"),
+    "multiples in bounds": ({"type": "integer", "multipleOf": 2, "minimum": 3}, "s.multipleOf"),
+    "no number between": ({"type": "integer", "minimum": 3, "maximum": 2}, "s"),
+    "a huge bound": ({"type": "number", "minimum": 1e300}, "s.minimum"),
+    "patterns beside properties": (an_object(patternProperties={"a": {}}, properties={"b": {}}), "s.patternProperties"),
+    "counted free members": (an_object(minProperties=2), "s.minProperties"),
+    "a closed object's other name": (an_object(required=["b"], additionalProperties=False), "s.required"),
+    "an unknown type": ({"type": "float"}, "s.type"),
+    "keywords of two types": ({"minimum": 1, "minLength": 1}, "s.type"),
+    "an empty enum": ({"enum": []}, "s.enum"),
+    "a constant of another type": ({"type": "integer", "const": "a"}, "s.const"),
+    "properties that are a list": (an_object(properties=[]), "s.properties"),
+    "required that is a text": (an_object(required="a"), "s.required"),
+    "a length that is a text": ({"type": "string", "maxLength": "3"}, "s.maxLength"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_schema_that_cannot_be_held_is_refused_by_its_keyword(case: str) -> None:
+    schema, param = REFUSED[case]
+    with pytest.raises(InvalidRequest) as refused:
+        held_schema(schema, "s")
+    assert refused.value.param == param
+
+
+def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(MAX_DEPTH + 1):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(InvalidRequest, match="at most 32 schemas may be nested"):
+        held_schema(schema, "s")
+
+
+HELD: dict[str, tuple[Any, Any]] = {
+    "anything": ({}, {}),
+    "words to the reader": ({"type": "string", "title": "T", "default": "", "x-unit": "m"}, STRING),
+    "a type that is meant": ({"minimum": 1}, {"type": "number", "minimum": 1}),
+    "bounds of integers": ({"type": "integer", "minimum": 0.5, "exclusiveMaximum": 3.5},
+                           {"type": "integer", "minimum": 1, "exclusiveMaximum": 4}),
+    "a pattern anywhere": ({"type": "string", "pattern": "a"}, {"type": "string", "pattern": r"^[\s\S]*a[\s\S]*$"}),
+    "a required name that isn't declared": (an_object(required=["a"]), an_object(properties={"a": {}}, required=["a"])),
+    "constants of the type": ({"type": "string", "enum": ["a", 1]}, {"enum": ["a"]}),
+    "one allOf": ({"allOf": [INTEGER], "description": "d"}, INTEGER),
+    "a reference": (
+        an_object(properties={"a": {"$ref": "#/definitions/x~1y"}}, definitions={"x/y": INTEGER}),
+        an_object(properties={"a": {"$ref": "#/$defs/d0"}}) | {"$defs": {"d0": INTEGER}},
+    ),
+    "a recursion": (
+        an_object(properties={"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}),
+        an_object(properties={"next": {"anyOf": [{"$ref": "#/$defs/d0"}, {"type": "null"}]}})
+        | {"$defs": {"d0": an_object(properties={"next": {"anyOf": [{"$ref": "#/$defs/d0"}, {"type": "null"}]}})}},
+    ),
+    "the lists of draft 7": (
+        {"type": "array", "items": [STRING], "additionalItems": False},
+        {"type": "array", "prefixItems": [STRING], "items": False},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HELD)
+def test_a_held_schema_says_the_same_in_fewer_keywords(case: str) -> None:
+    schema, held = HELD[case]
+    assert held_schema(schema, "s") == held
+
+
+def test_one_of_several_objects_is_held_where_a_constant_tells_them_apart() -> None:
+    kinds = [an_object(properties={"kind": {"const": kind}}, required=["kind"]) for kind in ("a", "b")]
+    schema = {"oneOf": [{"$ref": "#/$defs/A"}, kinds[1]], "$defs": {"A": kinds[0]}}
+    assert len(held_schema(schema, "s")["anyOf"]) == 2
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab\n", max_size=3) | st.sampled_from([0.5, 2.0]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)
+LEAVES = st.sampled_from([
+    {}, True, INTEGER, STRING, {"type": ["integer", "null"], "minimum": 1}, {"type": "string", "pattern": "a$"},
+    {"enum": ["a", 1, None]}, {"type": "number", "exclusiveMaximum": 2}, {"type": "string", "maxLength": 2},
+])  # fmt: skip
+
+
+def _larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    objects = st.builds(
+        lambda properties, required, more: an_object(properties=properties, required=required, **more),
+        st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+        st.lists(st.sampled_from("abc"), max_size=2, unique=True),
+        inner.map(lambda others: {"additionalProperties": others}) | st.sampled_from([{}, {"maxProperties": 2}]),
+    )
+    arrays = st.builds(
+        lambda items, least: {"type": "array", "items": items, "minItems": least}, inner, st.integers(0, 2)
+    )
+    return objects | arrays | st.lists(inner, min_size=1, max_size=2).map(lambda each: {"anyOf": each})
+
+
+@given(st.recursive(LEAVES, _larger, max_leaves=5), st.lists(VALUES, min_size=8, max_size=8))
+def test_whatever_a_held_schema_allows_the_schema_allows(schema: Any, values: list[Any]) -> None:
+    try:
+        held = held_schema(schema, "s")
+    except InvalidRequest:
+        return
+    given, kept = jsonschema_rs.validator_for(schema), jsonschema_rs.validator_for(held)
+    for value in values:
+        assert not kept.is_valid(value) or given.is_valid(value)
+
+
+@given(st.recursive(st.none() | st.text(max_size=3) | st.integers(), lambda inner: st.dictionaries(
+    st.sampled_from(["type", "properties", "items", "anyOf", "$ref", "enum", "required", "pattern", "minimum",
+                     "minItems", "patternProperties", "propertyNames", "oneOf", "allOf", "prefixItems", "const"]),
+    inner | st.lists(inner, max_size=3), max_size=4), max_leaves=8))  # fmt: skip
+def test_no_value_at_all_does_more_than_be_refused(schema: Any) -> None:
+    try:
+        jsonschema_rs.validator_for(held_schema(schema, "s"))
+    except InvalidRequest as refused:
+        assert refused.param is not None
