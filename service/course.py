@@ -6,6 +6,8 @@ All that was sampled stands in the prompt of the next one, so an engine's prefix
 depends on how often it was asked: a worker that takes over asks what the one before would have.
 """
 
+from array import array
+
 import msgspec
 
 from service.engine.port import Generation, Sampling
@@ -38,7 +40,7 @@ def asked(whole: Generation, machine: Machine, number: int = 0) -> Generation:
     return msgspec.structs.replace(
         whole,
         id=f"{whole.id}-{number}" if number else whole.id,
-        prompt=tokens.unpack(tokens.pack(whole.prompt) + bytes(machine.tail)) if machine.tail else whole.prompt,
+        prompt=array("I", whole.prompt) + machine.tail if machine.tail else whole.prompt,
         sampling=_held(msgspec.structs.replace(whole.sampling, max_tokens=left), machine),
     )
 

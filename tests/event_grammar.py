@@ -13,12 +13,14 @@
     part      part_added delta* text_done part_done
     terminal  completed | incomplete | failed, the last event of all
 
-Every test that sees a whole stream passes it through `check_stream`. It reads decoded JSON, whatever carried it, and
-must never import from `service`: it is there to disagree with it.
+Every test that sees a whole stream passes it through `check_stream`, which has the official SDK read it too. It reads
+decoded JSON, whatever carried it, and must never import from `service`: it is there to disagree with it.
 """
 
 from collections.abc import Sequence
 from typing import Any
+
+from tests.sdk_fold import check_fold
 
 Json = dict[str, Any]
 
@@ -101,6 +103,7 @@ def check_stream(events: Sequence[Json]) -> Json:
     terminal = reader.take(*TERMINAL_STATUS)
     assert reader.type is None, f"{reader.type} after the terminal event"
     _check_end(created, terminal, items, error)
+    check_fold(events)
     return terminal["response"]
 
 

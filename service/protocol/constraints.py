@@ -28,6 +28,9 @@ MAX_ASIDES = 8
 MAX_CHECKED_CHARS = 1 << 20
 """The longest text that is checked against a content."""
 
+MAX_WHITESPACE = 64
+"""How much white space may stand between two tokens of JSON; a model that has lost its way writes nothing else."""
+
 TAGS_CACHED = 64
 """Requests of one client ask for the same again and again."""
 
@@ -72,7 +75,7 @@ def content_tag(content: str) -> str:
     held: Format = msgspec.json.decode(content)
     held.pop("lark", None)
     if held["type"] == "json_schema":
-        held["json_schema"] = _for_the_engine(held["json_schema"])
+        held |= {"json_schema": _for_the_engine(held["json_schema"]), "max_whitespace_cnt": MAX_WHITESPACE}
     return _tag(held)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from service.protocol.regexes import MOST, REPEATS, Ranges, Tree, ranges_of
 
-MAX_ITEMS = 400_000
+MAX_ITEMS = 200_000
 """How many steps of all rules at all characters are looked at: about half a second."""
 
 Symbol = str | tuple[tuple[int, int], ...]

@@ -65,8 +65,8 @@ _JSON_SCHEMA = decoder_of(_JsonSchema)
 def read_format(raw: msgspec.Raw, where: str = WHERE) -> AnswerFormat:
     """Read the JSON of `text.format`; null is text. Raises InvalidRequest.
 
-    A schema that can't be held is refused if it is `strict`; if it isn't, any JSON object is held, and the schema is a
-    word to the model alone.
+    A schema that can't be held is refused if it is `strict`. If it isn't, any JSON is held, or any object where the
+    schema is that of one, and the schema is a word to the model alone.
     """
     sent = bytes(raw)
     if len(sent) > MAX_FORMAT_BYTES:
@@ -126,7 +126,7 @@ def _content(given: _JsonSchema, where: str) -> str:
     except InvalidRequest:
         if given.strict:
             raise
-        return schema_content(ANY_OBJECT)
+        return schema_content(ANY_OBJECT if (given.schema or {}).get("type") == "object" else {})
 
 
 def _section(name: str, description: str | None, schema: Mapping[str, Any]) -> str:

@@ -8,7 +8,8 @@ never on how the engine chunked them: so a machine that `replay`s the tokens of 
 have. No clock and no I/O: times are passed in.
 """
 
-from collections.abc import Generator, Sequence
+from array import array
+from collections.abc import Callable, Generator, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -85,14 +86,16 @@ class Machine:
         self._turns = Turns(input_tokens)
         self._reasoning = 0
         self._open_item: OpenItem | None = None
+        self._say: Callable[[str], list[Event]] | None = None
+        """Takes the open item's text where that is all there is to do with it."""
         self._pending: list[Logprob] = []
         """Of tokens that have made no text yet."""
         self._fresh = False
         self._halted = False
         self.taken = 0
         """How many ids the last `feed` took."""
-        self.tail = bytearray()
-        """What stands behind the prompt by now, packed: all that was sampled, and what was told in between."""
+        self.tail: array[int] = array("I")
+        """The ids behind the prompt by now: all that was sampled and is legal, and what was told in between."""
         self.output: list[Item] = []
         self.messages: list[StoredMessage] = []
         """The messages sampled and told, as they will stand in later prompts."""
@@ -131,26 +134,30 @@ class Machine:
         With `logprobs`, one an id, each of an answer's tokens is shown with its own.
         """
         out: list[Event] = []
+        if logprobs is None and not self.full and ids and max(ids) < tokens.FIRST_SPECIAL and min(ids) >= 0:
+            self._fresh, self.taken = False, len(ids)  # nearly all chunks are words alone
+            self.tail.extend(ids)
+            self._take(self._segmenter.feed(ids), out, complete=True)
+        else:
+            self._feed_piecewise(ids, logprobs, out)
+        self._turns.add(self.taken)
+        return self._stamp(out)
+
+    def _feed_piecewise(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None, out: list[Event]) -> None:
+        """Take ids up to each mark, behind any of which the engine may have to be asked anew, or one by one."""
         place, self._halted = 0, False
         while place < len(ids) and not self._halted:
-            end = (
-                len(ids)
-                if self.full
-                else place + 1
-                if logprobs is not None
-                else tokens.behind_the_next_mark(ids, place)
-            )
-            piece = ids[place:end]
-            self._fresh = False
-            if not self.full:
-                self.tail += tokens.pack_legal(piece)
-                if logprobs is not None:
-                    self._note(piece[0], logprobs[place])
-                self._take(self._segmenter.feed(piece), out, complete=True)
-            place += len(piece)
+            if self.full:
+                place = len(ids)
+                break
+            end = tokens.behind_the_next_mark(ids, place) if logprobs is None else place + 1
+            piece, self._fresh = ids[place:end], False
+            self.tail.extend(id for id in piece if 0 <= id <= tokens.LAST_LEGAL)
+            if logprobs is not None:
+                self._note(piece[0], logprobs[place])
+            self._take(self._segmenter.feed(piece), out, complete=True)
+            place = end
         self.taken = place
-        self._turns.add(place)
-        return self._stamp(out)
 
     def tell(self) -> StoredMessage:
         """Tell the model what is `owed` to it. It answers behind that, as at the beginning of a prompt."""
@@ -158,14 +165,14 @@ class Machine:
             raise ValueError("nothing is owed to the model")
         message, self.owed = self.owed, None
         if self._last in (tokens.START, tokens.CHANNEL):
-            del self.tail[-tokens.BYTES_A_TOKEN :]
+            self.tail.pop()
         if self._last not in (*tokens.ENDS, tokens.END):
-            self.tail += tokens.pack((tokens.CALL,))
-        word = message.tokens + PROMPT_END
+            self.tail.append(tokens.CALL)
+        word = tokens.unpack(message.tokens + PROMPT_END)
         self.tail += word
         self.messages.append(message)
         self._segmenter = Segmenter()
-        self._turns.next(told=len(word) // tokens.BYTES_A_TOKEN)
+        self._turns.next(told=len(word))
         return message
 
     def note_cached(self, cached_tokens: int) -> None:
@@ -245,7 +252,7 @@ class Machine:
     @property
     def _last(self) -> int | None:
         """The last id behind the prompt."""
-        return tokens.unpack(bytes(self.tail[-tokens.BYTES_A_TOKEN :]))[0] if self.tail else None
+        return self.tail[-1] if self.tail else None
 
     def snapshot(self) -> Response:
         """The response as it stands: what its events so far come to."""
@@ -310,7 +317,9 @@ class Machine:
             if self.full:
                 break
             if type(segment) is str:
-                if self._open_item is not None:
+                if self._say is not None:
+                    out += self._say(segment)
+                elif self._open_item is not None:
                     self._text(self._open_item, segment, out)
             elif type(segment) is Opened:
                 self._open(segment.header, out)
@@ -332,6 +341,8 @@ class Machine:
         stopper = Stopper(self.rules.stop) if answers and self.rules.stop else None
         self._open_item = OpenItem(header, target, emitter, held, stopper)
         self._pending = []
+        plain = not self._open_item.keeps_raw and stopper is None and self.rules.top_logprobs is None
+        self._say = emitter.text if plain else None
         self._fresh, self._halted = True, held is not None
         out += emitter.open()
 
@@ -364,7 +375,7 @@ class Machine:
         """The open item is over, by a closing mark or, without one, by a stop text."""
         sampled = item.as_sampled(closed)
         done, closing = item.emitter.close(status, sampled)
-        self._open_item = None
+        self._open_item = self._say = None
         self.output.append(done)
         out += closing
         if isinstance(done, Reasoning) and closed is not None:

@@ -104,7 +104,7 @@ def counts(given: Schema, path: str, least: str, most: str, *, limit: int = MAX_
     for name in (least, most):
         value = given.get(name, 0)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 <= value <= MAX_COUNT or value != int(value):
+        if not number or not 0 <= value <= limit or value != int(value):
             raise invalid_value(f"{path}.{name}", value, f"Only integers from 0 to {limit} can be held.")
     low, high = int(given.get(least, 0)), given.get(most)
     if high is not None and high < low:

@@ -138,13 +138,6 @@ def unpack(packed: bytes) -> "array[int]":
     return ids
 
 
-def pack_legal(ids: Sequence[int]) -> bytes:
-    """`pack` without ids that no vocabulary has, which an engine would not take back."""
-    if ids and min(ids) >= 0 and max(ids) <= LAST_LEGAL:
-        return pack(ids)
-    return pack(id for id in ids if 0 <= id <= LAST_LEGAL)
-
-
 def behind_the_next_mark(ids: Sequence[int], place: int) -> int:
     """The place behind the first special id from `place` on, or the end where there is none."""
     if place < len(ids) and max(ids[place:]) < FIRST_SPECIAL:

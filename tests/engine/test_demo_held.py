@@ -4,6 +4,8 @@ import json
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jsonschema_rs import is_valid
 
 from service.engine.demo.engine import likelihood
@@ -228,6 +230,9 @@ def test_an_error_of_a_tool_that_is_not_there_is_passed_on() -> None:
         '{"format":{"type":"token","token":"<|end|>"}}',
         '{"format":{"type":"regex","pattern":"("}}',
         '{"format":{"type":"grammar","grammar":"a"}}',
+        '{"format":{"type":"grammar","grammar":"root ::= root"}}',
+        '{"format":{"type":"regex","pattern":"(a{9999}){9999}"}}',
+        json.dumps({"format": {"type": "regex", "pattern": "a" + "{1}" * 5000}}),
         '{"format":{"type":"sequence","elements":[7]}}',
     ],
 )
@@ -248,3 +253,17 @@ def test_probabilities_are_those_of_one_choice() -> None:
         top = dict(likelihood(id, 20).top)
         assert len(top) == 20
         assert sum(math.exp(value) for value in top.values()) <= 1
+
+
+PARTS = [START, ASSISTANT, CHANNEL, MESSAGE, END, CALL, CONSTRAIN, RETURN, *encode("analysis final commentary")]
+BEGINNINGS = st.lists(st.sampled_from([*PARTS, *encode(' to=functions.get_weather json {"city":"\\')]), max_size=12)
+TAGS = [None, content_tag(schema_content(ARGUMENTS)), content_tag(regex_content("[a-z]+"))]
+TAGS += [header_tag(Rules(CALLEES, "required"), state) for state in HeaderState]
+TAGS += [header_tag(Rules(CALLEES, "none"), state) for state in HeaderState]
+
+
+@settings(max_examples=200, deadline=None)
+@given(begun=BEGINNINGS, tag=st.sampled_from(TAGS), words=st.sampled_from([TWO, "hello", ""]))
+def test_it_goes_on_from_whatever_was_begun_as_the_tag_has_it(begun: list[int], tag: str | None, words: str) -> None:
+    sampled = said([*asking(words), *begun], tag)
+    assert not {RETURN, CALL} & set(sampled[:-1])

@@ -50,7 +50,7 @@ def part(code: str, member: str, words: str, value: Any) -> Bad:
 
 def history(code: str | None, param: str, words: str, *messages: Any) -> Bad:
     """A create request with a client's own history."""
-    return create("previous_input_messages", list(messages), str(code), words, named=param)
+    return Bad({"model": MODEL, "input": "hi", "previous_input_messages": list(messages)}, code, param, words)
 
 
 def tools(code: str, param: str, words: str, *values: Any) -> Bad:

@@ -18,6 +18,11 @@ def strict(parameters: Any) -> dict[str, Any]:
     return {**FUNCTION, "strict": True, "parameters": parameters}
 
 
+def well(depth: int) -> dict[str, Any]:
+    """Objects in one another."""
+    return {"properties": well(depth - 1)} if depth else {}
+
+
 TOOLS: Table = {
     "an object for tools": create("tools", {}, "invalid_type", "an array"),
     "a text for tools": create("tools", "f", "invalid_type", "an array"),
@@ -50,7 +55,7 @@ TOOLS: Table = {
         "unsupported_parameter", "tools[0].allowed_callers", "direct", {**FUNCTION, "allowed_callers": ["programmatic"]}
     ),
     "a caller of nobody": tools(
-        "invalid_value", "tools[0].allowed_callers", "magic", {**FUNCTION, "allowed_callers": ["magic"]}
+        "invalid_value", "tools[0].allowed_callers[0]", "magic", {**FUNCTION, "allowed_callers": ["magic"]}
     ),
     "two tools of one name": tools("invalid_value", "tools[1].name", "same name", FUNCTION, FUNCTION),
     "a function and a custom tool of one name": tools(
@@ -59,16 +64,23 @@ TOOLS: Table = {
     "too many tools": tools("invalid_value", "tools", "129", *({**FUNCTION, "name": f"f{n}"} for n in range(129))),
     "too many hosted tools": tools("invalid_value", "tools", "129", *[SEARCH] * 129),
     "parameters as deep as a well": tools(
-        "invalid_value", "tools[0].parameters", "64", {**FUNCTION, "parameters": {"a": [[[[]]]] * 9000}}
+        "invalid_value", "tools[0].parameters", "64", {**FUNCTION, "parameters": well(65)}
     ),
-    "a hosted tool as deep as a well": tools(
-        "invalid_value", "tools[0]", "8192", {**SEARCH, "filters": {"allowed_domains": ["a"] * 9000}}
+    "parameters as wide as a field": tools(
+        "invalid_value", "tools[0].parameters", "8192", {**FUNCTION, "parameters": {"enum": [0] * 8192}}
+    ),
+    "a hosted tool as deep as a well": tools("invalid_value", "tools[0]", "64", {**SEARCH, "filters": well(65)}),
+    "a hosted tool as wide as a field": tools(
+        "invalid_value", "tools[0]", "8192", {**SEARCH, "filters": {"allowed_domains": ["a"] * 8192}}
     ),
     "strict parameters with a condition": tools(
         "invalid_json_schema", "tools[0].parameters.if", "anyOf", strict({"type": "object", "if": {}, "then": {}})
     ),
     "strict parameters with a negation": tools(
-        "invalid_json_schema", "tools[0].parameters.properties.a.not", "'not'", strict({"properties": {"a": {"not": {}}}})
+        "invalid_json_schema",
+        "tools[0].parameters.properties.a.not",
+        "'not'",
+        strict({"properties": {"a": {"not": {}}}}),
     ),
     "strict parameters that refer elsewhere": tools(
         "invalid_value", "tools[0].parameters.$ref", "https://", strict({"$ref": "https://example.org/a.json"})
@@ -89,7 +101,10 @@ TOOLS: Table = {
         "invalid_value", "tools[0].format.type", "xml", {**CUSTOM, "format": {"type": "xml"}}
     ),
     "a text format with a grammar": tools(
-        "unknown_parameter", "tools[0].format.syntax", "syntax", {**CUSTOM, "format": {"type": "text", "syntax": "lark"}}
+        "unknown_parameter",
+        "tools[0].format.syntax",
+        "syntax",
+        {**CUSTOM, "format": {"type": "text", "syntax": "lark"}},
     ),
     "a grammar without a definition": tools(
         "missing_required_parameter",
@@ -135,8 +150,12 @@ CHOICES: Table = {
     "a choice of a list": create("tool_choice", ["auto"], "invalid_type", "an object"),
     "an unknown choice": create("tool_choice", "maybe", "invalid_value", "none, auto, required"),
     "a call that is required without tools": create("tool_choice", "required", "invalid_value", "no tool to call"),
-    "a call that is required of hosted tools": chosen("invalid_value", "tool_choice", "no back end", "required", SEARCH),
-    "a choice of no type": chosen("missing_required_parameter", "tool_choice.type", "allowed_tools", {"name": "f"}, FUNCTION),
+    "a call that is required of hosted tools": chosen(
+        "invalid_value", "tool_choice", "no back end", "required", SEARCH
+    ),
+    "a choice of no type": chosen(
+        "missing_required_parameter", "tool_choice.type", "allowed_tools", {"name": "f"}, FUNCTION
+    ),
     "a choice of an unknown type": chosen("invalid_value", "tool_choice.type", "magic", {"type": "magic"}, FUNCTION),
     "a choice of a hosted tool": chosen(
         "unsupported_parameter", "tool_choice.type", "no back end", {"type": "web_search"}, SEARCH
@@ -242,7 +261,7 @@ GRAMMARS: Table = {
     "a regex with flags": grammar("invalid_pattern", "Flags", "(?i)a", "regex"),
     "a regex with an anchor inside": grammar("invalid_pattern", "Anchors", "a^b", "regex"),
     "a regex with a boundary of words": grammar("invalid_pattern", "Anchors", r"\bword\b", "regex"),
-    "a regex that repeats too often": grammar("invalid_pattern", "4096", "a{5000}", "regex"),
+    "a regex that repeats too often": grammar("invalid_pattern", "more than", "a{5000}", "regex"),
     "a regex of a book's length": grammar("invalid_pattern", "4096", "a" * 4097, "regex"),
     "a regex as deep as a well": grammar("invalid_pattern", "too deeply", "(" * 400 + ")" * 400, "regex"),
 }

@@ -1,5 +1,6 @@
 """Which JSON schemas can be held: what is refused by name, and what the others become."""
 
+from contextlib import suppress
 from typing import Any
 
 import jsonschema_rs
@@ -151,7 +152,5 @@ def test_whatever_a_held_schema_allows_the_schema_allows(schema: Any, values: li
                      "minItems", "patternProperties", "propertyNames", "oneOf", "allOf", "prefixItems", "const"]),
     inner | st.lists(inner, max_size=3), max_size=4), max_leaves=8))  # fmt: skip
 def test_no_value_at_all_does_more_than_be_refused(schema: Any) -> None:
-    try:
+    with suppress(InvalidRequest):
         jsonschema_rs.validator_for(held_schema(schema, "s"))
-    except InvalidRequest as refused:
-        assert refused.param is not None

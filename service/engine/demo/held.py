@@ -16,6 +16,7 @@ from service.engine.demo.plan import FORMATTED_LINES, Message
 from service.engine.demo.schema import answer_for, arguments_for
 from service.engine.demo.tags import Format, Heading, Way, read_tag
 from service.engine.demo.texts import derived, matching
+from service.engine.port import EngineRefused
 from service.protocol.tokens import CALL, END, RETURN, encode
 
 Ids = Sequence[int]
@@ -126,14 +127,20 @@ def behind(message: Message, said: Ids) -> Iterator[Ids]:
 
 
 def held_text(content: Format, message: Message) -> str:
-    """A text that matches a format, and says what the message was to say if that can be."""
-    match content["type"]:
-        case "regex":
-            return matching(content["pattern"], message.words)
-        case "grammar":
-            return derived(content["grammar"], message.words)
-        case _:
-            return _held_json(content["json_schema"], message)
+    """A text that matches a format, and says what the message was to say if that can be.
+
+    Raises EngineRefused for a format that has no text, or none that could be found.
+    """
+    try:
+        match content["type"]:
+            case "regex":
+                return matching(content["pattern"], message.words)
+            case "grammar":
+                return derived(content["grammar"], message.words)
+            case _:
+                return _held_json(content["json_schema"], message)
+    except (ValueError, RecursionError) as error:
+        raise EngineRefused(f"the demo engine finds no text for the constraint: {error}") from error
 
 
 def _held_json(schema: Any, message: Message) -> str:

@@ -1,0 +1,33 @@
+"""The service, and the clients that are pointed at it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.clients import PYTHON, ClientProcess
+from tests.http.process import ServiceProcess
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a service as it is without any setting."""
+    assert PYTHON.exists(), "run scripts/setup clients first, or these tests by scripts/test --clients"
+    service = ServiceProcess(tmp_path_factory.mktemp("service"))
+    yield service.url
+    service.stop()
+
+
+@pytest.fixture(scope="session")
+def client(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], ClientProcess]]:
+    """The process that runs a script, started when it is first asked for."""
+    started: dict[Path, ClientProcess] = {}
+
+    def of(script: Path) -> ClientProcess:
+        if script not in started:
+            started[script] = ClientProcess(tmp_path_factory.mktemp(script.stem), script, url)
+        return started[script]
+
+    yield of
+    for process in started.values():
+        process.stop()

@@ -1,0 +1,136 @@
+"""What holds the model: the tags that engines are sent, and what is said of a text that doesn't match."""
+
+import json
+from typing import Any
+
+import pytest
+
+from service.protocol import tokens
+from service.protocol.constraints import (
+    MAX_ASIDES,
+    MAX_CHECKED_CHARS,
+    HeaderState,
+    complaint,
+    content_tag,
+    grammar_content,
+    header_tag,
+    regex_content,
+    schema_content,
+)
+from service.protocol.rules import Callee, Choice, Rules
+
+F = Callee("f")
+RAW = Callee("raw", "custom")
+POINT = schema_content({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]})
+
+
+def tag(rules: Rules, state: HeaderState = HeaderState.NEXT) -> dict[str, Any]:
+    made = header_tag(rules, state)
+    assert made is not None
+    return json.loads(made)["format"]
+
+
+def constants(part: Any) -> list[str]:
+    """The texts of a format, in their order."""
+    if isinstance(part, list):
+        return [text for each in part for text in constants(each)]
+    if not isinstance(part, dict):
+        return []
+    return [part["value"]] if part.get("type") == "const_string" else constants(list(part.values()))
+
+
+def marks(part: Any) -> set[int]:
+    """The tokens that a format names."""
+    if isinstance(part, list):
+        return set().union(*(marks(each) for each in part)) if part else set()
+    if not isinstance(part, dict):
+        return set()
+    return {part["token"]} if part.get("type") == "token" else marks(list(part.values()))
+
+
+@pytest.mark.parametrize("choice", ["auto", "none"])
+def test_nothing_is_held_where_nothing_is_asked(choice: Choice) -> None:
+    assert header_tag(Rules(choice=choice), HeaderState.NEXT) is None
+    assert header_tag(Rules((F,)), HeaderState.NEXT) is None
+
+
+def test_a_required_call_leaves_no_way_to_an_answer() -> None:
+    texts = constants(tag(Rules((F, RAW), choice="required")))
+    assert {"functions.f", "functions.raw"} <= set(texts)
+    assert "final" not in texts
+
+
+def test_no_choice_leaves_no_way_to_a_call() -> None:
+    texts = constants(tag(Rules((F,), choice="none")))
+    assert "final" in texts
+    assert not any("functions" in text for text in texts)
+
+
+def test_only_allowed_tools_are_let_through() -> None:
+    texts = constants(tag(Rules((F, RAW), allowed=frozenset({"functions.raw"}))))
+    assert {"functions.raw", "final"} <= set(texts)
+    assert "functions.f" not in texts
+
+
+def test_a_held_answer_leaves_every_call_open() -> None:
+    texts = constants(tag(Rules((F,), answer=POINT)))
+    assert {"functions.f", "final"} <= set(texts)
+
+
+@pytest.mark.parametrize("state", HeaderState)
+def test_no_tag_names_a_token_that_stops(state: HeaderState) -> None:
+    assert marks(tag(Rules((F, RAW), choice="required"), state)).isdisjoint(tokens.STOPS)
+
+
+def test_the_model_may_reason_first_but_not_for_ever() -> None:
+    elements = tag(Rules((F,), choice="required"))["elements"]
+    asides = [each for each in elements if each["type"] == "optional"]
+    assert len(asides) == MAX_ASIDES
+    assert constants(asides[0]) == ["analysis", "commentary", "assistant"]
+
+
+def test_behind_a_call_comes_another_call_or_the_end() -> None:
+    called = tag(Rules((F,), choice="required", parallel=2), HeaderState.CALLED)
+    assert called["type"] == "optional"
+    assert not {"analysis", "final"} & set(constants(called))
+
+
+def test_a_content_is_sent_without_what_is_ours() -> None:
+    sent = json.loads(content_tag(grammar_content('start: "a"', "root ::= [a]\n")))
+    assert sent == {"type": "structural_tag", "format": {"type": "grammar", "grammar": "root ::= [a]\n"}}
+
+
+def test_lengths_are_sent_as_patterns_which_let_no_control_character_through() -> None:
+    schema = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 3}}
+    sent = json.loads(content_tag(schema_content(schema)))["format"]["json_schema"]
+    assert sent["items"] == {"type": "string", "pattern": r"^[\s\S]{1,3}$"}
+
+
+def test_a_property_that_is_called_like_a_keyword_stays_as_it_is() -> None:
+    schema = {"type": "object", "properties": {"minLength": {"type": "integer"}}, "required": ["minLength"]}
+    assert json.loads(content_tag(schema_content(schema)))["format"]["json_schema"] == schema
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "says"),
+    [
+        (POINT, '{"x": 1}', None),
+        (POINT, '{"x": 1', "it is not valid JSON"),
+        (POINT, "[" * 100_000, "it is not valid JSON"),
+        (POINT, '{"x": "secret"}', "it does not match the schema's 'type'"),
+        (POINT, "{}", "it does not match the schema's 'required'"),
+        (regex_content("a+"), "aaa", None),
+        (regex_content("a|b"), "ab", "it does not match the pattern"),
+        (regex_content("(?:a*)*b"), "a" * 5_000, "it does not match the pattern"),
+        (grammar_content('start: "a"+', ""), "aa", None),
+        (grammar_content('start: "a"+', ""), "ab", "it does not match the grammar"),
+        (
+            grammar_content('start: start start start | "a"', ""),
+            "a" * 2_000,
+            "it is too long for its grammar to be checked",
+        ),
+        (POINT, " " * (MAX_CHECKED_CHARS + 1), "it has 1048577 characters, and at most 1048576 can be checked"),
+    ],
+)
+def test_what_is_wrong_with_a_text_is_said_without_quoting_it(content: str, text: str, says: str | None) -> None:
+    assert complaint(content, text) == says

@@ -1,0 +1,87 @@
+"""`text.format`: what is held of the answer, and what the model is told."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.protocol.constraints import complaint
+from service.protocol.errors import InvalidRequest
+from service.protocol.formats import TEXT, AnswerFormat, read_format
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+UNHELD = {"type": "array", "items": {}, "uniqueItems": True}
+
+
+def read(sent: Any) -> AnswerFormat:
+    return read_format(msgspec.Raw(json.dumps(sent).encode()))
+
+
+@pytest.mark.parametrize("sent", [None, {"type": "text"}])
+def test_text_is_free(sent: Any) -> None:
+    assert read(sent) == TEXT
+
+
+def test_a_json_object_is_any_object() -> None:
+    found = read({"type": "json_object"})
+    assert found.echo == {"type": "json_object"}
+    assert found.content is not None
+    assert complaint(found.content, '{"a": [1]}') is None
+    assert complaint(found.content, "[]") is not None
+    assert found.section.startswith("# Response Formats\n\n## json_object\n\n")
+
+
+@pytest.mark.parametrize("strict", [True, False, None])
+def test_a_schema_is_held_strict_or_not(strict: bool | None) -> None:
+    found = read({"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": strict})
+    assert found.content is not None
+    assert complaint(found.content, '{"city": "Brest"}') is None
+    assert complaint(found.content, "{}") is not None
+    assert found.echo["strict"] is bool(strict)
+
+
+def test_the_model_is_told_of_a_schema_as_harmony_writes_it() -> None:
+    found = read({"type": "json_schema", "name": "place", "description": "Where.", "schema": SCHEMA})
+    assert found.section == (
+        "# Response Formats\n\n## place\n\n// Where.\n"
+        '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
+    )
+
+
+def test_a_strict_schema_that_cannot_be_held_is_refused_by_its_keyword() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read({"type": "json_schema", "name": "set", "schema": UNHELD, "strict": True})
+    assert refused.value.param == "text.format.schema.uniqueItems"
+
+
+def test_a_schema_that_cannot_be_held_and_need_not_be_leaves_json() -> None:
+    found = read({"type": "json_schema", "name": "set", "schema": UNHELD})
+    assert found.content is not None
+    assert complaint(found.content, "[1, 1]") is None
+    assert '"uniqueItems":true' in found.section
+
+
+def test_an_object_stays_one_where_the_rest_of_its_schema_cannot_be_held() -> None:
+    found = read({"type": "json_schema", "name": "set", "schema": {"type": "object", "not": {}}})
+    assert found.content == read({"type": "json_object"}).content
+
+
+@pytest.mark.parametrize(
+    ("sent", "param"),
+    [
+        ({}, "text.format.type"),
+        ({"type": "xml"}, "text.format.type"),
+        ("json", "text.format"),
+        ({"type": "json_schema", "schema": SCHEMA}, "text.format.name"),
+        ({"type": "json_schema", "name": "a"}, "text.format.schema"),
+        ({"type": "json_schema", "name": "a b", "schema": SCHEMA}, "text.format.name"),
+        ({"type": "json_schema", "name": "a", "schema": SCHEMA, "strict": "yes"}, "text.format.strict"),
+        ({"type": "json_object", "schema": SCHEMA}, "text.format.schema"),
+        ({"type": "json_schema", "name": "a", "schema": {"description": "x" * 300_000}}, "text.format"),
+    ],
+)
+def test_a_malformed_format_is_refused_where_it_is_wrong(sent: Any, param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read(sent)
+    assert refused.value.param == param

@@ -1,0 +1,134 @@
+"""Regexes and Lark grammars of custom tools: what can be held, in which words, and which texts match."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.protocol.earley import TooMuchWork, matches
+from service.protocol.errors import InvalidRequest
+from service.protocol.grammars import MAX_GRAMMAR_CHARS, check_regex, ebnf_of, rules_of
+
+WHERE = "tools[3].format.definition"
+SUM = """
+start: NUMBER ("+" NUMBER)*
+%import common.INT -> NUMBER
+%import common.WS
+%ignore WS
+"""
+PATCH = r"""
+start: "*** Begin Patch" LF hunk+ "*** End Patch" LF?
+hunk: "*** Update File: " /(.+)/ LF change_line+
+change_line: ("+" | "-" | " ") /(.*)/ LF
+%import common.LF
+"""
+PATCHED = "*** Begin Patch\n*** Update File: a.py\n-x = 1\n+x = 2\n*** End Patch"
+
+IRREGULAR = {
+    "lookahead": "(?=a)a",
+    "lookbehind": "(?<!a)b",
+    "a reference to a group": r"(a)\1",
+    "a word's bound": r"\bword",
+    "an anchor in the middle": "a(^b)",
+    "flags": "(?i)a",
+    "an open group": "(a",
+    "a huge count": "a{1,5000}",
+    "counts inside counts": "(?:a{0,8}){0,8}",
+    "deep groups": "(" * 200 + ")" * 200,
+    "a class of Unicode": r"\p{L}",
+    "a long pattern": "a" * 5000,
+}
+
+
+@pytest.mark.parametrize("case", IRREGULAR)
+def test_a_regex_that_cannot_be_held_is_refused_where_it_stands(case: str) -> None:
+    with pytest.raises(InvalidRequest, match="The pattern can't be held") as refused:
+        check_regex(IRREGULAR[case], WHERE)
+    assert refused.value.param == WHERE
+
+
+@given(
+    st.sampled_from([r"\d{3}-\d{4}", "a|bc", "^(?:ab)*c?$", "[^ab]+", r"\w\s\S", "a.b", "(?P<n>a)+?", r"[\d_]{2,}"]),
+    st.text("ab c_1-\n", max_size=8),
+)
+def test_a_regex_written_anew_matches_the_same_texts(pattern: str, text: str) -> None:
+    anew = check_regex(pattern, WHERE)
+    assert bool(re.fullmatch(anew, text)) == bool(re.fullmatch(pattern, text, re.ASCII))
+
+
+UNHELD = {
+    "no grammar": "",
+    "a malformed one": "start: (",
+    "another beginning": 'begin: "a"',
+    "a rule that isn't there": "start: other",
+    "rules without an end": "start: start",
+    "a file of somebody's": '%import .secrets.A\nstart: A "a"',
+    "a library": "%import python.NAME\nstart: NAME",
+    "another statement": '%declare A\nstart: A "a"',
+    "lookahead": "start: /(?=a)b/",
+    "many repetitions": 'start: "a"~1..100000',
+    "a long one": "// " + "x" * MAX_GRAMMAR_CHARS,
+    "flags of a regex": "start: /a/i",
+}
+
+
+@pytest.mark.parametrize("case", UNHELD)
+def test_a_grammar_that_cannot_be_held_is_refused_where_it_stands(case: str) -> None:
+    with pytest.raises(InvalidRequest, match="The grammar can't be held") as refused:
+        ebnf_of(UNHELD[case], WHERE)
+    assert refused.value.param == WHERE
+
+
+def test_a_grammar_becomes_rules_of_characters() -> None:
+    assert ebnf_of('start: "a" B?\nB: /[0-9]/', WHERE).splitlines() == [
+        "root ::= r0",
+        "r0 ::= tA_ tB_ | tA_",
+        r"tB ::= ([\u0030-\u0039])",
+        "tB_ ::= tB",
+        r"tA ::= ([\u0061-\u0061])",
+        "tA_ ::= tA",
+    ]
+
+
+def test_what_is_ignored_may_stand_before_and_behind_each_terminal() -> None:
+    written = ebnf_of(SUM, WHERE)
+    assert written.startswith("root ::= skipped ")
+    assert "tNUMBER_ ::= tNUMBER skipped\n" in written
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text", "right"),
+    [
+        (SUM, " 1 + 22+3 ", True),
+        (SUM, "1 +", False),
+        (PATCH, PATCHED, True),
+        (PATCH, PATCHED + "\n", True),
+        (PATCH, PATCHED[:-1], False),
+        ('start: ["a"] "b"?', "", True),
+        ('start: "a"i~2', "aA", True),
+        ('start: "a" start "b" | "c"', "aaacbbb", True),
+        ('start: "a" start "b" | "c"', "aaacbb", False),
+        ('start: _list{"x"}\n_list{item}: item ("," item)*', "x,x", True),
+        ("start: /a{2,3}/", "aaaa", False),
+    ],
+)
+def test_a_text_is_checked_against_its_grammar(grammar: str, text: str, right: bool) -> None:
+    assert matches(rules_of(grammar), "root", text) is right
+
+
+@given(st.recursive(st.sampled_from("0123456789"), lambda inner: st.builds("({}+{})".format, inner, inner)), st.data())
+def test_the_recognizer_knows_texts_from_texts_with_a_piece_missing(text: str, data: st.DataObject) -> None:
+    rules = rules_of('start: /[0-9]/ | "(" start "+" start ")"')
+    assert matches(rules, "root", text)
+    gap = data.draw(st.integers(0, len(text) - 1))
+    assert not matches(rules, "root", text[:gap] + text[gap + 1 :])
+
+
+def test_a_text_that_is_too_ambiguous_is_given_up() -> None:
+    with pytest.raises(TooMuchWork):
+        matches(rules_of('start: start start start | "a"'), "root", "a" * 500)
+
+
+def test_a_pattern_that_would_backtrack_for_ever_is_read_at_once() -> None:
+    assert not matches(rules_of("start: /(a+)+b/"), "root", "a" * 300)

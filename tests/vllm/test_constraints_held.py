@@ -1,0 +1,140 @@
+"""What is asked of an answer, held by a real vLLM: the toy model never meant to say any of this.
+
+Whatever it samples under a tag has to be what the tag is for; of the rest of its sense nothing is expected.
+"""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from service.engine.port import EngineRefused, Finish, Generation, Sampling
+from service.engine.vllm.http import Access, VllmHttpEngine
+from service.protocol import tokens
+from service.protocol.constraints import (
+    HeaderState,
+    complaint,
+    content_tag,
+    grammar_content,
+    header_tag,
+    regex_content,
+    schema_content,
+)
+from service.protocol.grammars import check_regex, ebnf_of
+from service.protocol.rules import Callee, Rules
+from service.protocol.schemas import held_schema
+from tests.engine.hooks import Sampled, complete, sample
+from tests.engine.prompts import prompt, user
+
+pytestmark = pytest.mark.vllm
+
+HELLO = prompt(user("Hello!"))
+TOOLS = (Callee("get_weather"), Callee("run", "custom"))
+OPENED = [*HELLO, tokens.CHANNEL, *tokens.encode("final"), tokens.MESSAGE]
+PATCH = 'start: "*** Begin Patch" LF line~1..3 "*** End Patch"\nline: ("+" | "-") /[a-z ]{0,9}/ LF\n%import common.LF\n'
+
+
+def of_schema(schema: dict[str, Any]) -> str:
+    return schema_content(held_schema(schema, "schema"))
+
+
+CONTENTS = {
+    "an object": of_schema({
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "minLength": 2, "maxLength": 9},
+            "unit": {"enum": ["c", "f"]},
+            "days": {"type": "integer", "minimum": 1, "maximum": 14},
+            "tags": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]{1,4}$"}, "maxItems": 2},
+        },
+        "required": ["city", "unit", "days"],
+    }),
+    "a recursion": of_schema({
+        "$defs": {"tree": {"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"$ref": "#/$defs/tree"}, "maxItems": 1}]}},
+        "$ref": "#/$defs/tree",
+    }),
+    "a regex": regex_content(check_regex(r"\d{3}-\d{4}", "definition")),
+    "a grammar": grammar_content(PATCH, ebnf_of(PATCH, "definition")),
+}  # fmt: skip
+
+
+@pytest.fixture
+async def engine(vllm_url: str) -> AsyncGenerator[VllmHttpEngine, None]:
+    engine = VllmHttpEngine(Access((vllm_url,)))
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
+async def under(engine: VllmHttpEngine, tag: str | None, ids: list[int], most: int = 300) -> Sampled:
+    assert tag is not None
+    return await complete(engine, Generation("held", ids, Sampling(most, 0, stop_ids=tokens.STOPS, structural_tag=tag)))
+
+
+@pytest.mark.parametrize("case", CONTENTS)
+async def test_a_content_is_held_to_its_last_token(engine: VllmHttpEngine, case: str) -> None:
+    sampled = await under(engine, content_tag(CONTENTS[case]), OPENED)
+    assert sampled.finish is Finish.STOP
+    assert sampled.tokens[-1] in tokens.STOPS
+    assert complaint(CONTENTS[case], tokens.decode(sampled.tokens[:-1])) is None
+
+
+async def test_a_required_call_is_made_by_a_model_that_would_rather_answer(engine: VllmHttpEngine) -> None:
+    sampled = await under(engine, header_tag(Rules(TOOLS, choice="required"), HeaderState.NEXT), HELLO)
+    assert any(f"to={tool.recipient}" in header for tool in TOOLS for header in headers(sampled))
+
+
+async def test_a_named_tool_is_the_only_one_that_is_called(engine: VllmHttpEngine) -> None:
+    rules = Rules(TOOLS, choice="required", allowed=frozenset({"functions.run"}))
+    sampled = await under(engine, header_tag(rules, HeaderState.NEXT), HELLO)
+    assert "to=functions.run" in headers(sampled)[-1]
+
+
+async def test_no_tool_is_called_where_none_may_be(engine: VllmHttpEngine) -> None:
+    sampled = await under(engine, header_tag(Rules(TOOLS, choice="none"), HeaderState.NEXT), HELLO)
+    assert headers(sampled)[-1].startswith("final")
+    assert not any("to=" in header for header in headers(sampled))
+
+
+BEHIND: dict[HeaderState, list[int]] = {
+    HeaderState.NEXT: [],
+    HeaderState.BETWEEN: [tokens.CHANNEL, *tokens.encode("analysis"), tokens.MESSAGE, tokens.END],
+    HeaderState.INSIDE: [tokens.CHANNEL, *tokens.encode("analysis"), tokens.MESSAGE],
+    HeaderState.CALLED: [
+        *(tokens.CHANNEL, *tokens.encode("commentary to=functions.run"), tokens.MESSAGE, *tokens.encode("ls")),
+        tokens.CALL,
+    ],
+}
+
+
+@pytest.mark.parametrize("state", HeaderState)
+async def test_a_header_is_held_from_any_place_on(engine: VllmHttpEngine, state: HeaderState) -> None:
+    sampled = await under(engine, header_tag(Rules(TOOLS, choice="required"), state), [*HELLO, *BEHIND[state]])
+    behind_end = state is HeaderState.BETWEEN
+    assert not behind_end or sampled.tokens[:2] == [tokens.START, tokens.ASSISTANT]
+    ends = state is HeaderState.CALLED and sampled.tokens[0] in tokens.STOPS
+    assert ends or "to=functions." in headers(sampled)[-1]
+
+
+async def test_only_the_stop_ids_that_were_asked_for_stop(engine: VllmHttpEngine) -> None:
+    stopped = await sample(engine, HELLO, 100)
+    assert stopped.tokens[-1] == tokens.RETURN
+    went_on = await sample(engine, HELLO, len(stopped.tokens) + 5, stop_ids=(tokens.CALL,))
+    assert went_on.finish is Finish.LENGTH
+    assert went_on.tokens[: len(stopped.tokens)] == stopped.tokens
+
+
+async def test_a_schema_that_the_engine_refuses_is_a_refusal_and_no_failure(engine: VllmHttpEngine) -> None:
+    with pytest.raises(EngineRefused):
+        await under(engine, content_tag(schema_content({"type": "nothing known"})), OPENED)
+
+
+def headers(sampled: Sampled) -> list[str]:
+    """What stands between a channel's mark and the end of the header, in each message."""
+    found: list[str] = []
+    ids = sampled.tokens
+    for place, token in enumerate(ids):
+        if token == tokens.MESSAGE:
+            begin = max((at for at in range(place) if ids[at] in (tokens.START, tokens.END)), default=0)
+            found.append(tokens.decode(each for each in ids[begin:place] if each < tokens.FIRST_SPECIAL))
+    return [header.removeprefix("assistant") for header in found]
