@@ -33,8 +33,9 @@ def check_fold(events: Sequence[Json]) -> None:
     if shape in _seen:
         return
     state = ResponseStreamState[None](input_tools=omit, text_format=omit)
-    for event in events:
-        state.handle_event(construct_type(type_=ResponseStreamEvent, value=event))
+    for sent in events:
+        event: Any = construct_type(type_=ResponseStreamEvent, value=sent)
+        state.handle_event(event)
     last = events[-1]
     for index, item in enumerate(last["response"]["output"]):
         _check_joined(state._output_items[index].to_dict(warnings=False), item)

@@ -224,6 +224,15 @@ async def test_a_tool_that_may_not_be_called_now_is_not_there() -> None:
     assert shown(machine) == [("mcp_call", "failed"), ("message", "completed")]
 
 
+async def test_a_model_that_had_to_call_a_tool_and_did_not_has_failed() -> None:
+    machine, ending, _ = await made(Rules(TOOLS, choice="required"), FINAL)
+    response = machine.result(ending, now=NOW)
+
+    assert (response.status, shown(machine)) == ("failed", [("message", "completed")])
+    assert response.error is not None
+    assert "called no tool" in response.error.message
+
+
 # --- all of it, with workers that die ---
 
 RULES = st.sampled_from(

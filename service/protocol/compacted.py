@@ -35,11 +35,11 @@ def compaction_messages(compaction: Compaction, *, limit: int) -> Generator[None
     """
     if not compaction.kept:
         alone = yield from message_steps(f"{_SUMMARY_ALONE}\n\n{compaction.summary}", "developer", limit=limit)
-        return [msgspec.structs.replace(alone, name=MARKER)]
+        return [msgspec.structs.replace(alone, name=MARKER), *compaction.newest]
     marker = yield from message_steps(_KEPT, "developer", limit=limit)
     summary = yield from message_steps(f"{_SUMMARY}\n\n{compaction.summary}", "developer", limit=limit)
     named = msgspec.structs.replace
-    return [named(marker, name=MARKER), *compaction.kept, named(summary, name=SUMMARY)]
+    return [named(marker, name=MARKER), *compaction.kept, named(summary, name=SUMMARY), *compaction.newest]
 
 
 def users_words(messages: Iterable[StoredMessage]) -> tuple[StoredMessage, ...]:

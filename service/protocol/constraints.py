@@ -28,8 +28,8 @@ MAX_ASIDES = 8
 MAX_CHECKED_CHARS = 1 << 20
 """The longest text that is checked against a content."""
 
-MAX_WHITESPACE = 64
-"""How much white space may stand between two tokens of JSON; a model that has lost its way writes nothing else."""
+MAX_WHITESPACE = 2
+"""How many characters of white space may stand in a row in JSON; a model that has lost its way writes nothing else."""
 
 TAGS_CACHED = 64
 """Requests of one client ask for the same again and again."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from service.protocol.regexes import MOST, REPEATS, Ranges, Tree, ranges_of
 
-MAX_ITEMS = 200_000
+MAX_STEPS = 500_000
 """How many steps of all rules at all characters are looked at: about half a second."""
 
 Symbol = str | tuple[tuple[int, int], ...]
@@ -70,7 +70,7 @@ class _Recognizer:
     def __init__(self, rules: Mapping[str, Sequence[tuple[Symbol, ...]]]) -> None:
         self._rules = rules
         self._nullable = _nullable(rules)
-        self._left = MAX_ITEMS
+        self._left = MAX_STEPS
 
     def run(self, start: str, text: str) -> bool:
         current: dict[Item, None] = {(start, choice, 0, 0): None for choice in range(len(self._rules[start]))}
@@ -109,13 +109,13 @@ class _Recognizer:
                     found.append((name, choice, done + 1, began))
             elif any(low <= code <= high for low, high in symbol):
                 following[(name, choice, done + 1, began)] = None
+            self._left -= 1 + len(found)
+            if self._left < 0:
+                raise TooMuchWork
             for each in found:
                 if each not in current:
                     current[each] = None
                     agenda.append(each)
-        self._left -= len(agenda)
-        if self._left < 0:
-            raise TooMuchWork
         return following
 
 

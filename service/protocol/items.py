@@ -78,7 +78,7 @@ def emitter_for(making: Making, header: Header, index: int) -> Emitter:
         )
     answers = header.channel in (None, "final")
     if answers and rules.compacting and making.seal is not None:
-        return CompactionEmitter(response_id, index, making.seal, making.kept)
+        return CompactionEmitter(response_id, index, making.seal, making.kept, rules.newest)
     return MessageEmitter(response_id, index, "final_answer" if answers else "commentary")
 
 

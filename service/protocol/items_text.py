@@ -169,11 +169,12 @@ class CompactionEmitter:
 
     kind = "compaction"
 
-    def __init__(self, response_id: str, index: int, seal: Seal, kept: Messages) -> None:
+    def __init__(self, response_id: str, index: int, seal: Seal, kept: Messages, newest: Messages = ()) -> None:
         self._id = ids.output_item_id(response_id, self.kind, index)
         self._index = index
         self._seal = seal
         self._kept = kept
+        self._newest = newest
         self._text: list[str] = []
 
     def open(self) -> list[Event]:
@@ -190,7 +191,9 @@ class CompactionEmitter:
         return Compaction(id=self._id, encrypted_content="")
 
     def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """The item is done. It has no status: whether its summary is whole, the response's tells."""
-        payload = sealed.compaction("".join(self._text), self._kept)
-        item = Compaction(id=self._id, encrypted_content=self._seal(sealed.COMPACTION, payload))
+        """The item is done. It has no status: where its summary isn't whole, there is nothing in it."""
+        item = Compaction(id=self._id, encrypted_content="")
+        if status == "completed":
+            payload = sealed.compaction("".join(self._text), self._kept, self._newest)
+            item.encrypted_content = self._seal(sealed.COMPACTION, payload)
         return item, [events.OutputItemDone(output_index=self._index, item=item)]

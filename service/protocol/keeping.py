@@ -65,7 +65,9 @@ class OpenItem:
         A call that was cut short is not kept: nobody can answer it, and a history with an open call confuses the model.
         """
         if isinstance(done, Compaction):
-            short = sealed.Compaction(self.content, rules.carried)
+            if not done.encrypted_content:
+                return ()
+            short = sealed.Compaction(self.content, rules.carried, rules.newest)
             return tuple(in_one_go(compaction_messages(short, limit=MAX_SUMMARY_TOKENS)))
         if isinstance(done, Message | Reasoning):
             return (sampled or _said(done),)

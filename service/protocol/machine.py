@@ -10,21 +10,21 @@ have. No clock and no I/O: times are passed in.
 
 from array import array
 from collections.abc import Callable, Generator, Sequence
-from enum import StrEnum
 
 import msgspec
 
 from service.protocol import constraints, events, tokens
+from service.protocol.endings import STATUS, Ending, finished, terminal
 from service.protocol.events import Event
-from service.protocol.harmony_out import harmony_message
 from service.protocol.header import Header
 from service.protocol.ids import MAX_OUTPUT_ITEMS
 from service.protocol.items import Making, Seal, emitter_for
+from service.protocol.items_text import CompactionEmitter
 from service.protocol.keeping import OpenItem, told
 from service.protocol.logprobs import TokenLogprobs, shown_logprob
 from service.protocol.render import PROMPT_END
 from service.protocol.response import (
-    IncompleteDetails,
+    Compaction,
     Item,
     ItemStatus,
     Logprob,
@@ -33,42 +33,19 @@ from service.protocol.response import (
     ResponseError,
     ResponseStatus,
 )
-from service.protocol.rules import Callee, Rules
+from service.protocol.rules import Callee, Onward, Rules
 from service.protocol.segments import Closed, Opened, Segment, Segmenter, State
 from service.protocol.stops import Stopper
 from service.protocol.turns import Turns
 from store.turn import StoredMessage
+
+__all__ = ["STATUS", "Ending", "Machine"]
 
 REPLAY_IDS = 2_000
 """How many ids are replayed in one step: some 2 ms."""
 
 MAX_TOLD = 1
 """How often a model is told that it called a tool that isn't there, before its response fails."""
-
-
-class Ending(StrEnum):
-    """How a generation ended, which decides how the response ends (`STATUS`)."""
-
-    STOP = "stop"
-    LENGTH = "length"
-    ABORT = "abort"
-    TIMEOUT = "timeout"
-    ERROR = "error"
-
-
-STATUS = {
-    Ending.STOP: ResponseStatus.COMPLETED,  # the model ended by itself
-    Ending.LENGTH: ResponseStatus.INCOMPLETE,  # a budget of tokens ended it
-    Ending.ABORT: ResponseStatus.CANCELLED,  # the caller went away, or the engine was told to stop
-    Ending.TIMEOUT: ResponseStatus.FAILED,  # it took longer than a request may
-    Ending.ERROR: ResponseStatus.FAILED,  # the engine failed
-}
-_TERMINAL = {
-    ResponseStatus.COMPLETED: events.ResponseCompleted,
-    ResponseStatus.INCOMPLETE: events.ResponseIncomplete,
-    ResponseStatus.CANCELLED: events.ResponseFailed,
-    ResponseStatus.FAILED: events.ResponseFailed,
-}
 
 
 class Machine:
@@ -79,8 +56,13 @@ class Machine:
 
     def __init__(self, base: Response, rules: Rules, input_tokens: int, seal: Seal | None = None) -> None:
         self._base = base
-        self.rules = rules
-        self._making = Making(base.id, rules, seal, rules.carried)
+        self._whole = rules
+        self.rules = rules.first
+        self.onward = rules.onward
+        """How it goes on behind its own compaction, where it makes one first."""
+        self.prompt_ids = input_tokens
+        """How many ids of the prompt stand before the `tail`: all, until it goes on behind a compaction."""
+        self._making = Making(base.id, self.rules, seal, rules.carried)
         self._segmenter = Segmenter()
         self._next_number = 0
         self._turns = Turns(input_tokens)
@@ -103,8 +85,8 @@ class Machine:
         """How many of the caller's tools it called."""
         self.full = False
         """Whether the response may have no more items. What follows is dropped."""
-        self.owed: StoredMessage | None = None
-        """What the model has to be told before it goes on: `tell` it."""
+        self.owed: StoredMessage | Onward | None = None
+        """What the model has to be told before it goes on, or how its prompt begins anew: `tell` it."""
         self._told = 0
         self.fault: str | None = None
         """What the model did wrong beyond repair; the response then fails."""
@@ -159,21 +141,31 @@ class Machine:
             place = end
         self.taken = place
 
-    def tell(self) -> StoredMessage:
+    def tell(self) -> None:
         """Tell the model what is `owed` to it. It answers behind that, as at the beginning of a prompt."""
-        if self.owed is None:
+        owed, self.owed = self.owed, None
+        if owed is None:
             raise ValueError("nothing is owed to the model")
-        message, self.owed = self.owed, None
+        self._segmenter = Segmenter()
+        if isinstance(owed, Onward):
+            self._begin_anew(owed)
+            return
         if self._last in (tokens.START, tokens.CHANNEL):
             self.tail.pop()
         if self._last not in (*tokens.ENDS, tokens.END):
             self.tail.append(tokens.CALL)
-        word = tokens.unpack(message.tokens + PROMPT_END)
+        word = tokens.unpack(owed.tokens + PROMPT_END)
         self.tail += word
-        self.messages.append(message)
-        self._segmenter = Segmenter()
+        self.messages.append(owed)
         self._turns.next(told=len(word))
-        return message
+
+    def _begin_anew(self, onward: Onward) -> None:
+        """The compaction is made, and stands in the prompt in the place of what it tells of."""
+        self.rules = msgspec.structs.replace(self._whole, carried=(), onward=None)
+        self._making = msgspec.structs.replace(self._making, rules=self.rules, kept=())
+        self.prompt_ids = onward.opening
+        self.tail = tokens.unpack(b"".join(message.tokens for message in self.messages) + PROMPT_END)
+        self._turns.anew(self.prompt_ids + len(self.tail))
 
     def note_cached(self, cached_tokens: int) -> None:
         """The engine's prefix cache held so much of the prompt of what is being sampled."""
@@ -237,7 +229,8 @@ class Machine:
         if state is State.BETWEEN:
             return constraints.HeaderState.CALLED if self.calls else constraints.HeaderState.BETWEEN
         free = self._open_item is None or (self._open_item.held is None and self._open_item.target is None)
-        return constraints.HeaderState.INSIDE if free else None
+        answers = self._open_item is not None and self._open_item.header.channel in (None, "final")
+        return constraints.HeaderState.INSIDE if free and not answers else None
 
     @property
     def over(self) -> Ending | None:
@@ -267,36 +260,28 @@ class Machine:
         out: list[Event] = []
         if not self.full:
             self._take(self._segmenter.end(), out, complete=ending is Ending.STOP)
+        if ending is Ending.STOP and not self.calls and self.rules.choice == "required" and self.fault is None:
+            self._fail("The model called no tool, although it had to.")
         return self._stamp(out)
 
     def result(self, ending: Ending, *, now: int, error: ResponseError | None = None) -> Response:
         """The finished response. `now` is unix seconds; `error` is for endings that fail."""
         if self.fault is not None:
             ending, error = Ending.ERROR, ResponseError("server_error", self.fault)
-        status = STATUS[ending]
-        incomplete = None
-        if status is ResponseStatus.COMPLETED and not self.output:
-            status, incomplete = ResponseStatus.INCOMPLETE, IncompleteDetails("no_output")
-        elif status is ResponseStatus.INCOMPLETE:
-            incomplete = IncompleteDetails("max_output_tokens")
-        return msgspec.structs.replace(
+        return finished(
             self._base,
-            status=status,
-            output=self.output,
-            usage=self._turns.usage(self._reasoning),
-            error=error if status is ResponseStatus.FAILED else None,
-            incomplete_details=incomplete,
-            completed_at=now if status is ResponseStatus.COMPLETED else None,
-            output_messages=list(map(harmony_message, self.messages)) if self.rules.harmony else msgspec.UNSET,
+            ending,
+            self.output,
+            self._turns.usage(self._reasoning),
+            answered=len(self.output) > (self.onward is not None),
+            now=now,
+            error=error,
+            messages=self.messages if self.rules.harmony else None,
         )
 
     def terminal(self, response: Response) -> list[Event]:
         """The last events: the terminal one, and before a failure's an `error` that says why."""
-        out: list[Event] = []
-        if response.error is not None:
-            out.append(events.Error(code=response.error.code, message=response.error.message))
-        out.append(_TERMINAL[response.status](response=response))
-        return self._stamp(out)
+        return self._stamp(terminal(response))
 
     # --- segments ---
 
@@ -369,6 +354,9 @@ class Machine:
             if complaint is not None:
                 self._fail(f"The model's output does not match the format that was asked for: {complaint}.")
                 complete = False
+        if complete and isinstance(item.emitter, CompactionEmitter) and not item.content.strip():
+            self._fail("The model wrote no summary of the conversation.")
+            complete = False
         self._shut(item, closed, "completed" if complete else "incomplete", out)
 
     def _shut(self, item: OpenItem, closed: Closed | None, status: ItemStatus, out: list[Event]) -> None:
@@ -381,6 +369,8 @@ class Machine:
         if isinstance(done, Reasoning) and closed is not None:
             self._reasoning += len(closed.ids)
         self.messages += item.kept(done, sampled, self.rules)
+        if status == "completed" and isinstance(done, Compaction) and self.onward is not None:
+            self.owed, self._halted = self.onward, True
         if status != "completed" or item.target is None:
             return
         if isinstance(item.target, Callee):

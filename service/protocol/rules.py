@@ -41,6 +41,16 @@ class Callee(msgspec.Struct, frozen=True):
         return f"{self.namespace or FUNCTIONS}.{self.name}"
 
 
+class Onward(msgspec.Struct, frozen=True):
+    """How a response goes on behind its own compaction: from a prompt of which the first `opening` ids are those of the
+    one before, then come the compaction and the `newest` messages. The model's context has `context_tokens`.
+    """
+
+    opening: int
+    newest: Messages
+    context_tokens: int
+
+
 class Rules(msgspec.Struct, frozen=True, dict=True):
     """What holds for one response.
 
@@ -49,7 +59,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     alternatives each token of the answer is shown with; None shows no log probabilities at all. `sealed` asks for
     reasoning's encrypted content, `summary` for reasoning as a summary. `stop` are texts before which the answer ends.
     `harmony` asks for input and output messages beside the items. A `compacting` response is one compaction item, in
-    which the `carried` messages travel too.
+    which the `carried` messages travel too; with `onward` it makes that first, and then it answers.
     """
 
     callees: tuple[Callee, ...] = ()
@@ -64,6 +74,19 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     harmony: bool = False
     compacting: bool = False
     carried: Messages = ()
+    onward: Onward | None = None
+
+    @property
+    def first(self) -> "Rules":
+        """What holds at the beginning: of a response that compacts before it answers, the rules of the compaction."""
+        if self.onward is None:
+            return self
+        return msgspec.structs.replace(self, choice="none", allowed=None, answer=None, stop=(), compacting=True)
+
+    @property
+    def newest(self) -> Messages:
+        """The messages that stand behind a compaction of this response, and travel in it."""
+        return self.onward.newest if self.onward is not None else ()
 
     @cached_property
     def by_recipient(self) -> dict[str, Callee]:

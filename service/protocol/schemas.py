@@ -124,10 +124,10 @@ class _Reader:
 
     def _reference(self, reference: Any, path: str) -> str:
         """The name under which what is referred to will stand."""
-        target = self._target(reference, path)
+        target: Any = self._target(reference, path)
         if reference not in self._names:
             seen = {reference}
-            while isinstance(target, dict) and (further := cast("Schema", target).get("$ref")) is not None:
+            while (further := cast("Schema", target).get("$ref") if isinstance(target, dict) else None) is not None:
                 target = self._target(further, path)
                 if further in seen:
                     raise refusal(f"{path}.$ref", "It refers to itself and to nothing else.")
@@ -170,13 +170,13 @@ class _Reader:
         properties: Any = given.get("properties", {})
         required: Any = given.get("required", [])
         check(isinstance(properties, dict), f"{path}.properties", properties, "an object of schemas")
-        check(
-            isinstance(required, list) and all(isinstance(name, str) for name in required),
-            f"{path}.required",
-            required,
-            "a list of names",
-        )
-        read = {name: self.read(each, f"{path}.properties.{name}", depth + 1) for name, each in properties.items()}
+        names_only = isinstance(required, list) and all(isinstance(name, str) for name in cast("list[Any]", required))
+        check(names_only, f"{path}.required", required, "a list of names")
+        required = list(dict.fromkeys(cast("list[str]", required)))
+        read = {
+            name: self.read(each, f"{path}.properties.{name}", depth + 1)
+            for name, each in cast("Schema", properties).items()
+        }
         held: Schema = {}
         names = given.get("propertyNames"), given.get("patternProperties")
         others: Any = given.get("additionalProperties", False if given.get("unevaluatedProperties") is False else None)
@@ -204,7 +204,7 @@ class _Reader:
         if read:
             held["properties"] = read
         if required:
-            held["required"] = list(dict.fromkeys(required))
+            held["required"] = required
         return held | given_counts(given, "minProperties", "maxProperties")
 
     def _named(self, given: Schema, path: str, depth: int) -> Schema:

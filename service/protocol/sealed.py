@@ -18,6 +18,8 @@ COMPACTION = "compaction"
 
 FORMAT = 1
 _VERSION = bytes([FORMAT])
+_WITH_NEWEST = bytes([2])
+"""A compaction's version that has messages behind the summary; all others are written so that older releases read them."""
 
 T = TypeVar("T")
 
@@ -40,11 +42,13 @@ class Opener(Protocol):
 class Compaction(msgspec.Struct, frozen=True, array_like=True):
     """What a conversation is continued from once it was compacted: the summary, and the messages kept word by word.
 
-    `kept` are Harmony messages of the user in their order; empty where the client keeps them itself.
+    `kept` are Harmony messages of the user in their order; empty where the client keeps them itself. `newest` are those
+    that came behind all that the summary tells of, of whomever they are.
     """
 
     summary: str
     kept: Messages = ()
+    newest: Messages = ()
 
 
 _reasoning = msgspec.msgpack.Decoder(StoredMessage | str)
@@ -61,14 +65,16 @@ def read_reasoning(payload: bytes) -> StoredMessage | str:
     return _read(payload, _reasoning)
 
 
-def compaction(summary: str, kept: Sequence[StoredMessage] = ()) -> bytes:
+def compaction(summary: str, kept: Sequence[StoredMessage] = (), newest: Sequence[StoredMessage] = ()) -> bytes:
     """The payload of a compaction."""
-    return _VERSION + msgspec.msgpack.encode(Compaction(summary, tuple(kept)))
+    if newest:
+        return _WITH_NEWEST + msgspec.msgpack.encode((summary, kept, newest))
+    return _VERSION + msgspec.msgpack.encode((summary, kept))
 
 
 def read_compaction(payload: bytes) -> Compaction:
     """The compaction of a payload. Raises Unsealable for one of a later release."""
-    return _read(payload, _compaction)
+    return _read(payload, _compaction, (_VERSION, _WITH_NEWEST))
 
 
 def open_reasoning(text: str, opener: Opener) -> StoredMessage | str:
@@ -88,7 +94,7 @@ def _opened(text: str, wanted: str, opener: Opener) -> bytes:
     return payload
 
 
-def _read(payload: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
-    if payload[:1] != _VERSION:
+def _read(payload: bytes, decoder: msgspec.msgpack.Decoder[T], versions: Sequence[bytes] = (_VERSION,)) -> T:
+    if payload[:1] not in versions:
         raise Unsealable("it was sealed by a later release than the one that answers")
     return decoder.decode(payload[1:])

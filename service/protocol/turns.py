@@ -1,7 +1,7 @@
 """The turns of one response, and what they come to as its usage.
 
-A turn is what was sampled without a break: a response has several where a tool's word came in between, and each of them
-read all that stood before it. So a response's input tokens are those of all turns, as an engine works for each.
+A turn is what was sampled without a break: a response has several where a tool's word came in between, or where it was
+compacted first. Each of them read all that stood before it. So a response's input tokens are those of all turns, as an engine works for each.
 """
 
 import msgspec
@@ -50,6 +50,10 @@ class Turns:
         """Another turn begins, behind so many tokens that the model was told."""
         before = self._turns[-1]
         self._turns.append(_Turn(before.prompt + before.sampled + told, told))
+
+    def anew(self, prompt: int) -> None:
+        """Another turn begins, behind another prompt of so many tokens."""
+        self._turns.append(_Turn(prompt))
 
     def usage(self, reasoning: int) -> Usage:
         """What the response took; `reasoning` is how many of the sampled tokens were."""

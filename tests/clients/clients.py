@@ -1,7 +1,7 @@
 """Clients of others in processes of their own, which are told by their environment alone where the service is.
 
-Their scripts are `with_*`; `python` and Node run them in .venv-clients, a process for each script. Never import a client
-here: it lives in another environment.
+Their scripts are `with_*`; Python or Node runs them in .venv-clients, each in one process. Never import a client here:
+it lives in another environment.
 """
 
 import json
@@ -80,7 +80,8 @@ class ClientProcess:
 
     def run(self, case: str) -> str | None:
         """What went wrong in a case, as the client's own traceback tells it, or None."""
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.write(f"{case}\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()

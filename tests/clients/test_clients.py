@@ -1,4 +1,4 @@
-"""Clients and frameworks of others, unchanged, against the service: each case of each script `with_*` beside this file."""
+"""Clients and frameworks of others, unchanged, against the service: each case of each script `with_*`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +7,7 @@ import pytest
 
 from tests.clients.clients import SCRIPTS, ClientProcess, cases
 
-CASES = [
-    pytest.param(script, case, id=f"{script.stem}-{case}") for script in SCRIPTS for case in cases(script)
-]
+CASES = [pytest.param(script, case, id=f"{script.stem}-{case}") for script in SCRIPTS for case in cases(script)]
 
 pytestmark = pytest.mark.clients
 

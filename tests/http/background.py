@@ -19,7 +19,7 @@ from service.engine.scripted import Script, Step
 from service.settings import Settings
 from tests.http.inside import Inside
 from tests.http.process import MODEL
-from tests.http.streams import Event, sent
+from tests.http.streams import Event, parsed, sent
 from tests.http.waiting import POLL_SECONDS
 
 TERMINAL = ("completed", "incomplete", "failed", "cancelled")
@@ -70,10 +70,10 @@ async def retrieved(inside: Inside, id: str, **query: object) -> httpx.Response:
 
 
 async def streamed(inside: Inside, id: str, **query: object) -> list[Event]:
-    """The events of a response, from wherever the query says, until [DONE]."""
+    """The events of a response, from wherever the query says, until [DONE]; a whole stream is past the grammar."""
     answer = await retrieved(inside, id, stream="true", **query)
     assert answer.status_code == 200, answer.text
-    return sent(answer.text)
+    return sent(answer.text) if "starting_after" in query else parsed(answer.text)
 
 
 @asynccontextmanager

@@ -158,8 +158,9 @@ PROMPTS: Table = {
     ),
 }
 
-SMALL: Table = {
-    **BODIES, **PARAMETERS, **SAMPLING, **PROMPTS, **ITEMS, **PARTS, **HISTORIES, **TOOLS, **CHOICES, **GRAMMARS,
-    **FORMATS, **SCHEMAS, **ROUTES, **OTHERS,
-}  # fmt: skip
-"""All of them whose bodies are small."""
+TABLES = (
+    *(BODIES, PARAMETERS, SAMPLING, PROMPTS, ITEMS, PARTS, HISTORIES, TOOLS, CHOICES, GRAMMARS, FORMATS, SCHEMAS),
+    *(ROUTES, OTHERS),
+)
+SMALL: Table = {name: bad for table in TABLES for name, bad in table.items()}
+"""All those whose bodies are small."""

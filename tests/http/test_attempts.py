@@ -24,6 +24,7 @@ from tests.event_grammar import check_stream
 from tests.http.background import changed, ended, going_on, opened_stream, reached, retrieved, said, streamed, submitted
 from tests.http.inside import CARD, Inside, answer, opened, scripted, serving, then, thought
 from tests.http.process import MODEL
+from tests.http.streams import sent
 from tests.http.waiting import until
 
 WORDS = "One, two, three, four, five, six, seven, eight, nine, ten."
@@ -229,7 +230,8 @@ async def test_events_of_a_release_that_is_gone_end_a_response_in_words(settings
         await jobs.hand_back(job.lease, failed=False)
         async with serving(settings, scripted([answer("never")])):
             found = await ended(client, id)
-            numbers = [event["sequence_number"] for event in await streamed(inside, id)]
+            stream = (await retrieved(inside, id, stream="true")).text
+            numbers = [event["sequence_number"] for event in sent(stream)]
     assert found.status == "failed"
     assert found.error
     assert "another release" in found.error.message

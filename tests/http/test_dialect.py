@@ -12,7 +12,7 @@ from tests.documents import read, rows, section
 from tests.http.inside import answer, called, opened, scripted, serving, then, thought
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.scraped import scraped
-from tests.http.streams import sent
+from tests.http.streams import parsed, sent
 from tests.http.test_continue import WEATHER
 from tests.open_responses import check_response, check_stream
 
@@ -79,7 +79,7 @@ def test_each_event_is_one_event_of_the_other_dialect_by_the_same_number(service
     begun = streamed(service, input="Count to 5.", background=True)
     check_stream(begun)
     follow = f"responses/{begun[0]['response']['id']}?stream=true&include_obfuscation=false"
-    plain = sent(service.http().get(f"/v1/{follow}").text)
+    plain = parsed(service.http().get(f"/v1/{follow}").text)
     open_ones = sent(service.http().get(f"{OPEN}/{follow}").text)
     assert [NAMES.get(event["type"], event["type"]) for event in plain] == [event["type"] for event in open_ones]
     tail = sent(service.http().get(f"{OPEN}/{follow}&starting_after=4").text)

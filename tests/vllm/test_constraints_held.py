@@ -50,7 +50,10 @@ CONTENTS = {
         "required": ["city", "unit", "days"],
     }),
     "a recursion": of_schema({
-        "$defs": {"tree": {"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"$ref": "#/$defs/tree"}, "maxItems": 1}]}},
+        "$defs": {
+            "tree": {"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/trees"}]},
+            "trees": {"type": "array", "items": {"$ref": "#/$defs/tree"}, "maxItems": 1},
+        },
         "$ref": "#/$defs/tree",
     }),
     "a regex": regex_content(check_regex(r"\d{3}-\d{4}", "definition")),

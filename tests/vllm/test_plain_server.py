@@ -95,12 +95,14 @@ class Count:
     async def follow(self, client: AsyncOpenAI) -> str:
         """The whole answer."""
         stream = await client.responses.create(model=MODEL, input=f"Count to {LAST}.", temperature=0, stream=True)
+        events: list[Event] = []
         async for event in stream:
+            events.append(event.to_dict())
             if event.type == "response.reasoning_text.delta":
                 self.begun.set()
-            if event.type == "response.completed":
-                return event.response.output_text
-        raise AssertionError("it was under way and did not complete")
+        response = check_stream(events)
+        assert response["status"] == "completed"
+        return response["output"][-1]["content"][0]["text"]
 
 
 async def counting(client: AsyncOpenAI, many: int) -> "list[asyncio.Task[str]]":

@@ -1,0 +1,110 @@
+"""OpenAI's Agents SDK: tools, handoffs, structured output, streaming, and conversations kept here and there."""
+
+import os
+
+from agents import Agent, ModelSettings, RunConfig, Runner, function_tool
+from openai.types.shared import Reasoning
+from pydantic import BaseModel
+
+MODEL = os.environ["MODEL"]
+WEATHER = "What is the weather in Paris? Use the tool."
+STATELESS = ModelSettings(store=False, response_include=["reasoning.encrypted_content"])
+
+
+class City(BaseModel):
+    city: str
+    inhabitants: int
+
+
+@function_tool
+def get_weather(city: str) -> str:
+    """The weather of a city."""
+    return f"18 degrees in {city}"
+
+
+def agent(name: str = "Assistant", **options):
+    return Agent(name=name, model=MODEL, **options)
+
+
+def kinds(result):
+    return [item.type for item in result.new_items]
+
+
+async def test_a_tool_s_output_is_in_the_answer():
+    result = await Runner.run(agent(tools=[get_weather]), WEATHER)
+    assert "18 degrees in Paris" in result.final_output
+    assert kinds(result).count("tool_call_item") == 1
+
+
+async def test_parallel_calls_are_all_answered():
+    result = await Runner.run(agent(tools=[get_weather]), "What is the weather in Paris and London? Use the tool.")
+    assert kinds(result).count("tool_call_output_item") == 2
+    assert "18 degrees in Paris" in result.final_output
+    assert "18 degrees in London" in result.final_output
+
+
+async def test_a_required_tool_is_called_whatever_was_asked():
+    settings = ModelSettings(tool_choice="required")
+    result = await Runner.run(agent(tools=[get_weather], model_settings=settings), "Good morning.")
+    assert "tool_call_item" in kinds(result)
+
+
+async def test_a_run_is_streamed_to_its_end():
+    result = Runner.run_streamed(agent(tools=[get_weather]), WEATHER)
+    events = [event async for event in result.stream_events()]
+    raw = [event.data for event in events if event.type == "raw_response_event"]
+    written = "".join(event.delta for event in raw if event.type == "response.output_text.delta")
+    assert written == result.final_output
+    steps = [event.name for event in events if event.type == "run_item_stream_event"]
+    assert [s for s in steps if "reasoning" not in s] == ["tool_called", "tool_output", "message_output_created"]
+
+
+async def test_a_conversation_is_handed_to_another_agent_who_uses_a_tool():
+    other = agent("Weather agent", tools=[get_weather], model_settings=ModelSettings(tool_choice="required"))
+    first = agent("Triage", handoffs=[other])
+    result = await Runner.run(first, "Please transfer me to the weather agent.")
+    assert result.last_agent is other
+    wanted = ["handoff_call_item", "handoff_output_item", "tool_call_item", "tool_call_output_item"]
+    assert [kind for kind in kinds(result) if kind in wanted] == wanted
+    assert "18 degrees" in result.final_output
+
+
+async def test_a_handoff_is_streamed():
+    other = agent("Poet")
+    result = Runner.run_streamed(agent("Triage", handoffs=[other]), "Please transfer me to the poet.")
+    names = [event.name async for event in result.stream_events() if event.type == "run_item_stream_event"]
+    assert result.last_agent is other
+    assert [name for name in names if "handoff" in name] == ["handoff_requested", "handoff_occured"]
+
+
+async def test_a_result_is_an_object_of_the_class():
+    result = await Runner.run(agent(output_type=City), "Tell me of Paris.")
+    assert isinstance(result.final_output, City)
+
+
+async def test_a_tool_is_used_before_a_structured_result():
+    result = await Runner.run(agent(tools=[get_weather], output_type=City), WEATHER)
+    assert "tool_call_item" in kinds(result)
+    assert isinstance(result.final_output, City)
+
+
+async def test_a_conversation_kept_by_the_client_brings_its_sealed_reasoning_back():
+    keeper = agent(tools=[get_weather], model_settings=STATELESS)
+    first = await Runner.run(keeper, f"My name is Ada. {WEATHER}")
+    items = first.to_input_list()
+    assert [item["encrypted_content"] for item in items if item.get("type") == "reasoning"]
+    second = await Runner.run(keeper, [*items, {"role": "user", "content": "What is my name?"}])
+    assert "Ada" in second.final_output
+
+
+async def test_a_conversation_kept_by_the_service_goes_on_by_the_id_of_its_last_response():
+    first = await Runner.run(agent(tools=[get_weather]), f"My name is Ada. {WEATHER}", auto_previous_response_id=True)
+    second = await Runner.run(agent(), "What is my name?", previous_response_id=first.last_response_id)
+    assert "Ada" in second.final_output
+
+
+async def test_reasoning_comes_with_a_summary_where_one_is_asked_for():
+    settings = ModelSettings(reasoning=Reasoning(effort="low", summary="auto"), verbosity="low")
+    result = await Runner.run(agent(), "Say hello.", run_config=RunConfig(model_settings=settings))
+    (reasoning,) = [item.raw_item for item in result.new_items if item.type == "reasoning_item"]
+    assert reasoning.summary[0].text

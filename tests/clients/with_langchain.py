@@ -1,0 +1,117 @@
+"""LangChain's ChatOpenAI: invoke and stream, tools, structured output, and history kept here and there."""
+
+import os
+from functools import reduce
+from operator import add
+
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel
+
+MODEL = os.environ["MODEL"]
+WEATHER = HumanMessage("What is the weather in Paris? Use the tool.")
+
+
+class City(BaseModel):
+    """A city."""
+
+    city: str
+    inhabitants: int
+
+
+@tool
+def get_weather(city: str) -> str:
+    """The weather of a city."""
+    return f"18 degrees in {city}"
+
+
+def model(**options):
+    return ChatOpenAI(model=MODEL, use_responses_api=True, max_retries=0, **options)
+
+
+def outputs(message):
+    """What the tool says to each call."""
+    return [ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"]) for call in message.tool_calls]
+
+
+def streamed(runnable, messages):
+    """The message that its pieces add up to."""
+    return reduce(add, runnable.stream(messages))
+
+
+def test_an_answer_has_its_text_id_and_usage():
+    message = model().invoke("Say hello.")
+    assert message.text
+    assert message.response_metadata["id"].startswith("resp_")
+    assert message.usage_metadata["output_token_details"]["reasoning"] > 0
+
+
+def test_a_stream_adds_up_to_an_answer():
+    message = streamed(model(), "Count from 1 to 5.")
+    assert "5" in message.text
+    assert message.usage_metadata["total_tokens"] > 0
+    assert message.response_metadata["status"] == "completed"
+
+
+def test_a_tool_loop_sends_the_whole_history():
+    tools = model().bind_tools([get_weather])
+    called = tools.invoke([WEATHER])
+    assert "18 degrees in Paris" in tools.invoke([WEATHER, called, *outputs(called)]).text
+
+
+def test_a_streamed_tool_loop_goes_on_by_previous_response_id():
+    tools = model(use_previous_response_id=True).bind_tools([get_weather])
+    called = streamed(tools, [WEATHER])
+    assert "18 degrees in Paris" in streamed(tools, [WEATHER, called, *outputs(called)]).text
+
+
+def test_parallel_calls_are_all_answered():
+    tools = model().bind_tools([get_weather])
+    asked = HumanMessage("What is the weather in Paris and London? Use the tool.")
+    called = streamed(tools, [asked])
+    assert [call["args"]["city"] for call in called.tool_calls] == ["Paris", "London"]
+    text = tools.invoke([asked, called, *outputs(called)]).text
+    assert "Paris" in text
+    assert "London" in text
+
+
+def test_a_tool_is_chosen_by_its_name():
+    tools = model().bind_tools([get_weather], tool_choice="get_weather", strict=True)
+    (call,) = tools.invoke("Good morning.").tool_calls
+    assert isinstance(call["args"]["city"], str)
+
+
+def test_what_was_said_is_recalled_by_previous_response_id():
+    chain = model(use_previous_response_id=True)
+    first = HumanMessage("My name is Ada.")
+    assert "Ada" in chain.invoke([first, chain.invoke([first]), HumanMessage("What is my name?")]).text
+
+
+def test_structured_output_comes_by_a_schema():
+    city = model().with_structured_output(City, method="json_schema", strict=True).invoke("Tell me of Paris.")
+    assert isinstance(city, City)
+
+
+def test_structured_output_is_streamed_by_a_schema():
+    *_, city = model().with_structured_output(City, method="json_schema").stream("Tell me of Paris.")
+    assert isinstance(city, City)
+
+
+def test_structured_output_comes_by_a_function():
+    city = model().with_structured_output(City, method="function_calling").invoke("Tell me of Paris.")
+    assert isinstance(city, City)
+
+
+def test_a_stateless_tool_loop_sends_reasoning_back_sealed():
+    kept = model(store=False, include=["reasoning.encrypted_content"], output_version="responses/v1")
+    tools = kept.bind_tools([get_weather])
+    called = tools.invoke([WEATHER])
+    (reasoning,) = [block for block in called.content if block["type"] == "reasoning"]
+    assert reasoning["encrypted_content"]
+    assert "18 degrees in Paris" in tools.invoke([WEATHER, called, *outputs(called)]).text
+
+
+def test_a_summary_of_reasoning_is_a_block_of_the_streamed_message():
+    message = streamed(model(reasoning={"effort": "low", "summary": "auto"}), "Say hello.")
+    assert next(block["reasoning"] for block in message.content_blocks if block["type"] == "reasoning")

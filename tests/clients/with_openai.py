@@ -1,0 +1,104 @@
+"""The official client for Python, by its helpers: parse, stream, and what it makes of items that it sends back."""
+
+import json
+import os
+
+from openai import OpenAI, pydantic_function_tool
+from pydantic import BaseModel
+
+MODEL = os.environ["MODEL"]
+SEALED = "reasoning.encrypted_content"
+client = OpenAI(max_retries=0)
+
+
+class Event(BaseModel):
+    name: str
+    participants: list[str]
+
+
+class GetWeather(BaseModel):
+    """The weather of a city."""
+
+    city: str
+
+
+WEATHER = pydantic_function_tool(GetWeather, name="get_weather")["function"] | {"type": "function"}
+
+
+def outputs(response):
+    """What the tool says to each call."""
+    calls = [item for item in response.output if item.type == "function_call"]
+    return [
+        {
+            "type": "function_call_output",
+            "call_id": call.call_id,
+            "output": f"18 degrees in {json.loads(call.arguments)['city']}",
+        }
+        for call in calls
+    ]
+
+
+def test_parse_gives_an_object_of_the_class():
+    response = client.responses.parse(model=MODEL, input="Ada and Bob meet at a fair.", text_format=Event)
+    assert isinstance(response.output_parsed, Event)
+    assert response.text.format.type == "json_schema"
+
+
+def test_a_parsed_stream_ends_with_an_object_of_the_class():
+    with client.responses.stream(model=MODEL, input="Ada and Bob meet at a fair.", text_format=Event) as stream:
+        written = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        response = stream.get_final_response()
+    assert isinstance(response.output_parsed, Event)
+    assert Event.model_validate_json(written) == response.output_parsed
+
+
+def test_parse_gives_the_arguments_of_a_strict_function_as_an_object():
+    tools = [pydantic_function_tool(GetWeather)["function"] | {"type": "function"}]
+    response = client.responses.parse(
+        model=MODEL, input="What is the weather in Paris?", tools=tools, tool_choice="required"
+    )
+    (call,) = [item for item in response.output if item.type == "function_call"]
+    assert isinstance(GetWeather.model_validate(call.parsed_arguments), GetWeather)
+
+
+def test_parallel_calls_are_answered_by_previous_response_id():
+    first = client.responses.create(
+        model=MODEL, input="What is the weather in Paris and London? Use the tool.", tools=[WEATHER]
+    )
+    said = outputs(first)
+    assert len(said) == 2
+    second = client.responses.create(model=MODEL, previous_response_id=first.id, input=said, tools=[WEATHER])
+    assert "Paris" in second.output_text
+    assert "London" in second.output_text
+
+
+def test_parallel_tool_calls_false_makes_one_call():
+    asked = "What is the weather in Paris and London? Use the tool."
+    response = client.responses.create(model=MODEL, input=asked, tools=[WEATHER], parallel_tool_calls=False)
+    assert len(outputs(response)) == 1
+
+
+def test_a_stateless_tool_loop_sends_reasoning_back_sealed():
+    items = [{"role": "user", "content": "What is the weather in Paris? Use the tool."}]
+    kept = {"model": MODEL, "tools": [WEATHER], "store": False, "include": [SEALED]}
+    first = client.responses.create(input=items, **kept)
+    assert first.output[0].type == "reasoning"
+    assert first.output[0].encrypted_content
+    items += [item.model_dump(exclude={"content"}, exclude_none=True) for item in first.output]
+    assert "18 degrees in Paris" in client.responses.create(input=[*items, *outputs(first)], **kept).output_text
+
+
+def test_a_streamed_summary_of_reasoning_is_the_item_s():
+    with client.responses.stream(model=MODEL, input="Say hello.", reasoning={"summary": "auto"}) as stream:
+        parts = [event.text for event in stream if event.type == "response.reasoning_summary_text.done"]
+        reasoning = stream.get_final_response().output[0]
+    assert parts
+    assert parts == [part.text for part in reasoning.summary]
+
+
+def test_a_compacted_conversation_goes_on():
+    said = [{"role": "user", "content": "My name is Ada."}, {"role": "assistant", "content": "Noted."}]
+    compacted = client.responses.compact(model=MODEL, input=said)
+    items = [item.model_dump(exclude_none=True, warnings=False) for item in compacted.output]
+    response = client.responses.create(model=MODEL, input=[*items, {"role": "user", "content": "What is my name?"}])
+    assert "Ada" in response.output_text

@@ -1,0 +1,103 @@
+// The official client for Node, by its helpers: parse with zod, stream, and what it makes of items that it sends back.
+
+import assert from 'node:assert/strict'
+import OpenAI from 'openai'
+import { zodResponsesFunction, zodTextFormat } from 'openai/helpers/zod'
+import { z } from 'zod'
+
+const model = process.env.MODEL
+const client = new OpenAI({ maxRetries: 0 })
+const weather = zodResponsesFunction({
+  name: 'get_weather',
+  description: 'The weather of a city.',
+  parameters: z.object({ city: z.string() }),
+})
+const asked = 'What is the weather in Paris and London? Use the tool.'
+
+const outputs = (response) =>
+  response.output
+    .filter((item) => item.type === 'function_call')
+    .map((call) => ({
+      type: 'function_call_output',
+      call_id: call.call_id,
+      output: `18 degrees in ${JSON.parse(call.arguments).city}`,
+    }))
+
+export async function test_an_answer_has_its_text_and_the_id_of_its_request() {
+  const response = await client.responses.create({ model, input: 'Say hello.' })
+  assert.equal(response.status, 'completed')
+  assert.ok(response.output_text)
+  assert.ok(response._request_id)
+}
+
+export async function test_the_stream_helper_adds_up_to_the_final_response() {
+  let written = ''
+  const stream = client.responses.stream({ model, input: 'Count from 1 to 5.' })
+  stream.on('response.output_text.delta', (event) => (written += event.delta))
+  const response = await stream.finalResponse()
+  assert.equal(response.output_text, written)
+  assert.match(written, /5/)
+}
+
+export async function test_parse_gives_an_object_of_the_zod_schema() {
+  const city = z.object({ city: z.string(), inhabitants: z.number().int(), rivers: z.array(z.string()) })
+  const text = { format: zodTextFormat(city, 'city') }
+  const response = await client.responses.parse({ model, input: 'Tell me of Paris.', text })
+  assert.deepEqual(city.parse(response.output_parsed), response.output_parsed)
+}
+
+export async function test_a_parsed_stream_ends_with_an_object_of_the_zod_schema() {
+  const text = { format: zodTextFormat(z.object({ city: z.string() }), 'city') }
+  const response = await client.responses.stream({ model, input: 'Tell me of Paris.', text }).finalResponse()
+  assert.equal(typeof response.output_parsed.city, 'string')
+}
+
+export async function test_parse_gives_the_arguments_of_a_zod_function() {
+  const response = await client.responses.parse({ model, input: 'Good morning.', tool_choice: 'required', tools: [weather] })
+  const call = response.output.find((item) => item.type === 'function_call')
+  assert.equal(typeof call.parsed_arguments.city, 'string')
+}
+
+export async function test_parallel_calls_are_answered_by_previous_response_id() {
+  const first = await client.responses.create({ model, input: asked, tools: [weather] })
+  const input = outputs(first)
+  assert.equal(input.length, 2)
+  const second = await client.responses.create({ model, input, tools: [weather], previous_response_id: first.id })
+  assert.match(second.output_text, /18 degrees in Paris[^]*18 degrees in London/)
+}
+
+export async function test_a_stateless_tool_loop_sends_reasoning_back_sealed() {
+  const kept = { model, tools: [weather], store: false, include: ['reasoning.encrypted_content'] }
+  const input = [{ role: 'user', content: asked }]
+  const first = await client.responses.stream({ ...kept, input }).finalResponse()
+  assert.ok(first.output.find((item) => item.type === 'reasoning').encrypted_content)
+  input.push(...first.output.map(({ parsed_arguments, ...item }) => item), ...outputs(first))
+  assert.match((await client.responses.create({ ...kept, input })).output_text, /18 degrees in London/)
+}
+
+export async function test_a_streamed_summary_of_reasoning_is_the_item_s() {
+  let written = ''
+  const stream = client.responses.stream({ model, input: 'Say hello.', reasoning: { summary: 'auto' } })
+  stream.on('response.reasoning_summary_text.delta', (event) => (written += event.delta))
+  const response = await stream.finalResponse()
+  assert.ok(written)
+  assert.equal(response.output[0].summary.map((part) => part.text).join(''), written)
+}
+
+export async function test_a_stream_in_the_background_is_resumed() {
+  const events = []
+  const stream = await client.responses.create({ model, input: 'Count from 1 to 20.', background: true, stream: true })
+  for await (const event of stream) {
+    events.push(event)
+    if (events.length === 3) break
+  }
+  const after = { stream: true, starting_after: events.at(-1).sequence_number }
+  for await (const event of await client.responses.retrieve(events[0].response.id, after)) events.push(event)
+  assert.equal(events.at(-1).type, 'response.completed')
+  assert.deepEqual(events.map((event) => event.sequence_number), [...events.keys()])
+}
+
+export async function test_a_chain_that_is_not_there_is_told_by_its_code() {
+  const gone = { model, input: 'Hello.', previous_response_id: `resp_${'0'.repeat(48)}` }
+  await assert.rejects(client.responses.create(gone), (error) => error.code === 'previous_response_not_found')
+}

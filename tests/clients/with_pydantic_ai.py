@@ -1,0 +1,83 @@
+"""Pydantic AI: tools, streaming, structured output by a tool and by a schema, history of both kinds, thinking."""
+
+import os
+
+from pydantic import BaseModel
+from pydantic_ai import Agent, NativeOutput
+from pydantic_ai.messages import ThinkingPart, ToolReturnPart
+from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+
+WEATHER = "What is the weather in Paris? Use the tool."
+
+
+class City(BaseModel):
+    city: str
+    inhabitants: int
+
+
+def get_weather(city: str) -> str:
+    """The weather of a city."""
+    return f"18 degrees in {city}"
+
+
+def agent(**options):
+    return Agent(OpenAIResponsesModel(os.environ["MODEL"]), **options)
+
+
+def parts(result, kind):
+    return [part for message in result.all_messages() for part in message.parts if isinstance(part, kind)]
+
+
+async def test_a_tool_s_output_is_in_the_answer():
+    assert "18 degrees in Paris" in (await agent(tools=[get_weather]).run(WEATHER)).output
+
+
+async def test_parallel_calls_are_all_answered():
+    result = await agent(tools=[get_weather]).run("What is the weather in Paris and London? Use the tool.")
+    assert len(parts(result, ToolReturnPart)) == 2
+    assert "18 degrees in London" in result.output
+
+
+async def test_an_answer_behind_a_tool_call_is_streamed():
+    async with agent(tools=[get_weather]).run_stream(WEATHER) as result:
+        assert "18 degrees in Paris" in "".join([piece async for piece in result.stream_text(delta=True)])
+
+
+async def test_structured_output_comes_by_a_tool():
+    assert isinstance((await agent(output_type=City).run("Tell me of Paris.")).output, City)
+
+
+async def test_structured_output_comes_by_a_schema():
+    assert isinstance((await agent(output_type=NativeOutput(City)).run("Tell me of Paris.")).output, City)
+
+
+async def test_structured_output_by_a_schema_is_streamed():
+    async with agent(output_type=NativeOutput(City)).run_stream("Tell me of Paris.") as result:
+        assert isinstance(await result.get_output(), City)
+
+
+async def test_what_was_said_is_recalled_by_previous_response_id():
+    asked = agent()
+    first = await asked.run("My name is Ada.")
+    settings = OpenAIResponsesModelSettings(openai_previous_response_id="auto")
+    second = await asked.run("What is my name?", message_history=first.all_messages(), model_settings=settings)
+    assert "Ada" in second.output
+
+
+async def test_a_history_with_calls_and_reasoning_is_sent_back():
+    asked = agent(tools=[get_weather])
+    first = await asked.run(f"My name is Ada. {WEATHER}")
+    assert "Ada" in (await asked.run("What is my name?", message_history=first.all_messages())).output
+
+
+async def test_a_history_without_a_store_brings_its_sealed_thinking_back():
+    asked = agent(tools=[get_weather], model_settings=OpenAIResponsesModelSettings(openai_store=False))
+    first = await asked.run(f"My name is Ada. {WEATHER}")
+    assert any(part.signature for part in parts(first, ThinkingPart))
+    assert "Ada" in (await asked.run("What is my name?", message_history=first.all_messages())).output
+
+
+async def test_a_summary_of_reasoning_is_thinking():
+    settings = OpenAIResponsesModelSettings(openai_reasoning_effort="low", openai_reasoning_summary="auto")
+    thinking = parts(await agent(model_settings=settings).run("Say hello."), ThinkingPart)
+    assert thinking[0].content
