@@ -30,6 +30,7 @@ from service.protocol.items import Seal
 from service.protocol.journal import Batch, Odds, decode_sampled, encode_batch
 from service.protocol.machine import Ending, Machine
 from service.protocol.response import Response, ResponseError
+from service.protocol.turns import Cached
 from service.run import Sampler, error_of
 from service.spec import JobSpec, decode, generation_of, machine_of
 from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError
@@ -171,7 +172,8 @@ class Attempt:
 
     async def _replay(self, machine: Machine) -> None:
         """Bring the machine to where the log ends."""
-        sampled, logprobs, cached, after = bytearray(), list[Odds](), None, QUEUED_EVENTS - 1
+        sampled, logprobs, after = bytearray(), list[Odds](), QUEUED_EVENTS - 1
+        cached: Cached = None
         if self.job.last > after:
             machine.start()
         while after < self.job.last:
@@ -182,12 +184,11 @@ class Attempt:
                 part = decode_sampled(entry.blob)
                 sampled += part.tokens
                 logprobs += part.logprobs
-                cached = part.cached_tokens
+                cached = cached if part.cached_tokens is None else part.cached_tokens
             after = entries[-1].last
             await asyncio.sleep(BRIEFLY)
         await in_steps(machine.replay(bytes(sampled), logprobs or None))
-        if cached is not None:
-            machine.note_cached(cached)
+        machine.turns.note_again(cached)
         self._service.metrics.tokens_replayed.inc(machine.sampled)
 
     async def _read(self, after: int) -> list[Entry]:

@@ -19,13 +19,20 @@ from service.protocol.machine import Ending, Machine
 def ended(machine: Machine, max_tokens: int) -> Ending | None:
     """How the response has ended by what stands behind its prompt, or None where the engine is to go on.
 
-    `max_tokens` is how much may stand there. Where a worker died before it could say that it was done, there is nothing
-    left to sample; an engine asked for more would go on behind the end.
+    `max_tokens` is how much may be sampled and told. Where a worker died before it could say that it was done, there is
+    nothing left to sample; an engine asked for more would go on behind the end.
     """
     over = machine.over
-    if over is None and machine.length >= max_tokens:
+    if over is None and _left(machine, max_tokens) < 1:
         return Ending.LENGTH
     return over
+
+
+def _left(machine: Machine, max_tokens: int) -> int:
+    """How many more ids may be sampled: of a response that compacts first, no more than its context has room for."""
+    turns, onward = machine.turns, machine.onward
+    left = max_tokens - turns.length
+    return left if onward is None else min(left, onward.context_tokens - turns.opening - len(turns.tail))
 
 
 def asked(whole: Generation, machine: Machine, number: int = 0) -> Generation:
@@ -34,13 +41,14 @@ def asked(whole: Generation, machine: Machine, number: int = 0) -> Generation:
     `whole` is how it would be asked at the beginning. Raises ValueError where nothing is left to ask for, as `ended`
     tells.
     """
-    left = whole.sampling.max_tokens - machine.length
+    left, turns = _left(machine, whole.sampling.max_tokens), machine.turns
     if left < 1:
         raise ValueError(f"all {whole.sampling.max_tokens} tokens of {whole.id} have been sampled")
+    prompt = whole.prompt if len(whole.prompt) <= turns.opening else whole.prompt[: turns.opening]
     return msgspec.structs.replace(
         whole,
         id=f"{whole.id}-{number}" if number else whole.id,
-        prompt=array("I", whole.prompt) + machine.tail if machine.tail else whole.prompt,
+        prompt=array("I", prompt) + turns.tail if turns.tail else prompt,
         sampling=_held(msgspec.structs.replace(whole.sampling, max_tokens=left), machine),
     )
 
@@ -48,16 +56,15 @@ def asked(whole: Generation, machine: Machine, number: int = 0) -> Generation:
 def _held(sampling: Sampling, machine: Machine) -> Sampling:
     """The sampling with what holds the model here: its content's format, or whom it may address.
 
-    A call doesn't end a generation where another one may follow, unless it is a call that is held: behind a format
-    an engine knows only ends.
+    Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine knows
+    only ends there, and lets the mark of a call through as one.
     """
     if machine.held is not None:
         return msgspec.structs.replace(sampling, structural_tag=content_tag(machine.held))
     state = machine.header_state
-    if state is None:
+    tag = None if state is None else header_tag(machine.rules, state)
+    if tag is not None:
+        return msgspec.structs.replace(sampling, structural_tag=tag)
+    if state is None or machine.rules.parallel == 1 or not machine.rules.callable:
         return sampling
-    tag = header_tag(machine.rules, state)
-    stops = sampling.stop_ids
-    if machine.rules.parallel > 1 and machine.rules.callable:
-        stops = tuple(stop for stop in stops if stop != tokens.CALL)
-    return msgspec.structs.replace(sampling, structural_tag=tag, stop_ids=stops)
+    return msgspec.structs.replace(sampling, stop_ids=tuple(stop for stop in sampling.stop_ids if stop != tokens.CALL))

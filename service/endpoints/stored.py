@@ -1,6 +1,6 @@
 """Stored responses: retrieve, follow, delete and cancel them, and list what a response was asked."""
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, cast, get_args
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response as HttpResponse
@@ -14,11 +14,14 @@ from service.endpoints.listing import list_input_items
 from service.errors import JsonResponse, events_gone
 from service.progress import look
 from service.protocol.errors import invalid_value, unsupported
-from service.protocol.wire import MAX_INT
+from service.protocol.wire import MAX_INCLUDES, MAX_INT, Include
 
 router = APIRouter()
 
 MAX_PAGE_ITEMS = 100
+
+INCLUDES: tuple[str, ...] = get_args(Include)
+"""What a reader may ask for. A stored response has what was asked for when it was made, and is shown as it is."""
 
 STREAMED = "stream"
 """How the store calls a background response whose events may be followed."""
@@ -32,13 +35,13 @@ async def retrieve(
     starting_after: Annotated[int | None, Query(ge=0, le=MAX_INT)] = None,
     include_obfuscation: bool | None = None,
     include: Annotated[list[str] | None, Query(alias="include[]")] = None,
+    included: Annotated[list[str] | None, Query(alias="include")] = None,
 ) -> HttpResponse:
     """The response: as it was served, or while it is under way with what is there so far.
 
     With `stream`, the events of a background response that was created with it, those behind `starting_after`.
     """
-    if include:
-        raise unsupported("include", ", ".join(include), "Leave it out.")
+    _check_includes([*(include or ()), *(included or ())])
     service = service_of(request)
     if stream:
         return await _stream(service, request, response_id, starting_after, include_obfuscation is not False)
@@ -95,15 +98,22 @@ async def input_items(
     order: Literal["asc", "desc"] = "desc",
     after: str | None = None,
     include: Annotated[list[str] | None, Query(alias="include[]")] = None,
+    included: Annotated[list[str] | None, Query(alias="include")] = None,
 ) -> HttpResponse:
     """All that the model was given for a response: the conversation before it and its own input, page by page."""
-    if include:
-        raise unsupported("include", ", ".join(include), "Leave it out.")
+    _check_includes([*(include or ()), *(included or ())])
     service = service_of(request)
     page = await list_input_items(
         service.store, _tenant(request), response_id, limit=limit, ascending=order == "asc", after=after
     )
     return JsonResponse(page)
+
+
+def _check_includes(wanted: list[str]) -> None:
+    unknown = next((each for each in wanted if each not in INCLUDES), None)
+    if unknown is not None or len(wanted) > MAX_INCLUDES:
+        value = f"{len(wanted)} values" if unknown is None else unknown
+        raise unsupported("include", value, f"Give some of {', '.join(INCLUDES)}, or leave it out.")
 
 
 def _tenant(request: Request) -> str:

@@ -13,8 +13,9 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias, cast
 
 from service.engine.port import (
@@ -146,12 +147,12 @@ class ScriptedEngine:
     def _take(self, generation: Generation) -> "_Take":
         """What to play for a call: the rest of an earlier one's script, or the next script."""
         rests = (take.rest_for(generation) for take in reversed(self._takes))
-        steps = next((steps for steps in rests if steps), None)
+        steps: Iterable[Step] | None = next((steps for steps in rests if steps is not None), None)
         if steps is None:
             self._begun += 1
             source = self._scripts[min(self._begun, len(self._scripts)) - 1]
             steps = source(generation) if callable(source) else source
-        take = _Take(generation, tuple(steps))
+        take = _Take(generation, steps)
         self._takes.append(take)
         return take
 
@@ -194,10 +195,11 @@ class _Take:
     `over` is an end that nobody goes on from: the engine died, or somebody else plays the rest.
     """
 
-    def __init__(self, generation: Generation, steps: tuple[Step, ...]) -> None:
+    def __init__(self, generation: Generation, steps: Iterable[Step]) -> None:
+        """`steps` are taken one by one, when they are due: a script may make them up as it goes."""
         self._generation = generation
-        self._script = steps
         self._steps = iter(steps)
+        self._taken: list[Step] = []
         self._room = generation.sampling.max_tokens
         self._stops = frozenset(generation.sampling.stop_ids)
         self._played: list[int] = []
@@ -206,7 +208,8 @@ class _Take:
 
     def next_step(self) -> Step:
         """The next step; at the end of the script, a stop."""
-        return next(self._steps, FinishWith(Finish.STOP))
+        self._taken.append(next(self._steps, FinishWith(Finish.STOP)))
+        return self._taken[-1]
 
     def sample(self, ids: Sequence[int]) -> Chunk:
         """A chunk of `ids`, cut after the first stop id and where `max_tokens` is reached."""
@@ -225,22 +228,24 @@ class _Take:
         self.finish = finish
         return Chunk([], finish, cached_tokens, self._logprobs([]))
 
-    def rest_for(self, asked: Generation) -> tuple[Step, ...]:
-        """The steps that are left for a call that goes on from here; none where it doesn't.
+    def rest_for(self, asked: Generation) -> Iterable[Step] | None:
+        """The steps that are left for a call that goes on from here; None where it doesn't, or none is left.
 
         It goes on where this broke off behind a header, for the constraint of its content, or behind a stop id.
         """
         before = len(self._generation.prompt)
         heard = len(asked.prompt) - before
         if self.over or not 0 < heard <= len(self._played):
-            return ()
+            return None
         broken_off = asked.prompt[-1] == MESSAGE and asked.sampling.structural_tag is not None
         stopped = self.finish is Finish.STOP and heard == len(self._played) and asked.prompt[-1] in self._stops
         known = [*self._generation.prompt, *self._played[:heard]]
         if not (broken_off or stopped) or list(asked.prompt) != known:
-            return ()
+            return None
         self.over = True
-        return tuple(_behind(self._script, heard))
+        rest = chain(_behind(self._taken, heard), self._steps)
+        first = next(rest, None)
+        return None if first is None else chain([first], rest)
 
     def _logprobs(self, ids: Sequence[int]) -> list[TokenLogprobs] | None:
         """Each id is likely, those beside it less and less so."""

@@ -1,147 +1,253 @@
-"""Whether a text matches a grammar: Earley's recognizer, character by character, with a bound on its work.
+"""Whether a text matches a grammar: Earley's recognizer, which takes the text piece by piece, with a bound on its work.
 
-It never backtracks, so no grammar and no text can make it run for ever; what is too much is said to be so.
+It never backtracks, so no grammar and no text can make it run for ever; what is too much is said to be so. What can't
+be reached any more is forgotten, so that a long text takes no more memory than a short one where its grammar's lists
+grow on the left, as those of `*` and `+` do.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping, Sequence
 
-from service.protocol.regexes import MOST, REPEATS, Ranges, Tree, ranges_of
+import msgspec
 
-MAX_STEPS = 500_000
-"""How many steps of all rules at all characters are looked at: about half a second."""
+from service.protocol.regexes import MOST, REPEATS, Tree, inner_trees, ranges_of
 
-Symbol = str | tuple[tuple[int, int], ...]
-"""A rule's name, or the characters that one place may have, as ranges of code points."""
+MAX_SYMBOLS = 16_384
+"""How large a grammar may be once its counts are rules."""
 
-Rules = dict[str, list[tuple[Symbol, ...]]]
+STEPS_AT_ONCE = 20_000
+STEPS_A_CHARACTER = 250
+"""How many steps of all rules a text may take: so many at once, and for each character, a microsecond each."""
 
+MAX_KEPT = 250_000
+"""How many rules may wait for others to end: 50 MB."""
 
-class TooMuchWork(Exception):
-    """The text is too long for how ambiguous its grammar is."""
-
-
-def add_pattern(rules: Rules, name: str, tree: Tree) -> None:
-    """Add a rule that matches what a pattern does."""
-    symbols: list[Symbol] = []
-    for place, (kind, argument) in enumerate(tree):
-        inner = f"{name}.{place}"
-        if kind == "AT":
-            continue
-        if kind in REPEATS:
-            add_pattern(rules, inner, argument[2])
-            symbols += _repeated(rules, inner, argument[0], argument[1])
-        elif kind == "SUBPATTERN":
-            add_pattern(rules, inner, argument[3])
-            symbols.append(inner)
-        elif kind == "BRANCH":
-            for number, branch in enumerate(argument[1]):
-                add_pattern(rules, f"{inner}|{number}", branch)
-            rules[inner] = [(f"{inner}|{number}",) for number in range(len(argument[1]))]
-            symbols.append(inner)
-        else:
-            symbols.append(_one(ranges_of(kind, argument)))
-    rules[name] = [tuple(symbols)]
+Symbol = int | tuple[int, ...]
+"""A rule's number, or the characters that one place may have: the bounds between those that may and that may not."""
 
 
-def _one(ranges: Ranges) -> Symbol:
-    return tuple(ranges)
+class Grammar(msgspec.Struct, frozen=True):
+    """Rules made ready. A state is a place in one of the choices of a rule; the next state is one symbol further.
+
+    `symbols` has what each state expects, None at the end of a choice; `heads` its rule; `starts` the first states of
+    each rule; `nullable` the rules that match nothing at all.
+    """
+
+    symbols: Sequence[Symbol | None]
+    heads: Sequence[int]
+    starts: Sequence[Sequence[int]]
+    nullable: frozenset[int]
+    productive: bool
+    """Whether any text matches rule 0."""
 
 
-def _repeated(rules: Rules, name: str, least: int, most: int) -> list[Symbol]:
-    required: list[Symbol] = [name] * least
-    if most >= MOST:
-        rules[f"{name}*"] = [(), (f"{name}*", name)]
-        return [*required, f"{name}*"]
-    for left in range(1, most - least + 1):
-        rules[f"{name}?{left}"] = [(), (name, f"{name}?{left - 1}") if left > 1 else (name,)]
-    return [*required, f"{name}?{most - least}"] if most > least else required
+def compiled(trees: Mapping[str, Tree]) -> Grammar:
+    """The trees of some rules, of which a whole text has to match the first. Raises ValueError for too large ones."""
+    return _Compiler(trees).done()
 
 
-def matches(rules: Mapping[str, Sequence[tuple[Symbol, ...]]], start: str, text: str) -> bool:
-    """Whether the rule `start` matches a text as a whole. Raises TooMuchWork."""
-    return _Recognizer(rules).run(start, text)
+class _Compiler:
+    def __init__(self, trees: Mapping[str, Tree]) -> None:
+        self._numbers: dict[object, int] = {name: number for number, name in enumerate(trees)}
+        self._rules: list[list[list[Symbol]]] = [[] for _ in self._numbers]
+        self._size = 0
+        for name, tree in trees.items():
+            self._add(self._numbers[name], [self._read(tree)])
+
+    def _add(self, number: int, choices: list[list[Symbol]]) -> None:
+        self._rules[number] = choices
+        self._size += sum(len(choice) + 1 for choice in choices)
+        if self._size > MAX_SYMBOLS:
+            raise ValueError(f"with its counts written out it has more than {MAX_SYMBOLS} symbols")
+
+    def _rule(self, choices: list[list[Symbol]]) -> int:
+        self._rules.append([])
+        self._add(len(self._rules) - 1, choices)
+        return len(self._rules) - 1
+
+    def _read(self, tree: Tree) -> list[Symbol]:
+        symbols: list[Symbol] = []
+        for kind, argument in tree:
+            inner = [self._read(each) for each in inner_trees(kind, argument)]
+            if kind == "RULE":
+                symbols.append(self._numbers[argument])
+            elif kind == "SUBPATTERN":
+                symbols += inner[0]
+            elif kind == "BRANCH":
+                symbols.append(self._rule(inner))
+            elif kind in REPEATS:
+                one = inner[0][0] if len(inner[0]) == 1 else self._rule([inner[0]])
+                symbols += self._repeated(one, argument[0], argument[1])
+            else:
+                symbols.append(tuple(bound for low, high in ranges_of(kind, argument) for bound in (low, high + 1)))
+        return symbols
+
+    def _repeated(self, one: Symbol, least: int, most: int) -> list[Symbol]:
+        """What repeats a symbol, in rules that are few however large the counts."""
+        exact = self._exactly(one, least)
+        if most < MOST:
+            return exact + self._up_to(one, most - least)
+        loop = self._rule([[]])
+        self._add(loop, [[], [loop, one]])
+        return [*exact, loop]
+
+    def _exactly(self, one: Symbol, count: int) -> list[Symbol]:
+        if count < 4:
+            return [one] * count
+        key = (one, count)
+        if key not in self._numbers:
+            half = self._exactly(one, count // 2)
+            self._numbers[key] = self._rule([half * 2 + [one] * (count % 2)])
+        return [self._numbers[key]]
+
+    def _up_to(self, one: Symbol, count: int) -> list[Symbol]:
+        """At most so many: either not more than half of them, or more than half and at most the rest."""
+        if count == 0:
+            return []
+        key = (one, 0, count)
+        if key not in self._numbers:
+            half = (count - 1) // 2
+            more = self._exactly(one, half + 1) + self._up_to(one, count - half - 1)
+            self._numbers[key] = self._rule([self._up_to(one, half), more])
+        return [self._numbers[key]]
+
+    def done(self) -> Grammar:
+        symbols: list[Symbol | None] = []
+        heads: list[int] = []
+        starts: list[list[int]] = []
+        for number, choices in enumerate(self._rules):
+            starts.append([])
+            for choice in choices:
+                starts[-1].append(len(symbols))
+                symbols += [*choice, None]
+                heads += [number] * (len(choice) + 1)
+        nullable = self._closure(characters=False)
+        return Grammar(symbols, heads, starts, nullable, 0 in self._closure(characters=True))
+
+    def _closure(self, *, characters: bool) -> frozenset[int]:
+        """The rules that come to an end, by a choice of nothing but such rules and, where they count, characters."""
+        missing: list[int] = []
+        users: dict[int, list[tuple[int, int]]] = {}
+        agenda: deque[int] = deque()
+        for number, choices in enumerate(self._rules):
+            for choice in choices:
+                if not characters and any(isinstance(symbol, tuple) for symbol in choice):
+                    continue
+                rules = {symbol for symbol in choice if isinstance(symbol, int)}
+                for each in rules:
+                    users.setdefault(each, []).append((number, len(missing)))
+                missing.append(len(rules))
+                if not rules:
+                    agenda.append(number)
+        closed: set[int] = set()
+        while agenda:
+            if (number := agenda.popleft()) in closed:
+                continue
+            closed.add(number)
+            for user, choice in users.get(number, ()):
+                missing[choice] -= 1
+                if missing[choice] == 0:
+                    agenda.append(user)
+        return frozenset(closed)
 
 
-Item = tuple[str, int, int, int]
-"""A rule's name, which of its choices, how much of that has matched, and where it began."""
+Item = tuple[int, int]
+"""A state, and the place in the text where its rule began."""
 
 
-class _Recognizer:
-    def __init__(self, rules: Mapping[str, Sequence[tuple[Symbol, ...]]]) -> None:
-        self._rules = rules
-        self._nullable = _nullable(rules)
-        self._left = MAX_STEPS
+class Recognizer:
+    """One text, as it comes, against rule 0 of a grammar."""
 
-    def run(self, start: str, text: str) -> bool:
-        current: dict[Item, None] = {(start, choice, 0, 0): None for choice in range(len(self._rules[start]))}
-        waiting: list[dict[str, list[Item]]] = []
-        for place in range(len(text) + 1):
-            waiting.append({})
-            code = ord(text[place]) if place < len(text) else -1
-            following = self._step(current, waiting, code)
-            if place < len(text) and not following:
-                return False
-            if place < len(text):
-                current = following
-        return any(
-            name == start and began == 0 and done == len(self._rules[name][choice])
-            for name, choice, done, began in current
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._left = STEPS_AT_ONCE
+        self._place = 0
+        self._waiting: dict[int, dict[int, list[Item]]] = {}
+        """By place, the items that wait for a rule that began there to end."""
+        self._kept, self._sweep_at = 0, 4_096
+        self.exhausted = False
+        """Whether it has given up, as the text took too many steps for its length."""
+        self._current = [(state, 0) for state in grammar.starts[0]]
+        self._scanning = self._complete()
+
+    @property
+    def matched(self) -> bool:
+        """Whether the text so far matches as a whole."""
+        symbols, heads = self._grammar.symbols, self._grammar.heads
+        return not self.exhausted and any(
+            began == 0 and symbols[state] is None and heads[state] == 0 for state, began in self._current
         )
 
-    def _step(self, current: dict[Item, None], waiting: list[dict[str, list[Item]]], code: int) -> dict[Item, None]:
-        """Complete the items of a place, and return those of the next."""
-        here, place = waiting[-1], len(waiting) - 1
-        following: dict[Item, None] = {}
-        agenda = list(current)
-        for item in agenda:  # which grows meanwhile
-            name, choice, done, began = item
-            symbols = self._rules[name][choice]
-            found: list[Item] = []
-            if done == len(symbols):
-                if began != place:
-                    found = [(each[0], each[1], each[2] + 1, each[3]) for each in waiting[began].get(name, ())]
-            elif isinstance(symbol := symbols[done], str):
+    def feed(self, text: str) -> None:
+        """Take more of the text."""
+        symbols = self._grammar.symbols
+        for letter in text:
+            if not self._scanning or self.exhausted:
+                self._current = []
+                return
+            code = ord(letter)
+            self._current = [
+                (state + 1, began)
+                for state, began in self._scanning
+                if bisect_right(symbols[state], code) & 1  # pyright: ignore
+            ]
+            self._left = min(self._left + STEPS_A_CHARACTER, max(self._left, STEPS_AT_ONCE))
+            self._place += 1
+            self._scanning = self._complete()
+
+    def _complete(self) -> list[Item]:
+        """Add to the items of a place all that follow from them; returns those that expect a character."""
+        grammar, place, current = self._grammar, self._place, self._current
+        symbols, heads, starts, nullable = grammar.symbols, grammar.heads, grammar.starts, grammar.nullable
+        here: dict[int, list[Item]] = {}
+        known = set(current)
+        scanning: list[Item] = []
+        steps = 0
+        for item in current:  # which grows meanwhile
+            state, began = item
+            symbol = symbols[state]
+            if symbol is None:
+                if began == place:
+                    continue
+                found = [(each + 1, from_there) for each, from_there in self._waiting[began].get(heads[state], ())]
+            elif isinstance(symbol, tuple):
+                scanning.append(item)
+                continue
+            else:
+                found: list[Item] = []
                 if symbol not in here:
                     here[symbol] = []
-                    found = [(symbol, number, 0, place) for number in range(len(self._rules[symbol]))]
+                    found = [(each, place) for each in starts[symbol]]
                 here[symbol].append(item)
-                if symbol in self._nullable:
-                    found.append((name, choice, done + 1, began))
-            elif any(low <= code <= high for low, high in symbol):
-                following[(name, choice, done + 1, began)] = None
-            self._left -= 1 + len(found)
-            if self._left < 0:
-                raise TooMuchWork
+                if symbol in nullable:
+                    found.append((state + 1, began))
+            steps += 1 + len(found)
+            if steps > self._left:
+                break
             for each in found:
-                if each not in current:
-                    current[each] = None
-                    agenda.append(each)
-        return following
+                if each not in known:
+                    known.add(each)
+                    current.append(each)
+        self._left -= steps
+        self._keep(here)
+        self.exhausted = self._left <= 0 or self._kept > MAX_KEPT
+        return scanning
 
+    def _keep(self, here: dict[int, list[Item]]) -> None:
+        self._waiting[self._place] = here
+        self._kept += sum(map(len, here.values())) + 1
+        if self._kept > self._sweep_at:
+            self._sweep()
+            self._sweep_at = 2 * self._kept + 4_096
 
-def productive(rules: Mapping[str, Sequence[tuple[Symbol, ...]]], start: str) -> bool:
-    """Whether any text matches the rule `start`."""
-    return start in _closure(rules, lambda symbol: bool(symbol))
-
-
-def _nullable(rules: Mapping[str, Sequence[tuple[Symbol, ...]]]) -> set[str]:
-    """The rules that match nothing at all."""
-    return _closure(rules, lambda _: False)
-
-
-def _closure(rules: Mapping[str, Sequence[tuple[Symbol, ...]]], good: Callable[[Symbol], bool]) -> set[str]:
-    """The rules that have a choice of symbols that are all good: such rules themselves, or characters that are."""
-    closed: set[str] = set()
-    grown = True
-    while grown:
-        found = {
-            name
-            for name, choices in rules.items()
-            if name not in closed
-            and any(
-                all(each in closed if isinstance(each, str) else good(each) for each in choice) for choice in choices
-            )
-        }
-        grown = bool(found)
-        closed |= found
-    return closed
+    def _sweep(self) -> None:
+        """Forget the places where no rule that is still open began."""
+        agenda = {began for _, began in self._current} | {self._place}
+        needed: set[int] = set()
+        while agenda:
+            place = agenda.pop()
+            needed.add(place)
+            agenda |= {began for items in self._waiting[place].values() for _, began in items} - needed
+        self._waiting = {place: self._waiting[place] for place in needed}
+        self._kept = sum(sum(map(len, here.values())) + 1 for here in self._waiting.values())

@@ -12,6 +12,9 @@ from service.protocol.wire import Effort
 BYTES_A_STEP = 65_536
 """How much JSON is read before others get a turn: at most some 3 ms."""
 
+MAX_REFERENCED_BYTES = 8_388_608
+"""The most JSON of stored items that one request refers to: what a body may have, unless somebody lets it have more."""
+
 Images = Literal["placeholder", "refuse"]
 
 T = TypeVar("T")

@@ -1,37 +1,25 @@
 """The grammars of custom tools: which regexes and Lark grammars can be held, and how an engine is told of them.
 
-A Lark grammar is read by lark itself and written again in xgrammar's EBNF: rules as they are, each terminal as a rule
-of characters, with what is ignored behind it. The two agree on which texts match; lark's rules of which terminal wins
-where several would do have no part in that.
+A Lark grammar becomes trees (lark_reader.py), one for each rule and terminal, with what is ignored behind each
+terminal. From these come xgrammar's EBNF and the recognizer's rules, both as long as the grammar. They agree with lark
+on which texts match; lark's rules of which terminal wins where several would do have no part in that.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib import import_module
-from typing import Any
 
-import msgspec
-from lark.exceptions import LarkError
-from lark.lexer import PatternStr
-
-from service.protocol.earley import Rules, add_pattern, productive
+from service.protocol.earley import Grammar, compiled
 from service.protocol.errors import InvalidRequest, shown
-from service.protocol.regexes import Tree, ebnf, read_pattern, whole
+from service.protocol.lark_reader import COMMON, Definitions, common, read_lark
+from service.protocol.regexes import MOST, Tree, Weight, ebnf, inner_trees, weigh, whole
 
-MAX_GRAMMAR_CHARS = 32_768
+MAX_GRAMMAR_CHARS = 16_384
 MAX_RULES = 1024
-"""How many rules a grammar may come to, once each choice and repetition is one of its own."""
+"""How many rules and terminals a grammar may come to, once for each different use of a template."""
 
 GRAMMARS_CACHED = 32
-
-_loader: Any = import_module("lark.load_grammar")
-
-_STATEMENT = re.compile(r"^\s*%(\w+)\s*(.*)$", re.MULTILINE)
-_COMMON = re.compile(r"common\s*(\.\s*\w+|\()")
-_MOST_EXPANDED = re.compile(r"~\s*(\d+)(?:\s*\.\.\s*(\d+))?")
-MAX_EXPANDED = 256
-"""The largest count of `~`: lark writes each one out."""
 
 
 def check_regex(pattern: str, where: str) -> str:
@@ -43,106 +31,136 @@ def check_regex(pattern: str, where: str) -> str:
 
 
 def ebnf_of(lark: str, where: str) -> str:
-    """A Lark grammar, which stands at the parameter `where`, in xgrammar's EBNF. Raises InvalidRequest."""
+    """A Lark grammar, which stands at the parameter `where`, in xgrammar's EBNF. Raises InvalidRequest.
+
+    The worst of grammars takes some ten milliseconds.
+    """
     if len(lark) > MAX_GRAMMAR_CHARS:
         raise _refusal(lark, where, f"It has {len(lark)} characters, at most {MAX_GRAMMAR_CHARS} are allowed")
-    for name, rest in _STATEMENT.findall(lark):
-        if name != "ignore" and not (name == "import" and _COMMON.match(rest)):
-            raise _refusal(f"%{name} {rest}", where, "Of statements, only %ignore and %import of 'common' can be held")
-    if any(int(least) > MAX_EXPANDED or int(most or 0) > MAX_EXPANDED for least, most in _MOST_EXPANDED.findall(lark)):
-        raise _refusal(lark, where, f"It repeats something more than {MAX_EXPANDED} times")
     try:
-        written = _ebnf_of(lark)
-        if not productive(rules_of(lark), "root"):
-            raise ValueError("no text matches it, as its rules never come to an end")
-        return written
+        return _ebnf_of(lark)
     except InvalidRequest as refused:  # a terminal's pattern, which has no place of its own
         raise _refusal(lark, where, refused.message) from None
-    except (LarkError, re.error, ValueError, AssertionError, RecursionError) as error:
+    except (re.error, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise _refusal(lark, where, f"It can't be read: {shown(reason)}") from None
-
-
-class _Grammar(msgspec.Struct, frozen=True):
-    """What lark makes of a grammar: its rules, its terminals, and the names of those that are ignored."""
-
-    rules: Sequence[Any]
-    terminals: Sequence[Any]
-    ignored: Sequence[str]
-
-
-def _read(lark: str) -> _Grammar:
-    """Raises LarkError, ValueError and what Python raises for a malformed pattern."""
-    grammar, _ = _loader.load_grammar(lark, "the grammar", [], global_keep_all_tokens=True)
-    terminals, rules, ignored = grammar.compile(["start"], "*")
-    if not any(rule.origin.name == "start" for rule in rules):
-        raise ValueError("it has no rule 'start'")
-    if len(rules) > MAX_RULES:
-        raise ValueError(f"it comes to {len(rules)} rules, at most {MAX_RULES} are allowed")
-    used = {symbol.name for rule in rules for symbol in rule.expansion if symbol.is_term} | set(ignored)
-    return _Grammar(rules, [each for each in terminals if each.name in used], ignored)
+        raise _refusal(lark, where, f"It can't be read: {reason[:200]}") from None
 
 
 @lru_cache(maxsize=GRAMMARS_CACHED)
 def _ebnf_of(lark: str) -> str:
-    grammar = _read(lark)
-    ignored = [_terminal(name) for name in grammar.ignored]
-    names: dict[str, str] = {}
-    rules: dict[str, list[str]] = {}
-    for rule in grammar.rules:
-        symbols = [_named(symbol, names) for symbol in rule.expansion]
-        rules.setdefault(_named(rule.origin, names), []).append(" ".join(symbols) or '""')
-    lines = [f"root ::= {'skipped ' if ignored else ''}{names['start']}"]
-    lines += [f"{name} ::= {' | '.join(choices)}" for name, choices in rules.items()]
-    behind = " skipped" if ignored else ""
-    for terminal in grammar.terminals:
-        lines.append(f"{_terminal(terminal.name)} ::= {ebnf(_tree(terminal.pattern))}")
-        lines.append(f"{_terminal(terminal.name)}_ ::= {_terminal(terminal.name)}{behind}")
-    if ignored:
-        lines.append(f"skipped ::= ({' | '.join(ignored)})*")
-    return "\n".join(lines) + "\n"
+    trees = _Trees(read_lark(lark)).made()
+    if not compiled_of(lark).productive:
+        raise ValueError("no text matches it, as its rules never come to an end")
+    return "".join(f"{name} ::= {ebnf(tree)}\n" for name, tree in trees.items())
 
 
 @lru_cache(maxsize=GRAMMARS_CACHED)
-def rules_of(lark: str) -> Rules:
+def compiled_of(lark: str) -> Grammar:
     """A grammar that can be held, for the recognizer; its rule "root" matches what the engine lets through."""
-    grammar = _read(lark)
-    names: dict[str, str] = {}
-    rules: Rules = {"skipped": [()]}
-    for rule in grammar.rules:
-        symbols = tuple(_named(symbol, names) for symbol in rule.expansion)
-        rules.setdefault(_named(rule.origin, names), []).append(symbols)
-    for terminal in grammar.terminals:
-        add_pattern(rules, _terminal(terminal.name), _tree(terminal.pattern))
-        rules[f"{_terminal(terminal.name)}_"] = [(_terminal(terminal.name), "skipped")]
-    rules["skipped"] += [("skipped", _terminal(name)) for name in grammar.ignored]
-    rules["root"] = [("skipped", names["start"])]
-    return rules
+    return compiled(_Trees(read_lark(lark)).made())
 
 
-def _named(symbol: Any, names: dict[str, str]) -> str:
-    """A symbol's name in the EBNF: a rule's is a number, as lark's own have signs in them."""
-    if symbol.is_term:
-        return f"{_terminal(symbol.name)}_"
-    return names.setdefault(str(symbol.name), f"r{len(names)}")
+class _Trees:
+    """The trees of a grammar's rules and terminals by the names that an engine is told, those that are used."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._names: dict[str, str] = {}
+        self._waiting: deque[tuple[str, str, Mapping[str, Tree]]] = deque()
+        self._behind: Tree = [("RULE", "skipped")] if definitions.ignored else []
+        self._trees: dict[str, Tree] = {}
+
+    def made(self) -> dict[str, Tree]:
+        """All of them, "root" first. Raises ValueError and InvalidRequest."""
+        if "start" not in self._definitions.named:
+            raise ValueError("it has no rule 'start'")
+        self._trees["root"] = [*self._behind, *self._named("start", (), terminal=False)]
+        if self._behind:
+            branches = [self._held(tree, {}, terminal=True) for tree in self._definitions.ignored]
+            self._trees["skipped"] = [("MAX_REPEAT", [0, MOST, [("BRANCH", [None, branches])]])]
+        while self._waiting:
+            name, key, arguments = self._waiting.popleft()
+            tree = self._definitions.named[key].tree if not key.startswith(COMMON) else common(key[len(COMMON) :])
+            self._trees[name] = self._held(tree, arguments, terminal=_is_terminal(key), common=key.startswith(COMMON))
+        _weigh(self._trees)
+        return self._trees
+
+    def _named(self, key: str, arguments: Sequence[Tree], *, terminal: bool) -> Tree:
+        """What refers to a rule, a terminal, or a template with its arguments."""
+        if not key.startswith(COMMON):
+            if key not in self._definitions.named:
+                raise ValueError(f"{key[:40]!r} is used and not defined")
+            params = self._definitions.named[key].params
+            if len(params) != len(arguments):
+                raise ValueError(f"{key[:40]!r} has {len(params)} parameters, not {len(arguments)}")
+        else:
+            params = ()
+        if terminal and not _is_terminal(key):
+            raise ValueError(f"the rule {key[:40]!r} stands in a terminal")
+        use = key if not arguments else f"{key}{{{arguments!r}}}"
+        if use not in self._names:
+            if len(self._names) == MAX_RULES:
+                raise ValueError(f"it comes to more than {MAX_RULES} rules and terminals")
+            name = f"t{key.removeprefix(COMMON)}" if _is_terminal(key) else f"r{len(self._names)}"
+            self._names[use] = f"{name}_" if key.startswith(COMMON) else name
+            self._waiting.append((self._names[use], key, dict(zip(params, arguments, strict=True))))
+        behind = [] if terminal or not _is_terminal(key) else self._behind
+        return [("RULE", self._names[use]), *behind]
+
+    def _held(self, tree: Tree, arguments: Mapping[str, Tree], *, terminal: bool, common: bool = False) -> Tree:
+        """A tree of a definition with what its names mean; a terminal is followed by what is ignored, if in a rule."""
+        held: Tree = []
+        for kind, inner in tree:
+            if kind == "NAME":
+                key = f"{COMMON}{inner}" if common else inner
+                held += arguments[key] if key in arguments else self._named(key, (), terminal=terminal)
+            elif kind == "USE":
+                given = [self._held(each, arguments, terminal=terminal) for each in inner[1]]
+                held += self._named(inner[0], given, terminal=terminal)
+            elif kind == "TEXT":
+                held.append(("SUBPATTERN", [None, 0, 0, inner]))
+                held += [] if terminal else self._behind
+            elif kind == "BRANCH":
+                branches = [self._held(each, arguments, terminal=terminal, common=common) for each in inner[1]]
+                held.append(("BRANCH", [None, branches]))
+            else:  # the last argument of a repetition or a group is what it holds
+                below = self._held(inner[-1], arguments, terminal=terminal, common=common)
+                held.append((kind, [*inner[:-1], below]))
+        return held
 
 
-def _terminal(name: str) -> str:
-    return f"t{''.join(letter if letter.isalnum() and letter.isascii() else f'_{ord(letter):x}_' for letter in name)}"
+def _is_terminal(key: str) -> bool:
+    return key.removeprefix(COMMON).isupper()
 
 
-def _tree(pattern: Any) -> Tree:
-    """A terminal's pattern. Raises InvalidRequest and ValueError."""
-    flags: Iterable[str] = pattern.flags
-    if isinstance(pattern, PatternStr):
-        return [("IN", [("LITERAL", ord(each)) for each in _cases(letter, flags)]) for letter in pattern.value]
-    if set(flags) - {"s", "u"}:
-        raise ValueError(f"flags {''.join(sorted(flags))} of a terminal; write classes such as [aA]")
-    return read_pattern(pattern.to_regexp(), "", flags=re.DOTALL if "s" in flags else 0)
+def _weigh(trees: Mapping[str, Tree]) -> None:
+    """Check the counts inside counts, through all names, and that no terminal has itself in it."""
+    references = {name: list(_references(tree)) for name, tree in trees.items()}
+    weights: dict[str, Weight] = {}
+    open_ones: set[str] = set()
+    agenda = ["root"]
+    while agenda:
+        name = agenda[-1]
+        if name in weights:
+            agenda.pop()
+        elif name in open_ones:
+            weights[name] = weigh(trees[name], weights)
+            agenda.pop()
+        else:
+            open_ones.add(name)
+            for each in references[name]:
+                if each not in open_ones:
+                    agenda.append(each)
+                elif each not in weights and name[0] == each[0] == "t":
+                    raise ValueError(f"the terminal {each[1:41]!r} has itself in it")
 
 
-def _cases(letter: str, flags: Iterable[str]) -> set[str]:
-    return {each for each in (letter.lower(), letter.upper()) if len(each) == 1} if "i" in flags else {letter}
+def _references(tree: Tree) -> Iterator[str]:
+    for kind, inner in tree:
+        if kind == "RULE":
+            yield inner
+        for each in inner_trees(kind, inner):
+            yield from _references(each)
 
 
 def _refusal(value: str, where: str, reason: str) -> InvalidRequest:

@@ -12,7 +12,7 @@ from service.protocol import ids
 from service.protocol.content_parts import MAX_PARTS
 from service.protocol.decoding import decode, decode_list, decoder_of
 from service.protocol.errors import InvalidRequest, invalid_value
-from service.protocol.gathering import BYTES_A_STEP, Gathered, Reading
+from service.protocol.gathering import BYTES_A_STEP, MAX_REFERENCED_BYTES, Gathered, Reading
 from service.protocol.input_items import InputItem, ItemReference, MessageItem
 from service.protocol.input_readers import MAX_CALL_ID_CHARS, read_item
 
@@ -21,7 +21,9 @@ __all__ = ["BYTES_A_STEP", "MAX_CALL_ID_CHARS", "MAX_PARTS", "InputItem", "ident
 ITEMS_A_STEP = 128
 """How many items are read before others get a turn."""
 
-_PARTS_AN_ITEM = 4
+PARTS_AN_ITEM = 4
+"""A request may have so many content parts for each item that it may have."""
+
 _TEXT = decoder_of(str)
 
 
@@ -45,13 +47,7 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Reading[list[
     read = parts = 0
     for place, item in enumerate(sent, 1):
         items.append((yield from read_item(item, f"input[{place - 1}]", gathered)))
-        parts += items[-1].parts
-        if parts > max_items * _PARTS_AN_ITEM:
-            raise InvalidRequest(
-                f"Too many content parts in 'input': more than {max_items * _PARTS_AN_ITEM}. Join their texts.",
-                code="invalid_value",
-                param="input",
-            )
+        parts = _counted(parts, items[-1], max_items)
         read += len(memoryview(item))
         if place % ITEMS_A_STEP == 0 or read > BYTES_A_STEP:
             read = 0
@@ -61,22 +57,49 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Reading[list[
     return items
 
 
-def resolve(items: Sequence[InputItem], stored: Mapping[str, Raw], gathered: Gathered) -> Reading[list[InputItem]]:
+def resolve(
+    items: Sequence[InputItem], stored: Mapping[str, Raw], gathered: Gathered, *, max_items: int
+) -> Reading[list[InputItem]]:
     """The items with each reference replaced by the item that is stored under its id.
 
-    Raises InvalidRequest for an id that `stored` lacks.
+    Raises InvalidRequest for an id that `stored` lacks, and for what would be too much if it were sent.
     """
     resolved: list[InputItem] = []
+    parts = size = 0
     for place, item in enumerate(items):
-        if not isinstance(item, ItemReference):
-            resolved.append(item)
-            continue
-        raw = stored.get(item.reference)
-        if raw is None:
-            raise invalid_value(f"input[{place}].id", item.reference, "No item with this id is stored; send it whole.")
-        resolved.append((yield from read_item(raw, f"input[{place}]", gathered)))
-        yield
+        known = item
+        if isinstance(item, ItemReference):
+            where = f"input[{place}]"
+            raw = stored.get(item.reference)
+            if raw is None:
+                raise invalid_value(f"{where}.id", item.reference, "No item with this id is stored; send it whole.")
+            size += len(memoryview(raw))
+            if size > MAX_REFERENCED_BYTES:
+                raise too_much_referenced(f"{where}.id", item.reference)
+            known = yield from read_item(raw, where, gathered)
+            yield
+        resolved.append(known)
+        parts = _counted(parts, known, max_items)
     return resolved
+
+
+def too_much_referenced(where: str, reference: str) -> InvalidRequest:
+    """The refusal of a reference with which the stored items of a request are more than can be read."""
+    return invalid_value(
+        where, reference, f"The stored items that 'input' refers to have more than {MAX_REFERENCED_BYTES} bytes of JSON."
+    )
+
+
+def _counted(parts: int, item: InputItem, max_items: int) -> int:
+    """So many content parts, and those of the item. Raises InvalidRequest for too many."""
+    parts += item.parts
+    if parts > max_items * PARTS_AN_ITEM:
+        raise InvalidRequest(
+            f"Too many content parts in 'input': more than {max_items * PARTS_AN_ITEM}. Join their texts.",
+            code="invalid_value",
+            param="input",
+        )
+    return parts
 
 
 def identify(items: Sequence[InputItem], response_id: str) -> None:

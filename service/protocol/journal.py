@@ -19,12 +19,13 @@ import msgspec
 from service.protocol import events, tokens
 from service.protocol.events import Event
 from service.protocol.logprobs import TokenLogprobs
+from service.protocol.turns import Cached
 from store.codec import check_version, squeeze, unsqueeze
 
 FORMAT = 2
 _FIRST = bytes([1])
 _SECOND = bytes([2])
-"""What has log probabilities or deltas of later kinds; all else is written so that the first release reads it too."""
+"""What has log probabilities, several turns or deltas of later kinds; the first release reads all else."""
 
 ITEM_IDS_CACHED = 1024
 """Ids of items are written as bytes and read again and again."""
@@ -37,13 +38,13 @@ class Batch(msgspec.Struct, frozen=True):
     """Events that follow each other, and what made them.
 
     `tokens` are little-endian u32 ids: all that were sampled since the batch before, whether or not an event came of
-    them. `cached_tokens` is how much of the prompt the engine's prefix cache held for the turn that the last one belongs
-    to, once that is known. `logprobs` has one a token where the response shows them, and else none.
+    them. `cached_tokens` is how much of the prompts of all turns so far the engine's prefix cache held, once that is
+    known. `logprobs` has one a token where the response shows them, and else none.
     """
 
     events: list[Event]
     tokens: bytes = b""
-    cached_tokens: int | None = None
+    cached_tokens: Cached = None
     logprobs: Sequence[TokenLogprobs] = ()
 
 
@@ -51,7 +52,7 @@ class Sampled(msgspec.Struct, frozen=True):
     """Of a batch what a replay needs, which makes the events anew."""
 
     tokens: bytes
-    cached_tokens: int | None
+    cached_tokens: Cached
     logprobs: list["Odds"]
 
 
@@ -72,7 +73,7 @@ class _Deltas(msgspec.Struct, array_like=True, gc=False):
 
 class _Written(msgspec.Struct, array_like=True, gc=False):
     tokens: bytes
-    cached_tokens: int | None
+    cached_tokens: Cached
     runs: list[_Deltas | bytes]
     logprobs: list[Odds] = []
 
@@ -116,7 +117,11 @@ def encode_batch(batch: Batch) -> bytes:
     if written and written[-1].sequence_number - written[0].sequence_number != len(written) - 1:
         raise ValueError(f"{len(written)} events that don't end with number {written[-1].sequence_number}")
     runs, odds = _runs(written), [Odds(each.logprob, list(each.top)) for each in batch.logprobs]
-    later = odds or any(isinstance(run, _Deltas) and run.kind >= _KINDS_OF_THE_FIRST for run in runs)
+    later = (
+        odds
+        or isinstance(batch.cached_tokens, list)
+        or any(isinstance(run, _Deltas) and run.kind >= _KINDS_OF_THE_FIRST for run in runs)
+    )
     packed = _pack(_Written(batch.tokens, batch.cached_tokens, runs, odds))
     return (_SECOND if later else _FIRST) + squeeze(packed)
 

@@ -8,7 +8,6 @@ never on how the engine chunked them: so a machine that `replay`s the tokens of 
 have. No clock and no I/O: times are passed in.
 """
 
-from array import array
 from collections.abc import Callable, Generator, Sequence
 
 import msgspec
@@ -22,7 +21,6 @@ from service.protocol.items import Making, Seal, emitter_for
 from service.protocol.items_text import CompactionEmitter
 from service.protocol.keeping import OpenItem, told
 from service.protocol.logprobs import TokenLogprobs, shown_logprob
-from service.protocol.render import PROMPT_END
 from service.protocol.response import (
     Compaction,
     Item,
@@ -36,7 +34,7 @@ from service.protocol.response import (
 from service.protocol.rules import Callee, Onward, Rules
 from service.protocol.segments import Closed, Opened, Segment, Segmenter, State
 from service.protocol.stops import Stopper
-from service.protocol.turns import Turns
+from service.protocol.turns import Cached, Turns
 from store.turn import StoredMessage
 
 __all__ = ["STATUS", "Ending", "Machine"]
@@ -60,12 +58,10 @@ class Machine:
         self.rules = rules.first
         self.onward = rules.onward
         """How it goes on behind its own compaction, where it makes one first."""
-        self.prompt_ids = input_tokens
-        """How many ids of the prompt stand before the `tail`: all, until it goes on behind a compaction."""
         self._making = Making(base.id, self.rules, seal, rules.carried)
         self._segmenter = Segmenter()
         self._next_number = 0
-        self._turns = Turns(input_tokens)
+        self.turns = Turns(input_tokens)
         self._reasoning = 0
         self._open_item: OpenItem | None = None
         self._say: Callable[[str], list[Event]] | None = None
@@ -73,11 +69,8 @@ class Machine:
         self._pending: list[Logprob] = []
         """Of tokens that have made no text yet."""
         self._fresh = False
-        self._halted = False
         self.taken = 0
         """How many ids the last `feed` took."""
-        self.tail: array[int] = array("I")
-        """The ids behind the prompt by now: all that was sampled and is legal, and what was told in between."""
         self.output: list[Item] = []
         self.messages: list[StoredMessage] = []
         """The messages sampled and told, as they will stand in later prompts."""
@@ -118,27 +111,29 @@ class Machine:
         out: list[Event] = []
         if logprobs is None and not self.full and ids and max(ids) < tokens.FIRST_SPECIAL and min(ids) >= 0:
             self._fresh, self.taken = False, len(ids)  # nearly all chunks are words alone
-            self.tail.extend(ids)
+            self.turns.tail.extend(ids)
             self._take(self._segmenter.feed(ids), out, complete=True)
         else:
             self._feed_piecewise(ids, logprobs, out)
-        self._turns.add(self.taken)
+        self.turns.add(self.taken)
         return self._stamp(out)
 
     def _feed_piecewise(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None, out: list[Event]) -> None:
         """Take ids up to each mark, behind any of which the engine may have to be asked anew, or one by one."""
-        place, self._halted = 0, False
-        while place < len(ids) and not self._halted:
+        place = 0
+        while place < len(ids):
             if self.full:
                 place = len(ids)
                 break
             end = tokens.behind_the_next_mark(ids, place) if logprobs is None else place + 1
             piece, self._fresh = ids[place:end], False
-            self.tail.extend(id for id in piece if 0 <= id <= tokens.LAST_LEGAL)
+            self.turns.tail.extend(id for id in piece if 0 <= id <= tokens.LAST_LEGAL)
             if logprobs is not None:
                 self._note(piece[0], logprobs[place])
             self._take(self._segmenter.feed(piece), out, complete=True)
             place = end
+            if self.owed is not None or self.held is not None:
+                break
         self.taken = place
 
     def tell(self) -> None:
@@ -148,33 +143,21 @@ class Machine:
             raise ValueError("nothing is owed to the model")
         self._segmenter = Segmenter()
         if isinstance(owed, Onward):
-            self._begin_anew(owed)
-            return
-        if self._last in (tokens.START, tokens.CHANNEL):
-            self.tail.pop()
-        if self._last not in (*tokens.ENDS, tokens.END):
-            self.tail.append(tokens.CALL)
-        word = tokens.unpack(owed.tokens + PROMPT_END)
-        self.tail += word
-        self.messages.append(owed)
-        self._turns.next(told=len(word))
-
-    def _begin_anew(self, onward: Onward) -> None:
-        """The compaction is made, and stands in the prompt in the place of what it tells of."""
-        self.rules = msgspec.structs.replace(self._whole, carried=(), onward=None)
-        self._making = msgspec.structs.replace(self._making, rules=self.rules, kept=())
-        self.prompt_ids = onward.opening
-        self.tail = tokens.unpack(b"".join(message.tokens for message in self.messages) + PROMPT_END)
-        self._turns.anew(self.prompt_ids + len(self.tail))
+            self.rules = self._whole.then
+            self._making = Making(self._base.id, self.rules, self._making.seal)
+            self.turns.anew(owed.opening, self.messages)
+        else:
+            self.messages.append(owed)
+            self.turns.tell(owed)
 
     def note_cached(self, cached_tokens: int) -> None:
         """The engine's prefix cache held so much of the prompt of what is being sampled."""
-        self._turns.note_cached(cached_tokens)
+        self.turns.note_cached(cached_tokens)
 
     @property
-    def cached_tokens(self) -> int | None:
-        """What `note_cached` was told of the present turn."""
-        return self._turns.cached
+    def cached_tokens(self) -> Cached:
+        """What `note_cached` was told."""
+        return self.turns.cached
 
     def replay(self, packed: bytes, logprobs: Sequence[TokenLogprobs] | None = None) -> Generator[None, None, None]:
         """Take ids (`tokens.pack`) whose events are known, in steps, and tell what is owed where it was told.
@@ -208,12 +191,7 @@ class Machine:
     @property
     def sampled(self) -> int:
         """How many ids it was fed."""
-        return self._turns.sampled
-
-    @property
-    def length(self) -> int:
-        """How many ids stand behind the prompt: what was sampled, and what was told in between."""
-        return self._turns.sampled + self._turns.told
+        return self.turns.sampled
 
     @property
     def held(self) -> str | None:
@@ -239,13 +217,9 @@ class Machine:
             return Ending.ERROR
         if self.owed is not None:
             return None
-        goes_on = self._last == tokens.CALL and 0 < self.calls < self.rules.parallel
-        return Ending.STOP if self.full or (self._last in tokens.ENDS and not goes_on) else None
-
-    @property
-    def _last(self) -> int | None:
-        """The last id behind the prompt."""
-        return self.tail[-1] if self.tail else None
+        last = self.turns.last
+        goes_on = last == tokens.CALL and 0 < self.calls < self.rules.parallel
+        return Ending.STOP if self.full or (last in tokens.ENDS and not goes_on) else None
 
     def snapshot(self) -> Response:
         """The response as it stands: what its events so far come to."""
@@ -272,7 +246,7 @@ class Machine:
             self._base,
             ending,
             self.output,
-            self._turns.usage(self._reasoning),
+            self.turns.usage(self._reasoning),
             answered=len(self.output) > (self.onward is not None),
             now=now,
             error=error,
@@ -328,7 +302,7 @@ class Machine:
         self._pending = []
         plain = not self._open_item.keeps_raw and stopper is None and self.rules.top_logprobs is None
         self._say = emitter.text if plain else None
-        self._fresh, self._halted = True, held is not None
+        self._fresh = True
         out += emitter.open()
 
     def _text(self, item: OpenItem, text: str, out: list[Event]) -> None:
@@ -370,7 +344,7 @@ class Machine:
             self._reasoning += len(closed.ids)
         self.messages += item.kept(done, sampled, self.rules)
         if status == "completed" and isinstance(done, Compaction) and self.onward is not None:
-            self.owed, self._halted = self.onward, True
+            self.owed = self.onward
         if status != "completed" or item.target is None:
             return
         if isinstance(item.target, Callee):
@@ -378,7 +352,7 @@ class Machine:
             self.full = self.calls >= self.rules.parallel
         elif self._told < MAX_TOLD:
             self._told += 1
-            self.owed, self._halted = told(item.target, self.rules), True
+            self.owed = told(item.target, self.rules)
         else:
             self._fail(f"The model called '{item.target}' again, a tool that it can't call here.")
 

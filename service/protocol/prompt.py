@@ -17,12 +17,14 @@ import msgspec
 
 from service.protocol import render, tokens
 from service.protocol.compacted import since_compaction, users_words
+from service.protocol.compacting import ASK
 from service.protocol.conversion import Conversion
 from service.protocol.errors import InvalidRequest, context_length_exceeded
 from service.protocol.formats import AnswerFormat
 from service.protocol.gathering import Gathered
 from service.protocol.input import resolve
 from service.protocol.input_items import CompactionTriggerItem, InputItem
+from service.protocol.outgrown import fits, newest_input, onward_rules, threshold
 from service.protocol.reading import Limits, Read, read_request, rules_of
 from service.protocol.render import PROMPT_END, developer_text, message_steps, system_message
 from service.protocol.rules import Rules
@@ -39,7 +41,7 @@ DEVELOPER_MESSAGES_CACHED = 64
 CACHED_DEVELOPER_CHARS = 65_536
 
 SHORTENED_TOKENS = 4_194_304
-"""The most tokens of an input that `truncation: auto` may shorten: 16 MB of them."""
+"""The most tokens of an input that may be shortened or compacted: 16 MB of them."""
 
 _NOTHING_STORED: Mapping[str, msgspec.Raw] = MappingProxyType({})
 
@@ -91,11 +93,12 @@ def build_prompt(
     """
     items = read.items
     if read.references:
-        items = yield from resolve(items, resolved, Gathered(images=read.images))
+        gathered = Gathered(images=read.limits.images)
+        items = yield from resolve(items, resolved, gathered, max_items=read.limits.items)
     _refuse_nothing(chain, read, items)
     limit = identity.context_tokens
     shortens = request.truncation == "auto"
-    conversion = Conversion(read.rules, read.opener, chain, SHORTENED_TOKENS if shortens else limit)
+    conversion = Conversion(read.rules, read.opener, chain, SHORTENED_TOKENS if shortens or request.managing else limit)
     try:
         opening = yield from _opening(request, read, identity, date)
         new = yield from conversion.messages_of(read.earlier, items)
@@ -108,7 +111,11 @@ def build_prompt(
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     messages = in_prompt([*chain, *new], all_thoughts=request.thoughts == "all_turns")
     rules = _compacting_rules(request, read, messages) if compacting is not None else read.rules
-    if shortens:
+    onward = _onward(request, rules, opening, messages, limit) if compacting is None else None
+    if onward is not None:
+        rules, messages = onward
+        ending.insert(0, _developer_message(ASK))
+    elif shortens:
         room = limit - reserve(limit, request.max_output_tokens)
         taken = sum(map(len, (*opening, *ending))) // BYTES_A_TOKEN
         messages = shortened(messages, max(room - taken, 0))
@@ -116,6 +123,25 @@ def build_prompt(
     if len(joined) >= limit:
         raise context_length_exceeded(limit, len(joined))
     return Prompt(joined, read.tools, items, new, messages, rules, read.chosen, read.effort, read.format)
+
+
+def _onward(
+    request: CreateRequest, rules: Rules, opening: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
+) -> tuple[Rules, list[StoredMessage]] | None:
+    """The rules and the messages where these are compacted before they are answered; None where they aren't."""
+    opened = sum(map(len, opening)) // BYTES_A_TOKEN
+    said = sum(len(message.tokens) for message in messages) // BYTES_A_TOKEN
+    size = opened + said + len(PROMPT_END) // BYTES_A_TOKEN
+    if request.managing is None or size <= threshold(request.managing.compact_threshold, limit):
+        return None
+    place = newest_input(messages)
+    kept = reserve(limit, request.max_output_tokens)
+    older, newest = list(messages[:place]), messages[place:]
+    if request.truncation == "auto":
+        asking = opened + len(_developer_message(ASK) + PROMPT_END) // BYTES_A_TOKEN
+        older = shortened(older, max(limit - kept - asking, 0))
+    onward = onward_rules(rules, older, newest, opened, limit)
+    return (onward, older) if place and fits(onward, kept) else None
 
 
 def _compacting_rules(request: CreateRequest, read: Read, messages: Sequence[StoredMessage]) -> Rules:

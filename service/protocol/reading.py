@@ -37,7 +37,7 @@ class Read(msgspec.Struct, frozen=True):
 
     `references` are the ids of stored items that `build_prompt` needs. With `trigger` the request asks for a
     compaction. `effort` and `format` are those in force, after all updates among the items. `earlier` is the history
-    that the client keeps itself, and `opener` opens what is sealed.
+    that the client keeps itself, `opener` opens what is sealed, and `limits` hold for stored items too.
     """
 
     tools: Tools
@@ -50,7 +50,7 @@ class Read(msgspec.Struct, frozen=True):
     rules: Rules
     earlier: list[Earlier]
     opener: Opener
-    images: Images
+    limits: Limits
 
 
 def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Generator[None, None, Read]:
@@ -78,7 +78,7 @@ def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Gene
         rules=rules_of(request, tools, chosen, form, compacting=compacting),
         earlier=earlier,
         opener=opener,
-        images=limits.images,
+        limits=limits,
     )
 
 

@@ -5,7 +5,8 @@ What isn't regular, or what xgrammar passes over in silence (lookaround, anchors
 """
 
 import re
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, cast
 
@@ -33,23 +34,23 @@ Tree = list[tuple[str, Any]]
 """A parsed pattern: operations by their names in Python's parser, with their arguments."""
 
 LAST_CHARACTER = 0x10FFFF
+
 _NAMED = re.compile(r"\(\?<(?=[A-Za-z_])")
 REPEATS = ("MAX_REPEAT", "MIN_REPEAT")
-_NEGATED = {
-    "DIGIT": [(0, 47), (58, LAST_CHARACTER)],
-    "WORD": [(0, 47), (58, 64), (91, 94), (96, 96), (123, LAST_CHARACTER)],
-    "SPACE": [(0, 8), (14, 31), (33, LAST_CHARACTER)],
-}
-_POSITIVE = {
+_CATEGORIES = {
     "DIGIT": [(48, 57)],
     "WORD": [(48, 57), (65, 90), (95, 95), (97, 122)],
     "SPACE": [(9, 13), (32, 32)],
 }
+
 Ranges = list[tuple[int, int]]
 
 
-def read_pattern(pattern: Any, where: str, *, flags: int = 0) -> Tree:
-    """The tree of a pattern that stands at `where`. Raises InvalidRequest."""
+def read_pattern(pattern: Any, where: str, *, dot_is_all: bool = False) -> Tree:
+    """The tree of a pattern that stands at `where`; with `dot_is_all` its dots are line breaks too.
+
+    Raises InvalidRequest.
+    """
     if not isinstance(pattern, str):
         raise InvalidRequest(
             f"Invalid type for '{where}': expected a pattern, a string.", code="invalid_type", param=where
@@ -57,30 +58,34 @@ def read_pattern(pattern: Any, where: str, *, flags: int = 0) -> Tree:
     if len(pattern) > MAX_PATTERN_CHARS:
         raise _refusal(pattern, where, f"It has {len(pattern)} characters, at most {MAX_PATTERN_CHARS} are allowed")
     try:
-        parsed = _parser.parse(_NAMED.sub("(?P<", pattern), flags)
-        tree = _tree(parsed)
+        with warnings.catch_warnings(action="ignore"):  # of what other regexes mean otherwise: it is written anew
+            parsed = _parser.parse(_NAMED.sub("(?P<", pattern))
+        tree = _tree(parsed, dot_is_all)
+        _check(tree, pattern, where, 0)
     except (re.error, OverflowError) as error:
         raise _refusal(pattern, where, f"It is malformed, or not of the common kind: {error}") from None
     except RecursionError:
         raise _refusal(pattern, where, f"Its groups are nested too deeply, at most {MAX_DEPTH} are allowed") from None
-    unknown = parsed.state.flags & ~(re.UNICODE | re.IGNORECASE | re.DOTALL)
-    if unknown or parsed.state.flags & re.IGNORECASE:
+    if parsed.state.flags & ~re.UNICODE:
         raise _refusal(pattern, where, "Flags can't be held, write classes such as [aA]")
-    _check(tree, pattern, where, 0)
-    _weigh(tree, pattern, where)
+    try:
+        weigh(tree, {})
+    except ValueError as error:
+        raise _refusal(pattern, where, str(error)) from None
     return tree
 
 
-def _tree(parsed: Any) -> Tree:
+def _tree(parsed: Any, dot_is_all: bool) -> Tree:
     """The parser's own objects as plain lists."""
-    return [(str(name), _plain(argument)) for name, argument in parsed]
+    tree = [(str(name), _plain(argument, dot_is_all)) for name, argument in parsed]
+    return [("IN", [["RANGE", [0, LAST_CHARACTER]]]) if dot_is_all and each[0] == "ANY" else each for each in tree]
 
 
-def _plain(argument: Any) -> Any:
+def _plain(argument: Any, dot_is_all: bool) -> Any:
     if hasattr(argument, "data"):
-        return _tree(argument.data)
+        return _tree(argument.data, dot_is_all)
     if isinstance(argument, (tuple, list)):
-        return [_plain(each) for each in cast("Iterable[Any]", argument)]
+        return [_plain(each, dot_is_all) for each in cast("Iterable[Any]", argument)]
     if argument is None or type(argument) is int:
         return argument
     return MOST if argument == _parser.MAXREPEAT else str(argument)
@@ -93,42 +98,48 @@ def _check(tree: Tree, pattern: str, where: str, depth: int) -> None:
         if name in REPEATS:
             if argument[0] > MAX_REPEATS or MAX_REPEATS < argument[1] < MOST:
                 raise _refusal(pattern, where, f"It repeats more than {MAX_REPEATS} times")
-            _check(argument[2], pattern, where, depth + 1)
         elif name == "SUBPATTERN":
             if argument[1] or argument[2]:
                 raise _refusal(pattern, where, "Flags can't be held, write classes such as [aA]")
-            _check(argument[3], pattern, where, depth + 1)
-        elif name == "BRANCH":
-            for branch in argument[1]:
-                _check(branch, pattern, where, depth + 1)
-        elif name not in ("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT"):
+        elif name not in ("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "BRANCH"):
             raise _refusal(pattern, where, "Lookaround, references to groups and the like can't be held")
+        if name == "IN" and not ranges_of(name, argument):
+            raise _refusal(pattern, where, "A class in it has no characters")
+        for each in inner_trees(name, argument):
+            _check(each, pattern, where, depth + 1)
 
 
-def _weigh(tree: Tree, pattern: str, where: str) -> int:
-    """The largest product of counts inside one another in a tree."""
-    heaviest = 1
+def inner_trees(name: str, argument: Any) -> list[Tree]:
+    """The trees that an operation has in it."""
+    if name in REPEATS:
+        return [argument[2]]
+    return [argument[3]] if name == "SUBPATTERN" else argument[1] if name == "BRANCH" else []
+
+
+Weight = tuple[int, bool]
+"""The largest product of counts inside one another, and whether something marks off what is counted: a character of
+its own, besides what is repeated or a choice.
+"""
+
+
+def weigh(tree: Tree, named: Mapping[str, Weight]) -> Weight:
+    """The weight of a tree; of the names in it, by those that are `named`. Raises ValueError for too large a one."""
+    heaviest, marked_off = 1, False
     for name, argument in tree:
-        if name in REPEATS:
-            count = max(argument[0], 1 if argument[1] == MOST else argument[1])
-            inner = _weigh(argument[2], pattern, where)
-            limit = MAX_NESTED if _marked_off(argument[2]) else MAX_LOOSE
-            if min(count, inner) > 1 and count * inner > limit:
-                raise _refusal(pattern, where, f"Counts inside counts may come to {limit} here")
-            heaviest = max(heaviest, count * inner)
-        elif name == "SUBPATTERN":
-            heaviest = max(heaviest, _weigh(argument[3], pattern, where))
-        elif name == "BRANCH":
-            heaviest = max(heaviest, *(_weigh(branch, pattern, where) for branch in argument[1]))
-    return heaviest
-
-
-def _marked_off(tree: Tree) -> bool:
-    """Whether a tree has a character of its own, besides what is repeated or a choice."""
-    return any(
-        _marked_off(argument[3]) if name == "SUBPATTERN" else name not in (*REPEATS, "BRANCH", "AT")
-        for name, argument in tree
-    )
+        if name == "RULE":
+            weight, marked = named.get(argument, (1, True))
+        else:
+            below = [weigh(each, named) for each in inner_trees(name, argument)]
+            weight = max((each for each, _ in below), default=1)
+            marked = below[0][1] if name == "SUBPATTERN" else name not in (*REPEATS, "BRANCH", "AT")
+            if name in REPEATS:
+                count = max(argument[0], 1 if argument[1] == MOST else argument[1])
+                limit = MAX_NESTED if below[0][1] else MAX_LOOSE
+                if min(count, weight) > 1 and count * weight > limit:
+                    raise ValueError(f"Counts inside counts may come to {limit} here")
+                weight *= count
+        heaviest, marked_off = max(heaviest, weight), marked_off or marked
+    return heaviest, marked_off
 
 
 def _refusal(pattern: str, where: str, reason: str) -> InvalidRequest:
@@ -177,22 +188,24 @@ def _bare(tree: Tree, pattern: str, where: str) -> tuple[Tree, bool, bool]:
     begins = bool(tree) and tree[0] == ("AT", "AT_BEGINNING")
     ends = bool(tree) and tree[-1] == ("AT", "AT_END")
     inner = tree[int(begins) : len(tree) - int(ends)]
-    if "'AT'" in repr(inner):
+    if has_anchors(inner):
         raise _refusal(pattern, where, "Anchors can be held only at its beginning and at its end")
     return inner, begins, ends
+
+
+def has_anchors(tree: Tree) -> bool:
+    """Whether a tree has an anchor anywhere."""
+    return any(
+        name == "AT" or any(has_anchors(each) for each in inner_trees(name, argument)) for name, argument in tree
+    )
 
 
 def _check_json(tree: Tree, pattern: str, where: str) -> None:
     for name, argument in tree:
         if name == "LITERAL" and (argument < 32 or argument in (34, 92)):
             raise _refusal(pattern, where, "A quote, a backslash or a control character can't be held outside a class")
-        if name in REPEATS:
-            _check_json(argument[2], pattern, where)
-        elif name == "SUBPATTERN":
-            _check_json(argument[3], pattern, where)
-        elif name == "BRANCH":
-            for branch in argument[1]:
-                _check_json(branch, pattern, where)
+        for each in inner_trees(name, argument):
+            _check_json(each, pattern, where)
 
 
 def _regex(codes: Ranges) -> str:
@@ -218,17 +231,12 @@ def _escaped(code: int) -> str:
 
 
 def ebnf(tree: Tree) -> str:
-    """A pattern as an expression of xgrammar's EBNF."""
-    branches = [_written([each for each in branch if each[0] != "AT"], _ebnf) for branch in _branches(tree)]
-    return f"({' | '.join(branches)})"
+    """A tree without anchors as an expression of xgrammar's EBNF."""
+    return f"({' | '.join(_written(branch, _ebnf) for branch in _branches(tree))})"
 
 
 def _ebnf(codes: Ranges) -> str:
-    return "[" + "".join(f"{_hex(low)}-{_hex(high)}" for low, high in codes) + "]"
-
-
-def _hex(code: int) -> str:
-    return f"\\u{code:04X}" if code <= 0xFFFF else f"\\U{code:08X}"
+    return "[" + "".join(f"\\U{low:08X}-\\U{high:08X}" for low, high in codes) + "]"
 
 
 def _written(tree: Tree, one: Callable[[Ranges], str]) -> str:
@@ -245,6 +253,8 @@ def _written(tree: Tree, one: Callable[[Ranges], str]) -> str:
         elif name == "BRANCH":
             bar = "|" if regex else " | "
             pieces.append(_group(bar.join(_written(branch, one) for branch in argument[1]), regex=regex))
+        elif name == "RULE":
+            pieces.append(argument)
         else:
             pieces.append(one(ranges_of(name, argument)))
     return written(pieces) if pieces or regex else '""'
@@ -276,7 +286,8 @@ def ranges_of(name: str, argument: Any) -> Ranges:
         if kind == "CATEGORY":
             category = value.removeprefix("CATEGORY_").removeprefix("UNI_")
             absent = category.startswith("NOT_")
-            ranges += (_NEGATED if absent else _POSITIVE)[category.removeprefix("NOT_")]
+            found = _CATEGORIES[category.removeprefix("NOT_")]
+            ranges += _inverted(found) if absent else found
         else:
             ranges.append((value[0], value[1]) if kind == "RANGE" else (value, value))
     return _inverted(ranges) if negated else _merged(ranges)

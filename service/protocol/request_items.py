@@ -97,5 +97,7 @@ def read_item_reference(raw: Raw, where: str, gathered: Gathered) -> Reading[Ite
     sent: _Reference = yield from decode_step(raw, _REFERENCE, where)
     if not 1 <= len(sent.id) <= MAX_ITEM_ID_CHARS:
         raise invalid_value(f"{where}.id", sent.id, f"It has 1 to {MAX_ITEM_ID_CHARS} characters.")
+    if sent.id in gathered.references:
+        raise invalid_value(f"{where}.id", sent.id, "This item is in the input already; refer to each item once.")
     gathered.references[sent.id] = None
     return ItemReference(reference=sent.id)

@@ -84,6 +84,11 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         return msgspec.structs.replace(self, choice="none", allowed=None, answer=None, stop=(), compacting=True)
 
     @property
+    def then(self) -> "Rules":
+        """What holds once it has compacted."""
+        return msgspec.structs.replace(self, carried=(), onward=None)
+
+    @property
     def newest(self) -> Messages:
         """The messages that stand behind a compaction of this response, and travel in it."""
         return self.onward.newest if self.onward is not None else ()

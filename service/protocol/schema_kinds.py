@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
+
 from service.protocol.errors import InvalidRequest, invalid_value
 
 KINDS: Mapping[str, frozenset[str]] = {
@@ -58,6 +60,11 @@ BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 LARGEST = 2**53
 """Beyond, a number is not what it looks like."""
 
+MAX_UNLIKE = 32
+"""The most schemas that are compared each with each."""
+
+_OBJECT = frozenset(("object",))
+
 DECIMALS = 6
 """More of them the engine rounds away."""
 
@@ -102,24 +109,79 @@ def plain_bounds(given: Mapping[str, Any], path: str, *, whole: bool) -> dict[st
     return held
 
 
-def disjoint(schemas: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether no value can match two of these, which have no types or a property's constants in common."""
-    return all(_apart(one, other) for place, one in enumerate(schemas) for other in schemas[place + 1 :])
+class Sort(msgspec.Struct, frozen=True):
+    """What tells a schema from others: types, constants, and the constants of its required properties."""
+
+    types: frozenset[str]
+    constants: frozenset[str] | None
+    properties: Mapping[str, frozenset[str]]
 
 
-def _apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    first, second = _types(one), _types(other)
-    if first and second and first.isdisjoint(second):
+class Kinds:
+    """Which schemas exclude each other. It looks at each once: references bring the same again and again."""
+
+    def __init__(self) -> None:
+        self._sorts: dict[int, tuple[Mapping[str, Any], Sort]] = {}
+        self._known: dict[tuple[int, int], bool] = {}
+
+    def disjoint(self, schemas: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether no value can match two of these, which have no types or a property's constants in common.
+
+        More than MAX_UNLIKE of them have to be constants, or have constants in one and the same property.
+        """
+        sorts = [self._sort(schema) for schema in schemas]
+        if _all_apart([sort.constants for sort in sorts]):
+            return True
+        names = set(sorts[0].properties) if all(sort.types == _OBJECT for sort in sorts) else set[str]()
+        if any(_all_apart([sort.properties.get(name) for sort in sorts]) for name in names):
+            return True
+        return len(sorts) <= MAX_UNLIKE and all(
+            self._apart(one, other) for place, one in enumerate(sorts) for other in sorts[place + 1 :]
+        )
+
+    def _sort(self, schema: Mapping[str, Any]) -> Sort:
+        if id(schema) not in self._sorts:
+            self._sorts[id(schema)] = schema, _sort(schema)
+        return self._sorts[id(schema)][1]
+
+    def _apart(self, one: Sort, other: Sort) -> bool:
+        pair = (id(one), id(other))
+        if pair not in self._known:
+            self._known[pair] = _apart(one, other)
+        return self._known[pair]
+
+
+def _all_apart(constants: Sequence[frozenset[str] | None]) -> bool:
+    """Whether all of these are there, and no constant is in two of them."""
+    every: set[str] = set()
+    count = 0
+    for each in constants:
+        if each is None:
+            return False
+        every |= each
+        count += len(each)
+    return len(every) == count
+
+
+def _sort(schema: Mapping[str, Any]) -> Sort:
+    tags = {name: _constants(_property(schema, name)) for name in _required(schema)}
+    return Sort(
+        frozenset(_types(schema)),
+        _constants(schema),
+        {name: values for name, values in tags.items() if values is not None},
+    )
+
+
+def _apart(one: Sort, other: Sort) -> bool:
+    if one.types and other.types and one.types.isdisjoint(other.types):
         return True
-    values, others = _constants(one), _constants(other)
-    if values is not None and others is not None:
-        return values.isdisjoint(others)
-    if first == second == {"object"}:
-        for name in _required(one) & _required(other):
-            here = _constants(_property(one, name))
-            there = _constants(_property(other, name))
-            if here is not None and there is not None and here.isdisjoint(there):
-                return True
+    if one.constants is not None and other.constants is not None:
+        return one.constants.isdisjoint(other.constants)
+    if one.types == other.types == _OBJECT:
+        return any(
+            name in other.properties and values.isdisjoint(other.properties[name])
+            for name, values in one.properties.items()
+        )
     return False
 
 
@@ -147,11 +209,11 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     return found | {"integer"} if "number" in found else found
 
 
-def _constants(schema: Mapping[str, Any]) -> set[str] | None:
+def _constants(schema: Mapping[str, Any]) -> frozenset[str] | None:
     values = _values(schema)
     if values is None or any(isinstance(value, (list, dict)) for value in values):
         return None
-    return {f"{kind_of(value)} {int(value) if kind_of(value) == 'integer' else value!r}" for value in values}
+    return frozenset(f"{kind_of(value)} {int(value) if kind_of(value) == 'integer' else value!r}" for value in values)
 
 
 def _values(schema: Mapping[str, Any]) -> list[Any] | None:

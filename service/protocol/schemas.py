@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from service.protocol.errors import InvalidRequest, invalid_value
 from service.protocol.regexes import anchored
-from service.protocol.schema_kinds import COMBINED, REFUSED, disjoint
+from service.protocol.schema_kinds import COMBINED, REFUSED, Kinds
 from service.protocol.schema_values import (
     Schema,
     asks_nothing,
@@ -34,6 +34,9 @@ MAX_DEPTH = 32
 MAX_SCHEMAS = 4096
 """How many schemas a schema may have in it, references followed once."""
 
+NAME_SHOWN = 64
+"""How much of a property's name a path has."""
+
 
 def held_schema(schema: Any, where: str) -> Schema:
     """The schema, which stands at the parameter `where`, in the form in which it is held.
@@ -54,6 +57,9 @@ class _Reader:
         self._root = root
         self._where = where
         self._names: dict[str, str] = {}
+        self._ended: set[str] = set()
+        """The references that are known to come to something that is no reference."""
+        self._kinds = Kinds()
         self._schemas = 0
         self.waiting: list[tuple[str, Any, str]] = []
         self.definitions: Schema = {}
@@ -101,11 +107,13 @@ class _Reader:
         if keyword == "allOf":
             if len(schemas) > 1:
                 raise refusal(f"{path}.allOf", "'allOf' of several schemas can't be held. Merge them into one.")
-            return self.read(schemas[0], f"{path}.allOf[0]", depth)
+            return self.read(schemas[0], f"{path}.allOf[0]", depth + 1)
         if "type" in given:
             schemas = [narrowed(each, given["type"], path) for each in schemas]
         held = [self.read(each, f"{path}.{keyword}[{place}]", depth + 1) for place, each in enumerate(schemas)]
-        if keyword == "oneOf" and not disjoint([self._resolved(each, schemas[n]) for n, each in enumerate(held)]):
+        if keyword == "oneOf" and not self._kinds.disjoint(
+            [self._resolved(each, schemas[n]) for n, each in enumerate(held)]
+        ):
             raise refusal(
                 f"{path}.oneOf",
                 "'oneOf' can be held only if the schemas exclude each other, by their type or by a required property "
@@ -126,16 +134,23 @@ class _Reader:
         """The name under which what is referred to will stand."""
         target: Any = self._target(reference, path)
         if reference not in self._names:
-            seen = {reference}
-            while (further := cast("Schema", target).get("$ref") if isinstance(target, dict) else None) is not None:
-                target = self._target(further, path)
-                if further in seen:
-                    raise refusal(f"{path}.$ref", "It refers to itself and to nothing else.")
-                seen.add(further)
+            self._check_end(reference, path)
             self._names[reference] = name = f"d{len(self._names)}"
-            steps = [step for step in reference[1:].split("/") if step]
+            steps = [step[:NAME_SHOWN] for step in reference[1:].split("/") if step]
             self.waiting.append((name, target, ".".join([self._where, *steps])))
         return f"#/$defs/{self._names[reference]}"
+
+    def _check_end(self, reference: str, path: str) -> None:
+        """Check that a reference comes to something in the end, following each only once."""
+        seen: set[str] = set()
+        further: Any = reference
+        while further is not None and further not in self._ended:
+            if further in seen:
+                raise refusal(f"{path}.$ref", "It refers to itself and to nothing else.")
+            target: Any = self._target(further, path)
+            seen.add(further)
+            further = cast("Schema", target).get("$ref") if isinstance(target, dict) else None
+        self._ended |= seen
 
     def _target(self, reference: Any, path: str) -> Any:
         """What a reference refers to: a place in this schema."""
@@ -174,7 +189,7 @@ class _Reader:
         check(names_only, f"{path}.required", required, "a list of names")
         required = list(dict.fromkeys(cast("list[str]", required)))
         read = {
-            name: self.read(each, f"{path}.properties.{name}", depth + 1)
+            name: self.read(each, f"{path}.properties.{name[:NAME_SHOWN]}", depth + 1)
             for name, each in cast("Schema", properties).items()
         }
         held: Schema = {}

@@ -19,9 +19,19 @@ COMPACTION = "compaction"
 FORMAT = 1
 _VERSION = bytes([FORMAT])
 _WITH_NEWEST = bytes([2])
-"""A compaction's version that has messages behind the summary; all others are written so that older releases read them."""
+"""The version of a compaction with messages behind its summary; all others stay what older releases read."""
+
+MAX_PAYLOAD_BYTES = 768 << 10
+"""The most that is sealed at once, in some 5 ms: more than a context of 131,072 tokens, at 4 bytes each."""
+
+MAX_SUMMARY_BYTES = 256 << 10
+"""The most of that which a compaction's summary may take; the rest is for the messages that travel with it."""
 
 T = TypeVar("T")
+
+
+class TooLong(ValueError):
+    """A payload is longer than MAX_PAYLOAD_BYTES."""
 
 
 class Unsealable(Exception):

@@ -1,12 +1,22 @@
-"""The turns of one response, and what they come to as its usage.
+"""The turns of one response: what stands before the model at each, and what they come to as its usage.
 
-A turn is what was sampled without a break: a response has several where a tool's word came in between, or where it was
-compacted first. Each of them read all that stood before it. So a response's input tokens are those of all turns, as an engine works for each.
+A turn is what was sampled without a break: a response has several where a tool's word came in between, or where the
+conversation was compacted first. Each of them read all that stood before it. So a response's input tokens are those of
+all turns, as an engine works for each.
 """
+
+from array import array
+from collections.abc import Sequence
 
 import msgspec
 
+from service.protocol import tokens
+from service.protocol.render import PROMPT_END
 from service.protocol.response import InputTokensDetails, OutputTokensDetails, Usage
+from store.turn import StoredMessage
+
+Cached = int | list[int | None] | None
+"""Of one turn, or of several; None is not known."""
 
 
 class _Turn(msgspec.Struct):
@@ -17,10 +27,29 @@ class _Turn(msgspec.Struct):
 
 
 class Turns:
-    """The counts of one response; `input_tokens` is the length of its prompt."""
+    """The turns of one response; `input_tokens` is the length of its prompt."""
 
     def __init__(self, input_tokens: int) -> None:
         self._turns = [_Turn(input_tokens)]
+        self.opening = input_tokens
+        """How many ids of the prompt stand before the `tail`: all, until the prompt begins anew."""
+        self.tail: array[int] = array("I")
+        """The ids behind the prompt by now: all that was sampled and is legal, and what was told in between."""
+
+    @property
+    def last(self) -> int | None:
+        """The last id behind the prompt."""
+        return self.tail[-1] if self.tail else None
+
+    @property
+    def length(self) -> int:
+        """How many ids the response has taken: what was sampled, and what was told in between."""
+        return self.sampled + self.told
+
+    @property
+    def begins(self) -> bool:
+        """Whether nothing of the present turn has been sampled yet."""
+        return not self._turns[-1].sampled
 
     @property
     def sampled(self) -> int:
@@ -33,9 +62,15 @@ class Turns:
         return sum([turn.told for turn in self._turns])
 
     @property
-    def cached(self) -> int | None:
-        """How much of the present turn's prompt the engine's prefix cache held, once that is known."""
-        return self._turns[-1].cached
+    def cached(self) -> Cached:
+        """How much of each turn's prompt the engine's prefix cache held, as far as that is known."""
+        return self._turns[0].cached if len(self._turns) == 1 else [turn.cached for turn in self._turns]
+
+    def note_again(self, cached: Cached) -> None:
+        """What `cached` was when these turns, or the first of them, were under way elsewhere."""
+        known = cached if isinstance(cached, list) else [cached]
+        for turn, each in zip(self._turns, known, strict=False):
+            turn.cached = each if turn.cached is None else turn.cached
 
     def add(self, sampled: int) -> None:
         """So many more were sampled."""
@@ -46,14 +81,22 @@ class Turns:
         if self._turns[-1].cached is None:
             self._turns[-1].cached = cached
 
-    def next(self, *, told: int) -> None:
-        """Another turn begins, behind so many tokens that the model was told."""
+    def tell(self, message: StoredMessage) -> None:
+        """Another turn begins, behind a message that the model is told."""
+        if self.last in (tokens.START, tokens.CHANNEL):
+            self.tail.pop()
+        if self.last not in (*tokens.ENDS, tokens.END):
+            self.tail.append(tokens.CALL)
+        word = tokens.unpack(message.tokens + PROMPT_END)
+        self.tail += word
         before = self._turns[-1]
-        self._turns.append(_Turn(before.prompt + before.sampled + told, told))
+        self._turns.append(_Turn(before.prompt + before.sampled + len(word), len(word)))
 
-    def anew(self, prompt: int) -> None:
-        """Another turn begins, behind another prompt of so many tokens."""
-        self._turns.append(_Turn(prompt))
+    def anew(self, opening: int, messages: Sequence[StoredMessage]) -> None:
+        """Another turn begins, behind so many ids of the prompt and these messages alone."""
+        self.opening = opening
+        self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
+        self._turns.append(_Turn(opening + len(self.tail)))
 
     def usage(self, reasoning: int) -> Usage:
         """What the response took; `reasoning` is how many of the sampled tokens were."""

@@ -5,7 +5,7 @@ served yet, which is fine while null or at its default and otherwise a 400 that 
 that would change the answer is ignored in silence.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -92,6 +92,13 @@ class TextParam(msgspec.Struct, forbid_unknown_fields=True):
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
+class Managing(msgspec.Struct, forbid_unknown_fields=True):
+    """What is done about a long conversation: it is compacted beyond so many tokens; null is our default."""
+
+    type: Literal["compaction"]
+    compact_threshold: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
+
+
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """How to stream."""
 
@@ -145,20 +152,16 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     request_id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")] | None = None
     enable_response_messages: bool | None = None
     previous_input_messages: msgspec.Raw = _ABSENT
+    context_management: Annotated[list[Managing], Meta(max_length=1)] | None = None
     # not served yet: see LATER
     conversation: msgspec.Raw = _ABSENT
-    context_management: msgspec.Raw = _ABSENT
     image: msgspec.Raw = _ABSENT
 
 
-LATER: dict[str, tuple[Any, ...]] = {"conversation": (), "context_management": ([],), "image": ()}
-"""Parameters that a later release serves, and the values besides null that ask for nothing."""
-
-LONGEST_HARMLESS_BYTES = 64
-"""A longer value asks for something; so no long one is ever decoded."""
+LATER = ("conversation", "image")
+"""Parameters that a later release serves; none of them is ever decoded."""
 
 _BODY = decoder_of(CreateBody)
-_ANY = decoder_of(Any)
 _METADATA = decoder_of(dict[str, str] | None)
 
 
@@ -205,6 +208,8 @@ class CreateRequest(msgspec.Struct, frozen=True):
     request_id: str | None
     response_messages: bool
     previous_input_messages: msgspec.Raw
+    managing: Managing | None
+    """Whether the conversation is compacted before it is answered, and from which length on."""
 
     @property
     def shows_logprobs(self) -> bool:
@@ -291,6 +296,7 @@ def read_create(body: bytes, *, store: bool, unstored_background: bool = False) 
         request_id=sent.request_id,
         response_messages=bool(sent.enable_response_messages),
         previous_input_messages=sent.previous_input_messages,
+        managing=next(iter(sent.context_management or ()), None),
     )
 
 
@@ -304,19 +310,11 @@ def _stop(sent: str | list[str] | None) -> tuple[str, ...]:
 
 
 def _refuse_what_comes_later(sent: CreateBody) -> None:
-    for name, harmless in LATER.items():
-        _refuse_unless_harmless(name, getattr(sent, name), harmless)
+    for name in LATER:
+        if getattr(sent, name) != _ABSENT:
+            raise unsupported(name, shown_raw(getattr(sent, name)), _LATER)
     if sent.reasoning and sent.reasoning.mode not in (None, "standard"):
         raise unsupported("reasoning.mode", sent.reasoning.mode, _LATER)
-
-
-def _refuse_unless_harmless(name: str, raw: msgspec.Raw, harmless: tuple[Any, ...]) -> None:
-    """Raise InvalidRequest for a value that asks for something."""
-    if raw == _ABSENT:
-        return
-    value = decode(raw, _ANY, name) if len(memoryview(raw)) <= LONGEST_HARMLESS_BYTES else ...
-    if not any(value == each and type(value) is type(each) for each in harmless):
-        raise unsupported(name, shown_raw(raw), _LATER)
 
 
 def _metadata(raw: msgspec.Raw) -> dict[str, str]:

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from tests.http.process import MODEL
@@ -24,7 +25,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 SCRIPTS = sorted(path for path in HERE.glob("with_*") if path.suffix in (".py", ".mjs"))
 
-_CASE = re.compile(r"(?m)^(?:export )?(?:async )?(?:def|function) (test_?\w+)")
+_CASE = re.compile(r"(?m)^(?:export )?(?:async )?(?:def|function) (test_\w+)")
 
 
 def cases(script: Path) -> list[str]:
@@ -50,6 +51,7 @@ def environment(url: str, home: Path) -> dict[str, str]:
         "HTTP_PROXY": NOWHERE,
         "HTTPS_PROXY": NOWHERE,
         "NO_PROXY": "127.0.0.1",
+        "NODE_USE_ENV_PROXY": "1",
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
@@ -64,8 +66,8 @@ class ClientProcess:
         # Node looks for packages beside the script
         (folder / "node_modules").symlink_to(PACKAGES)
         runner = f"runner{script.suffix}"
-        for name in (runner, script.name):
-            shutil.copy(HERE / name, folder)
+        for path in (HERE / runner, script):
+            shutil.copy(path, folder)
         program = PYTHON if script.suffix == ".py" else node()
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
@@ -82,8 +84,9 @@ class ClientProcess:
         """What went wrong in a case, as the client's own traceback tells it, or None."""
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.write(f"{case}\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it ended before
+            self._process.stdin.write(f"{case}\n")
+            self._process.stdin.flush()
         answer = self._process.stdout.readline()
         assert answer, f"the client ended:\n{self._said.read_text()}"
         wrong: str | None = json.loads(answer)

@@ -2,7 +2,8 @@
 
 import os
 
-from agents import Agent, ModelSettings, RunConfig, Runner, function_tool
+from agents import Agent, ModelSettings, RunConfig, Runner, SQLiteSession, function_tool
+from agents.memory import OpenAIResponsesCompactionSession
 from openai.types.shared import Reasoning
 from pydantic import BaseModel
 
@@ -101,6 +102,14 @@ async def test_a_conversation_kept_by_the_service_goes_on_by_the_id_of_its_last_
     first = await Runner.run(agent(tools=[get_weather]), f"My name is Ada. {WEATHER}", auto_previous_response_id=True)
     second = await Runner.run(agent(), "What is my name?", previous_response_id=first.last_response_id)
     assert "Ada" in second.final_output
+
+
+async def test_a_session_is_compacted_and_goes_on():
+    session = OpenAIResponsesCompactionSession("one", SQLiteSession("one"), model=MODEL)
+    await Runner.run(agent(), "Hello! My name is Ada.", session=session)
+    await session.run_compaction({"force": True})
+    assert [item.get("type") for item in await session.get_items()] == ["message", "compaction"]
+    assert "Ada" in (await Runner.run(agent(), "What is my name?", session=session)).final_output
 
 
 async def test_reasoning_comes_with_a_summary_where_one_is_asked_for():

@@ -53,7 +53,8 @@ export async function test_a_parsed_stream_ends_with_an_object_of_the_zod_schema
 }
 
 export async function test_parse_gives_the_arguments_of_a_zod_function() {
-  const response = await client.responses.parse({ model, input: 'Good morning.', tool_choice: 'required', tools: [weather] })
+  const asked = { model, input: 'Good morning.', tool_choice: 'required', tools: [weather] }
+  const response = await client.responses.parse(asked)
   const call = response.output.find((item) => item.type === 'function_call')
   assert.equal(typeof call.parsed_arguments.city, 'string')
 }

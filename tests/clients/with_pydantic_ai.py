@@ -6,6 +6,7 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.messages import ThinkingPart, ToolReturnPart
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+from pydantic_ai.profiles.openai import OpenAIModelProfile
 
 WEATHER = "What is the weather in Paris? Use the tool."
 
@@ -20,8 +21,8 @@ def get_weather(city: str) -> str:
     return f"18 degrees in {city}"
 
 
-def agent(**options):
-    return Agent(OpenAIResponsesModel(os.environ["MODEL"]), **options)
+def agent(profile=None, **options):
+    return Agent(OpenAIResponsesModel(os.environ["MODEL"], profile=profile), **options)
 
 
 def parts(result, kind):
@@ -71,7 +72,8 @@ async def test_a_history_with_calls_and_reasoning_is_sent_back():
 
 
 async def test_a_history_without_a_store_brings_its_sealed_thinking_back():
-    asked = agent(tools=[get_weather], model_settings=OpenAIResponsesModelSettings(openai_store=False))
+    sealed = OpenAIModelProfile(openai_supports_encrypted_reasoning_content=True)
+    asked = agent(sealed, tools=[get_weather], model_settings=OpenAIResponsesModelSettings(openai_store=False))
     first = await asked.run(f"My name is Ada. {WEATHER}")
     assert any(part.signature for part in parts(first, ThinkingPart))
     assert "Ada" in (await asked.run("What is my name?", message_history=first.all_messages())).output

@@ -35,8 +35,23 @@ def test_a_bad_request_says_what_is_wrong_and_where(service: ServiceProcess) -> 
 
 
 def test_a_parameter_of_a_later_release_is_named(service: ServiceProcess) -> None:
-    error = refused(service, model=MODEL, input="hi", truncation="auto")
-    assert (error.status_code, error.code, error.param) == (400, "unsupported_parameter", "truncation")
+    error = refused(service, model=MODEL, input="hi", conversation="conv_1")
+    assert (error.status_code, error.code, error.param) == (400, "unsupported_parameter", "conversation")
+
+
+def test_a_schema_that_can_not_be_held_is_refused_with_its_keyword(service: ServiceProcess) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    form = {"type": "json_schema", "name": "a", "strict": True, "schema": schema}
+    error = refused(service, model=MODEL, input="hi", text={"format": form})
+    assert (error.status_code, error.code) == (400, "invalid_json_schema")
+    assert error.param == "text.format.schema.properties.a.uniqueItems"
+    assert "Leave it out" in error.message
+
+
+def test_a_refused_tool_is_named_by_its_place(service: ServiceProcess) -> None:
+    inside = {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "a b"}]}
+    error = refused(service, model=MODEL, input="hi", tools=[{"type": "web_search"}, inside])
+    assert (error.code, error.param) == ("invalid_value", "tools[1].tools[0].name")
 
 
 def test_an_unknown_model_is_not_found(service: ServiceProcess) -> None:

@@ -113,7 +113,6 @@ def test_members_at_their_defaults_are_accepted(params: dict[str, Any]) -> None:
 
 ASKING: dict[str, Any] = {
     "conversation": "conv_1",
-    "context_management": [{"type": "compaction"}],
     "image": {},
 }
 
@@ -128,13 +127,6 @@ def test_a_later_parameter_is_refused_by_name(name: str, value: Any) -> None:
 
     assert (error.status, error.code, error.param) == (400, "unsupported_parameter", name)
     assert "leave it out" in error.message
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name, harmless in LATER.items() for value in harmless], ids=str
-)
-def test_a_later_parameter_at_its_default_is_accepted(name: str, value: Any) -> None:
-    assert create(**{name: value}).model == "m"
 
 
 def test_a_mode_of_reasoning_that_no_model_here_has_is_refused_by_name() -> None:

@@ -49,12 +49,9 @@ CONTENTS = {
         },
         "required": ["city", "unit", "days"],
     }),
-    "a recursion": of_schema({
-        "$defs": {
-            "tree": {"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/trees"}]},
-            "trees": {"type": "array", "items": {"$ref": "#/$defs/tree"}, "maxItems": 1},
-        },
-        "$ref": "#/$defs/tree",
+    "one of two": of_schema({
+        "$defs": {"number": {"type": "number", "minimum": 0.5, "maximum": 9.5}},
+        "oneOf": [{"const": "none"}, {"type": "array", "items": {"$ref": "#/$defs/number"}, "maxItems": 2}],
     }),
     "a regex": regex_content(check_regex(r"\d{3}-\d{4}", "definition")),
     "a grammar": grammar_content(PATCH, ebnf_of(PATCH, "definition")),

@@ -88,12 +88,18 @@ class _Maker:
         self._giving_up = False
 
     def whole(self) -> Any:
-        """A value of the whole schema. One that can have no end has nulls in it."""
+        """A value of the whole schema. One that can have no end has nulls in it.
+
+        A schema that nobody holds may be any JSON: to one whose keywords make no sense, an empty object is the answer.
+        """
         try:
-            return self._value(self._root, "", DEPTH)
-        except _Endless:
-            self._giving_up, self._words.values_left = True, VALUES
-            return self._value(self._root, "", GENEROUS)
+            try:
+                return self._value(self._root, "", DEPTH)
+            except _Endless:
+                self._giving_up, self._words.values_left = True, VALUES
+                return self._value(self._root, "", GENEROUS)
+        except (_Endless, TypeError, ValueError, ArithmeticError, AttributeError, LookupError):
+            return {}
 
     def _value(self, schema: object, name: str, depth: int) -> Any:
         """A value of a part of the schema. Raises _Endless where the part demands itself."""

@@ -1,0 +1,104 @@
+"""`context_management`: when a prompt has outgrown its threshold, and what of it is compacted before it is answered.
+
+    opening · older · newest          longer than the threshold
+    opening · older · the ask         makes the compaction
+    opening · compaction · newest     is answered
+
+The newest input is what was said since the model spoke last. A tool's output is never parted from its call, nor the
+call from the thoughts right before it. Of what is older, the user's words stay as they are, and a summary stands for
+the rest; so there is something to compact where the model has spoken since the last compaction.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from service.protocol.compacted import is_marker, is_summary, users_words
+from service.protocol.rules import Onward, Rules
+from service.protocol.tokens import BYTES_A_TOKEN
+from store.turn import StoredMessage
+
+DEFAULT_THRESHOLD = (3, 4)
+"""The share of the model's context beyond which a prompt is compacted whose request names no threshold."""
+
+
+def threshold(wanted: int | None, context_tokens: int) -> int:
+    """How long a prompt may be before it is compacted: never so long that it can't be answered as it is."""
+    part, whole = DEFAULT_THRESHOLD
+    share = context_tokens * part // whole
+    return share if wanted is None else min(wanted, context_tokens - 1)
+
+
+def newest_input(messages: Sequence[StoredMessage]) -> int:
+    """Where the newest input begins; 0 where nothing that could be compacted stands before it."""
+    place = len(messages)
+    while place and messages[place - 1].role == "assistant":
+        place -= 1
+    while place and messages[place - 1].role != "assistant":
+        place -= 1
+    place = _with_calls(messages, place)
+    return place if any(message.role == "assistant" for message in messages[_behind_mark(messages) : place]) else 0
+
+
+def _with_calls(messages: Sequence[StoredMessage], place: int) -> int:
+    """Where all that belongs to the messages from `place` on begins: the calls that they answer, and the thoughts
+    right before those.
+    """
+    called = _called(messages)
+    for at in range(len(messages) - 1, -1, -1):
+        if at < place:
+            break
+        place = min(place, called.get(at, at))
+    if place < len(messages) and messages[place].role == "assistant":
+        while place and _is_thought(messages[place - 1]):
+            place -= 1
+    return place
+
+
+def _called(messages: Sequence[StoredMessage]) -> dict[int, int]:
+    """Which message is the call that a tool's output answers, by their places. Calls without an id are answered in
+    their order, each by its own tool.
+    """
+    called: dict[int, int] = {}
+    named: dict[str, int] = {}
+    unnamed: list[int] = []
+    for at, message in enumerate(messages):
+        if message.role == "assistant" and message.recipient is not None:
+            if message.call_id is None:
+                unnamed.append(at)
+            else:
+                named[message.call_id] = at
+        elif message.role == "tool" and message.call_id in named:
+            called[at] = named[message.call_id]
+        elif message.role == "tool" and unnamed:
+            own = next((place for place in unnamed if messages[place].recipient == message.name), unnamed[0])
+            unnamed.remove(own)
+            called[at] = own
+    return called
+
+
+def _is_thought(message: StoredMessage) -> bool:
+    return message.role == "assistant" and message.channel == "analysis" and message.recipient is None
+
+
+def _behind_mark(messages: Sequence[StoredMessage]) -> int:
+    if not messages or not is_marker(messages[0]):
+        return 0
+    return next((place + 1 for place, message in enumerate(messages) if is_summary(message)), 1)
+
+
+def onward_rules(
+    rules: Rules, older: Sequence[StoredMessage], newest: Sequence[StoredMessage], opening: int, context_tokens: int
+) -> Rules:
+    """The rules of a response that compacts what is `older` before it answers. Its prompt opens with `opening` ids."""
+    onward = Onward(opening, tuple(newest), context_tokens)
+    return msgspec.structs.replace(rules, carried=users_words(older), onward=onward)
+
+
+def fits(rules: Rules, reserve: int) -> bool:
+    """Whether there is room for a summary and an answer behind what will stay as it is."""
+    onward = rules.onward
+    if onward is None:
+        return True
+    said = sum(len(message.tokens) for message in (*rules.carried, *onward.newest)) // BYTES_A_TOKEN
+    return onward.opening + said + 2 * reserve <= onward.context_tokens
