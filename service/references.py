@@ -1,11 +1,14 @@
 """Stored items that a request names by their ids (`item_reference`), fetched before its prompt is built."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 
 import msgspec
 
+from service.context import in_steps
 from service.protocol import ids
 from service.protocol.errors import InvalidRequest
+from service.protocol.gathering import BYTES_A_STEP, MAX_REFERENCED_BYTES
+from service.protocol.input import too_much_referenced
 from store.errors import NotFound
 from store.history import ConversationHistoryStore
 
@@ -31,7 +34,8 @@ async def stored_items(
 ) -> Mapping[str, msgspec.Raw]:
     """The items that are stored under these ids, as JSON; one that isn't there is left out, whoever's it is.
 
-    Raises InvalidRequest for items of too many responses, StoreUnavailable.
+    Raises InvalidRequest for items of too many responses, and for more than MAX_REFERENCED_BYTES of them,
+    StoreUnavailable.
     """
     wanted: dict[str, set[str]] = {}
     for reference in references:
@@ -46,6 +50,7 @@ async def stored_items(
             param="input",
         )
     found: dict[str, msgspec.Raw] = {}
+    size = 0
     for response_id, names in wanted.items():
         try:
             ((response, items),) = await store.items(tenant, [response_id])
@@ -53,8 +58,30 @@ async def stored_items(
             continue
         if not response:  # deleted, or not there
             continue
-        for raw in (*_output.decode(response).output, *_items.decode(items)):
-            name = _id.decode(raw).id
-            if name in names:
-                found[name] = raw
+        for name, raw in await in_steps(_named(response, items, names)):
+            found[name] = raw
+            size += len(memoryview(raw))
+            if size > MAX_REFERENCED_BYTES:
+                raise too_much_referenced("input", name)
+    return found
+
+
+def _named(
+    response: bytes, items: bytes, names: Collection[str]
+) -> Generator[None, None, list[tuple[str, msgspec.Raw]]]:
+    """The items with these ids among a response's output and input, without the rest of it."""
+    output = _output.decode(response).output
+    yield
+    given = _items.decode(items)
+    yield
+    found: list[tuple[str, msgspec.Raw]] = []
+    read = 0
+    for raw in (*output, *given):
+        name = _id.decode(raw).id
+        if name in names:
+            found.append((name, raw.copy()))
+        read += len(memoryview(raw))
+        if read > BYTES_A_STEP:
+            read = 0
+            yield
     return found

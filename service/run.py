@@ -103,7 +103,8 @@ class Sampler:
     async def _generated(self, generation: Generation) -> AsyncGenerator[Step, None]:
         """One generation. `_further` says whether another one is to follow, and else `ending` how it all ended."""
         machine, chunks = self._machine, self._engine.generate(generation)
-        begins = machine.turns.begins  # of any later one the beginning is cached because the one before was
+        before = machine.sampled
+        begins = machine.turns.begins  # the prompt of any later one is cached because that of the first was read
         try:
             while self.stopped is None:
                 self._waiting = asyncio.current_task()
@@ -123,25 +124,29 @@ class Sampler:
                 if chunk.tokens:
                     logprobs = chunk.logprobs and chunk.logprobs[: machine.taken]
                     yield Step(chunk.tokens[: machine.taken], events, logprobs)
-                if not self._goes_on(generation, chunk.finish if whole else None):
+                further = machine.sampled > before
+                if not self._goes_on(generation, chunk.finish if whole else None, further=further):
                     return
             self.ending = self.stopped or Ending.ERROR
         finally:
             await chunks.aclose()
 
-    def _goes_on(self, generation: Generation, finish: Finish | None) -> bool:
-        """Whether there is more to come of this generation, after a chunk that had this finish."""
+    def _goes_on(self, generation: Generation, finish: Finish | None, *, further: bool) -> bool:
+        """Whether there is more to come of this generation, after a chunk that had this finish.
+
+        Only one that got the response further is followed by another one, so no engine is asked again and again.
+        """
         machine = self._machine
         if machine.owed is not None:
             machine.tell()
             self._further = True
-        elif machine.held is not None:
+        elif machine.held is not None and further:
             self._further = True
         elif machine.full:
             self.ending = machine.over or Ending.STOP
         elif finish is None:
             return True
-        elif finish is Finish.STOP and machine.calls and tokens.CALL in generation.sampling.stop_ids:
+        elif finish is Finish.STOP and further and machine.calls and tokens.CALL in generation.sampling.stop_ids:
             self._further = True  # it could only stop at this call, and another one may follow
         else:
             self.ending = _ENDINGS[finish]

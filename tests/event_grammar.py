@@ -194,7 +194,7 @@ def _known_at_the_end(added: Json, done: Json) -> Json:
         return {"error": done["error"]}
     if kind == "compaction" or (kind == "reasoning" and "encrypted_content" in done):
         assert "encrypted_content" not in added or added["encrypted_content"] == ""
-        assert done["encrypted_content"] or kind == "compaction"
+        assert done["encrypted_content"] or (kind == "compaction" and done["encrypted_content"] == "")
         return {"encrypted_content": done["encrypted_content"]}
     return {}
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.course import asked, ended
-from service.engine.port import Generation, ModelCard, Sampling
-from service.engine.scripted import ScriptedEngine
+from service.engine.port import Finish, Generation, ModelCard, Sampling
+from service.engine.scripted import FinishWith, ScriptedEngine
 from service.protocol import tokens
 from service.protocol.constraints import HeaderState, content_tag, header_tag, schema_content
 from service.protocol.machine import Ending, Machine
@@ -178,6 +178,37 @@ async def test_what_is_no_call_is_not_told_behind_one(behind: str) -> None:
     assert len(machine.messages) == 1
 
 
+async def test_a_call_without_the_mark_before_its_content_is_taken_whole_though_nothing_held_it() -> None:
+    said = '<|channel|>commentary to=functions.count<|constrain|>json{"n":1}<|call|>' + NEXT + LOOK
+    machine, ending, generations = await made(Rules(TOOLS, parallel=5), said)
+
+    assert (ending, [item.name for item in machine.output]) == (Ending.STOP, ["count", "look"])  # type: ignore[union-attr]
+    assert (machine.sampled, len(generations)) == (len(harmony(said)), 1)
+
+
+@pytest.mark.parametrize("finish", list(Finish))
+async def test_an_engine_that_ends_what_is_held_without_a_word_is_not_asked_again(finish: Finish) -> None:
+    engine = ScriptedEngine(
+        ModelCard("scripted", NOW, 131_072), [harmony("<|channel|>final<|message|>")], [FinishWith(finish)]
+    )
+    machine = began(Rules(answer=HELD))
+    sampling = Sampler(engine, WHOLE, machine, seconds=60)
+    assert [step.tokens async for step in sampling.steps()] == [harmony("<|channel|>final<|message|>")]
+
+    assert (len(engine.generations), sampling.ending) == (2, Ending(finish.value))
+
+
+async def test_the_mark_of_a_call_ends_the_response_whatever_it_closes_and_however_it_comes() -> None:
+    said = "<|channel|>commentary<|message|>I look.<|call|>" + NEXT + FINAL
+    machine = began(Rules(TOOLS, parallel=5))
+    whole = began(Rules(TOOLS, parallel=5), harmony(said))
+    for token in harmony(said):
+        machine.feed([token])
+
+    assert machine.output == whole.output
+    assert shown(machine) == [("message", "completed")]
+
+
 # --- tools that aren't there ---
 
 
@@ -207,6 +238,20 @@ async def test_its_word_counts_as_the_tool_s_and_the_turns_apart() -> None:
     assert usage.output_tokens_details.tool_output_tokens_per_turn == [0, told]
     assert usage.output_tokens == len(harmony(STRANGER + FINAL))
     assert usage.total_tokens == sum(prompts) + usage.output_tokens
+
+
+@pytest.mark.parametrize("role", ["user", "system", "developer", "tool"])
+async def test_what_a_model_is_told_never_comes_from_a_role(role: str) -> None:
+    machine, _, _ = await made(Rules(TOOLS), f"<|channel|>commentary to={role}<|message|>{{}}<|call|>", FINAL)
+
+    assert machine.messages[1].name == f"functions.{role}"
+
+
+@pytest.mark.parametrize("nobody", ["all", "assistant"])
+async def test_what_is_said_to_everybody_is_no_call(nobody: str) -> None:
+    machine, _, _ = await made(Rules(TOOLS), f"<|channel|>final to={nobody}<|message|>Hello.<|return|>")
+
+    assert shown(machine) == [("message", "completed")]
 
 
 async def test_the_second_time_the_response_fails() -> None:

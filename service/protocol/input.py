@@ -86,7 +86,9 @@ def resolve(
 def too_much_referenced(where: str, reference: str) -> InvalidRequest:
     """The refusal of a reference with which the stored items of a request are more than can be read."""
     return invalid_value(
-        where, reference, f"The stored items that 'input' refers to have more than {MAX_REFERENCED_BYTES} bytes of JSON."
+        where,
+        reference,
+        f"The stored items that 'input' refers to have more than {MAX_REFERENCED_BYTES} bytes of JSON.",
     )
 
 

@@ -13,7 +13,7 @@ from service.protocol.items import Emitter
 from service.protocol.items_text import CompactionEmitter
 from service.protocol.render import close_id, frame, message
 from service.protocol.response import Compaction, CustomToolCall, FunctionCall, Item, Message, Reasoning
-from service.protocol.rules import Callee, Rules
+from service.protocol.rules import FUNCTIONS, Callee, Rules
 from service.protocol.segments import Closed
 from service.protocol.steps import in_one_go
 from service.protocol.stops import Stopper
@@ -92,7 +92,8 @@ def told(target: str, rules: Rules) -> StoredMessage:
     names = [callee.recipient for callee in rules.callable[:MAX_NAMES_TOLD]]
     others = f"The tools that can be called are: {', '.join(names)}." if names else "No tools can be called."
     text = f"Error: {target} can't be called here. {others} Go on without it."
-    return message(text, "tool", name=target, channel="commentary", recipient="assistant")
+    name = target if "." in target or target == "python" else f"{FUNCTIONS}.{target}"  # never that of a role
+    return message(text, "tool", name=name, channel="commentary", recipient="assistant")
 
 
 def _said(done: Message | Reasoning) -> StoredMessage:

@@ -332,6 +332,8 @@ class Machine:
             self._fail("The model wrote no summary of the conversation.")
             complete = False
         self._shut(item, closed, "completed" if complete else "incomplete", out)
+        if closed.stop == tokens.CALL and item.target is None:
+            self.full = True  # the mark of a call ends what the model says, call or not
 
     def _shut(self, item: OpenItem, closed: Closed | None, status: ItemStatus, out: list[Event]) -> None:
         """The open item is over, by a closing mark or, without one, by a stop text."""

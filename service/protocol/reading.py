@@ -8,6 +8,7 @@ from collections.abc import Generator
 
 import msgspec
 
+from service.protocol.errors import invalid_value
 from service.protocol.formats import AnswerFormat, read_format
 from service.protocol.gathering import Gathered, Images
 from service.protocol.input import read_input
@@ -65,6 +66,8 @@ def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Gene
     )
     chosen = read_choice(request.tool_choice, tools)
     form = read_format(request.format) if gathered.format is None else read_format(*gathered.format)
+    if form.content is not None and request.stop:
+        raise invalid_value("stop", "given with text.format", "An answer cut at a stop would not match its format.")
     earlier = yield from read_previous(request.previous_input_messages, max_messages=limits.items)
     compacting = gathered.trigger is not None
     return Read(

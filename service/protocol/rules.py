@@ -18,6 +18,9 @@ from store.turn import Messages
 FUNCTIONS = "functions"
 """The namespace of tools that name none."""
 
+_NOBODY = ("assistant", "all")
+"""Recipients that are no tools: the model itself, and Harmony's word for everybody."""
+
 Choice = Literal["auto", "none", "required"]
 Kind = Literal["function", "custom"]
 
@@ -121,7 +124,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         """
         misplaced = channel if recipient is None and channel not in CHANNELS else None
         meant = recipient or misplaced
-        if meant is None or meant == "assistant":
+        if meant is None or meant in _NOBODY:
             return None
         found = self._callee(meant) or (self._callee(meant[:-4]) if meant.endswith("json") else None)
         if found is not None:

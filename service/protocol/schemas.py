@@ -144,10 +144,12 @@ class _Reader:
         """Check that a reference comes to something in the end, following each only once."""
         seen: set[str] = set()
         further: Any = reference
-        while further is not None and further not in self._ended:
+        while further is not None:
+            target: Any = self._target(further, path)
+            if further in self._ended:
+                break
             if further in seen:
                 raise refusal(f"{path}.$ref", "It refers to itself and to nothing else.")
-            target: Any = self._target(further, path)
             seen.add(further)
             further = cast("Schema", target).get("$ref") if isinstance(target, dict) else None
         self._ended |= seen

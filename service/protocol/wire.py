@@ -149,7 +149,7 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     stop: str | Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
     cache_salt: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=MAX_INT)] | None = None
-    request_id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")] | None = None
+    request_id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,128}\Z")] | None = None
     enable_response_messages: bool | None = None
     previous_input_messages: msgspec.Raw = _ABSENT
     context_management: Annotated[list[Managing], Meta(max_length=1)] | None = None

@@ -67,12 +67,29 @@ PARAMETERS: Table = {
     "a text for a priority": create("priority", "high", "invalid_type", "an integer"),
     "a priority beyond numbers": create("priority", 2**31, "invalid_value", "2147483647"),
     "a request id with spaces": create("request_id", "a b", "invalid_value", "a b"),
+    "a request id of two lines": create("request_id", "a\n", "invalid_value", "request_id"),
     "a request id of 129 letters": create("request_id", "a" * 129, "invalid_value", "aaa"),
     "a text for Harmony's messages": create("enable_response_messages", "yes", "invalid_type", "a boolean"),
     "an unknown truncation": create("truncation", "middle", "invalid_value", "auto, disabled"),
     "a boolean for truncation": create("truncation", True, "invalid_type", "a string"),
     "a conversation": create("conversation", "conv_1", "unsupported_parameter", "conv_1"),
-    "a managed context": create("context_management", [{"type": "compaction"}], "unsupported_parameter", "compaction"),
+    "a managed context that is no list": create("context_management", {}, "invalid_type", "an array"),
+    "a context managed by nothing": create(
+        "context_management", [{}], "missing_required_parameter", "type", named="context_management[0].type"
+    ),
+    "a context managed by magic": create(
+        "context_management", [{"type": "magic"}], "invalid_value", "magic", named="context_management[0].type"
+    ),
+    "a context managed twice": create(
+        "context_management", [{"type": "compaction"}] * 2, "invalid_value", "length <= 1"
+    ),
+    "a threshold of nothing": create(
+        "context_management",
+        [{"type": "compaction", "compact_threshold": 0}],
+        "invalid_value",
+        ">= 1",
+        named="context_management[0].compact_threshold",
+    ),
     "an image to make": create("image", {"size": "1024x1024"}, "unsupported_parameter", "1024"),
     "a misspelt parameter": create("temprature", 1, "unknown_parameter", "temprature"),
     "chat's messages": create("messages", [], "unknown_parameter", "messages"),
