@@ -30,8 +30,8 @@ class JobSpec(msgspec.Struct, frozen=True):
 
     `prompt` is the rendered prompt as little-endian u32 ids; `sampling.max_tokens` counts from its end. `base` is the
     response as it is created, as JSON, as tools hold numbers that msgpack can't. `messages` are the new ones and
-    `items` the input as listed, JSON as in a Turn. `stored` says whether the response can be continued later, and `rules`
-    what holds for the answer.
+    `items` the input as listed, JSON as in a Turn. `stored` says whether the response can be continued later, and
+    `rules` what holds for the answer.
     """
 
     id: str

@@ -6,6 +6,7 @@ before, is not read again: ten thousand random ones then cost a second and not m
 own, so whatever comes from one is read. Never import from `service` here: it is there to disagree with it.
 """
 
+import warnings
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -34,9 +35,11 @@ def check_fold(events: Sequence[Json]) -> None:
     if forms <= _seen:
         return
     state = ResponseStreamState[None](input_tools=omit, text_format=omit)
-    for sent in events:
-        event: Any = construct_type(type_=ResponseStreamEvent, value=sent)
-        state.handle_event(event)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Pydantic serializer warnings")  # of tools that it doesn't know
+        for sent in events:
+            event: Any = construct_type(type_=ResponseStreamEvent, value=sent)
+            state.handle_event(event)
     last = events[-1]
     for index, item in enumerate(last["response"]["output"]):
         _check_joined(state._output_items[index].to_dict(warnings=False), item)

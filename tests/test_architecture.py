@@ -36,7 +36,15 @@ IMPURE = (
     *("tempfile", "threading", "time", "urllib", "uuid"),
 )
 CLOCKS = ("now", "utcnow", "today")
-PURE_BESIDES_STDLIB = ("msgspec", "bpe_openai", "jsonschema_rs", "lark", "service.protocol", "store.turn", "store.codec")
+PURE_BESIDES_STDLIB = (
+    "msgspec",
+    "bpe_openai",
+    "jsonschema_rs",
+    "lark",
+    "service.protocol",
+    "store.turn",
+    "store.codec",
+)
 WIRE = "service/protocol/wire.py"
 SETTINGS = ("service/settings.py", "service/settings_core.py")
 GUEST = "service/engine/vllm/library.py"

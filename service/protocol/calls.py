@@ -21,6 +21,7 @@ class Calls:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._recipients: dict[str, str] = {}
+        self._ranks: dict[str, int] = {}
         self._waiting: OrderedDict[str, None] = OrderedDict()
         self._unnamed: OrderedDict[int, str] = OrderedDict()
         self._unnamed_of: dict[str, deque[int]] = {}
@@ -44,7 +45,7 @@ class Calls:
 
     def made(self, call_id: str, recipient: str) -> None:
         """A call was made."""
-        self._recipients[call_id] = recipient
+        self.passed(call_id, recipient)
         self._waiting[call_id] = None
 
     def made_unnamed(self, place: int, recipient: str) -> None:
@@ -55,6 +56,11 @@ class Calls:
     def passed(self, call_id: str, recipient: str) -> None:
         """A call was made for which nobody waits, though it may be answered."""
         self._recipients[call_id] = recipient
+        self._ranks.setdefault(call_id, len(self._ranks))
+
+    def rank(self, call_id: str) -> int | None:
+        """The how-manieth call it was; None for an id that nobody knows."""
+        return self._ranks.get(call_id)
 
     def interrupted(self) -> None:
         """Somebody spoke who is neither the model nor a tool: nothing waits any more."""

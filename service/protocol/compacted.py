@@ -1,4 +1,4 @@
-"""A compacted conversation as it stands in a prompt: what the user said, word by word, and a summary of all else.
+"""A compacted conversation as it stands in a prompt: what the user said last, word by word, and a summary of all else.
 
     developer: this conversation was compacted … · user messages · developer: the summary
 
@@ -6,12 +6,13 @@ The first of these messages is a marker: what stands before it in a chain is out
 in the chain like any others, so a compaction is one turn among turns.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 
 import msgspec
 
 from service.protocol.render import message_steps
-from service.protocol.sealed import Compaction
+from service.protocol.sealed import MAX_SUMMARY_BYTES, Compaction, size_of
+from service.protocol.tokens import BYTES_A_TOKEN
 from store.turn import StoredMessage
 
 MARKER = "compaction"
@@ -22,8 +23,8 @@ _SUMMARY_ALONE = (
     "# Conversation so far\n\nThe conversation before this was compacted. This is a summary of what was said and done:"
 )
 _KEPT = (
-    "# Conversation so far\n\nThe conversation before this was compacted. What the user said in it follows word by "
-    "word, and then a summary of what was said and done."
+    "# Conversation so far\n\nThe conversation before this was compacted. What the user said last in it follows word "
+    "by word, and then a summary of what was said and done."
 )
 _SUMMARY = "# Summary\n\nThis is a summary of what was said and done in the conversation so far:"
 
@@ -42,9 +43,29 @@ def compaction_messages(compaction: Compaction, *, limit: int) -> Generator[None
     return [named(marker, name=MARKER), *compaction.kept, named(summary, name=SUMMARY), *compaction.newest]
 
 
-def users_words(messages: Iterable[StoredMessage]) -> tuple[StoredMessage, ...]:
-    """What a compaction of these messages keeps word by word."""
-    return tuple(message for message in messages if message.role == "user")
+def users_words(messages: Sequence[StoredMessage], room: int, size: int) -> tuple[StoredMessage, ...]:
+    """What a compaction of these messages keeps word by word: the newest of the user's that have at most `room` tokens
+    together, and take at most `size` bytes of the payload.
+    """
+    kept: list[StoredMessage] = []
+    for message in reversed(messages):
+        if message.role != "user":
+            continue
+        room -= len(message.tokens) // BYTES_A_TOKEN
+        size -= size_of(message)
+        if room < 0 or size < 0:
+            break
+        kept.append(message)
+    return tuple(reversed(kept))
+
+
+def fault_of(summary: str) -> str | None:
+    """Why the model's summary can't stand for a conversation; None where it can."""
+    if not summary.strip():
+        return "The model wrote no summary of the conversation."
+    if len(summary.encode("utf-8", "surrogatepass")) > MAX_SUMMARY_BYTES:
+        return f"The model's summary of the conversation is longer than {MAX_SUMMARY_BYTES} bytes."
+    return None
 
 
 def since_compaction(messages: Sequence[StoredMessage]) -> int:

@@ -30,6 +30,12 @@ ASK = developer_text(
 )
 """What the model is asked at the end of a conversation that is to be compacted."""
 
+PARTLY = (
+    "There is no room for all of the user's messages, and only the newest are kept. So write down too what the earlier "
+    "ones say that may matter later."
+)
+"""What else it is told where not all of the user's words travel in the compaction."""
+
 TRIGGER = b'{"type":"compaction_trigger"}'
 
 
@@ -47,6 +53,7 @@ class CompactBody(msgspec.Struct, forbid_unknown_fields=True):
     prompt_cache_options: msgspec.Raw = _ABSENT
     prompt_cache_retention: msgspec.Raw = _ABSENT
     service_tier: msgspec.Raw = _ABSENT
+    truncation: msgspec.Raw = _ABSENT
     image: msgspec.Raw = _ABSENT
 
 
@@ -83,6 +90,12 @@ def triggered(sent: msgspec.Raw) -> msgspec.Raw:
         items = given[1:-1].strip()
         return msgspec.Raw(b"[%b%b%b]" % (items, b"," if items else b"", TRIGGER))
     return sent
+
+
+def asked(ask: str, messages: Sequence[StoredMessage], carried: Sequence[StoredMessage]) -> str:
+    """What is asked of the model for a compaction of these messages, of which `carried` are kept word by word."""
+    said = sum(message.role == "user" for message in messages)
+    return ask if len(carried) == said else f"{ask}\n\n{PARTLY}"
 
 
 def window(

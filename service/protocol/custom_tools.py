@@ -6,6 +6,7 @@ where a text ends. Where a grammar must hold, the content of a call is the bare 
 escapes would bend; its type is `string` then, and a comment tells the grammar.
 """
 
+from collections.abc import Generator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import Meta
 from service.protocol.constraints import grammar_content, regex_content, schema_content
 from service.protocol.decoding import decode, decoder_of
 from service.protocol.errors import invalid_value
-from service.protocol.grammars import check_regex, ebnf_of
+from service.protocol.grammars import check_regex, held_grammar
 from service.protocol.rules import Callee
 from service.protocol.typescript import Function
 
@@ -58,8 +59,10 @@ class _Grammar(msgspec.Struct, forbid_unknown_fields=True, tag="grammar", tag_fi
 _FORMAT = decoder_of(_Text | _Grammar | None)
 
 
-def read_custom(tool: CustomTool, where: str, namespace: str | None) -> tuple[Callee, Function, dict[str, Any]]:
-    """The tool as it is called, as the model sees it, and as it is echoed.
+def read_custom(
+    tool: CustomTool, where: str, namespace: str | None
+) -> Generator[None, None, tuple[Callee, Function, dict[str, Any]]]:
+    """The tool as it is called, as the model sees it, and as it is echoed; in steps, for its grammar.
 
     Raises InvalidRequest, for a grammar that can't be held too. `where` is its place in the request.
     """
@@ -76,7 +79,8 @@ def read_custom(tool: CustomTool, where: str, namespace: str | None) -> tuple[Ca
         return callee, Function(tool.name, about, INPUT), echo
     if not form.definition.strip():
         raise invalid_value(f"{where}.format.definition", repr(form.definition), "Give the grammar itself.")
-    callee = Callee(tool.name, "custom", namespace, content=_held(form, f"{where}.format.definition"))
+    content = yield from _held(form, f"{where}.format.definition")
+    callee = Callee(tool.name, "custom", namespace, content=content)
     return callee, Function(tool.name, f"{about}\n\n{_told(form)}".lstrip("\n"), {"type": "string"}), echo
 
 
@@ -86,8 +90,9 @@ def _told(grammar: _Grammar) -> str:
     return f"The input is plain text, not JSON. It must match {kind}:\n{grammar.definition.strip()}"
 
 
-def _held(grammar: _Grammar, where: str) -> str:
+def _held(grammar: _Grammar, where: str) -> Generator[None, None, str]:
     """The content of the texts that match a grammar. Raises InvalidRequest for one that can't be held."""
     if grammar.syntax == "lark":
-        return grammar_content(grammar.definition, ebnf_of(grammar.definition, where))
+        ebnf = yield from held_grammar(grammar.definition, where)
+        return grammar_content(grammar.definition, ebnf)
     return regex_content(check_regex(grammar.definition, where))

@@ -7,14 +7,17 @@ grow on the left, as those of `*` and `+` do.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import msgspec
 
-from service.protocol.regexes import MOST, REPEATS, Tree, inner_trees, ranges_of
+from service.protocol.patterns import MOST, REPEATS, Tree, inner_trees, ranges_of
 
 MAX_SYMBOLS = 16_384
 """How large a grammar may be once its counts are rules."""
+
+RULES_AT_ONCE = 100
+"""How many rules are made ready in one step."""
 
 STEPS_AT_ONCE = 20_000
 STEPS_A_CHARACTER = 250
@@ -42,9 +45,17 @@ class Grammar(msgspec.Struct, frozen=True):
     """Whether any text matches rule 0."""
 
 
-def compiled(trees: Mapping[str, Tree]) -> Grammar:
-    """The trees of some rules, of which a whole text has to match the first. Raises ValueError for too large ones."""
-    return _Compiler(trees).done()
+def compiled(trees: Mapping[str, Tree]) -> Generator[None, None, Grammar]:
+    """The trees of some rules, of which a whole text has to match the first; in steps.
+
+    Raises ValueError for too large ones.
+    """
+    compiler = _Compiler(trees)
+    for count, (name, tree) in enumerate(trees.items()):
+        compiler.add(name, tree)
+        if count % RULES_AT_ONCE == 0:
+            yield
+    return compiler.done()
 
 
 class _Compiler:
@@ -52,8 +63,10 @@ class _Compiler:
         self._numbers: dict[object, int] = {name: number for number, name in enumerate(trees)}
         self._rules: list[list[list[Symbol]]] = [[] for _ in self._numbers]
         self._size = 0
-        for name, tree in trees.items():
-            self._add(self._numbers[name], [self._read(tree)])
+
+    def add(self, name: str, tree: Tree) -> None:
+        """Add a rule of the grammar."""
+        self._add(self._numbers[name], [self._read(tree)])
 
     def _add(self, number: int, choices: list[list[Symbol]]) -> None:
         self._rules[number] = choices
@@ -178,6 +191,11 @@ class Recognizer:
         return not self.exhausted and any(
             began == 0 and symbols[state] is None and heads[state] == 0 for state, began in self._current
         )
+
+    @property
+    def kept(self) -> int:
+        """How many rules wait for others to end."""
+        return self._kept
 
     def feed(self, text: str) -> None:
         """Take more of the text."""

@@ -7,15 +7,19 @@ on which texts match; lark's rules of which terminal wins where several would do
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from service.protocol.earley import Grammar, compiled
+from service.protocol.earley import RULES_AT_ONCE, Grammar, compiled
 from service.protocol.errors import InvalidRequest, shown
 from service.protocol.lark_reader import COMMON, Definitions, common, read_lark
-from service.protocol.regexes import MOST, Tree, Weight, ebnf, inner_trees, weigh, whole
+from service.protocol.patterns import MOST, Tree, Weight, inner_trees, weigh
+from service.protocol.regexes import ebnf, whole
+from service.protocol.steps import in_one_go
 
-MAX_GRAMMAR_CHARS = 16_384
+MAX_GRAMMAR_CHARS = 8_192
+"""The longest grammar; one of a single huge rule takes some ten milliseconds in one step."""
+
 MAX_RULES = 1024
 """How many rules and terminals a grammar may come to, once for each different use of a template."""
 
@@ -31,33 +35,57 @@ def check_regex(pattern: str, where: str) -> str:
 
 
 def ebnf_of(lark: str, where: str) -> str:
-    """A Lark grammar, which stands at the parameter `where`, in xgrammar's EBNF. Raises InvalidRequest.
+    """What `held_grammar` gives, in one go. Raises InvalidRequest."""
+    return in_one_go(held_grammar(lark, where))
 
-    The worst of grammars takes some ten milliseconds.
+
+def held_grammar(lark: str, where: str) -> Generator[None, None, str]:
+    """A Lark grammar, which stands at the parameter `where`, in xgrammar's EBNF; read in steps.
+
+    Raises InvalidRequest.
     """
     if len(lark) > MAX_GRAMMAR_CHARS:
         raise _refusal(lark, where, f"It has {len(lark)} characters, at most {MAX_GRAMMAR_CHARS} are allowed")
+    if lark in _HELD:
+        return _HELD[lark]
     try:
-        return _ebnf_of(lark)
+        held = yield from _read(lark)
     except InvalidRequest as refused:  # a terminal's pattern, which has no place of its own
         raise _refusal(lark, where, refused.message) from None
     except (re.error, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise _refusal(lark, where, f"It can't be read: {reason[:200]}") from None
+    if len(_HELD) >= GRAMMARS_CACHED:
+        del _HELD[next(iter(_HELD))]
+    _HELD[lark] = held
+    return held
 
 
-@lru_cache(maxsize=GRAMMARS_CACHED)
-def _ebnf_of(lark: str) -> str:
-    trees = _Trees(read_lark(lark)).made()
-    if not compiled_of(lark).productive:
+_HELD: dict[str, str] = {}
+"""Grammars that were read, the first one first."""
+
+
+def _read(lark: str) -> Generator[None, None, str]:
+    trees = yield from _trees(lark)
+    if not (yield from compiled(trees)).productive:
         raise ValueError("no text matches it, as its rules never come to an end")
-    return "".join(f"{name} ::= {ebnf(tree)}\n" for name, tree in trees.items())
+    lines: list[str] = []
+    for name, tree in trees.items():
+        if len(lines) % RULES_AT_ONCE == 0:
+            yield
+        lines.append(f"{name} ::= {ebnf(tree)}\n")
+    return "".join(lines)
 
 
 @lru_cache(maxsize=GRAMMARS_CACHED)
 def compiled_of(lark: str) -> Grammar:
     """A grammar that can be held, for the recognizer; its rule "root" matches what the engine lets through."""
-    return compiled(_Trees(read_lark(lark)).made())
+    return in_one_go(compiled(in_one_go(_trees(lark))))
+
+
+def _trees(lark: str) -> Generator[None, None, dict[str, Tree]]:
+    definitions = yield from read_lark(lark)
+    return (yield from _Trees(definitions).made())
 
 
 class _Trees:
@@ -70,8 +98,8 @@ class _Trees:
         self._behind: Tree = [("RULE", "skipped")] if definitions.ignored else []
         self._trees: dict[str, Tree] = {}
 
-    def made(self) -> dict[str, Tree]:
-        """All of them, "root" first. Raises ValueError and InvalidRequest."""
+    def made(self) -> Generator[None, None, dict[str, Tree]]:
+        """All of them, "root" first, in steps. Raises ValueError and InvalidRequest."""
         if "start" not in self._definitions.named:
             raise ValueError("it has no rule 'start'")
         self._trees["root"] = [*self._behind, *self._named("start", (), terminal=False)]
@@ -82,7 +110,11 @@ class _Trees:
             name, key, arguments = self._waiting.popleft()
             tree = self._definitions.named[key].tree if not key.startswith(COMMON) else common(key[len(COMMON) :])
             self._trees[name] = self._held(tree, arguments, terminal=_is_terminal(key), common=key.startswith(COMMON))
+            if len(self._trees) % RULES_AT_ONCE == 0:
+                yield
+        yield
         _weigh(self._trees)
+        yield
         return self._trees
 
     def _named(self, key: str, arguments: Sequence[Tree], *, terminal: bool) -> Tree:
@@ -115,7 +147,7 @@ class _Trees:
                 key = f"{COMMON}{inner}" if common else inner
                 held += arguments[key] if key in arguments else self._named(key, (), terminal=terminal)
             elif kind == "USE":
-                given = [self._held(each, arguments, terminal=terminal) for each in inner[1]]
+                given = [self._one(self._held(each, arguments, terminal=terminal)) for each in inner[1]]
                 held += self._named(inner[0], given, terminal=terminal)
             elif kind == "TEXT":
                 held.append(("SUBPATTERN", [None, 0, 0, inner]))
@@ -127,6 +159,16 @@ class _Trees:
                 below = self._held(inner[-1], arguments, terminal=terminal, common=common)
                 held.append((kind, [*inner[:-1], below]))
         return held
+
+    def _one(self, tree: Tree) -> Tree:
+        """A template's argument as one name, however often the template writes it."""
+        if len(tree) == 1 and tree[0][0] == "RULE":
+            return tree
+        use = repr(tree)
+        if use not in self._names:
+            self._names[use] = f"r{len(self._names)}"
+            self._trees[self._names[use]] = tree
+        return [("RULE", self._names[use])]
 
 
 def _is_terminal(key: str) -> bool:

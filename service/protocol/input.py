@@ -13,7 +13,14 @@ from service.protocol.content_parts import MAX_PARTS
 from service.protocol.decoding import decode, decode_list, decoder_of
 from service.protocol.errors import InvalidRequest, invalid_value
 from service.protocol.gathering import BYTES_A_STEP, MAX_REFERENCED_BYTES, Gathered, Reading
-from service.protocol.input_items import InputItem, ItemReference, MessageItem
+from service.protocol.input_items import (
+    AdditionalToolsItem,
+    CompactionTriggerItem,
+    ConfigurationUpdateItem,
+    InputItem,
+    ItemReference,
+    MessageItem,
+)
 from service.protocol.input_readers import MAX_CALL_ID_CHARS, read_item
 
 __all__ = ["BYTES_A_STEP", "MAX_CALL_ID_CHARS", "MAX_PARTS", "InputItem", "identify", "read_input", "resolve"]
@@ -23,6 +30,9 @@ ITEMS_A_STEP = 128
 
 PARTS_AN_ITEM = 4
 """A request may have so many content parts for each item that it may have."""
+
+_OF_ONE_REQUEST = (AdditionalToolsItem, ConfigurationUpdateItem, CompactionTriggerItem)
+"""Items that say how one request is served, and nothing that another could refer to."""
 
 _TEXT = decoder_of(str)
 
@@ -77,6 +87,8 @@ def resolve(
             if size > MAX_REFERENCED_BYTES:
                 raise too_much_referenced(f"{where}.id", item.reference)
             known = yield from read_item(raw, where, gathered)
+            if isinstance(known, _OF_ONE_REQUEST):
+                raise invalid_value(f"{where}.id", item.reference, f"An item of type {known.kind} is to be sent whole.")
             yield
         resolved.append(known)
         parts = _counted(parts, known, max_items)

@@ -4,6 +4,7 @@ Nearly all events of a stream are made here: `text` of a message and of reasonin
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from service.protocol import events, ids, sealed
 from service.protocol.events import Event
@@ -138,7 +139,8 @@ class ReasoningEmitter:
         if self._summarised:
             item.summary = [SummaryText(text)]
         if self._seal is not None:
-            item.encrypted_content = self._seal(sealed.REASONING, sealed.reasoning(sampled or text))
+            with suppress(sealed.TooLong):  # then its text alone goes on: beyond any context of today's models
+                item.encrypted_content = self._seal(sealed.REASONING, sealed.reasoning(sampled or text))
         return item, [
             *(self._summary_done(text) if self._summarised else ()),
             events.ReasoningTextDone(item_id=self._id, output_index=self._index, content_index=0, text=text),

@@ -5,43 +5,22 @@ each other, and its patterns for strings backtrack for ever. Here everything is 
 grammar is as long as its text. What lark's own grammars of `common` offer is kept as a text in the same notation.
 """
 
-import re
-from ast import literal_eval
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import cache
 from typing import Any
 
 import msgspec
 
-from service.protocol.regexes import LAST_CHARACTER, MAX_DEPTH, MOST, Tree, has_anchors, read_pattern
+from service.protocol.lark_words import pattern_of, range_of, text_of, words_of
+from service.protocol.patterns import MAX_DEPTH, MOST, Tree
+from service.protocol.steps import in_one_go
 
 MAX_EXPANDED = 256
 """The largest count of `~`."""
 
-MAX_TOKENS = 4_096
-"""How many words, marks and ends of lines a grammar may have: a few milliseconds."""
+WORDS_AT_ONCE = 500
+"""How many of them are read in one step, if they aren't all of one rule."""
 
-_STRING = r'"(?:[^"\\\n]|\\.)*"'
-_TOKENS = re.compile(
-    "|".join(
-        (
-            r"(?P<SKIP>[ \t]+|\s*(?://|\#)[^\n]*|\\[ ]*\n)",
-            r"(?P<OR>(?:(?:\r?\n)+\s*)?\|)",
-            r"(?P<END>(?:\r?\n)+\s*)",
-            rf"(?P<TEXT>{_STRING}i?)",
-            r"(?P<PATTERN>/(?!/)(?:[^/\\\n]|\\.)*/[imslux]*)",
-            r"(?P<TERMINAL>_?[A-Z][_A-Z0-9]*)",
-            r"(?P<RULE>_?[a-z][_a-z0-9]*)",
-            r"(?P<NUMBER>[+-]?\d+)",
-            r"(?P<TO>->)",
-            r"(?P<RANGE>\.\.)",
-            r"(?P<STATEMENT>%\w+)",
-            r"(?P<MARK>[][(){}:,.~*+!?])",
-        )
-    )
-)
-_ESCAPE = re.compile(r"\\(?:U[0-9A-Fa-f]{8}|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[nftr\"\\]|.)", re.DOTALL)
-_KNOWN_ESCAPES = "Uuxnftr"
 _TIMES = {"?": (0, 1), "*": (0, MOST), "+": (1, MOST)}
 
 COMMON = "common."
@@ -95,28 +74,32 @@ class Definitions(msgspec.Struct, frozen=True):
     ignored: list[Tree]
 
 
-def read_lark(text: str) -> Definitions:
-    """Read a grammar. Raises ValueError, re.error and InvalidRequest, for a pattern."""
+def read_lark(text: str) -> Generator[None, None, Definitions]:
+    """Read a grammar, in steps. Raises ValueError, re.error and InvalidRequest, for a pattern."""
     return _Reader(text).read()
 
 
 @cache
 def _common() -> Mapping[str, Definition]:
-    return read_lark(_LIBRARY).named
+    return in_one_go(read_lark(_LIBRARY)).named
 
 
 class _Reader:
     """The words of a grammar, and how far it has been read."""
 
     def __init__(self, text: str) -> None:
-        self._words = _words(text)
+        self._words = words_of(text)
         self._place = 0
         self._depth = 0
         self._named: dict[str, Definition] = {}
         self._ignored: list[Tree] = []
 
-    def read(self) -> Definitions:
+    def read(self) -> Generator[None, None, Definitions]:
+        step = 0
         while (kind := self._kind) != "":
+            if self._place > step:
+                step = self._place + WORDS_AT_ONCE
+                yield
             if kind == "END":
                 self._next()
             elif kind == "STATEMENT":
@@ -265,12 +248,12 @@ class _Reader:
             return [("MAX_REPEAT", [0, 1, inner])]
         kind, word = self._kind, self._next()
         if kind == "PATTERN":
-            return [("TEXT", _pattern(word))]
+            return [("TEXT", pattern_of(word))]
         if kind == "TEXT":
             if self._kind != "RANGE":
-                return [("TEXT", _text(word))]
+                return [("TEXT", text_of(word))]
             self._next()
-            return [("TEXT", _range(word, self._next("TEXT")))]
+            return [("TEXT", range_of(word, self._next("TEXT")))]
         if kind == "TERMINAL" or not self._mark("{"):
             return [("NAME", word)]
         arguments = [self._atom()]
@@ -278,77 +261,6 @@ class _Reader:
             arguments.append(self._atom())
         self._expect("}")
         return [("USE", [word, arguments])]
-
-
-def _words(text: str) -> list[tuple[str, str, int]]:
-    """The words with their kinds and lines; behind the last stands one of no kind."""
-    words: list[tuple[str, str, int]] = []
-    text, place, line = f"{text}\n", 0, 1
-    while place < len(text):
-        found = _TOKENS.match(text, place)
-        if found is None:
-            raise ValueError(f"{text[place : place + 10]!r} in line {line} can't be read")
-        kind, word = found.lastgroup or "", found[0]
-        if kind != "SKIP":
-            words.append((kind, word, line))
-            if len(words) > MAX_TOKENS:
-                raise ValueError(f"it has more than {MAX_TOKENS} words and signs")
-        line += word.count("\n")
-        place = found.end()
-    return [*words, ("", "", line)]
-
-
-def _unescaped(text: str) -> str:
-    """A literal as lark reads it: escapes that Python doesn't know stay as they are, for a pattern to make out."""
-
-    def one(found: re.Match[str]) -> str:
-        escape = found[0]
-        if escape == '\\"':
-            return '"'
-        return literal_eval(f"'{escape}'") if escape[1] in _KNOWN_ESCAPES and _whole(escape) else escape
-
-    return _ESCAPE.sub(one, text)
-
-
-def _whole(escape: str) -> bool:
-    if len(escape) == 2 and escape[1] in "Uux":
-        raise ValueError(f"the escape {escape} is cut short")
-    if escape[1] == "U" and int(escape[2:], 16) > LAST_CHARACTER:
-        raise ValueError(f"there is no character {escape}")
-    return True
-
-
-def _text(word: str) -> Tree:
-    any_case = word.endswith("i")
-    text = _unescaped(word[1 : -2 if any_case else -1]).replace("\\\\", "\\")
-    if not text:
-        raise ValueError("a text in it is empty")
-    return [("IN", [("LITERAL", ord(each)) for each in _cases(letter)]) if any_case else ("LITERAL", ord(letter))
-            for letter in text]  # fmt: skip
-
-
-def _cases(letter: str) -> list[str]:
-    return sorted({each for each in (letter, letter.lower(), letter.upper()) if len(each) == 1})
-
-
-def _range(first: str, last: str) -> Tree:
-    low, high = _unescaped(first[1:-1]).replace("\\\\", "\\"), _unescaped(last[1:-1]).replace("\\\\", "\\")
-    if len(low) != 1 or len(high) != 1 or low > high:
-        raise ValueError(f"{first[:20]}..{last[:20]} is no range of characters")
-    return [("IN", [("RANGE", [ord(low), ord(high)])])]
-
-
-def _pattern(word: str) -> Tree:
-    end = word.rindex("/")
-    flags = set(word[end + 1 :])
-    if flags - {"s", "u"}:
-        raise ValueError(f"flags {''.join(sorted(flags))} of a terminal; write classes such as [aA]")
-    if end == 1:
-        raise ValueError("a pattern in it is empty")
-    tree = read_pattern(_unescaped(word[1:end]).replace("\\/", "/"), "", dot_is_all="s" in flags)
-    if has_anchors(tree):
-        raise ValueError("anchors such as ^ and $ can't be held in a grammar")
-    return tree
 
 
 def common(name: str) -> Tree:

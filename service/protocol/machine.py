@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 import msgspec
 
 from service.protocol import constraints, events, tokens
+from service.protocol.compacted import fault_of
 from service.protocol.endings import STATUS, Ending, finished, terminal
 from service.protocol.events import Event
 from service.protocol.header import Header
@@ -328,9 +329,11 @@ class Machine:
             if complaint is not None:
                 self._fail(f"The model's output does not match the format that was asked for: {complaint}.")
                 complete = False
-        if complete and isinstance(item.emitter, CompactionEmitter) and not item.content.strip():
-            self._fail("The model wrote no summary of the conversation.")
-            complete = False
+        if complete and isinstance(item.emitter, CompactionEmitter):
+            fault = fault_of(item.content)
+            if fault is not None:
+                self._fail(fault)
+                complete = False
         self._shut(item, closed, "completed" if complete else "incomplete", out)
         if closed.stop == tokens.CALL and item.target is None:
             self.full = True  # the mark of a call ends what the model says, call or not

@@ -5,8 +5,9 @@
     opening · compaction · newest     is answered
 
 The newest input is what was said since the model spoke last. A tool's output is never parted from its call, nor the
-call from the thoughts right before it. Of what is older, the user's words stay as they are, and a summary stands for
-the rest; so there is something to compact where the model has spoken since the last compaction.
+call from the thoughts right before it. Of what is older, the user's words stay as they are, but for the oldest where
+there is no room for all, and a summary stands for the rest; so there is something to compact where the model has
+spoken since the last compaction.
 """
 
 from collections.abc import Sequence
@@ -15,11 +16,24 @@ import msgspec
 
 from service.protocol.compacted import is_marker, is_summary, users_words
 from service.protocol.rules import Onward, Rules
+from service.protocol.sealed import MAX_KEPT_BYTES, size_of
 from service.protocol.tokens import BYTES_A_TOKEN
 from store.turn import StoredMessage
 
 DEFAULT_THRESHOLD = (3, 4)
 """The share of the model's context beyond which a prompt is compacted whose request names no threshold."""
+
+
+WORDS_SHARE = 2
+"""The user's words that a compaction keeps take, with the answer behind it, one part in so many of the context, and one
+part in so many of the threshold."""
+
+LEAST_WORDS_TOKENS = 256
+"""So much of them is kept however low the threshold is."""
+
+WORTH_SHARE = 8
+"""What a summary stands for has at least one part in so many of the threshold: where the user's own words are nearly
+all there is, nothing is compacted again and again for nothing."""
 
 
 def threshold(wanted: int | None, context_tokens: int) -> int:
@@ -87,12 +101,40 @@ def _behind_mark(messages: Sequence[StoredMessage]) -> int:
     return next((place + 1 for place, message in enumerate(messages) if is_summary(message)), 1)
 
 
+def carried(
+    messages: Sequence[StoredMessage],
+    opening: int,
+    context_tokens: int,
+    reserve: int,
+    newest: Sequence[StoredMessage] = (),
+    due: int | None = None,
+) -> tuple[StoredMessage, ...]:
+    """The user's words that a compaction of these messages keeps: the newest with which there is still room for a
+    prompt that opens with `opening` ids and ends with the `newest` messages, for a summary, and for an answer,
+    and which leave that prompt well below the length at which it is `due` again.
+    """
+    said = sum(len(message.tokens) for message in newest) // BYTES_A_TOKEN
+    room = min(context_tokens // WORDS_SHARE - reserve, context_tokens - opening - said - 2 * reserve)
+    if due is not None:
+        room = min(room, max(due // WORDS_SHARE, LEAST_WORDS_TOKENS))
+    return users_words(messages, room, MAX_KEPT_BYTES - sum(map(size_of, newest)))
+
+
 def onward_rules(
-    rules: Rules, older: Sequence[StoredMessage], newest: Sequence[StoredMessage], opening: int, context_tokens: int
+    rules: Rules,
+    older: Sequence[StoredMessage],
+    newest: Sequence[StoredMessage],
+    opening: int,
+    context_tokens: int,
+    reserve: int,
+    due: int,
 ) -> Rules:
-    """The rules of a response that compacts what is `older` before it answers. Its prompt opens with `opening` ids."""
+    """The rules of a response that compacts what is `older` before it answers, as its prompt is longer than `due`. That
+    opens with `opening` ids.
+    """
     onward = Onward(opening, tuple(newest), context_tokens)
-    return msgspec.structs.replace(rules, carried=users_words(older), onward=onward)
+    words = carried(older, opening, context_tokens, reserve, newest, due)
+    return msgspec.structs.replace(rules, carried=words, onward=onward)
 
 
 def fits(rules: Rules, reserve: int) -> bool:
@@ -101,4 +143,12 @@ def fits(rules: Rules, reserve: int) -> bool:
     if onward is None:
         return True
     said = sum(len(message.tokens) for message in (*rules.carried, *onward.newest)) // BYTES_A_TOKEN
-    return onward.opening + said + 2 * reserve <= onward.context_tokens
+    sealable = sum(map(size_of, (*rules.carried, *onward.newest))) <= MAX_KEPT_BYTES
+    return sealable and onward.opening + said + 2 * reserve <= onward.context_tokens
+
+
+def pays(rules: Rules, older: Sequence[StoredMessage], due: int) -> bool:
+    """Whether enough of what is older goes for its summary to be worth it."""
+    said = sum(len(message.tokens) for message in older if not is_marker(message) and not is_summary(message))
+    kept = sum(len(message.tokens) for message in rules.carried)
+    return (said - kept) // BYTES_A_TOKEN >= due // WORTH_SHARE

@@ -16,15 +16,15 @@ from types import MappingProxyType
 import msgspec
 
 from service.protocol import render, tokens
-from service.protocol.compacted import since_compaction, users_words
-from service.protocol.compacting import ASK
+from service.protocol.compacted import since_compaction
+from service.protocol.compacting import ASK, PARTLY, asked
 from service.protocol.conversion import Conversion
 from service.protocol.errors import InvalidRequest, context_length_exceeded
 from service.protocol.formats import AnswerFormat
 from service.protocol.gathering import Gathered
 from service.protocol.input import resolve
 from service.protocol.input_items import CompactionTriggerItem, InputItem
-from service.protocol.outgrown import fits, newest_input, onward_rules, threshold
+from service.protocol.outgrown import carried, fits, newest_input, onward_rules, pays, threshold
 from service.protocol.reading import Limits, Read, read_request, rules_of
 from service.protocol.render import PROMPT_END, developer_text, message_steps, system_message
 from service.protocol.rules import Rules
@@ -102,23 +102,23 @@ def build_prompt(
     try:
         opening = yield from _opening(request, read, identity, date)
         new = yield from conversion.messages_of(read.earlier, items)
-        ending = [PROMPT_END]
-        if compacting is not None:
-            ending.insert(0, (yield from message_steps(compacting, "developer", limit=limit)).tokens)
     except TooManyTokens:
         raise context_length_exceeded(limit, None) from None
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     messages = in_prompt([*chain, *new], all_thoughts=request.thoughts == "all_turns")
-    rules = _compacting_rules(request, read, messages) if compacting is not None else read.rules
+    rules, ending = read.rules, [PROMPT_END]
     onward = _onward(request, rules, opening, messages, limit) if compacting is None else None
+    if compacting is not None:
+        rules = _compacting_rules(request, read, opening, messages, limit)
+        ending.insert(0, _developer_message(asked(compacting, messages, rules.carried)))
     if onward is not None:
+        ask = asked(ASK, messages[: -len(onward[0].newest)], onward[0].carried)
         rules, messages = onward
-        ending.insert(0, _developer_message(ASK))
+        ending.insert(0, _developer_message(ask))
     elif shortens:
         room = limit - reserve(limit, request.max_output_tokens)
-        taken = sum(map(len, (*opening, *ending))) // BYTES_A_TOKEN
-        messages = shortened(messages, max(room - taken, 0))
+        messages = shortened(messages, max(room - _length((*opening, *ending)), 0))
     joined = tokens.unpack(b"".join((*opening, *(message.tokens for message in messages), *ending)))
     if len(joined) >= limit:
         raise context_length_exceeded(limit, len(joined))
@@ -129,24 +129,36 @@ def _onward(
     request: CreateRequest, rules: Rules, opening: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
 ) -> tuple[Rules, list[StoredMessage]] | None:
     """The rules and the messages where these are compacted before they are answered; None where they aren't."""
-    opened = sum(map(len, opening)) // BYTES_A_TOKEN
+    opened = _length(opening)
     said = sum(len(message.tokens) for message in messages) // BYTES_A_TOKEN
     size = opened + said + len(PROMPT_END) // BYTES_A_TOKEN
-    if request.managing is None or size <= threshold(request.managing.compact_threshold, limit):
+    if request.managing is None:
         return None
-    place = newest_input(messages)
+    due = threshold(request.managing.compact_threshold, limit)
+    place = newest_input(messages) if size > due else 0
+    if not place:
+        return None
     kept = reserve(limit, request.max_output_tokens)
     older, newest = list(messages[:place]), messages[place:]
     if request.truncation == "auto":
-        asking = opened + len(_developer_message(ASK) + PROMPT_END) // BYTES_A_TOKEN
+        asking = opened + _length((_developer_message(f"{ASK}\n\n{PARTLY}"), PROMPT_END))
         older = shortened(older, max(limit - kept - asking, 0))
-    onward = onward_rules(rules, older, newest, opened, limit)
-    return (onward, older) if place and fits(onward, kept) else None
+    onward = onward_rules(rules, messages[:place], newest, opened, limit, kept, due)
+    worth = size >= limit or pays(onward, messages[:place], due)
+    return (onward, older) if fits(onward, kept) and worth else None
 
 
-def _compacting_rules(request: CreateRequest, read: Read, messages: Sequence[StoredMessage]) -> Rules:
+def _compacting_rules(
+    request: CreateRequest, read: Read, opening: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
+) -> Rules:
     rules = rules_of(request, read.tools, read.chosen, read.format, compacting=True)
-    return msgspec.structs.replace(rules, carried=users_words(messages))
+    words = carried(messages, _length(opening), limit, reserve(limit, request.max_output_tokens))
+    return msgspec.structs.replace(rules, carried=words)
+
+
+def _length(messages: Sequence[bytes]) -> int:
+    """How many ids these messages have."""
+    return sum(map(len, messages)) // BYTES_A_TOKEN
 
 
 def _refuse_nothing(chain: Sequence[StoredMessage], read: Read, items: Sequence[InputItem]) -> None:

@@ -91,7 +91,7 @@ def number(given: Schema, path: str, kind: str) -> Schema:
     held = plain_bounds({key: given[key] for key in BOUNDS if key in given}, path, whole=kind == "integer")
     multiple = given.get("multipleOf")
     if multiple is not None:
-        if kind != "integer" or held or not isinstance(multiple, int) or not 0 < multiple <= MAX_COUNT:
+        if kind != "integer" or held or type(multiple) is not int or not 0 < multiple <= MAX_COUNT:
             raise refusal(
                 f"{path}.multipleOf", "Only whole multiples of integers without bounds can be held. Leave it out."
             )

@@ -34,6 +34,9 @@ MAX_DEPTH = 32
 MAX_SCHEMAS = 4096
 """How many schemas a schema may have in it, references followed once."""
 
+MAX_PATTERN_CHARS = 8_192
+"""How long all patterns of a schema may be together: some ten milliseconds."""
+
 NAME_SHOWN = 64
 """How much of a property's name a path has."""
 
@@ -61,6 +64,7 @@ class _Reader:
         """The references that are known to come to something that is no reference."""
         self._kinds = Kinds()
         self._schemas = 0
+        self._pattern_chars = 0
         self.waiting: list[tuple[str, Any, str]] = []
         self.definitions: Schema = {}
 
@@ -84,6 +88,7 @@ class _Reader:
                 f"Invalid type for '{path}': expected a schema, an object.", code="invalid_type", param=path
             )
         given = {key: value for key, value in cast("Schema", schema).items() if not asks_nothing(key, value)}
+        self._count_patterns(given, path)
         for keyword in given:
             if keyword in REFUSED:
                 raise refusal(f"{path}.{keyword}", f"'{keyword}' can't be held. {REFUSED[keyword]}")
@@ -91,6 +96,16 @@ class _Reader:
             if keyword in given:
                 return self._combined(keyword, given, path, depth)
         return self._typed(given, path, depth)
+
+    def _count_patterns(self, given: Schema, path: str) -> None:
+        """Check how long the patterns are so far."""
+        named: Any = given.get("patternProperties")
+        patterns = [given.get("pattern"), *(cast("Schema", named) if isinstance(named, dict) else ())]
+        self._pattern_chars += sum(len(each) for each in patterns if isinstance(each, str))
+        if self._pattern_chars > MAX_PATTERN_CHARS:
+            raise invalid_value(
+                path, "a pattern", f"At most {MAX_PATTERN_CHARS} characters of patterns may be there. Use shorter ones."
+            )
 
     def _combined(self, keyword: str, given: Schema, path: str, depth: int) -> Schema:
         beside = [key for key in given if key in COMBINED[keyword]]

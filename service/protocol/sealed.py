@@ -27,6 +27,9 @@ MAX_PAYLOAD_BYTES = 768 << 10
 MAX_SUMMARY_BYTES = 256 << 10
 """The most of that which a compaction's summary may take; the rest is for the messages that travel with it."""
 
+MAX_KEPT_BYTES = MAX_PAYLOAD_BYTES - MAX_SUMMARY_BYTES - 64
+"""The most that those may take (`size_of`): what remains but for the heads of the lists."""
+
 T = TypeVar("T")
 
 
@@ -80,6 +83,11 @@ def compaction(summary: str, kept: Sequence[StoredMessage] = (), newest: Sequenc
     if newest:
         return _WITH_NEWEST + msgspec.msgpack.encode((summary, kept, newest))
     return _VERSION + msgspec.msgpack.encode((summary, kept))
+
+
+def size_of(message: StoredMessage) -> int:
+    """How many bytes a message takes in the payload of a compaction."""
+    return len(msgspec.msgpack.encode(message))
 
 
 def read_compaction(payload: bytes) -> Compaction:

@@ -181,7 +181,7 @@ class _Reading:
         self._count()
         if kind not in HOSTED:
             yield
-            return self._callable(raw, kind, where, None)
+            return (yield from self._callable(raw, kind, where, None))
         self._left_out[kind] = None
         return echo_of_hosted(decode(raw, _ANY_OBJECT, where), where)
 
@@ -197,11 +197,13 @@ class _Reading:
             if kind is None:
                 raise missing(f"{at}.type", "A namespace holds tools of type 'function' and 'custom'.")
             self._count()
-            echo.append(self._callable(tool, kind, at, sent.name))
+            echo.append((yield from self._callable(tool, kind, at, sent.name)))
             yield
         return {"type": "namespace", "name": sent.name, "description": sent.description, "tools": echo}
 
-    def _callable(self, raw: msgspec.Raw, kind: str, where: str, namespace: str | None) -> dict[str, Any]:
+    def _callable(
+        self, raw: msgspec.Raw, kind: str, where: str, namespace: str | None
+    ) -> Generator[None, None, dict[str, Any]]:
         """Read a tool that the caller runs. One in a namespace called `functions` is like one in none."""
         inside = None if namespace == FUNCTIONS else namespace
         if kind == "function":
@@ -211,7 +213,7 @@ class _Reading:
         elif kind == "custom":
             tool = decode(raw, _CUSTOM, where)
             _check(tool, where)
-            callee, shown, echo = read_custom(tool, where, inside)
+            callee, shown, echo = yield from read_custom(tool, where, inside)
             self._grammars += not callee.wrapped
             if self._grammars > MAX_GRAMMARS:
                 raise invalid_value(f"{where}.format", "a grammar", f"At most {MAX_GRAMMARS} tools may have one.")

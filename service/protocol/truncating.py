@@ -1,8 +1,9 @@
 """`truncation: auto`: which turns of a conversation that is too long a prompt shows.
 
-Whole turns go, the oldest first. A turn begins where the user speaks (or a developer) after somebody else did. What
-the conversation opens with, the words of developers and a compaction, stays; so does the newest turn; and a call is
-never parted from its output. What is left out of one prompt stays in the chain.
+First the user's words inside a compaction go, then whole turns, the oldest first. A turn begins where the user speaks
+(or a developer) after somebody else did. What the conversation opens with, the words of developers and a summary,
+stays; so does the newest turn; and a call is never parted from its output. What is left out of one prompt stays in the
+chain.
 """
 
 from collections.abc import Sequence
@@ -30,15 +31,28 @@ def shortened(messages: Sequence[StoredMessage], room: int) -> list[StoredMessag
     excess = sum(len(message.tokens) for message in messages) - room * BYTES_A_TOKEN
     if excess <= 0:
         return list(messages)
-    head = _head(messages)
-    cut = head
+    cut = head = _head(messages)
+    opening, excess = _without_words(messages[:head], excess)
     dropped = 0
-    for place in _cuts(messages, head):
+    for place in _cuts(messages, head) if excess > 0 else ():
         dropped += sum(len(message.tokens) for message in messages[cut:place])
         cut = place
         if dropped >= excess:
             break
-    return [*messages[:head], *messages[cut:]]
+    return [*opening, *messages[cut:]]
+
+
+def _without_words(head: Sequence[StoredMessage], excess: int) -> tuple[list[StoredMessage], int]:
+    """The head without so many of the oldest words of the user's that it is `excess` bytes shorter, and what of that is
+    left. All that a user says in a head stands between a compaction's mark and its summary.
+    """
+    rest: list[StoredMessage] = []
+    for message in head:
+        if message.role == "user" and excess > 0:
+            excess -= len(message.tokens)
+        else:
+            rest.append(message)
+    return rest, excess
 
 
 def _head(messages: Sequence[StoredMessage]) -> int:

@@ -94,6 +94,7 @@ SCHEMAS: Table = {
         "minimum", "decimals", {"type": "number", "minimum": 0.12345678}, "invalid_value"
     ),
     "nothing between the bounds": schema("", "between", {"type": "integer", "minimum": 2, "maximum": 1}),
+    "multiples of true": schema("multipleOf", "whole multiples", {"type": "integer", "multipleOf": True}),
     "multiples of a fraction": schema("multipleOf", "whole multiples", {"type": "number", "multipleOf": 0.5}),
     "fewer elements than there must be": schema(
         "minItems", "At most 1", {"prefixItems": [{}], "items": False, "minItems": 2}

@@ -13,7 +13,7 @@ from service.settings import Settings
 from tests.http.background import ended, streamed
 from tests.http.inside import answer, opened, scripted, serving, then, thought
 from tests.http.process import MODEL, ServiceProcess
-from tests.http.streams import sent
+from tests.http.streams import parsed
 
 Json = dict[str, Any]
 AT_ONCE: Any = [{"type": "compaction", "compact_threshold": 1}]
@@ -82,12 +82,12 @@ async def test_its_events_are_those_of_an_item_and_an_answer(settings: Settings)
     async with serving(settings, engine()) as inside, inside.http() as http:
         first = await created(http, input=[FIRST])
         body = {"model": MODEL, "input": [SECOND], "previous_response_id": first["id"], "context_management": AT_ONCE}
-        plain = sent((await http.post("/v1/responses", json={**body, "stream": True})).text)
+        plain = parsed((await http.post("/v1/responses", json={**body, "stream": True})).text)
     async with serving(settings, engine()) as inside, inside.http() as http:
         first = await created(http, input=[FIRST])
         body["previous_response_id"] = first["id"]
         queued = await http.post("/v1/responses", json={**body, "stream": True, "background": True})
-        begun = sent(queued.text)
+        begun = parsed(queued.text)
         followed = await streamed(inside, begun[0]["response"]["id"])
     for events in (plain, begun, followed):
         items = [each["item"] for each in events if each["type"] == "response.output_item.done"]

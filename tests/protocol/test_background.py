@@ -130,7 +130,7 @@ def test_a_machine_shows_what_its_events_fold_to(ids: list[int], places: list[in
         ("<|channel|>final<|message|>42<|end|>", 9, None),
         (CALL, 99, None),
         (
-            "<|channel|>commentary to=functions.lookup<|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>",
+            f"{CALL}<|start|>assistant<|channel|>final<|message|>",
             99,
             Ending.STOP,
         ),

@@ -4,9 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from service.protocol import sealed
-from service.protocol.compacted import compaction_messages
+from service.protocol.compacted import compaction_messages, users_words
+from service.protocol.compacting import PARTLY
 from service.protocol.errors import InvalidRequest
 from service.protocol.render import message
 from service.protocol.steps import in_one_go
@@ -77,14 +80,24 @@ def test_a_call_before_a_compaction_needs_no_output() -> None:
     assert len(prompt(input=[*OLD, CALL, compaction(), NOW]).messages) == 2
 
 
-def test_truncation_never_takes_a_compaction() -> None:
+def test_truncation_never_takes_a_summary() -> None:
     turns = [{"role": role, "content": f"{n} " + "word " * 100} for n in range(20) for role in ("user", "assistant")]
     narrow = msgspec.structs.replace(IDENTITY, context_tokens=1000)
     text = shown(compaction(*KEPT), *turns, NOW, identity=narrow, truncation="auto")
 
-    assert "My cat is Tom." in text
     assert "Tom was fed." in text
     assert "0 word" not in text
+    assert "19 word" in text
+
+
+def test_truncation_takes_the_oldest_words_of_a_compaction_before_any_turn() -> None:
+    long = tuple(message(f"{number} " + "word " * 300, "user") for number in range(3))
+    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1000)
+    text = shown(compaction(*long), *OLD, NOW, identity=narrow, truncation="auto")
+
+    assert ("0 word" in text, "1 word" in text, "2 word" in text) == (False, False, True)
+    assert "Old answer." in text
+    assert "Tom was fed." in text
 
 
 # --- asking for one ---
@@ -119,3 +132,47 @@ def test_what_a_compaction_keeps_are_the_user_s_words_those_of_an_earlier_one_to
     made = prompt(input=[*OLD, compaction(*KEPT), NOW], compacting="Summarize.")
 
     assert made.rules.carried == (*KEPT, made.messages[-1])
+
+
+NARROW = msgspec.structs.replace(IDENTITY, context_tokens=2000)
+LONG: list[Json] = [
+    {"role": role, "content": f"{number} " + "word " * 200} for number in range(12) for role in ("user", "assistant")
+]
+
+
+@pytest.mark.parametrize("truncation", ["auto", "disabled"])
+def test_only_the_newest_words_that_fit_travel_and_the_model_is_told(truncation: str) -> None:
+    items = LONG if truncation == "auto" else LONG[-8:]
+    made = prompt(input=items, identity=NARROW, truncation=truncation, compacting="Summarize.")
+    said = [message for message in made.messages if message.role == "user"]
+
+    assert made.rules.carried == tuple(said[-2:])
+    assert PARTLY in decode(made.tokens)
+    assert PARTLY not in decode(prompt(input=LONG, compacting="Summarize.").tokens)
+
+
+@settings(max_examples=30, derandomize=True, deadline=None)
+@given(
+    context=st.integers(1200, 4000),
+    words=st.lists(st.integers(1, 500), min_size=1, max_size=8),
+    instructions=st.integers(0, 400),
+)
+def test_a_conversation_always_goes_on_from_its_compaction(context: int, words: list[int], instructions: int) -> None:
+    items = [{"role": role, "content": "word " * size} for size in words for role in ("user", "assistant")]
+    options: Any = {
+        "identity": msgspec.structs.replace(IDENTITY, context_tokens=context),
+        "instructions": "word " * instructions,
+    }
+    made = prompt(input=[*items, NOW], truncation="auto", compacting="Summarize.", **options)
+    payload = sealed.compaction("short " * 50, made.rules.carried)
+    item = {"type": "compaction", "encrypted_content": ENVELOPES.seal(sealed.COMPACTION, payload)}
+
+    assert len(prompt(input=[*items, item, NOW], **options).tokens) <= context - context // 8
+
+
+def test_what_travels_can_be_sealed_however_short_its_messages_are() -> None:
+    many = [message("x", "user")] * 20_000
+    kept = users_words(many, 1_000_000, sealed.MAX_KEPT_BYTES)
+
+    assert 0 < len(kept) < len(many)
+    assert len(sealed.compaction("x" * sealed.MAX_SUMMARY_BYTES, kept)) <= sealed.MAX_PAYLOAD_BYTES

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from service.course import asked, ended
 from service.engine.port import Generation, ModelCard, Sampling
 from service.engine.scripted import ScriptedEngine
-from service.protocol import sealed, tokens
-from service.protocol.compacting import ASK
+from service.protocol import compacted, sealed, tokens
+from service.protocol.compacting import ASK, PARTLY
 from service.protocol.constraints import HeaderState, header_tag, schema_content
 from service.protocol.machine import Ending, Machine
 from service.protocol.outgrown import newest_input
@@ -145,9 +145,46 @@ def test_what_no_longer_fits_can_still_be_compacted() -> None:
     assert prompt((), narrow, **body, max_output_tokens=16).rules.onward is not None
 
 
-def test_where_the_user_s_own_words_are_too_long_nothing_is_compacted() -> None:
+def test_where_the_user_s_own_words_are_too_long_the_oldest_are_left_to_the_summary() -> None:
     narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
-    items = [{**USER, "content": "word " * 1200}, ANSWER, NEXT]
+    items = [{**USER, "content": "word " * 1000}, ANSWER, USER, ANSWER, NEXT]
+    made = prompt((), narrow, input=items, context_management=AT_ONCE)
+
+    assert made.rules.onward is not None
+    assert made.rules.carried == (made.messages[2],)
+    assert PARTLY in tokens.decode(made.tokens)
+
+
+def test_however_much_the_user_says_it_is_not_compacted_at_each_turn_nor_for_ever_forgotten() -> None:
+    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
+    threshold = [{"type": "compaction", "compact_threshold": 600}]
+    chain: list[StoredMessage] = []
+    compactions: list[bool] = []
+    for number in range(40):
+        said = {"role": "user", "content": f"{number} " + "word " * 100}
+        made = prompt(chain, narrow, input=[said], context_management=threshold, max_output_tokens=50)
+        chain += made.messages
+        compactions.append(made.rules.onward is not None)
+        if made.rules.onward is not None:
+            chain += compacted.compacted("A summary.", made.rules.carried, made.rules.onward.newest)
+        chain.append(message("Short.", "assistant", channel="final"))
+
+    assert compactions[10:].count(True) <= len(compactions[10:]) // 2
+    assert any(compactions[-4:])
+    assert " ".join(texts(made.shown)).count("38 word") == 1
+
+
+def test_what_is_not_worth_a_summary_is_not_compacted() -> None:
+    items = [{**USER, "content": "word " * 400}, ANSWER, NEXT]
+    managing = [{"type": "compaction", "compact_threshold": 450}]
+
+    assert prompt(input=items, context_management=managing).rules.onward is not None
+    assert prompt(input=[*items[1:], {**USER, "content": "word " * 400}], context_management=managing).rules.onward is None
+
+
+def test_where_the_newest_input_is_too_long_nothing_is_compacted() -> None:
+    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
+    items = [USER, ANSWER, {**NEXT, "content": "word " * 1200}]
 
     assert prompt((), narrow, input=items, context_management=AT_ONCE).rules.onward is None
 
@@ -307,6 +344,14 @@ def test_a_summary_of_nothing_fails_the_response() -> None:
 
     assert (response.status, machine.messages) == ("failed", [])
     assert "summary" in response.error.message
+
+
+def test_a_summary_that_could_not_be_sealed_fails_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compacted, "MAX_SUMMARY_BYTES", 6)
+    machine, response, _ = made(SUMMARY, FINAL)
+
+    assert (response.status, machine.messages) == ("failed", [])
+    assert "longer than 6 bytes" in response.error.message
 
 
 @pytest.mark.parametrize(

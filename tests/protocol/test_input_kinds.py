@@ -89,14 +89,37 @@ def test_a_custom_call_under_a_grammar_is_bare_text() -> None:
     assert spelled(made.messages)[0] == 'assistant to=functions.patchcommentarysay "hi"'
 
 
-def test_calls_side_by_side_are_answered_in_any_order() -> None:
-    second = {**CALL, "call_id": "call_2", "name": "get_weather"}
-    answers = [{**output("function_call_output"), "call_id": id} for id in ("call_2", "call_1")]
+ids = st.lists(st.integers(1, 5), min_size=5, max_size=5, unique=True)
 
-    assert [each.name for each in prompt(input=[CALL, second, *answers]).messages[2:]] == [
-        "functions.get_weather",
-        "functions.lookup",
+
+@settings(max_examples=20, derandomize=True, deadline=None)
+@given(order=ids, chained=st.integers(0, 5))
+def test_outputs_stand_in_the_order_of_their_calls_however_they_are_sent(order: list[int], chained: int) -> None:
+    calls = [{**CALL, "call_id": f"call_{number}"} for number in range(1, 6)]
+    answers = [{**output("function_call_output", str(number)), "call_id": f"call_{number}"} for number in order]
+    chain = [
+        message("{}", "assistant", channel="commentary", recipient="functions.lookup", call_id=call["call_id"])
+        for call in calls[:chained]
     ]
+    made = prompt(chain, input=[*calls[chained:], *answers])
+
+    assert [each.call_id for each in made.messages[-5:]] == [call["call_id"] for call in calls]
+    assert [item.kind for item in made.items].count("function_call_output") == 5
+
+
+def test_outputs_that_do_not_stand_side_by_side_stay_where_they_are() -> None:
+    second = {**CALL, "call_id": "call_2"}
+    answers = [{**output("function_call_output"), "call_id": id} for id in ("call_2", "call_1")]
+    made = prompt(input=[CALL, second, answers[0], {"role": "user", "content": "And?"}, answers[1]])
+
+    assert [each.call_id for each in made.messages] == ["call_1", "call_2", "call_2", None, "call_1"]
+
+
+def test_a_call_has_one_output() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        prompt(input=[CALL, output("function_call_output"), output("function_call_output", "6")])
+
+    assert (caught.value.param, caught.value.code) == ("input[2].call_id", "invalid_value")
 
 
 def test_an_answer_bears_the_name_under_which_a_tool_is_declared_though_the_model_said_less() -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from service.protocol.errors import InvalidRequest
+from service.protocol.prompt import Limits
 from service.protocol.tokens import decode
 from tests.protocol.requests import Json, prompt
 
@@ -92,6 +93,46 @@ def test_a_reference_to_nothing_is_refused_by_its_id() -> None:
 
     assert (error.param, error.code) == ("input[1].id", "invalid_value")
     assert "msg_2" in error.message
+
+
+def test_an_item_is_referred_to_once() -> None:
+    error = refusal(USER, {"id": "msg_1"}, {"type": "item_reference", "id": "msg_1"}, stored=KEPT)
+
+    assert (error.param, error.code) == ("input[2].id", "invalid_value")
+    assert "once" in error.message
+
+
+def test_stored_items_have_as_many_parts_as_those_that_are_sent() -> None:
+    part = {"type": "input_text", "text": "x"}
+    stored = {f"msg_{n}": {"role": "user", "content": [part] * 9} for n in range(2)}
+    error = refusal(*({"id": name} for name in stored), stored=stored, limits=Limits(items=4))
+
+    assert (error.param, error.code) == ("input", "invalid_value")
+    assert "more than 16" in error.message
+
+
+def test_stored_items_are_no_longer_than_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.protocol.input.MAX_REFERENCED_BYTES", 150)
+    stored = {f"msg_{n}": {"role": "user", "content": "x" * 60} for n in range(2)}
+    error = refusal(*({"id": name} for name in stored), stored=stored)
+
+    assert (error.param, error.code) == ("input[1].id", "invalid_value")
+    assert "150 bytes" in error.message
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "additional_tools", "tools": []},
+        {"type": "configuration_update", "reasoning": {"effort": "low"}},
+        {"type": "compaction_trigger"},
+    ],
+)
+def test_what_says_how_one_request_is_served_is_never_referred_to(item: Json) -> None:
+    error = refusal({"id": "x_1"}, USER, stored={"x_1": item})
+
+    assert (error.param, error.code) == ("input[0].id", "invalid_value")
+    assert item["type"] in error.message
 
 
 def test_a_stored_call_is_answered() -> None:

@@ -1,6 +1,7 @@
 """Which JSON schemas can be held: what is refused by name, and what the others become."""
 
 from contextlib import suppress
+from time import process_time
 from typing import Any
 
 import jsonschema_rs
@@ -20,8 +21,18 @@ def an_object(**keywords: Any) -> dict[str, Any]:
     return {"type": "object", **keywords}
 
 
+def deep_all_of(depth: int) -> Any:
+    schema: Any = STRING
+    for _ in range(depth):
+        schema = {"allOf": [schema]}
+    return schema
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "no object": ([], "s"),
+    "deep allOf": (deep_all_of(476), "s"),
+    "long patterns": (an_object(properties={n: STRING | {"pattern": "a" * 3_000} for n in "abc"}), "s.properties.c"),
+    "many kinds of oneOf": ({"oneOf": [an_object(title=str(n)) for n in range(2_000)]}, "s.oneOf"),
     "not": ({"not": INTEGER}, "s.not"),
     "if": (an_object(properties={"a": {"if": {}}}), "s.properties.a.if"),
     "dependentRequired": (an_object(dependentRequired={"a": ["b"]}), "s.dependentRequired"),
@@ -110,6 +121,24 @@ def test_one_of_several_objects_is_held_where_a_constant_tells_them_apart() -> N
     kinds = [an_object(properties={"kind": {"const": kind}}, required=["kind"]) for kind in ("a", "b")]
     schema = {"oneOf": [{"$ref": "#/$defs/A"}, kinds[1]], "$defs": {"A": kinds[0]}}
     assert len(held_schema(schema, "s")["anyOf"]) == 2
+
+
+LARGE = {
+    "constants": {"oneOf": [{"const": n} for n in range(2_000)]},
+    "tagged objects": {"oneOf": [an_object(properties={"k": {"const": n}}, required=["k"]) for n in range(2_000)]},
+    "a chain of references": an_object(properties={f"p{n}": {"$ref": f"#/$defs/d{n}"} for n in range(1_500)})
+    | {"$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(1_500)} | {"d1500": STRING}},
+    "the same again": an_object(properties={f"p{n}": {"oneOf": [{"$ref": "#/$defs/a"}, INTEGER]} for n in range(1_000)})
+    | {"$defs": {"a": {"enum": [str(n) for n in range(2_000)]}}},
+    "a long name": an_object(properties={"n" * 100_000: an_object(properties={f"p{n}": {} for n in range(3_000)})}),
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_no_schema_takes_longer_than_its_length_says(case: str) -> None:
+    began = process_time()
+    held_schema(LARGE[case], "s")
+    assert process_time() - began < 0.5
 
 
 VALUES = st.recursive(

@@ -49,7 +49,7 @@ def test_one_kind_is_not_taken_for_the_other() -> None:
 
 
 def test_what_a_later_release_sealed_is_refused() -> None:
-    payload = bytes([sealed.FORMAT + 1]) + sealed.reasoning("x")[1:]
+    payload = b"\xff" + sealed.reasoning("x")[1:]
 
     for read in (sealed.read_reasoning, sealed.read_compaction):
         with pytest.raises(Unsealable, match="by a later release"):

@@ -1,0 +1,214 @@
+"""Regular expressions that can be held, as trees; regexes.py writes them again.
+
+Read by Python's own parser of patterns, which matches nothing here: a pattern never runs where it could run for ever.
+What isn't regular, or what xgrammar passes over in silence (lookaround, anchors in the middle), is refused.
+"""
+
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, cast
+
+from service.protocol.errors import InvalidRequest, shown
+
+MAX_PATTERN_CHARS = 4096
+MAX_REPEATS = 1024
+"""The largest count in a pattern; the engine unrolls it, in a time that grows with its square."""
+
+MAX_NESTED = 4096
+"""The most that counts inside one another may come to."""
+
+MAX_LOOSE = 16
+"""The same where nothing marks off what is counted, as in `(a{1,4}){1,4}`: 64 of those take an engine 25 seconds."""
+
+MAX_DEPTH = 50
+"""How deep groups may be nested."""
+
+_parser: Any = import_module("re._parser")
+
+MOST = int(_parser.MAXREPEAT)
+"""What stands for no bound of a repetition."""
+
+Tree = list[tuple[str, Any]]
+"""A parsed pattern: operations by their names in Python's parser, with their arguments."""
+
+LAST_CHARACTER = 0x10FFFF
+
+_NAMED = re.compile(r"\(\?<(?=[A-Za-z_])")
+REPEATS = ("MAX_REPEAT", "MIN_REPEAT")
+_CATEGORIES = {
+    "DIGIT": [(48, 57)],
+    "WORD": [(48, 57), (65, 90), (95, 95), (97, 122)],
+    "SPACE": [(9, 13), (32, 32)],
+}
+
+Ranges = tuple[tuple[int, int], ...]
+"""Characters, from the first to the last of each range, in their order."""
+
+CLASSES_CACHED = 256
+
+
+def read_pattern(pattern: Any, where: str, *, dot_is_all: bool = False) -> Tree:
+    """The tree of a pattern that stands at `where`; with `dot_is_all` its dots are line breaks too.
+
+    Raises InvalidRequest.
+    """
+    if not isinstance(pattern, str):
+        raise InvalidRequest(
+            f"Invalid type for '{where}': expected a pattern, a string.", code="invalid_type", param=where
+        )
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise refusal(pattern, where, f"It has {len(pattern)} characters, at most {MAX_PATTERN_CHARS} are allowed")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of what other regexes mean otherwise: it is written anew
+            parsed = _parser.parse(_NAMED.sub("(?P<", pattern))
+        tree = _tree(parsed, dot_is_all)
+        _check(tree, pattern, where, 0)
+    except (re.error, OverflowError) as error:
+        raise refusal(pattern, where, f"It is malformed, or not of the common kind: {error}") from None
+    except RecursionError:
+        raise refusal(pattern, where, f"Its groups are nested too deeply, at most {MAX_DEPTH} are allowed") from None
+    if parsed.state.flags & ~re.UNICODE:
+        raise refusal(pattern, where, "Flags can't be held, write classes such as [aA]")
+    try:
+        weigh(tree, {})
+    except ValueError as error:
+        raise refusal(pattern, where, str(error)) from None
+    return tree
+
+
+def _tree(parsed: Any, dot_is_all: bool) -> Tree:
+    """The parser's own objects as plain lists, classes as their ranges."""
+    tree: Tree = []
+    for operation, argument in parsed:
+        name = str(operation)
+        if name == "IN":
+            tree.append((name, _class(tuple(argument))))
+        elif name == "ANY" and dot_is_all:
+            tree.append(("IN", ((0, LAST_CHARACTER),)))
+        else:
+            tree.append((name, _plain(argument, dot_is_all)))
+    return tree
+
+
+def _plain(argument: Any, dot_is_all: bool) -> Any:
+    if type(argument) is int or argument is None:
+        return argument
+    if hasattr(argument, "data"):
+        return _tree(argument.data, dot_is_all)
+    if isinstance(argument, (tuple, list)):
+        return [_plain(each, dot_is_all) for each in cast("Iterable[Any]", argument)]
+    return MOST if argument == _parser.MAXREPEAT else str(argument)
+
+
+@lru_cache(maxsize=CLASSES_CACHED)
+def _class(parts: tuple[tuple[Any, Any], ...]) -> Ranges:
+    """The characters of a class."""
+    ranges: list[tuple[int, int]] = []
+    negated = False
+    for operation, value in parts:
+        kind = str(operation)
+        if kind == "NEGATE":
+            negated = True
+        elif kind == "CATEGORY":
+            category = str(value).removeprefix("CATEGORY_").removeprefix("UNI_")
+            found = _CATEGORIES[category.removeprefix("NOT_")]
+            ranges += inverted(found) if category.startswith("NOT_") else found
+        else:
+            ranges.append((value[0], value[1]) if kind == "RANGE" else (value, value))
+    return inverted(ranges) if negated else _merged(ranges)
+
+
+def _check(tree: Tree, pattern: str, where: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    for name, argument in tree:
+        if name in REPEATS:
+            if argument[0] > MAX_REPEATS or MAX_REPEATS < argument[1] < MOST:
+                raise refusal(pattern, where, f"It repeats more than {MAX_REPEATS} times")
+        elif name == "SUBPATTERN":
+            if argument[1] or argument[2]:
+                raise refusal(pattern, where, "Flags can't be held, write classes such as [aA]")
+        elif name not in ("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "BRANCH"):
+            raise refusal(pattern, where, "Lookaround, references to groups and the like can't be held")
+        if name == "IN" and not argument:
+            raise refusal(pattern, where, "A class in it has no characters")
+        for each in inner_trees(name, argument):
+            _check(each, pattern, where, depth + 1)
+
+
+def inner_trees(name: str, argument: Any) -> list[Tree]:
+    """The trees that an operation has in it."""
+    if name in REPEATS:
+        return [argument[2]]
+    return [argument[3]] if name == "SUBPATTERN" else argument[1] if name == "BRANCH" else []
+
+
+Weight = tuple[int, bool]
+"""The largest product of counts inside one another, and whether something marks off what is counted: a character of
+its own, besides what is repeated or a choice.
+"""
+
+
+def weigh(tree: Tree, named: Mapping[str, Weight]) -> Weight:
+    """The weight of a tree; of the names in it, by those that are `named`. Raises ValueError for too large a one."""
+    heaviest, marked_off = 1, False
+    for name, argument in tree:
+        if name == "RULE":
+            weight, marked = named.get(argument, (1, True))
+        else:
+            below = [weigh(each, named) for each in inner_trees(name, argument)]
+            weight = max((each for each, _ in below), default=1)
+            marked = below[0][1] if name == "SUBPATTERN" else name not in (*REPEATS, "BRANCH", "AT")
+            if name in REPEATS:
+                count = max(argument[0], 1 if argument[1] == MOST else argument[1])
+                limit = MAX_NESTED if below[0][1] else MAX_LOOSE
+                if min(count, weight) > 1 and count * weight > limit:
+                    raise ValueError(f"Counts inside counts may come to {limit} here")
+                weight *= count
+        heaviest, marked_off = max(heaviest, weight), marked_off or marked
+    return heaviest, marked_off
+
+
+def refusal(pattern: str, where: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The pattern can't be held: '{where}' = {shown(pattern)}. {reason}.", code="invalid_pattern", param=where
+    )
+
+
+def has_anchors(tree: Tree) -> bool:
+    """Whether a tree has an anchor anywhere."""
+    return any(
+        name == "AT" or any(has_anchors(each) for each in inner_trees(name, argument)) for name, argument in tree
+    )
+
+
+def ranges_of(name: str, argument: Any) -> Ranges:
+    """The characters that one operation matches."""
+    if name == "LITERAL":
+        return ((argument, argument),)
+    if name == "NOT_LITERAL":
+        return inverted([(argument, argument)])
+    return inverted([(10, 10)]) if name == "ANY" else argument
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return tuple(merged)
+
+
+def inverted(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    left: list[tuple[int, int]] = []
+    begin = 0
+    for low, high in _merged(ranges):
+        if low > begin:
+            left.append((begin, low - 1))
+        begin = high + 1
+    return (*left, (begin, LAST_CHARACTER)) if begin <= LAST_CHARACTER else tuple(left)
