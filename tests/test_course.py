@@ -263,6 +263,21 @@ async def test_the_second_time_the_response_fails() -> None:
     assert "functions.stranger" in response.error.message
 
 
+@pytest.mark.parametrize("ending", [Ending.ABORT, Ending.LENGTH])
+def test_a_call_that_nobody_was_told_of_before_the_end_is_answered_in_the_history(ending: Ending) -> None:
+    machine = began(Rules(TOOLS), harmony(STRANGER))
+    machine.end(ending)
+
+    assert [message.role for message in machine.messages] == ["assistant", "tool"]
+
+
+def test_a_bare_name_means_a_tool_only_where_it_is_its_own() -> None:
+    rules = Rules((Callee("f", namespace="a"), Callee("f", namespace="b"), Callee("g", namespace="a")))
+
+    assert rules.called("functions.f", "commentary") == "functions.f"
+    assert rules.called("functions.g", "commentary") == rules.callees[2]
+
+
 async def test_a_tool_that_may_not_be_called_now_is_not_there() -> None:
     machine, _, _ = await made(Rules(TOOLS, choice="none"), LOOK, FINAL)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.protocol.sealed import TooLong
 from service.sealing import (
     MAX_KIND_BYTES,
     MAX_PAYLOAD_BYTES,
@@ -110,7 +111,7 @@ def test_the_most_that_can_be_sealed_can_be_opened_and_no_more_is_sealed() -> No
     kind, most = "k" * MAX_KIND_BYTES, bytes(MAX_PAYLOAD_BYTES)
 
     assert sealer().open(sealer().seal(kind, most)) == (kind, most)
-    with pytest.raises(ValueError, match="can't be sealed"):
+    with pytest.raises(TooLong, match="can't be sealed"):
         sealer().seal(kind, most + b"x")
 
 

@@ -6,8 +6,8 @@ with. History never has a `<|return|>`, nor a call that nobody can answer.
 
 import msgspec
 
-from service.protocol import sealed, tokens
-from service.protocol.compacted import compaction_messages
+from service.protocol import constraints, sealed, tokens
+from service.protocol.compacted import compaction_messages, fault_of
 from service.protocol.header import Header
 from service.protocol.items import Emitter
 from service.protocol.items_text import CompactionEmitter
@@ -51,6 +51,21 @@ class OpenItem:
     def content(self) -> str:
         """Its content so far, as sampled."""
         return "".join(self.raw)
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it is reasoning or a preamble, behind which the response goes on."""
+        return self.held is None and self.target is None and self.header.channel not in (None, "final")
+
+    @property
+    def fault(self) -> str | None:
+        """Why its content, now that it is whole, is not what was asked for; None where it is."""
+        if isinstance(self.emitter, CompactionEmitter):
+            return fault_of(self.content)
+        complaint = constraints.complaint(self.held, self.content) if self.held is not None else None
+        if complaint is None:
+            return None
+        return f"The model's output does not match the format that was asked for: {complaint}."
 
     def as_sampled(self, closed: Closed | None) -> StoredMessage | None:
         """The message for later prompts by its own tokens, unless it was malformed or cut by a stop text."""

@@ -13,13 +13,11 @@ from collections.abc import Callable, Generator, Sequence
 import msgspec
 
 from service.protocol import constraints, events, tokens
-from service.protocol.compacted import fault_of
 from service.protocol.endings import STATUS, Ending, finished, terminal
 from service.protocol.events import Event
 from service.protocol.header import Header
 from service.protocol.ids import MAX_OUTPUT_ITEMS
 from service.protocol.items import Making, Seal, emitter_for
-from service.protocol.items_text import CompactionEmitter
 from service.protocol.keeping import OpenItem, told
 from service.protocol.logprobs import TokenLogprobs, shown_logprob
 from service.protocol.response import (
@@ -207,9 +205,8 @@ class Machine:
             return constraints.HeaderState.NEXT if self._segmenter.at_start else None
         if state is State.BETWEEN:
             return constraints.HeaderState.CALLED if self.calls else constraints.HeaderState.BETWEEN
-        free = self._open_item is None or (self._open_item.held is None and self._open_item.target is None)
-        answers = self._open_item is not None and self._open_item.header.channel in (None, "final")
-        return constraints.HeaderState.INSIDE if free and not answers else None
+        free = self._open_item is None or self._open_item.is_aside
+        return constraints.HeaderState.INSIDE if free else None
 
     @property
     def over(self) -> Ending | None:
@@ -235,6 +232,9 @@ class Machine:
         out: list[Event] = []
         if not self.full:
             self._take(self._segmenter.end(), out, complete=ending is Ending.STOP)
+        if isinstance(self.owed, StoredMessage):
+            self.messages.append(self.owed)  # whoever goes on with the conversation finds the call answered
+            self.owed = None
         if ending is Ending.STOP and not self.calls and self.rules.choice == "required" and self.fault is None:
             self._fail("The model called no tool, although it had to.")
         return self._stamp(out)
@@ -324,16 +324,10 @@ class Machine:
         if item.stopper is not None:
             for piece, shown in item.stopper.rest():
                 out += item.emitter.text(piece, shown)
-        if complete and item.held is not None:
-            complaint = constraints.complaint(item.held, item.content)
-            if complaint is not None:
-                self._fail(f"The model's output does not match the format that was asked for: {complaint}.")
-                complete = False
-        if complete and isinstance(item.emitter, CompactionEmitter):
-            fault = fault_of(item.content)
-            if fault is not None:
-                self._fail(fault)
-                complete = False
+        fault = item.fault if complete else None
+        if fault is not None:
+            self._fail(fault)
+            complete = False
         self._shut(item, closed, "completed" if complete else "incomplete", out)
         if closed.stop == tokens.CALL and item.target is None:
             self.full = True  # the mark of a call ends what the model says, call or not

@@ -48,6 +48,13 @@ Ranges = tuple[tuple[int, int], ...]
 """Characters, from the first to the last of each range, in their order."""
 
 CLASSES_CACHED = 256
+PATTERNS_CACHED = 16
+
+MAX_SIZE = 32_768
+"""How large the patterns of a schema may be, once a validator has written their counts out: 20 ms and 3 MB."""
+
+WIDE = 12
+"""How much larger a character is that may be one beyond ASCII, as a validator looks at bytes."""
 
 
 def read_pattern(pattern: Any, where: str, *, dot_is_all: bool = False) -> Tree:
@@ -62,21 +69,41 @@ def read_pattern(pattern: Any, where: str, *, dot_is_all: bool = False) -> Tree:
     if len(pattern) > MAX_PATTERN_CHARS:
         raise refusal(pattern, where, f"It has {len(pattern)} characters, at most {MAX_PATTERN_CHARS} are allowed")
     try:
-        with warnings.catch_warnings(action="ignore"):  # of what other regexes mean otherwise: it is written anew
-            parsed = _parser.parse(_NAMED.sub("(?P<", pattern))
-        tree = _tree(parsed, dot_is_all)
-        _check(tree, pattern, where, 0)
+        return _read(pattern, dot_is_all)
     except (re.error, OverflowError) as error:
         raise refusal(pattern, where, f"It is malformed, or not of the common kind: {error}") from None
-    except RecursionError:
-        raise refusal(pattern, where, f"Its groups are nested too deeply, at most {MAX_DEPTH} are allowed") from None
-    if parsed.state.flags & ~re.UNICODE:
-        raise refusal(pattern, where, "Flags can't be held, write classes such as [aA]")
-    try:
-        weigh(tree, {})
     except ValueError as error:
         raise refusal(pattern, where, str(error)) from None
+    except RecursionError:
+        raise refusal(pattern, where, f"Its groups are nested too deeply, at most {MAX_DEPTH} are allowed") from None
+
+
+@lru_cache(maxsize=PATTERNS_CACHED)
+def _read(pattern: str, dot_is_all: bool) -> Tree:
+    with warnings.catch_warnings(action="ignore"):  # of what other regexes mean otherwise: it is written anew
+        parsed = _parser.parse(_NAMED.sub("(?P<", pattern))
+    tree = _tree(parsed, dot_is_all)
+    _check(tree, 0)
+    if parsed.state.flags & ~re.UNICODE:
+        raise ValueError("Flags can't be held, write classes such as [aA]")
+    weigh(tree, {})
+    if size(tree) > MAX_SIZE:
+        raise ValueError(f"Its characters, with all counts, come to more than {MAX_SIZE}")
     return tree
+
+
+def size(tree: Tree) -> int:
+    """How many characters a pattern comes to with its counts written out; those beyond ASCII are a dozen each."""
+    total = 0
+    for name, argument in tree:
+        inner = sum(size(each) for each in inner_trees(name, argument))
+        if name in REPEATS:
+            total += inner * max(argument[0] + 1 if argument[1] == MOST else argument[1], 1)
+        elif inner or name in ("SUBPATTERN", "BRANCH", "AT"):
+            total += inner
+        else:
+            total += 1 if name == "LITERAL" or (name == "IN" and argument[-1][1] < 128) else WIDE
+    return total
 
 
 def _tree(parsed: Any, dot_is_all: bool) -> Tree:
@@ -121,22 +148,22 @@ def _class(parts: tuple[tuple[Any, Any], ...]) -> Ranges:
     return inverted(ranges) if negated else _merged(ranges)
 
 
-def _check(tree: Tree, pattern: str, where: str, depth: int) -> None:
+def _check(tree: Tree, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise RecursionError
     for name, argument in tree:
         if name in REPEATS:
             if argument[0] > MAX_REPEATS or MAX_REPEATS < argument[1] < MOST:
-                raise refusal(pattern, where, f"It repeats more than {MAX_REPEATS} times")
+                raise ValueError(f"It repeats more than {MAX_REPEATS} times")
         elif name == "SUBPATTERN":
             if argument[1] or argument[2]:
-                raise refusal(pattern, where, "Flags can't be held, write classes such as [aA]")
+                raise ValueError("Flags can't be held, write classes such as [aA]")
         elif name not in ("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "BRANCH"):
-            raise refusal(pattern, where, "Lookaround, references to groups and the like can't be held")
+            raise ValueError("Lookaround, references to groups and the like can't be held")
         if name == "IN" and not argument:
-            raise refusal(pattern, where, "A class in it has no characters")
+            raise ValueError("A class in it has no characters")
         for each in inner_trees(name, argument):
-            _check(each, pattern, where, depth + 1)
+            _check(each, depth + 1)
 
 
 def inner_trees(name: str, argument: Any) -> list[Tree]:

@@ -6,6 +6,7 @@ response of it.
 """
 
 import re
+from collections import Counter
 from functools import cached_property
 from typing import Literal
 
@@ -103,8 +104,9 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def by_name(self) -> dict[str, Callee]:
-        """The callees by their bare names; of two in different namespaces the first."""
-        return {callee.name: callee for callee in reversed(self.callees)}
+        """The callees by their bare names, where these are theirs alone."""
+        shared = Counter(callee.name for callee in self.callees)
+        return {callee.name: callee for callee in self.callees if shared[callee.name] == 1}
 
     @cached_property
     def callable(self) -> tuple[Callee, ...]:

@@ -11,6 +11,7 @@ Objects without `additionalProperties` have no other members than their properti
 from typing import Any, cast
 
 from service.protocol.errors import InvalidRequest, invalid_value
+from service.protocol.patterns import MAX_SIZE, read_pattern, size
 from service.protocol.regexes import anchored
 from service.protocol.schema_kinds import COMBINED, REFUSED, Kinds
 from service.protocol.schema_values import (
@@ -34,8 +35,8 @@ MAX_DEPTH = 32
 MAX_SCHEMAS = 4096
 """How many schemas a schema may have in it, references followed once."""
 
-MAX_PATTERN_CHARS = 8_192
-"""How long all patterns of a schema may be together: some ten milliseconds."""
+MAX_PATTERN_CHARS = 4_096
+"""How long all patterns of a schema may be together, but for those that are there again: some 20 ms."""
 
 NAME_SHOWN = 64
 """How much of a property's name a path has."""
@@ -64,7 +65,9 @@ class _Reader:
         """The references that are known to come to something that is no reference."""
         self._kinds = Kinds()
         self._schemas = 0
+        self._patterns: set[str] = set()
         self._pattern_chars = 0
+        self._patterns_size = 0
         self.waiting: list[tuple[str, Any, str]] = []
         self.definitions: Schema = {}
 
@@ -98,14 +101,21 @@ class _Reader:
         return self._typed(given, path, depth)
 
     def _count_patterns(self, given: Schema, path: str) -> None:
-        """Check how long the patterns are so far."""
+        """Check how large the patterns are so far."""
         named: Any = given.get("patternProperties")
-        patterns = [given.get("pattern"), *(cast("Schema", named) if isinstance(named, dict) else ())]
-        self._pattern_chars += sum(len(each) for each in patterns if isinstance(each, str))
-        if self._pattern_chars > MAX_PATTERN_CHARS:
-            raise invalid_value(
-                path, "a pattern", f"At most {MAX_PATTERN_CHARS} characters of patterns may be there. Use shorter ones."
-            )
+        patterns = [(f"{path}.pattern", given.get("pattern"))]
+        patterns += [(f"{path}.patternProperties", each) for each in (named if isinstance(named, dict) else ())]
+        for where, each in patterns:
+            if not isinstance(each, str):
+                continue
+            if each not in self._patterns:
+                self._patterns.add(each)
+                self._pattern_chars += len(each)
+            if self._pattern_chars > MAX_PATTERN_CHARS:
+                raise refusal(where, f"All patterns together may have {MAX_PATTERN_CHARS} characters.")
+            self._patterns_size += size(read_pattern(each, where))
+            if self._patterns_size > MAX_SIZE:
+                raise refusal(where, f"All patterns, with their counts, may come to {MAX_SIZE} characters.")
 
     def _combined(self, keyword: str, given: Schema, path: str, depth: int) -> Schema:
         beside = [key for key in given if key in COMBINED[keyword]]

@@ -6,8 +6,8 @@ import httpx
 import openai
 import pytest
 
-from service.engine.port import Finish
-from service.engine.scripted import FinishWith
+from service.engine.port import Finish, ModelCard
+from service.engine.scripted import FinishWith, ScriptedEngine
 from service.protocol import tokens
 from service.protocol.compacting import ASK
 from service.settings import Settings
@@ -81,6 +81,41 @@ async def test_a_stored_conversation_is_compacted_by_its_last_response(settings:
         assert (await http.delete(f"/v1/responses/{first['id']}?tree=true")).status_code == 200, "it is still pinned"
     assert [words(item) for item in given["output"][:-1]] == ["My boat is called Vesper."]
     assert [words(item) for item in more["output"][:-1]] == ["My boat is called Vesper.", "And she is green."]
+
+
+async def test_what_outgrew_the_context_is_compacted_where_truncation_is_allowed(settings: Settings) -> None:
+    engine = ScriptedEngine(ModelCard(MODEL, 0, 2000), [answer(SUMMARY)])
+    turns = [
+        {"role": role, "content": f"{role} {number} " + "word " * 150}
+        for number in range(8)
+        for role in ("user", "assistant")
+    ]
+    async with serving(settings, engine) as inside, inside.http() as http:
+        refused = await http.post("/v1/responses/compact", json={"model": MODEL, "input": turns})
+        window = (await compacted(http, input=turns, truncation="auto"))["output"]
+        again = await http.post(
+            "/v1/responses", json={"model": MODEL, "input": [*window, {"role": "user", "content": "?"}]}
+        )
+    assert refused.json()["error"]["code"] == "context_length_exceeded"
+    assert [words(item)[:6] for item in window[:-1]] == ["user 5", "user 6", "user 7"]
+    assert again.status_code == 200
+
+
+async def test_a_chain_that_truncation_let_grow_is_compacted_and_goes_on(settings: Settings) -> None:
+    engine = ScriptedEngine(ModelCard(MODEL, 0, 2000), [answer(SUMMARY)])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        last = None
+        for _ in range(8):
+            last = await client.responses.create(
+                model=MODEL, input="word " * 300, truncation="auto", previous_response_id=last.id if last else None
+            )
+        trigger: Any = [{"type": "compaction_trigger"}]
+        made = await client.responses.create(
+            model=MODEL, input=trigger, truncation="auto", previous_response_id=last.id if last else None
+        )
+        more = await client.responses.create(model=MODEL, input="Go on.", previous_response_id=made.id)
+    assert [item.type for item in made.output] == ["compaction"]
+    assert more.status == "completed"
 
 
 async def test_what_was_compacted_before_is_compacted_again(settings: Settings) -> None:

@@ -114,7 +114,7 @@ async def test_a_background_response_has_them_also_when_its_engine_died_on_the_w
 ) -> None:
     monkeypatch.setattr(worker, "FIRST_PAUSE_SECONDS", 0.01)
     death = Die(EngineError("out of memory"))
-    dying = going_on(SAID, lambda left: [left[:7], death] if len(left) > 7 else [left])
+    dying = going_on(SAID, lambda left: [left[:14], death] if len(left) > 14 else [left])
     async with (
         serving(settings, scripted(dying)) as inside,
         inside.client() as client,

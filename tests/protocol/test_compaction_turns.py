@@ -166,7 +166,8 @@ def test_however_much_the_user_says_it_is_not_compacted_at_each_turn_nor_for_eve
         chain += made.messages
         compactions.append(made.rules.onward is not None)
         if made.rules.onward is not None:
-            chain += compacted.compacted("A summary.", made.rules.carried, made.rules.onward.newest)
+            done = sealed.Compaction("A summary.", made.rules.carried, made.rules.onward.newest)
+            chain += in_one_go(compacted.compaction_messages(done, limit=1000))
         chain.append(message("Short.", "assistant", channel="final"))
 
     assert compactions[10:].count(True) <= len(compactions[10:]) // 2
@@ -179,7 +180,8 @@ def test_what_is_not_worth_a_summary_is_not_compacted() -> None:
     managing = [{"type": "compaction", "compact_threshold": 450}]
 
     assert prompt(input=items, context_management=managing).rules.onward is not None
-    assert prompt(input=[*items[1:], {**USER, "content": "word " * 400}], context_management=managing).rules.onward is None
+    items = [USER, ANSWER, {**NEXT, "content": "word " * 400}]
+    assert prompt(input=items, context_management=managing).rules.onward is None
 
 
 def test_where_the_newest_input_is_too_long_nothing_is_compacted() -> None:

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from service.protocol import ids, sealed
 from service.protocol.errors import InvalidRequest
@@ -89,11 +91,8 @@ def test_a_custom_call_under_a_grammar_is_bare_text() -> None:
     assert spelled(made.messages)[0] == 'assistant to=functions.patchcommentarysay "hi"'
 
 
-ids = st.lists(st.integers(1, 5), min_size=5, max_size=5, unique=True)
-
-
 @settings(max_examples=20, derandomize=True, deadline=None)
-@given(order=ids, chained=st.integers(0, 5))
+@given(order=st.permutations(range(1, 6)), chained=st.integers(0, 5))
 def test_outputs_stand_in_the_order_of_their_calls_however_they_are_sent(order: list[int], chained: int) -> None:
     calls = [{**CALL, "call_id": f"call_{number}"} for number in range(1, 6)]
     answers = [{**output("function_call_output", str(number)), "call_id": f"call_{number}"} for number in order]

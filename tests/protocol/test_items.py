@@ -8,7 +8,7 @@ from service.protocol.header import Header
 from service.protocol.items import Making, emitter_for
 from service.protocol.response import Compaction, FunctionCall, Reasoning
 from service.protocol.rules import Rules
-from service.protocol.sealed import read_compaction, read_reasoning
+from service.protocol.sealed import TooLong, read_compaction, read_reasoning
 from service.protocol.tokens import END, encode
 from tests.protocol import samples
 from tests.protocol.samples import ANSWER, RESPONSE_ID, RULES, as_json, harmony, run, sampled
@@ -183,6 +183,19 @@ def test_malformed_reasoning_is_sealed_as_text() -> None:
     assert isinstance(item, Reasoning)
 
     assert read_reasoning(bytes.fromhex(str(item.encrypted_content).partition(":")[2])) == "Hm"
+
+
+def test_a_thought_too_long_to_be_sealed_goes_as_its_text_alone() -> None:
+    def full(kind: str, payload: bytes) -> str:
+        raise TooLong
+
+    making = Making(RESPONSE_ID, Rules(sealed=True), full)
+    emitter = emitter_for(making, Header("assistant", "analysis", None, None, None, "", True), 0)
+    emitter.text("Hm.")
+    item = as_json(emitter.close("completed")[0])
+
+    assert (item["status"], item["content"][0]["text"]) == ("completed", "Hm.")
+    assert "encrypted_content" not in item
 
 
 def test_reasoning_has_no_encrypted_content_unless_asked_for() -> None:

@@ -31,7 +31,11 @@ def deep_all_of(depth: int) -> Any:
 REFUSED: dict[str, tuple[Any, str]] = {
     "no object": ([], "s"),
     "deep allOf": (deep_all_of(476), "s"),
-    "long patterns": (an_object(properties={n: STRING | {"pattern": "a" * 3_000} for n in "abc"}), "s.properties.c"),
+    "long patterns": (an_object(properties={n: STRING | {"pattern": n * 1_500} for n in "abc"}), "s.properties.c.pattern"),
+    "large patterns": (
+        an_object(properties={n: STRING | {"pattern": f"[^{n}]{{900}}"} for n in "abcd"}),
+        "s.properties.d",
+    ),
     "many kinds of oneOf": ({"oneOf": [an_object(title=str(n)) for n in range(2_000)]}, "s.oneOf"),
     "not": ({"not": INTEGER}, "s.not"),
     "if": (an_object(properties={"a": {"if": {}}}), "s.properties.a.if"),
