@@ -4,10 +4,11 @@ An output names its call by id alone, which may be anywhere before it. Calls tha
 no id; they are claimed in their order, by whoever answers the tool or by outputs whose ids nobody knows.
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Sequence
 
-from service.protocol.errors import InvalidRequest
+from service.protocol.errors import InvalidRequest, invalid_value
+from service.protocol.input_items import FunctionCallOutputItem, InputItem
 from service.protocol.rules import FUNCTIONS, Callee, Rules
 from store.turn import StoredMessage
 
@@ -21,7 +22,10 @@ class Calls:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._recipients: dict[str, str] = {}
+        self._made: Counter[str] = Counter()
+        self._count = 0
         self._ranks: dict[str, int] = {}
+        self._outputs: Counter[str] = Counter()
         self._waiting: OrderedDict[str, None] = OrderedDict()
         self._unnamed: OrderedDict[int, str] = OrderedDict()
         self._unnamed_of: dict[str, deque[int]] = {}
@@ -56,11 +60,28 @@ class Calls:
     def passed(self, call_id: str, recipient: str) -> None:
         """A call was made for which nobody waits, though it may be answered."""
         self._recipients[call_id] = recipient
-        self._ranks.setdefault(call_id, len(self._ranks))
+        self._made[call_id] += 1
+        self._count += 1
+        self._ranks[call_id] = self._count
 
-    def rank(self, call_id: str) -> int | None:
-        """The how-manieth call it was; None for an id that nobody knows."""
-        return self._ranks.get(call_id)
+    def count_output(self, call_id: str, where: str) -> None:
+        """An output was sent. Raises InvalidRequest for more than there are calls; ids are used again at times."""
+        self._outputs[call_id] += 1
+        if self._outputs[call_id] > max(self._made[call_id], 1):
+            raise invalid_value(f"{where}.call_id", call_id, "This call has its output already; send it once.")
+
+    def together(self, items: Sequence[InputItem], place: int) -> list[int]:
+        """The place, or those of all outputs that stand there side by side, in the order of their calls: nothing else
+        tells the model which output is whose.
+        """
+        ranks: list[tuple[int, int]] = []
+        for at in range(place, len(items)):
+            item = items[at]
+            rank = self._ranks.get(item.call_id) if isinstance(item, FunctionCallOutputItem) else None
+            if rank is None:
+                break
+            ranks.append((rank, at))
+        return [at for _, at in sorted(ranks)] or [place]
 
     def interrupted(self) -> None:
         """Somebody spoke who is neither the model nor a tool: nothing waits any more."""

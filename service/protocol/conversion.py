@@ -11,7 +11,7 @@ import msgspec
 from service.protocol import sealed, tokens
 from service.protocol.calls import Calls
 from service.protocol.compacted import compaction_messages
-from service.protocol.errors import InvalidRequest, invalid_value, shown
+from service.protocol.errors import InvalidRequest, shown
 from service.protocol.input_items import (
     CALL_NAME,
     CodeInterpreterCallItem,
@@ -56,7 +56,6 @@ class Conversion:
         self._room = room
         self._calls = Calls(rules)
         self._calls.known(chain)
-        self._outputs: set[str] = set()
         self.messages: list[StoredMessage] = []
 
     def messages_of(self, earlier: Sequence[Earlier], items: Sequence[InputItem]) -> Messages:
@@ -73,7 +72,7 @@ class Conversion:
             self._pass(item)
         place = first
         while place < len(items):
-            together = self._together(items, place)
+            together = self._calls.together(items, place)
             for at in together:
                 unbroken = yield from self._add((yield from self._item(items[at], f"input[{at}]")), unbroken)
             place += len(together)
@@ -91,19 +90,6 @@ class Conversion:
 
     def _said(self, text: str, role: str, **header: Any) -> Messages:
         return [(yield from message_steps(text, role, limit=self._room, **header))]
-
-    def _together(self, items: Sequence[InputItem], place: int) -> list[int]:
-        """The place, or those of all outputs that stand there side by side, in the order of their calls: nothing else
-        tells the model which output is whose.
-        """
-        ranks: list[tuple[int, int]] = []
-        for at in range(place, len(items)):
-            item = items[at]
-            rank = self._calls.rank(item.call_id) if isinstance(item, FunctionCallOutputItem) else None
-            if rank is None:
-                break
-            ranks.append((rank, at))
-        return [at for _, at in sorted(ranks)] or [place]
 
     # --- a client's own history ---
 
@@ -242,9 +228,7 @@ class Conversion:
         return (yield from self._call(item, msgspec.json.encode({"input": item.input}).decode(), JSON_CALL))
 
     def _output(self, item: FunctionCallOutputItem, where: str) -> Messages:
-        if item.call_id in self._outputs:
-            raise invalid_value(f"{where}.call_id", item.call_id, "This call has its output already; send it once.")
-        self._outputs.add(item.call_id)
+        self._calls.count_output(item.call_id, where)
         name = self._calls.answered(item.call_id)
         if name is None and (claimed := self._calls.claim()) is not None:
             place, name = claimed

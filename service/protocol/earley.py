@@ -23,6 +23,9 @@ STEPS_AT_ONCE = 50_000
 STEPS_A_CHARACTER = 1_000
 """How many steps of all rules a text may take: so many at once, and for each character; some 0.15 µs each."""
 
+PASSED_A_STEP = 8
+"""How many rules that end together are as good as a step."""
+
 MAX_KEPT = 250_000
 """How many rules may wait for others to end: 50 MB."""
 
@@ -265,16 +268,17 @@ class Recognizer:
         So lists that grow on the right cost no more than others. None where that isn't so.
         """
         symbols, heads = self._grammar.symbols, self._grammar.heads
-        passed: list[tuple[int, int]] = []
+        passed: dict[tuple[int, int], None] = {}
         top: Item | None = None
         while (rule, place) not in self._tops:
             waiting = self._waiting[place].get(rule, ())
             if len(waiting) != 1 or symbols[waiting[0][0] + 1] is not None or (rule, place) in passed:
                 break
-            passed.append((rule, place))
+            passed[rule, place] = None
             state, began = waiting[0]
             top = (state + 1, began)
             rule, place = heads[state], began
+        self._left -= len(passed) // PASSED_A_STEP
         top = self._tops.get((rule, place)) or top
         for each in passed:
             self._tops[each] = top
@@ -296,5 +300,5 @@ class Recognizer:
             needed.add(place)
             agenda |= {began for items in self._waiting[place].values() for _, began in items} - needed
         self._waiting = {place: self._waiting[place] for place in needed}
-        self._tops = {}
+        self._tops = {each: top for each, top in self._tops.items() if each[1] in needed}
         self._kept = sum(sum(map(len, here.values())) + 1 for here in self._waiting.values())

@@ -19,6 +19,7 @@ import msgspec
 from service.protocol import events, tokens
 from service.protocol.events import Event
 from service.protocol.logprobs import TokenLogprobs
+from service.protocol.response import FunctionCall, Message, Reasoning
 from service.protocol.turns import Cached
 from store.codec import check_version, squeeze, unsqueeze
 
@@ -87,9 +88,30 @@ _KINDS: tuple[type[events.Delta], ...] = (
     events.CodeInterpreterCallCodeDelta,
     events.McpCallArgumentsDelta,
 )
-"""The place of a kind is what a batch says. Only ever add to them; the first release knew three."""
+"""The place of a kind is what a batch says. Only ever add to them."""
 
-_KINDS_OF_THE_FIRST = 3
+_OF_THE_FIRST = frozenset(
+    {
+        events.Error,
+        events.ContentPartAdded,
+        events.ContentPartDone,
+        events.OutputTextDelta,
+        events.OutputTextDone,
+        events.ReasoningTextDelta,
+        events.ReasoningTextDone,
+        events.FunctionCallArgumentsDelta,
+        events.FunctionCallArgumentsDone,
+    }
+)
+_ITEMS_OF_THE_FIRST = (Message, Reasoning, FunctionCall)
+_WITH_RESPONSE = (
+    events.ResponseCreated
+    | events.ResponseQueued
+    | events.ResponseInProgress
+    | events.ResponseCompleted
+    | events.ResponseIncomplete
+    | events.ResponseFailed
+)
 
 _PREFIXES = ("msg_", "rs_", "fc_", "rs_", "ctc_", "ci_", "mcp_")
 _PLACES = {kind: place for place, kind in enumerate(_KINDS)}
@@ -117,13 +139,20 @@ def encode_batch(batch: Batch) -> bytes:
     if written and written[-1].sequence_number - written[0].sequence_number != len(written) - 1:
         raise ValueError(f"{len(written)} events that don't end with number {written[-1].sequence_number}")
     runs, odds = _runs(written), [Odds(each.logprob, list(each.top)) for each in batch.logprobs]
-    later = (
-        odds
-        or isinstance(batch.cached_tokens, list)
-        or any(isinstance(run, _Deltas) and run.kind >= _KINDS_OF_THE_FIRST for run in runs)
-    )
+    later = odds or isinstance(batch.cached_tokens, list) or not all(map(_known_to_the_first, written))
     packed = _pack(_Written(batch.tokens, batch.cached_tokens, runs, odds))
     return (_SECOND if later else _FIRST) + squeeze(packed)
+
+
+def _known_to_the_first(event: Event) -> bool:
+    """Whether the first release can read an event."""
+    if isinstance(event, events.OutputItemAdded | events.OutputItemDone):
+        return isinstance(event.item, _ITEMS_OF_THE_FIRST)
+    if isinstance(event, _WITH_RESPONSE):
+        response = event.response
+        known = all(isinstance(item, _ITEMS_OF_THE_FIRST) for item in response.output)
+        return known and isinstance(response.tool_choice, str)
+    return type(event) in _OF_THE_FIRST
 
 
 def _runs(batch: Iterable[Event]) -> list[_Deltas | bytes]:

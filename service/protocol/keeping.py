@@ -102,13 +102,13 @@ class OpenItem:
         return anew(self.content, "commentary", callee.recipient, content_type, done.call_id)
 
 
-def told(target: str, rules: Rules) -> StoredMessage:
+def told(target: str, rules: Rules, channel: str | None) -> StoredMessage:
     """What the model is told of a call that nobody here can run."""
     names = [callee.recipient for callee in rules.callable[:MAX_NAMES_TOLD]]
     others = f"The tools that can be called are: {', '.join(names)}." if names else "No tools can be called."
     text = f"Error: {target} can't be called here. {others} Go on without it."
     name = target if "." in target or target == "python" else f"{FUNCTIONS}.{target}"  # never that of a role
-    return message(text, "tool", name=name, channel="commentary", recipient="assistant")
+    return message(text, "tool", name=name, channel=channel or "commentary", recipient="assistant")
 
 
 def _said(done: Message | Reasoning) -> StoredMessage:

@@ -351,7 +351,7 @@ class Machine:
             self.full = self.calls >= self.rules.parallel
         elif self._told < MAX_TOLD:
             self._told += 1
-            self.owed = told(item.target, self.rules)
+            self.owed = told(item.target, self.rules, item.header.channel)
         else:
             self._fail(f"The model called '{item.target}' again, a tool that it can't call here.")
 

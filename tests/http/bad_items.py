@@ -179,9 +179,7 @@ ITEMS: Table = {
     "a reference to an item of nobody": items(
         "invalid_value", "input[1].id", "No item", USER, {"type": "item_reference", "id": f"msg_{UNKNOWN[5:]}00000000"}
     ),
-    "an item referred to twice": items(
-        "invalid_value", "input[1].id", "once", {"id": "msg_1"}, {"type": "item_reference", "id": "msg_1"}
-    ),
+    "an item referred to twice": items("invalid_value", "input[1].id", "once", {"id": "msg_1"}, {"id": "msg_1"}),
     "a reference of no id": items("invalid_value", "input[0].id", "256", {"type": "item_reference", "id": ""}),
     "a reference by a number": items("invalid_type", "input[0].id", "a string", {"type": "item_reference", "id": 5}),
     # what ran elsewhere

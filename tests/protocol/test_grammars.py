@@ -215,6 +215,12 @@ def test_a_pattern_that_would_backtrack_for_ever_is_read_at_once() -> None:
     assert not recognizer.matched
 
 
+def test_a_list_that_grows_on_the_right_costs_no_more_than_others() -> None:
+    recognizer = Recognizer(compiled_of('start: "a" | "a" start'))
+    recognizer.feed("a" * 20_000)
+    assert recognizer.matched
+
+
 def test_what_cannot_be_reached_again_is_forgotten() -> None:
     recognizer = Recognizer(compiled_of('start: (WORD ",")+\nWORD: /[a-z]+/'))
     recognizer.feed("abc,def," * 10_000)

@@ -114,6 +114,12 @@ def test_outputs_that_do_not_stand_side_by_side_stay_where_they_are() -> None:
     assert [each.call_id for each in made.messages] == ["call_1", "call_2", "call_2", None, "call_1"]
 
 
+def test_an_id_may_be_used_again_for_another_call() -> None:
+    once = [CALL, output("function_call_output")]
+
+    assert len(prompt(input=[*once, *once]).messages) == 4
+
+
 def test_a_call_has_one_output() -> None:
     with pytest.raises(InvalidRequest) as caught:
         prompt(input=[CALL, output("function_call_output"), output("function_call_output", "6")])

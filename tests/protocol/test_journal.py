@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from service.protocol.events import Event
 from service.protocol.fold import Fold
 from service.protocol.journal import Batch, Odds, decode_batch, decode_merged, decode_sampled, encode_batch, journaled
 from service.protocol.machine import Ending
+from service.protocol.response import CustomToolCall
 from store.errors import NewerFormat
 from tests.protocol import event_samples, samples
 from tests.protocol.samples import RESPONSE_ID, harmony, run
@@ -112,12 +114,20 @@ def test_log_probabilities_come_back_beside_their_tokens() -> None:
 
 def test_only_what_the_first_release_can_not_read_is_written_in_the_second_form() -> None:
     summary = events.SummaryTextDelta("rs_" + MESSAGE_ID[4:], 0, 0, "b", sequence_number=0)
-    versions = [
-        encode_batch(batch)[0]
-        for batch in (Batch(deltas("a")), Batch([summary]), Batch(deltas("a"), tokens.pack([1]), None, (Odds(0, []),)))
+    custom = events.OutputItemAdded(0, CustomToolCall("ctc_1", "call_1", "note", "", "in_progress"), sequence_number=0)
+    chosen = msgspec.structs.replace(samples.created(), tool_choice={"type": "function", "name": "f"})
+    batches = [
+        Batch(deltas("a")),
+        Batch([events.ResponseCreated(samples.created(), sequence_number=0)]),
+        Batch([summary]),
+        Batch([custom]),
+        Batch([events.ResponseCreated(chosen, sequence_number=0)]),
+        Batch(deltas("a"), tokens.pack([1]), None, (Odds(0, []),)),
+        Batch(deltas("a"), tokens.pack([1]), [64, None]),
     ]
 
-    assert versions == [1, 2, 2]
+    assert [encode_batch(batch)[0] for batch in batches] == [1, 1, 2, 2, 2, 2, 2]
+    assert [decode_sampled(encode_batch(batch)).cached_tokens for batch in batches[-2:]] == [None, [64, None]]
 
 
 def test_a_batch_may_be_tokens_alone() -> None:

@@ -31,7 +31,10 @@ def deep_all_of(depth: int) -> Any:
 REFUSED: dict[str, tuple[Any, str]] = {
     "no object": ([], "s"),
     "deep allOf": (deep_all_of(476), "s"),
-    "long patterns": (an_object(properties={n: STRING | {"pattern": n * 1_500} for n in "abc"}), "s.properties.c.pattern"),
+    "long patterns": (
+        an_object(properties={n: STRING | {"pattern": n * 1_500} for n in "abc"}),
+        "s.properties.c.pattern",
+    ),
     "large patterns": (
         an_object(properties={n: STRING | {"pattern": f"[^{n}]{{900}}"} for n in "abcd"}),
         "s.properties.d",
