@@ -56,8 +56,8 @@ def asked(whole: Generation, machine: Machine, number: int = 0) -> Generation:
 def _held(sampling: Sampling, machine: Machine) -> Sampling:
     """The sampling with what holds the model here: its content's format, or whom it may address.
 
-    Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine knows
-    only ends there, and lets the mark of a call through as one.
+    Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine
+    knows only ends there, and lets the mark of a call through as one.
     """
     if machine.held is not None:
         return msgspec.structs.replace(sampling, structural_tag=content_tag(machine.held))

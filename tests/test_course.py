@@ -13,7 +13,8 @@ from service.course import asked, ended
 from service.engine.port import Finish, Generation, ModelCard, Sampling
 from service.engine.scripted import FinishWith, ScriptedEngine
 from service.protocol import tokens
-from service.protocol.constraints import HeaderState, content_tag, header_tag, schema_content
+from service.protocol.constraints import HeaderState, content_tag, grammar_content, header_tag, schema_content
+from service.protocol.grammars import ebnf_of
 from service.protocol.machine import Ending, Machine
 from service.protocol.rules import Callee, Rules
 from service.protocol.steps import in_one_go
@@ -149,6 +150,30 @@ def test_amid_a_header_or_a_held_content_it_goes_on_without_a_constraint(said: s
     sampling = asked(WHOLE, machine).sampling
 
     assert (sampling.structural_tag, sampling.stop_ids) == (None, tokens.ENDS)
+
+
+PAIRS = grammar_content('start: "ab"+', ebnf_of('start: "ab"+', "format"))
+
+
+@pytest.mark.parametrize(("rest", "fault"), [("ab", False), ("a", True), ("ba", True)])
+def test_what_is_gone_on_with_amid_a_grammar_is_checked_in_the_end(rest: str, fault: bool) -> None:
+    head = "<|channel|>commentary to=functions.pair<|message|>ab"
+    machine = began(Rules((Callee("pair", "custom", content=PAIRS),)))
+    in_one_go(machine.replay(tokens.pack(harmony(head))))
+    machine.feed(harmony(f"{rest}<|call|>"))
+
+    assert (machine.fault is not None) == fault
+    assert shown(machine) == [("custom_tool_call", "incomplete" if fault else "completed")]
+
+
+def test_what_an_engine_held_to_a_grammar_all_along_is_taken_at_its_word() -> None:
+    said = harmony("<|channel|>commentary to=functions.pair<|message|>abba<|call|>")
+    machine = began(Rules((Callee("pair", "custom", content=PAIRS),)))
+    while said:
+        machine.feed(said)
+        said = said[machine.taken :]
+
+    assert machine.fault is None
 
 
 # --- several calls ---

@@ -18,7 +18,8 @@ import jsonschema_rs
 import msgspec
 
 from service.protocol import tokens
-from service.protocol.earley import Grammar, Recognizer
+from service.protocol.earley import Recognizer
+from service.protocol.earley_rules import Grammar
 from service.protocol.grammars import compiled_of
 from service.protocol.rules import Callee, Rules
 
@@ -184,6 +185,9 @@ _ASIDE = _sequence(
 """A message that is neither a call nor the answer, and the beginning of the next."""
 
 
+_GRAMMAR = '{"type":"grammar"'
+
+
 class Checker(Protocol):
     """One text, as it is sampled, against a content."""
 
@@ -194,6 +198,11 @@ class Checker(Protocol):
     def complaint(self) -> str | None:
         """Why the text doesn't match as it stands, None where it does. The words quote nothing of it."""
         ...
+
+
+def is_grammar(content: str) -> bool:
+    """Whether it is a Lark grammar, which takes long to check."""
+    return content.startswith(_GRAMMAR)
 
 
 def checker(content: str) -> Checker:

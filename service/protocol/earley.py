@@ -6,18 +6,8 @@ grow on the left, as those of `*` and `+` do.
 """
 
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Generator, Mapping, Sequence
 
-import msgspec
-
-from service.protocol.patterns import MOST, REPEATS, Tree, inner_trees, ranges_of
-
-MAX_SYMBOLS = 16_384
-"""How large a grammar may be once its counts are rules."""
-
-RULES_AT_ONCE = 100
-"""How many rules are made ready in one step."""
+from service.protocol.earley_rules import Grammar
 
 STEPS_AT_ONCE = 50_000
 STEPS_A_CHARACTER = 1_000
@@ -26,149 +16,8 @@ STEPS_A_CHARACTER = 1_000
 PASSED_A_STEP = 8
 """How many rules that end together are as good as a step."""
 
-MAX_KEPT = 250_000
-"""How many rules may wait for others to end: 50 MB."""
-
-Symbol = int | tuple[int, ...]
-"""A rule's number, or the characters that one place may have: the bounds between those that may and that may not."""
-
-
-class Grammar(msgspec.Struct, frozen=True):
-    """Rules made ready. A state is a place in one of the choices of a rule; the next state is one symbol further.
-
-    `symbols` has what each state expects, None at the end of a choice; `heads` its rule; `starts` the first states of
-    each rule; `nullable` the rules that match nothing at all.
-    """
-
-    symbols: Sequence[Symbol | None]
-    heads: Sequence[int]
-    starts: Sequence[Sequence[int]]
-    nullable: frozenset[int]
-    productive: bool
-    """Whether any text matches rule 0."""
-
-
-def compiled(trees: Mapping[str, Tree]) -> Generator[None, None, Grammar]:
-    """The trees of some rules, of which a whole text has to match the first; in steps.
-
-    Raises ValueError for too large ones.
-    """
-    compiler = _Compiler(trees)
-    for count, (name, tree) in enumerate(trees.items()):
-        compiler.add(name, tree)
-        if count % RULES_AT_ONCE == 0:
-            yield
-    return compiler.done()
-
-
-class _Compiler:
-    def __init__(self, trees: Mapping[str, Tree]) -> None:
-        self._numbers: dict[object, int] = {name: number for number, name in enumerate(trees)}
-        self._rules: list[list[list[Symbol]]] = [[] for _ in self._numbers]
-        self._size = 0
-
-    def add(self, name: str, tree: Tree) -> None:
-        """Add a rule of the grammar."""
-        one = tree[0] if len(tree) == 1 else ("", None)
-        branches = one[1][1] if one[0] == "BRANCH" else [tree]
-        self._add(self._numbers[name], [self._read(each) for each in branches])
-
-    def _add(self, number: int, choices: list[list[Symbol]]) -> None:
-        self._rules[number] = choices
-        self._size += sum(len(choice) + 1 for choice in choices)
-        if self._size > MAX_SYMBOLS:
-            raise ValueError(f"with its counts written out it has more than {MAX_SYMBOLS} symbols")
-
-    def _rule(self, choices: list[list[Symbol]]) -> int:
-        self._rules.append([])
-        self._add(len(self._rules) - 1, choices)
-        return len(self._rules) - 1
-
-    def _read(self, tree: Tree) -> list[Symbol]:
-        symbols: list[Symbol] = []
-        for kind, argument in tree:
-            inner = [self._read(each) for each in inner_trees(kind, argument)]
-            if kind == "RULE":
-                symbols.append(self._numbers[argument])
-            elif kind == "SUBPATTERN":
-                symbols += inner[0]
-            elif kind == "BRANCH":
-                symbols.append(self._rule(inner))
-            elif kind in REPEATS:
-                one = inner[0][0] if len(inner[0]) == 1 else self._rule([inner[0]])
-                symbols += self._repeated(one, argument[0], argument[1])
-            else:
-                symbols.append(tuple(bound for low, high in ranges_of(kind, argument) for bound in (low, high + 1)))
-        return symbols
-
-    def _repeated(self, one: Symbol, least: int, most: int) -> list[Symbol]:
-        """What repeats a symbol, in rules that are few however large the counts."""
-        exact = self._exactly(one, least)
-        if most < MOST:
-            return exact + self._up_to(one, most - least)
-        loop = self._rule([[]])
-        self._add(loop, [[], [loop, one]])
-        return [*exact, loop]
-
-    def _exactly(self, one: Symbol, count: int) -> list[Symbol]:
-        if count < 4:
-            return [one] * count
-        key = (one, count)
-        if key not in self._numbers:
-            half = self._exactly(one, count // 2)
-            self._numbers[key] = self._rule([half * 2 + [one] * (count % 2)])
-        return [self._numbers[key]]
-
-    def _up_to(self, one: Symbol, count: int) -> list[Symbol]:
-        """At most so many: either not more than half of them, or more than half and at most the rest."""
-        if count == 0:
-            return []
-        key = (one, 0, count)
-        if key not in self._numbers:
-            half = (count - 1) // 2
-            more = self._exactly(one, half + 1) + self._up_to(one, count - half - 1)
-            self._numbers[key] = self._rule([self._up_to(one, half), more])
-        return [self._numbers[key]]
-
-    def done(self) -> Grammar:
-        symbols: list[Symbol | None] = []
-        heads: list[int] = []
-        starts: list[list[int]] = []
-        for number, choices in enumerate(self._rules):
-            starts.append([])
-            for choice in choices:
-                starts[-1].append(len(symbols))
-                symbols += [*choice, None]
-                heads += [number] * (len(choice) + 1)
-        nullable = self._closure(characters=False)
-        return Grammar(symbols, heads, starts, nullable, 0 in self._closure(characters=True))
-
-    def _closure(self, *, characters: bool) -> frozenset[int]:
-        """The rules that come to an end, by a choice of nothing but such rules and, where they count, characters."""
-        missing: list[int] = []
-        users: dict[int, list[tuple[int, int]]] = {}
-        agenda: deque[int] = deque()
-        for number, choices in enumerate(self._rules):
-            for choice in choices:
-                if not characters and any(isinstance(symbol, tuple) for symbol in choice):
-                    continue
-                rules = {symbol for symbol in choice if isinstance(symbol, int)}
-                for each in rules:
-                    users.setdefault(each, []).append((number, len(missing)))
-                missing.append(len(rules))
-                if not rules:
-                    agenda.append(number)
-        closed: set[int] = set()
-        while agenda:
-            if (number := agenda.popleft()) in closed:
-                continue
-            closed.add(number)
-            for user, choice in users.get(number, ()):
-                missing[choice] -= 1
-                if missing[choice] == 0:
-                    agenda.append(user)
-        return frozenset(closed)
-
+MAX_KEPT = 100_000
+"""How many rules may wait for others to end: 20 MB."""
 
 Item = tuple[int, int]
 """A state, and the place in the text where its rule began."""
@@ -234,11 +83,7 @@ class Recognizer:
             if symbol is None:
                 if began == place:
                     continue
-                top = self._top(heads[state], began)
-                if top is not None:
-                    found = [top]
-                else:
-                    found = [(each + 1, from_there) for each, from_there in self._waiting[began].get(heads[state], ())]
+                found = self._ended(heads[state], began)
             elif isinstance(symbol, tuple):
                 scanning.append(item)
                 continue
@@ -261,6 +106,11 @@ class Recognizer:
         self._keep(here)
         self.exhausted = self._left <= 0 or self._kept > MAX_KEPT
         return scanning
+
+    def _ended(self, rule: int, place: int) -> list[Item]:
+        """What follows when a rule ends that began there."""
+        top = self._top(rule, place)
+        return [top] if top is not None else [(state + 1, began) for state, began in self._waiting[place].get(rule, ())]
 
     def _top(self, rule: int, place: int) -> Item | None:
         """What ends at last when a rule ends that began there, as long as only one waits and ends with it (Leo 1991).

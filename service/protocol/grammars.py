@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from service.protocol.earley import RULES_AT_ONCE, Grammar, compiled
+from service.protocol.earley_rules import RULES_AT_ONCE, Grammar, compiled
 from service.protocol.errors import InvalidRequest, shown
 from service.protocol.lark_reader import COMMON, Definitions, common, read_lark
 from service.protocol.patterns import MOST, Tree, Weight, inner_trees, weigh

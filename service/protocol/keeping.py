@@ -4,6 +4,8 @@ An engine's prefix cache knows the tokens that it sampled, so keeping them is wh
 with. History never has a `<|return|>`, nor a call that nobody can answer.
 """
 
+from collections.abc import Generator
+
 import msgspec
 
 from service.protocol import constraints, sealed, tokens
@@ -24,6 +26,9 @@ SLICE_CHARS = 32_768
 
 MAX_SUMMARY_TOKENS = 1 << 20
 """Far more than any context has."""
+
+CHECKED_A_STEP_CHARS = 500
+"""How much is checked against a grammar at once: some 3 ms."""
 
 MAX_NAMES_TOLD = 32
 """How many tools a model is reminded of."""
@@ -46,6 +51,23 @@ class OpenItem:
         self.keeps_raw = target is not None or held is not None or isinstance(emitter, CompactionEmitter)
         self.raw: list[str] = []
         """Its content as sampled, where the item may show another one."""
+        self._checker: constraints.Checker | None = None
+
+    def take(self, text: str) -> None:
+        """Some more of its content."""
+        if self.keeps_raw:
+            self.raw.append(text)
+        if self._checker is not None:
+            self._checker.feed(text)
+
+    def let_go(self) -> Generator[None, None, None]:
+        """No engine holds its content from here on, so it is checked piece by piece: first, in steps, what there is."""
+        if self.held is None or not constraints.is_grammar(self.held):
+            return
+        self._checker = constraints.checker(self.held)
+        for start in range(0, len(content := self.content), CHECKED_A_STEP_CHARS):
+            self._checker.feed(content[start : start + CHECKED_A_STEP_CHARS])
+            yield
 
     @property
     def content(self) -> str:
@@ -62,10 +84,21 @@ class OpenItem:
         """Why its content, now that it is whole, is not what was asked for; None where it is."""
         if isinstance(self.emitter, CompactionEmitter):
             return fault_of(self.content)
-        complaint = constraints.complaint(self.held, self.content) if self.held is not None else None
+        complaint = self._complaint
         if complaint is None:
             return None
         return f"The model's output does not match the format that was asked for: {complaint}."
+
+    @property
+    def _complaint(self) -> str | None:
+        """Why its content doesn't match. What an engine has held to a grammar from its beginning on is taken at its
+        word; a schema is looked at in any case, which costs little, as a server may ignore what it doesn't know.
+        """
+        if self.held is None:
+            return None
+        if self._checker is not None:
+            return self._checker.complaint()
+        return None if constraints.is_grammar(self.held) else constraints.complaint(self.held, self.content)
 
     def as_sampled(self, closed: Closed | None) -> StoredMessage | None:
         """The message for later prompts by its own tokens, unless it was malformed or cut by a stop text."""

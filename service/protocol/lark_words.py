@@ -67,7 +67,8 @@ def _unescaped(text: str) -> str:
 def _whole(escape: str) -> bool:
     if len(escape) == 2 and escape[1] in "Uux":
         raise ValueError(f"the escape {escape} is cut short")
-    if escape[1] == "U" and int(escape[2:], 16) > LAST_CHARACTER:
+    code = int(escape[2:], 16) if escape[1] in "Uux" else 0
+    if code > LAST_CHARACTER or 0xD800 <= code <= 0xDFFF:
         raise ValueError(f"there is no character {escape}")
     return True
 

@@ -172,6 +172,8 @@ class Machine:
             if self.owed is not None:
                 self.tell()
             yield
+        if self._open_item is not None and self.held is None:
+            yield from self._open_item.let_go()
 
     @property
     def next_number(self) -> int:
@@ -308,8 +310,7 @@ class Machine:
 
     def _text(self, item: OpenItem, text: str, out: list[Event]) -> None:
         self._fresh = False
-        if item.keeps_raw:
-            item.raw.append(text)
+        item.take(text)
         logprobs, self._pending = self._pending, []
         if item.stopper is None:
             out += item.emitter.text(text, logprobs)

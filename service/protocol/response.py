@@ -142,9 +142,7 @@ class Compaction(msgspec.Struct, tag="compaction", tag_field="type"):
     encrypted_content: str
 
 
-Item = (
-    Message | Reasoning | FunctionCall | CustomToolCall | CodeInterpreterCall | WebSearchCall | McpCall | Compaction
-)
+Item = Message | Reasoning | FunctionCall | CustomToolCall | CodeInterpreterCall | WebSearchCall | McpCall | Compaction
 
 
 class InputTokensDetails(msgspec.Struct):

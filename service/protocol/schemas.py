@@ -66,8 +66,7 @@ class _Reader:
         self._kinds = Kinds()
         self._schemas = 0
         self._patterns: set[str] = set()
-        self._pattern_chars = 0
-        self._patterns_size = 0
+        self._pattern_chars = self._patterns_size = 0
         self.waiting: list[tuple[str, Any, str]] = []
         self.definitions: Schema = {}
 
@@ -103,14 +102,14 @@ class _Reader:
     def _count_patterns(self, given: Schema, path: str) -> None:
         """Check how large the patterns are so far."""
         named: Any = given.get("patternProperties")
-        patterns = [(f"{path}.pattern", given.get("pattern"))]
-        patterns += [(f"{path}.patternProperties", each) for each in (named if isinstance(named, dict) else ())]
+        patterns: list[tuple[str, Any]] = [(f"{path}.pattern", given.get("pattern"))]
+        if isinstance(named, dict):
+            patterns += [(f"{path}.patternProperties", each) for each in cast("Schema", named)]
         for where, each in patterns:
             if not isinstance(each, str):
                 continue
-            if each not in self._patterns:
-                self._patterns.add(each)
-                self._pattern_chars += len(each)
+            self._pattern_chars += 0 if each in self._patterns else len(each)
+            self._patterns.add(each)
             if self._pattern_chars > MAX_PATTERN_CHARS:
                 raise refusal(where, f"All patterns together may have {MAX_PATTERN_CHARS} characters.")
             self._patterns_size += size(read_pattern(each, where))

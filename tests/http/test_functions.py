@@ -198,14 +198,15 @@ async def test_a_custom_tool_s_text_comes_out_of_its_wrapping_and_goes_back_in(s
 
 
 GRAMMARS = {
-    "a regex": (CODE, "x=42", "x=", "regex"),
-    "a lark grammar": (SUM, "17+4", "17+", "grammar"),
+    "a regex": (CODE, "x=42", "x=", "regex", "failed"),
+    "a lark grammar": (SUM, "17+4", "17+", "grammar", "completed"),
 }
+"""With the status where an engine doesn't hold what it said it would: what takes long to check is taken at its word."""
 
 
-@pytest.mark.parametrize(("tool", "right", "wrong", "kind"), GRAMMARS.values(), ids=GRAMMARS)
+@pytest.mark.parametrize(("tool", "right", "wrong", "kind", "status"), GRAMMARS.values(), ids=GRAMMARS)
 async def test_a_custom_tool_s_grammar_is_held_on_the_bare_text(
-    settings: Settings, tool: Any, right: str, wrong: str, kind: str
+    settings: Settings, tool: Any, right: str, wrong: str, kind: str, status: str
 ) -> None:
     call = f"<|channel|>commentary to=functions.{tool['name']}<|message|>{{}}<|call|>"
     engine = scripted([harmony(call.format(right))], [harmony(call.format(wrong))])
@@ -213,7 +214,7 @@ async def test_a_custom_tool_s_grammar_is_held_on_the_bare_text(
         good, bad = [await made(inside, input="Go.", tools=[tool]) for _ in range(2)]
 
     assert (good["output"][0]["type"], good["output"][0]["input"]) == ("custom_tool_call", right)
-    assert (bad["status"], bad["output"][0]["input"]) == ("failed", wrong)
+    assert (bad["status"], bad["output"][0]["input"]) == (status, wrong)
     first, second, *_ = tags(engine)
     assert first is None
     assert second["type"] == kind

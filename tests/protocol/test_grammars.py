@@ -145,6 +145,7 @@ UNHELD = {
     "an anchor": "start: /^a/",
     "a repetition backwards": 'start: "a"~3..2',
     "half an escape": 'start: "\\u12"',
+    "half a character": 'start: "\\ud800"',
     "no character": 'start: "\\U00110000"',
 }
 

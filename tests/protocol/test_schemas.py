@@ -37,7 +37,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "large patterns": (
         an_object(properties={n: STRING | {"pattern": f"[^{n}]{{900}}"} for n in "abcd"}),
-        "s.properties.d",
+        "s.properties.d.pattern",
     ),
     "many kinds of oneOf": ({"oneOf": [an_object(title=str(n)) for n in range(2_000)]}, "s.oneOf"),
     "not": ({"not": INTEGER}, "s.not"),
