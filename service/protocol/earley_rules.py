@@ -124,7 +124,35 @@ class _Compiler:
                 symbols += [*choice, None]
                 heads += [number] * (len(choice) + 1)
         nullable = self._closure(characters=False)
+        self._check_cycles(nullable)
         return Grammar(symbols, heads, starts, nullable, 0 in self._closure(characters=True))
+
+    def _check_cycles(self, nullable: frozenset[int]) -> None:
+        """Check that no rule can be itself and nothing besides: any text would then be read in endlessly many ways,
+        and an engine takes longer for each token than for the one before.
+        """
+        below: list[set[int]] = []
+        above = [0] * len(self._rules)
+        for choices in self._rules:
+            below.append(set())
+            for choice in choices:
+                filled = [symbol for symbol in choice if not (isinstance(symbol, int) and symbol in nullable)]
+                if not filled:
+                    below[-1].update(symbol for symbol in choice if isinstance(symbol, int))
+                elif len(filled) == 1 and isinstance(filled[0], int):
+                    below[-1].add(filled[0])
+            for each in below[-1]:
+                above[each] += 1
+        agenda = [number for number, count in enumerate(above) if count == 0]
+        for number in agenda:  # which grows meanwhile
+            for each in below[number]:
+                above[each] -= 1
+                if above[each] == 0:
+                    agenda.append(each)
+        if len(agenda) < len(self._rules):
+            raise ValueError(
+                "something in it may be itself and nothing else, or nothing, over and over: see its ? and *"
+            )
 
     def _closure(self, *, characters: bool) -> frozenset[int]:
         """The rules that come to an end, by a choice of nothing but such rules and, where they count, characters."""

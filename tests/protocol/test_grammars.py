@@ -143,6 +143,8 @@ UNHELD = {
     "a template that never ends": 'start: a{"x"}\na{x}: a{b{x}}\nb{x}: x x',
     "a rule twice": 'start: "a"\nstart: "b"',
     "an anchor": "start: /^a/",
+    "nothing, over and over": 'start: ("a"? "b"?)*',
+    "a rule that is itself": 'start: s s\ns: s? s? "a"?',
     "a repetition backwards": 'start: "a"~3..2',
     "half an escape": 'start: "\\u12"',
     "half a character": 'start: "\\ud800"',
