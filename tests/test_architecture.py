@@ -40,7 +40,6 @@ PURE_BESIDES_STDLIB = (
     "msgspec",
     "bpe_openai",
     "jsonschema_rs",
-    "lark",
     "service.protocol",
     "store.turn",
     "store.codec",
