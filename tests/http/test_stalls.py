@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from service.settings import Settings
-from tests.http.bad_requests import HEAVY, LEGAL
+from tests.http.bad_heavy import HEAVY, LEGAL
 from tests.http.inside import answer, scripted, serving
 from tests.http.process import ServiceProcess
 
