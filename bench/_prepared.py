@@ -64,6 +64,10 @@ class PreparedEngine:
     async def check(self) -> None:
         """It can always serve."""
 
+    async def finish(self, id: str) -> bool:
+        """It has no more to say."""
+        return False
+
     async def close(self) -> None:
         """There is nothing to let go of."""
 

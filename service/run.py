@@ -12,13 +12,13 @@ and is awaited in the end whatever happened.
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import count
 
 import msgspec
 
 from service.course import asked, ended
-from service.engine.port import Engine, EngineError, EngineRefused, Finish, Generation, TokenLogprobs
+from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Finish, Generation, TokenLogprobs
 from service.logs import event
 from service.protocol import tokens
 from service.protocol.events import Event
@@ -30,6 +30,9 @@ from store.errors import StoreError
 logger = logging.getLogger(__name__)
 
 _ENDINGS = {Finish.STOP: Ending.STOP, Finish.LENGTH: Ending.LENGTH, Finish.ABORT: Ending.ABORT}
+
+LAST_WORD_SECONDS = 0.25
+"""For how long a generation that is broken off may take to say how much of its prompt was cached; vLLM takes 3 ms."""
 
 Keep = Callable[[Response], Awaitable[None]]
 Release = Callable[[], Awaitable[None]]
@@ -125,11 +128,29 @@ class Sampler:
                     logprobs = chunk.logprobs and chunk.logprobs[: machine.taken]
                     yield Step(chunk.tokens[: machine.taken], events, logprobs)
                 further = machine.sampled > before
-                if not self._goes_on(generation, chunk.finish if whole else None, further=further):
+                finish = chunk.finish if whole else None
+                if finish is None and begins and machine.breaks_off:
+                    await self._hear_the_last_word(generation, chunks)
+                if not self._goes_on(generation, finish, further=further):
                     return
             self.ending = self.stopped or Ending.ERROR
         finally:
             await chunks.aclose()
+
+    async def _hear_the_last_word(self, generation: Generation, chunks: AsyncGenerator[Chunk, None]) -> None:
+        """Learn how much of the prompt was cached, which some engines say in the end alone."""
+        self._waiting = asyncio.current_task()
+        try:
+            with suppress(TimeoutError, EngineError):
+                async with asyncio.timeout(LAST_WORD_SECONDS):
+                    if self._machine.turns.unknown and await self._engine.finish(generation.id):
+                        async for chunk in chunks:
+                            if chunk.cached_tokens is not None:
+                                self._machine.note_cached(chunk.cached_tokens)
+        except asyncio.CancelledError:
+            self._cancelled()
+        finally:
+            self._waiting = None
 
     def _goes_on(self, generation: Generation, finish: Finish | None, *, further: bool) -> bool:
         """Whether there is more to come of this generation, after a chunk that had this finish.

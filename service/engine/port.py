@@ -164,6 +164,12 @@ class Engine(Protocol):
         """
         ...
 
+    async def finish(self, id: str) -> bool:
+        """Have a generation end soon, for its last chunk, which has the finish ABORT: some engines say with it alone
+        how much of the prompt was cached. False where there is no more to be heard, or none of this id.
+        """
+        ...
+
     async def close(self) -> None:
         """Abort what is running and let go of all resources."""
         ...

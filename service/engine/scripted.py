@@ -140,6 +140,10 @@ class ScriptedEngine:
         finally:
             self._running -= 1
 
+    async def finish(self, id: str) -> bool:
+        """There is nothing to be heard but what was said."""
+        return False
+
     async def close(self) -> None:
         """Refuse new work; what is running ends with an abort, a stall too."""
         self._closing.set()

@@ -1,8 +1,7 @@
 """The format of the answer, `text.format`: what is held of it, what the prompt says of it, and how it is echoed."""
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Generator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -11,12 +10,12 @@ from msgspec import Meta
 from service.protocol.constraints import schema_content
 from service.protocol.decoding import decode, decoder_of
 from service.protocol.errors import InvalidRequest, invalid_value, missing
-from service.protocol.schemas import held_schema
+from service.protocol.schemas import held_steps
 
 WHERE = "text.format"
 
 MAX_FORMAT_BYTES = 262_144
-"""The longest format that is read: some 20 ms."""
+"""The longest format that is read."""
 
 FORMATS_CACHED = 64
 CACHED_FORMAT_BYTES = 65_536
@@ -62,8 +61,8 @@ _BARE = decoder_of(_Bare)
 _JSON_SCHEMA = decoder_of(_JsonSchema)
 
 
-def read_format(raw: msgspec.Raw, where: str = WHERE) -> AnswerFormat:
-    """Read the JSON of `text.format`; null is text. Raises InvalidRequest.
+def read_format(raw: msgspec.Raw, where: str = WHERE) -> Generator[None, None, AnswerFormat]:
+    """Read the JSON of `text.format`, yielding now and then; null is text. Raises InvalidRequest.
 
     A schema that can't be held is refused if it is `strict`. If it isn't, any JSON is held, or any object where the
     schema is that of one, and the schema is a word to the model alone.
@@ -75,22 +74,28 @@ def read_format(raw: msgspec.Raw, where: str = WHERE) -> AnswerFormat:
             code="invalid_value",
             param=where,
         )
-    return _read_cached(sent, where) if len(sent) <= CACHED_FORMAT_BYTES else _read(sent, where)
+    known = _KNOWN.pop(sent, None)
+    if known is None:
+        known = yield from _read(sent, where)
+    if len(sent) <= CACHED_FORMAT_BYTES:
+        _KNOWN[sent] = known
+        if len(_KNOWN) > FORMATS_CACHED:
+            del _KNOWN[next(iter(_KNOWN))]
+    return known
 
 
-@lru_cache(maxsize=FORMATS_CACHED)
-def _read_cached(raw: bytes, where: str) -> AnswerFormat:
-    return _read(raw, where)
+_KNOWN: dict[bytes, AnswerFormat] = {}
+"""Formats that were read, the one that was used longest ago first."""
 
 
-def _read(raw: bytes, where: str) -> AnswerFormat:
+def _read(raw: bytes, where: str) -> Generator[None, None, AnswerFormat]:
     kind = decode(raw, _KIND, where)
     if kind is None:
         return TEXT
     if kind.type is None:
         raise missing(f"{where}.type", "Name one of text, json_object and json_schema.")
     if kind.type == "json_schema":
-        return _json_schema(decode(raw, _JSON_SCHEMA, where), where)
+        return (yield from _json_schema(decode(raw, _JSON_SCHEMA, where), where))
     if kind.type not in ("text", "json_object"):
         raise invalid_value(f"{where}.type", kind.type, "Expected one of text, json_object and json_schema.")
     decode(raw, _BARE, where)
@@ -102,7 +107,7 @@ def _json_object() -> AnswerFormat:
     return AnswerFormat({"type": "json_object"}, schema_content(ANY_OBJECT), section)
 
 
-def _json_schema(given: _JsonSchema, where: str) -> AnswerFormat:
+def _json_schema(given: _JsonSchema, where: str) -> Generator[None, None, AnswerFormat]:
     if given.name is None or given.schema is None:
         absent = "name" if given.name is None else "schema"
         raise missing(f"{where}.{absent}", "A json_schema format has a name and a schema.")
@@ -117,12 +122,15 @@ def _json_schema(given: _JsonSchema, where: str) -> AnswerFormat:
         "schema": given.schema,
         "strict": bool(given.strict),
     }
-    return AnswerFormat(echo, _content(given, where), _section(given.name, given.description, given.schema))
+    yield
+    content = yield from _content(given, where)
+    yield
+    return AnswerFormat(echo, content, _section(given.name, given.description, given.schema))
 
 
-def _content(given: _JsonSchema, where: str) -> str:
+def _content(given: _JsonSchema, where: str) -> Generator[None, None, str]:
     try:
-        return schema_content(held_schema(given.schema, f"{where}.schema"))
+        return schema_content((yield from held_steps(given.schema, f"{where}.schema")))
     except InvalidRequest:
         if given.strict:
             raise

@@ -200,6 +200,11 @@ class Machine:
         return self._open_item.held if self._open_item is not None and self._fresh else None
 
     @property
+    def breaks_off(self) -> bool:
+        """Whether nothing more is wanted of what the engine is at."""
+        return self.full or self.owed is not None or self.held is not None
+
+    @property
     def header_state(self) -> constraints.HeaderState | None:
         """Where a constraint on headers would begin from here; None where none can."""
         state = self._segmenter.state

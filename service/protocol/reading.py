@@ -65,7 +65,7 @@ def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Gene
         request.tools, max_tools=limits.tools, max_bytes=limits.tools_bytes, added=gathered.added
     )
     chosen = read_choice(request.tool_choice, tools)
-    form = read_format(request.format) if gathered.format is None else read_format(*gathered.format)
+    form = yield from read_format(*(gathered.format or (request.format,)))
     if form.content is not None and request.stop:
         raise invalid_value("stop", "given with text.format", "An answer cut at a stop would not match its format.")
     earlier = yield from read_previous(request.previous_input_messages, max_messages=limits.items)

@@ -8,12 +8,14 @@ A held schema is rewritten into the few keywords that are left: every one beside
 Objects without `additionalProperties` have no other members than their properties, and these in their order.
 """
 
+from collections.abc import Generator, Iterable
 from typing import Any, cast
 
 from service.protocol.errors import InvalidRequest, invalid_value
 from service.protocol.patterns import MAX_SIZE, read_pattern, size
 from service.protocol.regexes import anchored
 from service.protocol.schema_kinds import COMBINED, REFUSED, Kinds
+from service.protocol.schema_references import NAME_SHOWN, References
 from service.protocol.schema_values import (
     Schema,
     asks_nothing,
@@ -28,6 +30,7 @@ from service.protocol.schema_values import (
     refusal,
     string,
 )
+from service.protocol.steps import in_one_go
 
 MAX_DEPTH = 32
 """How deep schemas may be nested in one another; vLLM refuses 64 levels of JSON, two to a schema."""
@@ -38,44 +41,44 @@ MAX_SCHEMAS = 4096
 MAX_PATTERN_CHARS = 4_096
 """How long all patterns of a schema may be together, but for those that are there again: some 20 ms."""
 
-NAME_SHOWN = 64
-"""How much of a property's name a path has."""
+SCHEMAS_A_STEP = 128
+"""How many schemas are read before others get a turn: a millisecond or two; one with a pattern is a step of its own."""
+
+Reading = Generator[None, None, Schema]
+"""The held form of a schema, read in steps."""
 
 
 def held_schema(schema: Any, where: str) -> Schema:
-    """The schema, which stands at the parameter `where`, in the form in which it is held.
+    """What `held_steps` gives, in one go. Raises InvalidRequest."""
+    return in_one_go(held_steps(schema, where))
+
+
+def held_steps(schema: Any, where: str) -> Reading:
+    """The schema, which stands at the parameter `where`, in the form in which it is held; read in steps.
 
     Raises InvalidRequest, with the keyword that can't be held as its param.
     """
     reader = _Reader(schema, where)
-    held = reader.read(schema, where, 0)
-    while reader.waiting:
-        reader.read_next()
-    return {**held, "$defs": reader.definitions} if reader.definitions else held
+    held = yield from reader.read(schema, where, 0)
+    definitions: Schema = {}
+    while reader.references.waiting:
+        name, definition, path = reader.references.waiting.pop()
+        definitions[name] = yield from reader.read(definition, path, 0)
+    return {**held, "$defs": definitions} if definitions else held
 
 
 class _Reader:
     """One schema with its definitions, which are read when somebody refers to them, each once."""
 
     def __init__(self, root: Any, where: str) -> None:
-        self._root = root
         self._where = where
-        self._names: dict[str, str] = {}
-        self._ended: set[str] = set()
-        """The references that are known to come to something that is no reference."""
+        self.references = References(root, where)
         self._kinds = Kinds()
         self._schemas = 0
         self._patterns: set[str] = set()
         self._pattern_chars = self._patterns_size = 0
-        self.waiting: list[tuple[str, Any, str]] = []
-        self.definitions: Schema = {}
 
-    def read_next(self) -> None:
-        """Read a definition that was referred to."""
-        name, schema, path = self.waiting.pop()
-        self.definitions[name] = self.read(schema, path, 0)
-
-    def read(self, schema: Any, path: str, depth: int) -> Schema:
+    def read(self, schema: Any, path: str, depth: int) -> Reading:
         """The held form of a schema that stands at `path`."""
         self._schemas += 1
         if depth > MAX_DEPTH or self._schemas > MAX_SCHEMAS:
@@ -90,14 +93,16 @@ class _Reader:
                 f"Invalid type for '{path}': expected a schema, an object.", code="invalid_type", param=path
             )
         given = {key: value for key, value in cast("Schema", schema).items() if not asks_nothing(key, value)}
+        if self._schemas % SCHEMAS_A_STEP == 0 or "pattern" in given or "patternProperties" in given:
+            yield
         self._count_patterns(given, path)
         for keyword in given:
             if keyword in REFUSED:
                 raise refusal(f"{path}.{keyword}", f"'{keyword}' can't be held. {REFUSED[keyword]}")
         for keyword in ("$ref", "allOf", "anyOf", "oneOf", "enum", "const"):
             if keyword in given:
-                return self._combined(keyword, given, path, depth)
-        return self._typed(given, path, depth)
+                return (yield from self._combined(keyword, given, path, depth))
+        return (yield from self._typed(given, path, depth))
 
     def _count_patterns(self, given: Schema, path: str) -> None:
         """Check how large the patterns are so far."""
@@ -116,7 +121,7 @@ class _Reader:
             if self._patterns_size > MAX_SIZE:
                 raise refusal(where, f"All patterns, with their counts, may come to {MAX_SIZE} characters.")
 
-    def _combined(self, keyword: str, given: Schema, path: str, depth: int) -> Schema:
+    def _combined(self, keyword: str, given: Schema, path: str, depth: int) -> Reading:
         beside = [key for key in given if key in COMBINED[keyword]]
         if beside:
             raise refusal(
@@ -124,17 +129,18 @@ class _Reader:
                 f"'{beside[0]}' can't be held beside '{keyword}'. Move it into the schemas there.",
             )
         if keyword == "$ref":
-            return {"$ref": self._reference(given["$ref"], path)}
+            return {"$ref": self.references.name_of(given["$ref"], path)}
         if keyword in ("enum", "const"):
             return enumerated(given, path)
         schemas = listed(given[keyword], f"{path}.{keyword}")
         if keyword == "allOf":
             if len(schemas) > 1:
                 raise refusal(f"{path}.allOf", "'allOf' of several schemas can't be held. Merge them into one.")
-            return self.read(schemas[0], f"{path}.allOf[0]", depth + 1)
+            return (yield from self.read(schemas[0], f"{path}.allOf[0]", depth + 1))
         if "type" in given:
             schemas = [narrowed(each, given["type"], path) for each in schemas]
-        held = [self.read(each, f"{path}.{keyword}[{place}]", depth + 1) for place, each in enumerate(schemas)]
+        held = yield from self._read_all(schemas, f"{path}.{keyword}", depth)
+        yield
         if keyword == "oneOf" and not self._kinds.disjoint(
             [self._resolved(each, schemas[n]) for n, each in enumerate(held)]
         ):
@@ -145,61 +151,29 @@ class _Reader:
             )
         return {"anyOf": held}
 
+    def _read_all(self, schemas: Iterable[Any], path: str, depth: int) -> Generator[None, None, list[Schema]]:
+        """The held forms of a list of schemas that stands at `path`."""
+        held: list[Schema] = []
+        for place, each in enumerate(schemas):
+            held.append((yield from self.read(each, f"{path}[{place}]", depth + 1)))
+        return held
+
     def _resolved(self, held: Schema, given: Any) -> Schema:
         """A held schema, or the one that it refers to, as far as is needed to tell it from others."""
         if "$ref" not in held:
             return held
         while given.get("$ref") is None:
             given = given["allOf"][0]
-        target = self._target(given["$ref"], "")
+        target = self.references.target(given["$ref"], "")
         return cast("Schema", target) if isinstance(target, dict) else {}
 
-    def _reference(self, reference: Any, path: str) -> str:
-        """The name under which what is referred to will stand."""
-        target: Any = self._target(reference, path)
-        if reference not in self._names:
-            self._check_end(reference, path)
-            self._names[reference] = name = f"d{len(self._names)}"
-            steps = [step[:NAME_SHOWN] for step in reference[1:].split("/") if step]
-            self.waiting.append((name, target, ".".join([self._where, *steps])))
-        return f"#/$defs/{self._names[reference]}"
-
-    def _check_end(self, reference: str, path: str) -> None:
-        """Check that a reference comes to something in the end, following each only once."""
-        seen: set[str] = set()
-        further: Any = reference
-        while further is not None:
-            target: Any = self._target(further, path)
-            if further in self._ended:
-                break
-            if further in seen:
-                raise refusal(f"{path}.$ref", "It refers to itself and to nothing else.")
-            seen.add(further)
-            further = cast("Schema", target).get("$ref") if isinstance(target, dict) else None
-        self._ended |= seen
-
-    def _target(self, reference: Any, path: str) -> Any:
-        """What a reference refers to: a place in this schema."""
-        target: Any = self._root
-        try:
-            if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
-                raise KeyError(reference)
-            for step in reference.split("/")[1:]:
-                step = step.replace("~1", "/").replace("~0", "~")
-                target = target[int(step) if isinstance(target, list) else step]
-        except (LookupError, TypeError, ValueError):
-            raise invalid_value(
-                f"{path}.$ref", reference, "Refer to a place in the same schema that exists, such as '#/$defs/NAME'."
-            ) from None
-        return target
-
-    def _typed(self, given: Schema, path: str, depth: int) -> Schema:
+    def _typed(self, given: Schema, path: str, depth: int) -> Reading:
         kinds = kinds_of(given, path)
         held: Schema = {"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}
         if "object" in kinds:
-            held |= self._object(given, path, depth)
+            held |= yield from self._object(given, path, depth)
         if "array" in kinds:
-            held |= self._array(given, path, depth)
+            held |= yield from self._array(given, path, depth)
         if "string" in kinds:
             held |= string(given, path)
         for kind in ("integer", "number"):
@@ -207,24 +181,23 @@ class _Reader:
                 held |= number(given, path, kind)
         return held
 
-    def _object(self, given: Schema, path: str, depth: int) -> Schema:
+    def _object(self, given: Schema, path: str, depth: int) -> Reading:
         properties: Any = given.get("properties", {})
         required: Any = given.get("required", [])
         check(isinstance(properties, dict), f"{path}.properties", properties, "an object of schemas")
         names_only = isinstance(required, list) and all(isinstance(name, str) for name in cast("list[Any]", required))
         check(names_only, f"{path}.required", required, "a list of names")
         required = list(dict.fromkeys(cast("list[str]", required)))
-        read = {
-            name: self.read(each, f"{path}.properties.{name[:NAME_SHOWN]}", depth + 1)
-            for name, each in cast("Schema", properties).items()
-        }
+        read: dict[str, Schema] = {}
+        for name, each in cast("Schema", properties).items():
+            read[name] = yield from self.read(each, f"{path}.properties.{name[:NAME_SHOWN]}", depth + 1)
         held: Schema = {}
         names = given.get("propertyNames"), given.get("patternProperties")
         others: Any = given.get("additionalProperties", False if given.get("unevaluatedProperties") is False else None)
         if names != (None, None):
-            held |= self._named(given, path, depth)
+            held |= yield from self._named(given, path, depth)
         elif isinstance(others, dict):
-            held["additionalProperties"] = self.read(others, f"{path}.additionalProperties", depth + 1)
+            held["additionalProperties"] = yield from self.read(others, f"{path}.additionalProperties", depth + 1)
         elif others is not None:
             check(isinstance(others, bool), f"{path}.additionalProperties", others, "a schema or a boolean")
             held["additionalProperties"] = others
@@ -248,7 +221,7 @@ class _Reader:
             held["required"] = required
         return held | given_counts(given, "minProperties", "maxProperties")
 
-    def _named(self, given: Schema, path: str, depth: int) -> Schema:
+    def _named(self, given: Schema, path: str, depth: int) -> Reading:
         """Members whose names follow a rule, which have to be all that there are."""
         keyword = "propertyNames" if "propertyNames" in given else "patternProperties"
         for other in ("properties", "patternProperties", "required"):
@@ -263,10 +236,8 @@ class _Reader:
                 raise refusal(f"{path}.{keyword}", "Only one pattern, and nothing besides, can be held.")
             [(pattern, each)] = patterns.items()
             where = f"{path}.{keyword}.{pattern}"
-            return {
-                "patternProperties": {anchored(pattern, where): self.read(each, where, depth + 1)},
-                "additionalProperties": False,
-            }
+            members = yield from self.read(each, where, depth + 1)
+            return {"patternProperties": {anchored(pattern, where): members}, "additionalProperties": False}
         if given.get("additionalProperties", True) is not True:
             raise refusal(
                 f"{path}.{keyword}",
@@ -274,10 +245,10 @@ class _Reader:
             )
         rule = given[keyword]
         check(isinstance(rule, dict), f"{path}.{keyword}", rule, "a schema, an object")
-        names = self.read({"type": "string", **rule}, f"{path}.{keyword}", depth + 1)
+        names = yield from self.read({"type": "string", **rule}, f"{path}.{keyword}", depth + 1)
         return {"propertyNames": names}
 
-    def _array(self, given: Schema, path: str, depth: int) -> Schema:
+    def _array(self, given: Schema, path: str, depth: int) -> Reading:
         first: Any = given.get("prefixItems")
         items: Any = given.get("items")
         if isinstance(items, list):  # as up to draft 7
@@ -288,13 +259,11 @@ class _Reader:
             check(isinstance(first, list), f"{path}.prefixItems", first, "a list of schemas")
             if most is not None and most < len(first):
                 first, items = first[:most], False
-            held["prefixItems"] = [
-                self.read(each, f"{path}.prefixItems[{place}]", depth + 1) for place, each in enumerate(first)
-            ]
+            held["prefixItems"] = yield from self._read_all(first, f"{path}.prefixItems", depth)
         if items is False or (items is None and given.get("unevaluatedItems") is False):
             if least > len(first or ()):
                 raise refusal(f"{path}.minItems", f"At most {len(first or ())} elements are allowed.")
             return {**held, "items": False, **({"minItems": least} if least else {})}
         if items is not None or not first or least > len(first):
-            held["items"] = self.read(True if items is None else items, f"{path}.items", depth + 1)
+            held["items"] = yield from self.read(True if items is None else items, f"{path}.items", depth + 1)
         return held | given_counts(given, "minItems", "maxItems")

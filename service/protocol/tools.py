@@ -18,7 +18,7 @@ from service.protocol.decoding import decode, decode_list, decoder_of
 from service.protocol.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.protocol.hosted_tools import HOSTED, echo_of_hosted
 from service.protocol.rules import FUNCTIONS, Callee
-from service.protocol.schemas import held_schema
+from service.protocol.schemas import held_steps
 from service.protocol.typescript import Function, SchemaTooLarge, check_size, namespace_steps
 
 TOOL_LISTS_CACHED = 64
@@ -209,7 +209,7 @@ class _Reading:
         if kind == "function":
             tool = decode(raw, _FUNCTION, where)
             _check(tool, where)
-            callee, shown, echo = _function(tool, where, inside)
+            callee, shown, echo = yield from _function(tool, where, inside)
         elif kind == "custom":
             tool = decode(raw, _CUSTOM, where)
             _check(tool, where)
@@ -238,14 +238,16 @@ class _Reading:
             )
 
 
-def _function(tool: FunctionTool, where: str, namespace: str | None) -> tuple[Callee, Function, dict[str, Any]]:
+def _function(
+    tool: FunctionTool, where: str, namespace: str | None
+) -> Generator[None, None, tuple[Callee, Function, dict[str, Any]]]:
     """The function as it is called, as the model sees it, and as it is echoed."""
     try:
         check_size(tool.parameters)
     except SchemaTooLarge as error:
         param = f"{where}.parameters"
         raise InvalidRequest(f"Invalid value for '{param}': {error}.", code="invalid_value", param=param) from None
-    content = _arguments(tool, where)
+    content = yield from _arguments(tool, where)
     echo: dict[str, Any] = {
         "type": "function",
         "name": tool.name,
@@ -257,7 +259,7 @@ def _function(tool: FunctionTool, where: str, namespace: str | None) -> tuple[Ca
     return callee, Function(tool.name, tool.description or "", tool.parameters), echo
 
 
-def _arguments(tool: FunctionTool, where: str) -> str | None:
+def _arguments(tool: FunctionTool, where: str) -> Generator[None, None, str | None]:
     """What the arguments of a call must match. A schema that can't be held is refused only where `strict` asks for it:
     who doesn't mention it gets what can be had.
     """
@@ -265,7 +267,7 @@ def _arguments(tool: FunctionTool, where: str) -> str | None:
         return None
     schema = NO_PARAMETERS if tool.parameters is None else tool.parameters or ANY_PARAMETERS
     try:
-        return schema_content(held_schema(schema, f"{where}.parameters"))
+        return schema_content((yield from held_steps(schema, f"{where}.parameters")))
     except InvalidRequest:
         if tool.strict:
             raise

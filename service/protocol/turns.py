@@ -47,6 +47,11 @@ class Turns:
         return self.sampled + self.told
 
     @property
+    def unknown(self) -> bool:
+        """Whether it is not known yet how much of the present turn's prompt was cached."""
+        return self._turns[-1].cached is None
+
+    @property
     def begins(self) -> bool:
         """Whether nothing of the present turn has been sampled yet."""
         return not self._turns[-1].sampled

@@ -8,6 +8,7 @@ test here for the sake of one adapter.
 
 import asyncio
 import gc
+from contextlib import aclosing
 
 import pytest
 
@@ -51,6 +52,19 @@ class EngineConformance(SamplingConformance):
         sampled = await sample(engine, self.stopping_prompt(), self.stop_tokens, stop_ids=())
         assert sampled.finish is Finish.LENGTH
         assert len(sampled.tokens) == self.stop_tokens
+
+    async def test_a_generation_that_is_to_finish_says_so_and_ends(self, engine: Engine) -> None:
+        assert not await engine.finish("nobody")
+        chunks = engine.generate(Generation("to-finish", self.long_prompt(), Sampling(LONG_TOKENS, temperature=0)))
+        async with aclosing(chunks):
+            await anext(chunks)
+            heard = await engine.finish("to-finish")
+            rest = [chunk async for chunk in chunks] if heard else []
+        assert not await engine.finish("to-finish")
+        assert engine.running == 0
+        if heard:
+            assert (rest[-1].finish, rest[-1].cached_tokens is None) == (Finish.ABORT, False)
+            assert sum(len(chunk.tokens) for chunk in rest) < LONG_TOKENS / 2
 
     @pytest.mark.parametrize("max_tokens", [1, 2, 7, 64, 65, 200])
     async def test_max_tokens_is_exact(self, engine: Engine, max_tokens: int) -> None:

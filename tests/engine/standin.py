@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Finish, Generation, Sampling
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm.wire import ABORT, Endpoint
 from service.protocol.tokens import LAST_LEGAL, RETURN, encode
 from tests.engine.misbehaviour import Instead, misbehave, transport_of
 from tests.engine.standin_wire import DONE, error_body, error_event, events, usage_event
@@ -59,6 +59,8 @@ class Standin:
         self.running = 0
         self.port = 0
         self._cached: set[int] = set()
+        self._ends: dict[str, asyncio.Event] = {}
+        """Set to end a generation, by its id."""
         self._connections: set[asyncio.Transport] = set()
         self._runner: web.AppRunner | None = None
 
@@ -90,6 +92,7 @@ class Standin:
         app.router.add_post("/v1/completions/render", self._render)
         app.router.add_post(Endpoint.GENERATE, self._generate)
         app.router.add_post(Endpoint.COMPLETIONS, self._complete)
+        app.router.add_post(ABORT, self._abort)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
@@ -143,6 +146,15 @@ class Standin:
         if "token_ids" not in body:
             return _error(400, "1 validation error: …", "Bad Request", "body.token_ids")
         return await self._sample(request, Endpoint.GENERATE, body, body["token_ids"], body["sampling_params"])
+
+    async def _abort(self, request: web.Request) -> web.Response:
+        """End generations; of an id that it doesn't know it says nothing."""
+        if self.endpoint is not Endpoint.GENERATE:
+            return self._disabled()
+        for id in self.asked[-1].body["request_ids"]:
+            if id in self._ends:
+                self._ends[id].set()
+        return web.Response()
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = self.asked[-1].body
@@ -227,8 +239,22 @@ class Standin:
         if forced := _constrained(generation.sampling.structural_tag):
             yield Chunk(forced, Finish.STOP)
             return
+        ended = self._ends[f"generate-tokens-{generation.id}"] = asyncio.Event()
         async with aclosing(self.engine.generate(generation)) as chunks:
-            async for chunk in chunks:
+            while True:
+                end, following = asyncio.ensure_future(ended.wait()), asyncio.ensure_future(anext(chunks, None))
+                try:
+                    await asyncio.wait([end, following], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    end.cancel()
+                    if not following.done():
+                        following.cancel()
+                        await asyncio.wait([following])
+                if ended.is_set():
+                    yield Chunk([], Finish.ABORT)
+                    return
+                if (chunk := following.result()) is None:
+                    return
                 yield chunk
 
 
@@ -246,11 +272,16 @@ async def standing_in(engine: Engine, **traits: Any) -> AsyncIterator[Standin]:
 
 
 def _constrained(structural_tag: str | None) -> list[int]:
-    """What it samples under a constraint, from a sequence of tokens and regular expressions; nothing without one."""
+    """What it samples by itself under a constraint, from a sequence of tokens and regular expressions; nothing where
+    there is none, or one that its engine has to know.
+    """
     if structural_tag is None:
         return []
+    wanted = json.loads(structural_tag)["format"]
+    if wanted["type"] != "sequence" or any(each["type"] not in ("token", "regex") for each in wanted["elements"]):
+        return []
     said: list[int] = []
-    for element in json.loads(structural_tag)["format"]["elements"]:
+    for element in wanted["elements"]:
         if element["type"] == "token":
             said.append(element["token"])
         else:

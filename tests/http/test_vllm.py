@@ -69,6 +69,23 @@ async def test_a_conversation_is_held_and_its_prefix_is_cached(settings: Setting
         assert events[-1]["response"]["usage"]["input_tokens_details"]["cached_tokens"] > cached
 
 
+FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": True}
+
+
+@pytest.mark.parametrize("request_", [{"parallel_tool_calls": False}, {}, {"tools": [FUNCTION | {"strict": False}]}])
+async def test_what_was_cached_is_known_though_a_generation_was_broken_off(
+    settings: Settings, request_: dict[str, Any]
+) -> None:
+    async with before(settings) as (inside, server):
+        answers = [await post(inside, input="Use the look tool.", **{"tools": [FUNCTION]} | request_) for _ in range(2)]
+        asked = len(server.generations)
+    first, second = (answer.json() for answer in answers)
+    assert [item["type"] for item in second["output"]] == ["reasoning", "function_call"]
+    cached = [each["usage"]["input_tokens_details"]["cached_tokens"] for each in (first, second)]
+    assert cached[0] == 0 < cached[1] < second["usage"]["input_tokens"]
+    assert asked == (2 if "tools" in request_ else 4 if request_ else 6)
+
+
 async def test_the_engine_of_the_settings_is_a_vllm_server(settings: Settings) -> None:
     async with standing_in(DemoEngine(CARD), api_key="sk-engine") as server:
         update = {"engine": "vllm", "vllm_url": (server.url,), "vllm_api_key": type(settings.vllm_api_key)("sk-engine")}

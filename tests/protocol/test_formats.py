@@ -9,13 +9,14 @@ import pytest
 from service.protocol.constraints import complaint
 from service.protocol.errors import InvalidRequest
 from service.protocol.formats import TEXT, AnswerFormat, read_format
+from service.protocol.steps import in_one_go
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 UNHELD = {"type": "array", "items": {}, "uniqueItems": True}
 
 
 def read(sent: Any) -> AnswerFormat:
-    return read_format(msgspec.Raw(json.dumps(sent).encode()))
+    return in_one_go(read_format(msgspec.Raw(json.dumps(sent).encode())))
 
 
 @pytest.mark.parametrize("sent", [None, {"type": "text"}])

@@ -84,6 +84,9 @@ class Recorder:
                     self.steps.append(Step(list(generation.prompt), sampled, chunk.cached_tokens))
                 yield chunk
 
+    async def finish(self, id: str) -> bool:
+        return await self._engine.finish(id)
+
     async def close(self) -> None:
         await self._engine.close()
 

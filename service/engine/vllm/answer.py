@@ -28,6 +28,8 @@ class Answer:
         self._logprobs: list[TokenLogprobs] = []
         self._finish: Finish | None = None
         self._cached_tokens: int | None = None
+        self.ending = False
+        """Whether the server was asked to abort it."""
 
     def feed(self, data: bytes) -> Iterator[Chunk]:
         """What the next bytes say, in at most one chunk. Raises EngineError, after the chunk of what came before it."""
@@ -82,11 +84,13 @@ class Answer:
                 self._logprobs += wire.read_logprobs(choice, self._alternatives)
             self._tokens += choice.token_ids or ()
             if choice.finish_reason is not None:
-                self._finish = _finish(choice.finish_reason)
+                self._finish = _finish(choice.finish_reason, asked=self.ending)
 
 
-def _finish(reason: str) -> Finish:
-    """Why it stopped. Raises EngineError where that was not for the generation's sake: nobody here has aborted it."""
+def _finish(reason: str, *, asked: bool) -> Finish:
+    """Why it stopped. Raises EngineError where that was not for the generation's sake, and nobody here has `asked`."""
+    if reason == "abort" and asked:
+        return Finish.ABORT
     if reason == "abort":
         raise EngineUnavailable("the vLLM server aborted the generation")
     if reason not in _FINISH:

@@ -58,6 +58,7 @@ class VllmHttpEngine:
         self._session: aiohttp.ClientSession | None = None
         self._watchers: list[asyncio.Task[None]] = []
         self._closed = False
+        self._under_way: dict[str, tuple[Server, Answer]] = {}
 
     @property
     def model(self) -> ModelCard:
@@ -106,6 +107,7 @@ class VllmHttpEngine:
             if server is None:
                 break
             answer = Answer(logprobs=generation.sampling.logprobs)
+            self._under_way[generation.id] = server, answer
             try:
                 async with server.stream(generation) as events:
                     while data := await _next(events, answer):
@@ -119,7 +121,18 @@ class VllmHttpEngine:
                 trouble = error
                 if isinstance(error, EngineOverloaded):
                     overloaded.add(server)
+            finally:
+                self._under_way.pop(generation.id, None)
         raise trouble or self._trouble()
+
+    async def finish(self, id: str) -> bool:
+        """Have its server abort it, where that can; see the port."""
+        found = self._under_way.get(id)
+        if found is None:
+            return False
+        server, answer = found
+        answer.ending = True
+        return await server.abort(id)
 
     async def close(self) -> None:
         """Hang up on all servers."""

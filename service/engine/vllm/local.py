@@ -140,6 +140,10 @@ class VllmLocalEngine:
         finally:
             self._under_way.discard(id)
 
+    async def finish(self, id: str) -> bool:
+        """The first chunk has said all there is to hear."""
+        return False
+
     async def close(self) -> None:
         """Abort what is running and end vLLM's processes, which takes some seconds."""
         llm, self._llm = self._llm, None

@@ -133,6 +133,16 @@ class Server:
         finally:
             self.running -= 1
 
+    async def abort(self, id: str) -> bool:
+        """Have it end a generation, whose stream then says so; False where it can't be told."""
+        if self.facts is None or self.facts.endpoint is not Endpoint.GENERATE:
+            return False
+        try:
+            status, _ = await self._ask("POST", wire.ABORT, wire.abort_body(id))
+        except BROKEN:  # its stream will tell what is wrong
+            return False
+        return status == 200
+
     def down(self, trouble: EngineUnavailable, cause: Exception | None = None) -> EngineUnavailable:
         """Note why it can't serve now, and return it. `cause` is for the log."""
         if self._closed:

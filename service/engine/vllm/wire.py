@@ -47,6 +47,13 @@ class Endpoint(StrEnum):
     COMPLETIONS = "/v1/completions"
 
 
+ABORT = "/inference/v1/abort_requests"
+"""Beside Endpoint.GENERATE; `/v1/completions` can only be hung up on."""
+
+GENERATE_PREFIX = "generate-tokens-"
+"""What Endpoint.GENERATE makes an id begin with. An abort of an id without it is done nothing for, in silence."""
+
+
 class ServerChanged(EngineUnavailable):
     """The server no longer has the endpoint or the model that it had: ask it again what it has."""
 
@@ -144,6 +151,11 @@ def request_body(endpoint: Endpoint, generation: Generation, model: str) -> byte
         )
     ids = {"return_token_ids": True, "return_tokens_as_token_ids": True, "skip_special_tokens": False}
     return _ENCODE(body | sampling | ids | {"prompt": prompt})
+
+
+def abort_body(id: str) -> bytes:
+    """What to post to end a generation."""
+    return _ENCODE({"request_ids": [GENERATE_PREFIX + id]})
 
 
 def _with_the_sampled(logprobs: int) -> int:
