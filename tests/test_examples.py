@@ -108,7 +108,7 @@ def test_the_quick_start_s_shell_prints_what_readme_shows(service: str) -> None:
 
 def test_the_quick_start_s_python_prints_what_readme_shows(service: str) -> None:
     shown = quick_start("python")
-    assert len(shown) == 8
+    assert len(shown) == 10
     script = f"\nprint({NEXT!r})\n".join(code for code, _ in shown)
     printed = run([sys.executable, "-c", script], service).split(f"{NEXT}\n")
     assert [text.rstrip("\n") for text in printed] == [output for _, output in shown]

@@ -9,7 +9,7 @@ them. Servers have stop ids of their own for this, CALL often among them. So eve
 `tokens.STOPS` as its stop ids, however many calls are to be made: behind a call, the next request goes on.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Protocol, cast
@@ -22,6 +22,7 @@ from service.protocol.earley import Recognizer
 from service.protocol.earley_rules import Grammar
 from service.protocol.grammars import compiled_of
 from service.protocol.rules import Callee, Rules
+from service.protocol.steps import in_one_go
 
 MAX_ASIDES = 8
 """How many messages a model may write, where something is asked of it, before it has to do that."""
@@ -205,19 +206,22 @@ def is_grammar(content: str) -> bool:
     return content.startswith(_GRAMMAR)
 
 
-def checker(content: str) -> Checker:
-    """What checks a text piece by piece, if its content is a Lark grammar: some 5 µs a character, at most 150.
+def checker(content: str) -> Generator[None, None, Checker]:
+    """What checks a text piece by piece, if its content is a Lark grammar: some 5 µs a character, at most 150. It is
+    made in steps.
 
     For other contents it collects the pieces and judges them at the end: some 2 ms for 100,000 characters, and up to
     20 ms more where a schema's large patterns are new.
     """
     held = msgspec.json.decode(content)
-    return _Grammatical(compiled_of(held["lark"])) if held["type"] == "grammar" else _Collected(content)
+    if held["type"] != "grammar":
+        return _Collected(content)
+    return _Grammatical((yield from compiled_of(held["lark"])))
 
 
 def complaint(content: str, text: str) -> str | None:
     """Why a text as a whole doesn't match a content, None where it does."""
-    checking = checker(content)
+    checking = in_one_go(checker(content))
     checking.feed(text)
     return checking.complaint()
 

@@ -8,7 +8,6 @@ on which texts match; lark's rules of which terminal wins where several would do
 import re
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from functools import lru_cache
 
 from service.protocol.earley_rules import RULES_AT_ONCE, Grammar, compiled
 from service.protocol.errors import InvalidRequest, shown
@@ -77,10 +76,18 @@ def _read(lark: str) -> Generator[None, None, str]:
     return "".join(lines)
 
 
-@lru_cache(maxsize=GRAMMARS_CACHED)
-def compiled_of(lark: str) -> Grammar:
-    """A grammar that can be held, for the recognizer; its rule "root" matches what the engine lets through."""
-    return in_one_go(compiled(in_one_go(_trees(lark))))
+def compiled_of(lark: str) -> Generator[None, None, Grammar]:
+    """A grammar that is held, for the recognizer, in steps. Its rule "root" matches what the engine lets through."""
+    if lark not in _COMPILED:
+        made = yield from compiled((yield from _trees(lark)))
+        if len(_COMPILED) >= GRAMMARS_CACHED:
+            del _COMPILED[next(iter(_COMPILED))]
+        _COMPILED[lark] = made
+    return _COMPILED[lark]
+
+
+_COMPILED: dict[str, Grammar] = {}
+"""Grammars that were made ready, the first one first."""
 
 
 def _trees(lark: str) -> Generator[None, None, dict[str, Tree]]:

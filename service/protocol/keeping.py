@@ -64,7 +64,7 @@ class OpenItem:
         """No engine holds its content from here on, so it is checked piece by piece: first, in steps, what there is."""
         if self.held is None or not constraints.is_grammar(self.held):
             return
-        self._checker = constraints.checker(self.held)
+        self._checker = yield from constraints.checker(self.held)
         for start in range(0, len(content := self.content), CHECKED_A_STEP_CHARS):
             self._checker.feed(content[start : start + CHECKED_A_STEP_CHARS])
             yield

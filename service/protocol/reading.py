@@ -9,7 +9,7 @@ from collections.abc import Generator
 import msgspec
 
 from service.protocol.errors import invalid_value
-from service.protocol.formats import AnswerFormat, read_format
+from service.protocol.formats import WHERE, AnswerFormat, read_format
 from service.protocol.gathering import Gathered, Images
 from service.protocol.input import read_input
 from service.protocol.input_items import InputItem
@@ -65,7 +65,7 @@ def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Gene
         request.tools, max_tools=limits.tools, max_bytes=limits.tools_bytes, added=gathered.added
     )
     chosen = read_choice(request.tool_choice, tools)
-    form = yield from read_format(*(gathered.format or (request.format,)))
+    form = yield from read_format(*(gathered.format or (request.format, WHERE)))
     if form.content is not None and request.stop:
         raise invalid_value("stop", "given with text.format", "An answer cut at a stop would not match its format.")
     earlier = yield from read_previous(request.previous_input_messages, max_messages=limits.items)

@@ -42,7 +42,10 @@ MAX_PATTERN_CHARS = 4_096
 """How long all patterns of a schema may be together, but for those that are there again: some 20 ms."""
 
 SCHEMAS_A_STEP = 128
-"""How many schemas are read before others get a turn: a millisecond or two; one with a pattern is a step of its own."""
+"""How many schemas are read before others get a turn: a millisecond or two."""
+
+PATTERN_CHARS_A_SCHEMA = 4
+"""How long a pattern is that takes as long to read as another schema."""
 
 Reading = Generator[None, None, Schema]
 """The held form of a schema, read in steps."""
@@ -74,7 +77,7 @@ class _Reader:
         self._where = where
         self.references = References(root, where)
         self._kinds = Kinds()
-        self._schemas = 0
+        self._schemas = self._unbroken = 0
         self._patterns: set[str] = set()
         self._pattern_chars = self._patterns_size = 0
 
@@ -93,9 +96,10 @@ class _Reader:
                 f"Invalid type for '{path}': expected a schema, an object.", code="invalid_type", param=path
             )
         given = {key: value for key, value in cast("Schema", schema).items() if not asks_nothing(key, value)}
-        if self._schemas % SCHEMAS_A_STEP == 0 or "pattern" in given or "patternProperties" in given:
+        self._unbroken += 1 + self._count_patterns(given, path) // PATTERN_CHARS_A_SCHEMA
+        if self._unbroken > SCHEMAS_A_STEP:
+            self._unbroken = 0
             yield
-        self._count_patterns(given, path)
         for keyword in given:
             if keyword in REFUSED:
                 raise refusal(f"{path}.{keyword}", f"'{keyword}' can't be held. {REFUSED[keyword]}")
@@ -104,8 +108,9 @@ class _Reader:
                 return (yield from self._combined(keyword, given, path, depth))
         return (yield from self._typed(given, path, depth))
 
-    def _count_patterns(self, given: Schema, path: str) -> None:
-        """Check how large the patterns are so far."""
+    def _count_patterns(self, given: Schema, path: str) -> int:
+        """Check how large the patterns are so far; returns how long those of this schema are."""
+        before = self._pattern_chars
         named: Any = given.get("patternProperties")
         patterns: list[tuple[str, Any]] = [(f"{path}.pattern", given.get("pattern"))]
         if isinstance(named, dict):
@@ -120,6 +125,7 @@ class _Reader:
             self._patterns_size += size(read_pattern(each, where))
             if self._patterns_size > MAX_SIZE:
                 raise refusal(where, f"All patterns, with their counts, may come to {MAX_SIZE} characters.")
+        return self._pattern_chars - before
 
     def _combined(self, keyword: str, given: Schema, path: str, depth: int) -> Reading:
         beside = [key for key in given if key in COMBINED[keyword]]

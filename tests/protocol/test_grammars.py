@@ -16,6 +16,7 @@ from service.protocol.earley import Recognizer
 from service.protocol.errors import InvalidRequest
 from service.protocol.grammars import MAX_GRAMMAR_CHARS, check_regex, compiled_of, ebnf_of, held_grammar
 from service.protocol.regexes import anchored
+from service.protocol.steps import in_one_go
 
 WHERE = "tools[3].format.definition"
 SUM = """
@@ -34,7 +35,7 @@ PATCHED = "*** Begin Patch\n*** Update File: a.py\n-x = 1\n+x = 2\n*** End Patch
 
 
 def matches(grammar: str, text: str) -> bool:
-    recognizer = Recognizer(compiled_of(grammar))
+    recognizer = Recognizer(in_one_go(compiled_of(grammar)))
     recognizer.feed(text)
     assert not recognizer.exhausted
     return recognizer.matched
@@ -206,26 +207,26 @@ def test_the_recognizer_knows_texts_from_texts_with_a_piece_missing(text: str, d
 
 
 def test_a_text_that_is_too_ambiguous_is_given_up() -> None:
-    recognizer = Recognizer(compiled_of('start: start start start | "a"'))
+    recognizer = Recognizer(in_one_go(compiled_of('start: start start start | "a"')))
     recognizer.feed("a" * 500)
     assert recognizer.exhausted
     assert not recognizer.matched
 
 
 def test_a_pattern_that_would_backtrack_for_ever_is_read_at_once() -> None:
-    recognizer = Recognizer(compiled_of("start: /(a+)+b/"))
+    recognizer = Recognizer(in_one_go(compiled_of("start: /(a+)+b/")))
     recognizer.feed("a" * 60)
     assert not recognizer.matched
 
 
 def test_a_list_that_grows_on_the_right_costs_no_more_than_others() -> None:
-    recognizer = Recognizer(compiled_of('start: "a" | "a" start'))
+    recognizer = Recognizer(in_one_go(compiled_of('start: "a" | "a" start')))
     recognizer.feed("a" * 20_000)
     assert recognizer.matched
 
 
 def test_what_cannot_be_reached_again_is_forgotten() -> None:
-    recognizer = Recognizer(compiled_of('start: (WORD ",")+\nWORD: /[a-z]+/'))
+    recognizer = Recognizer(in_one_go(compiled_of('start: (WORD ",")+\nWORD: /[a-z]+/')))
     recognizer.feed("abc,def," * 10_000)
     assert recognizer.matched
     assert recognizer.kept < 10_000
