@@ -5,8 +5,9 @@ Under `/v1` answers are OpenAI's, under `/open-responses/v1` those of the Open R
 stored, queued, logged and counted knows no dialect.
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+import secrets
+from collections.abc import Sequence
+from typing import Protocol, TypeVar, cast
 
 import msgspec
 
@@ -14,13 +15,14 @@ from service.errors import JsonResponse
 from service.protocol import events
 from service.protocol.events import Event
 from service.protocol.open_responses import Json, Translation, open_compaction, open_event, open_response
+from service.protocol.response import Item, Message, OutputText, Response, decode_response
 from service.sse import Encoder
 
 
 class EventEncoder(Protocol):
     """Writes events at a buffer's end, each in one piece."""
 
-    def append(self, batch: Iterable[Event], buffer: bytearray) -> None: ...
+    def append(self, batch: Sequence[Event], buffer: bytearray) -> None: ...
 
 
 class Dialect:
@@ -45,9 +47,14 @@ class OpenResponses(Dialect):
 
     def answer(self, content: object) -> JsonResponse:
         """See Dialect. What the specification doesn't describe, such as a list of models, is the same in both."""
+        aside = _Aside()
+        if isinstance(content, bytes) and _SHOWN in content and _kind(content).object == "response":
+            content = decode_response(content)
+        if isinstance(content, Response):
+            content = aside.response(content)
         body: Json = msgspec.json.decode(content if isinstance(content, bytes) else msgspec.json.encode(content))
         translate = _ANSWERS.get(body["object"])
-        return JsonResponse(translate(body) if translate else content)
+        return JsonResponse(aside.back(msgspec.json.encode(translate(body))) if translate else content)
 
     def encoder(self, *, obfuscate: bool) -> EventEncoder:
         """See Dialect."""
@@ -65,9 +72,9 @@ class OpenEncoder:
         self._inner = Encoder(obfuscate=obfuscate)
         self._translation = Translation()
 
-    def append(self, batch: Iterable[Event], buffer: bytearray) -> None:
+    def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
         """Write the events at the buffer's end, each in one piece."""
-        for event in batch:
+        for place, event in enumerate(batch):
             if isinstance(event, _RENAMED):
                 piece = bytearray()
                 self._inner.append((event,), piece)
@@ -75,10 +82,79 @@ class OpenEncoder:
                 continue
             told = self._translation.event(event)
             if isinstance(told, _NARROWED) or (isinstance(told, _WITH_LOGPROBS) and told.logprobs):
-                body = open_event(msgspec.json.decode(msgspec.json.encode(told)))
-                buffer += b"event: %b\ndata: %b\n\n" % (body["type"].encode(), msgspec.json.encode(body))
+                aside = _Aside()
+                told = aside.event(told, batch[place + 1] if place + 1 < len(batch) else None)
+                body: Json = msgspec.json.decode(msgspec.json.encode(told))
+                body = body if aside.whole else open_event(body)
+                written = aside.back(msgspec.json.encode(body))
+                buffer += b"event: %b\ndata: %b\n\n" % (body["type"].encode(), written)
             else:
                 self._inner.append((told,), buffer)
+
+
+_SHOWN = b'"logprobs":[{'
+_MARK = f"logprobs {secrets.token_hex(16)}"
+"""What no request can say."""
+
+_T = TypeVar("_T", bound=events.Event | Response)
+
+
+class _Kind(msgspec.Struct):
+    object: str = ""
+
+
+_kind = msgspec.json.Decoder(_Kind).decode
+
+
+class _Aside:
+    """The log probabilities of messages, which are the same in both dialects: they are laid aside while the rest is
+    translated, as they may be megabytes, and put back as they were.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[bytes] = []
+        self.whole = False
+        """Whether that was all there is to translate."""
+
+    def response(self, response: Response) -> Response:
+        """The response without them."""
+        return msgspec.structs.replace(response, output=[self._item(item) for item in response.output])
+
+    def event(self, event: _T, following: Event | None) -> _T:
+        """The event without them. A text's done event has them without bytes; those in the part that follows have."""
+        if isinstance(event, events.OutputTextDone) and isinstance(following, events.ContentPartDone):
+            if event.logprobs and isinstance(following.part, OutputText):
+                self.whole = True
+                return cast(_T, msgspec.structs.replace(event, logprobs=tuple(self._laid(following.part.logprobs))))
+        elif isinstance(event, events.OutputItemDone):
+            return cast(_T, msgspec.structs.replace(event, item=self._item(event.item)))
+        elif isinstance(event, events.Terminal):
+            return cast(_T, msgspec.structs.replace(event, response=self.response(event.response)))
+        return event
+
+    def _item(self, item: Item) -> Item:
+        if not isinstance(item, Message):
+            return item
+        parts = [
+            msgspec.structs.replace(part, logprobs=self._laid(part.logprobs)) if part.logprobs else part
+            for part in item.content
+        ]
+        return msgspec.structs.replace(item, content=parts)
+
+    def _laid(self, logprobs: Sequence[msgspec.Raw]) -> list[msgspec.Raw]:
+        """What stands for them."""
+        self._kept.append(b",".join(map(bytes, logprobs)))
+        return [msgspec.Raw(self._mark(len(self._kept) - 1))]
+
+    @staticmethod
+    def _mark(place: int) -> bytes:
+        return f'"{_MARK} {place}"'.encode()
+
+    def back(self, body: bytes) -> bytes:
+        """The JSON with them in their places."""
+        for place, kept in enumerate(self._kept):
+            body = body.replace(self._mark(place), kept, 1)
+        return body
 
 
 _RENAMED = (events.ReasoningTextDelta, events.ReasoningTextDone)

@@ -27,9 +27,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from service.protocol.create_body import PromptParam
 from service.protocol.decoding import decode, decoder_of
 from service.protocol.errors import ApiError, InvalidRequest, invalid_value, missing, shown, unsupported
-from service.protocol.wire import CreateRequest, PromptParam
+from service.protocol.wire import CreateRequest
 
 logger = logging.getLogger(__name__)
 

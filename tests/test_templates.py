@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service import templates
+from service.protocol.create_body import PromptParam
 from service.protocol.errors import ApiError, InvalidRequest
-from service.protocol.wire import CreateRequest, PromptParam, read_create
+from service.protocol.wire import CreateRequest, read_create
 from service.templates import Filled, Templates
 
 SHOP = """

@@ -13,8 +13,8 @@ from service.endpoints.follow import follow
 from service.endpoints.listing import list_input_items
 from service.errors import JsonResponse, events_gone
 from service.progress import look
+from service.protocol.create_body import MAX_INCLUDES, MAX_INT, Include
 from service.protocol.errors import invalid_value, unsupported
-from service.protocol.wire import MAX_INCLUDES, MAX_INT, Include
 
 router = APIRouter()
 

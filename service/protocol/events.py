@@ -119,13 +119,13 @@ class OutputTextDelta(Event, tag="response.output_text.delta", gc=False):
 
 
 class OutputTextDone(Event, tag="response.output_text.done"):
-    """The whole text of a message's part."""
+    """The whole text of a message's part. Of its `logprobs` each is the JSON of a Logprob, as in the part."""
 
     item_id: str
     output_index: int
     content_index: int
     text: str
-    logprobs: tuple[Logprob, ...] = ()
+    logprobs: tuple[msgspec.Raw, ...] = ()
 
 
 class ReasoningTextDelta(Event, tag="response.reasoning_text.delta", gc=False):

@@ -6,8 +6,8 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Raw
 
+from service.protocol.create_body import Effort
 from service.protocol.decoding import decode
-from service.protocol.wire import Effort
 
 BYTES_A_STEP = 65_536
 """How much JSON is read before others get a turn: at most some 3 ms."""

@@ -6,6 +6,8 @@ Nearly all events of a stream are made here: `text` of a message and of reasonin
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+import msgspec
+
 from service.protocol import events, ids, sealed
 from service.protocol.events import Event
 from service.protocol.logprobs import without_bytes
@@ -27,6 +29,13 @@ Seal = Callable[[str, bytes], str]
 """Seals a payload of a kind (sealed.py) to the tenant whose response it is."""
 
 
+MAX_LOGPROB_BYTES = 4 << 20
+"""About how much JSON of log probabilities an item shows: 3,400 tokens with twenty alternatives each, or 50,000 with
+none. The tokens behind have none: four events have them all, and each of those is written in one go."""
+
+_encode = msgspec.json.Encoder().encode
+
+
 class MessageEmitter:
     """A message with one text part: a preamble or an answer. Its log probabilities are shown whole once it is done."""
 
@@ -37,7 +46,9 @@ class MessageEmitter:
         self._index = index
         self._phase: Phase = phase
         self._text: list[str] = []
-        self._logprobs: list[Logprob] = []
+        self._logprobs: list[msgspec.Raw] = []
+        self._without_bytes: list[msgspec.Raw] = []
+        self._logprob_bytes = 0
 
     def open(self) -> list[Event]:
         """The item without content, then its empty part."""
@@ -51,16 +62,19 @@ class MessageEmitter:
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
         """A text delta."""
         self._text.append(delta)
-        if not logprobs:
+        if not logprobs or self._logprob_bytes > MAX_LOGPROB_BYTES:
             return [events.OutputTextDelta(item_id=self._id, output_index=self._index, content_index=0, delta=delta)]
-        self._logprobs += logprobs
+        told = without_bytes(logprobs)
+        self._logprobs += [msgspec.Raw(_encode(each)) for each in logprobs]
+        self._without_bytes += [msgspec.Raw(_encode(each)) for each in told]
+        self._logprob_bytes += sum(len(memoryview(raw)) for raw in self._logprobs[-len(logprobs) :])
         return [
             events.OutputTextDelta(
                 item_id=self._id,
                 output_index=self._index,
                 content_index=0,
                 delta=delta,
-                logprobs=without_bytes(logprobs),
+                logprobs=told,
             )
         ]
 
@@ -82,7 +96,7 @@ class MessageEmitter:
                 output_index=self._index,
                 content_index=0,
                 text=text,
-                logprobs=without_bytes(self._logprobs),
+                logprobs=tuple(self._without_bytes),
             ),
             events.ContentPartDone(item_id=self._id, output_index=self._index, content_index=0, part=part),
             events.OutputItemDone(output_index=self._index, item=item),

@@ -26,7 +26,7 @@ from store.codec import check_version, squeeze, unsqueeze
 FORMAT = 2
 _FIRST = bytes([1])
 _SECOND = bytes([2])
-"""What has log probabilities, several turns or deltas of later kinds; the first release reads all else."""
+"""What has log probabilities, several turns or events that the first release doesn't know; it reads all else."""
 
 ITEM_IDS_CACHED = 1024
 """Ids of items are written as bytes and read again and again."""

@@ -19,6 +19,7 @@ from service.protocol import render, tokens
 from service.protocol.compacted import since_compaction
 from service.protocol.compacting import ASK, PARTLY, asked
 from service.protocol.conversion import Conversion
+from service.protocol.create_body import Effort
 from service.protocol.errors import InvalidRequest, context_length_exceeded
 from service.protocol.formats import AnswerFormat
 from service.protocol.gathering import Gathered
@@ -32,7 +33,7 @@ from service.protocol.tokens import BYTES_A_TOKEN, RunTooLong, TooManyTokens
 from service.protocol.tool_choice import Chosen
 from service.protocol.tools import Tools
 from service.protocol.truncating import reserve, shortened
-from service.protocol.wire import HARMONY_EFFORT, CreateRequest, Effort
+from service.protocol.wire import HARMONY_EFFORT, CreateRequest
 from store.turn import StoredMessage
 
 __all__ = ["Identity", "Limits", "Prompt", "Read", "build_prompt", "in_prompt", "read_request"]

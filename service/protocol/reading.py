@@ -8,6 +8,7 @@ from collections.abc import Generator
 
 import msgspec
 
+from service.protocol.create_body import Effort
 from service.protocol.errors import invalid_value
 from service.protocol.formats import WHERE, AnswerFormat, read_format
 from service.protocol.gathering import Gathered, Images
@@ -18,7 +19,7 @@ from service.protocol.rules import Rules
 from service.protocol.sealed import Opener
 from service.protocol.tool_choice import Chosen, read_choice
 from service.protocol.tools import Tools, read_tools
-from service.protocol.wire import CreateRequest, Effort
+from service.protocol.wire import CreateRequest
 
 PARALLEL_CALLS = 16
 """The most calls that one response makes side by side."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
+from service.protocol.create_body import ReasoningParam, TextParam
 from service.protocol.decoding import decode, decode_list, decoder_of
 from service.protocol.errors import invalid_value
 from service.protocol.gathering import Gathered, Reading, decode_step
@@ -18,7 +19,6 @@ from service.protocol.input_items import (
     ConfigurationUpdateItem,
     ItemReference,
 )
-from service.protocol.wire import ReasoningParam, TextParam
 
 MAX_ITEM_ID_CHARS = 256
 MAX_ADDED_TOOLS = 1024

@@ -42,11 +42,13 @@ class Logprob(msgspec.Struct, frozen=True):
 
 
 class OutputText(msgspec.Struct, tag="output_text", tag_field="type"):
-    """A text part of a message."""
+    """A text part of a message. Each of its `logprobs` is the JSON of a Logprob: there may be thousands, with twenty
+    alternatives each, and they are written again and again.
+    """
 
     text: str
     annotations: list[Any] = []
-    logprobs: list[Logprob] = []
+    logprobs: list[msgspec.Raw] = []
 
 
 class ReasoningText(msgspec.Struct, tag="reasoning_text", tag_field="type"):

@@ -1,37 +1,33 @@
-"""The body of a create request: its shape, its defaults, and what this release doesn't serve yet.
+"""A create request, checked: its defaults, what goes together, and what this release doesn't serve yet.
 
 A parameter is one of four: served; harmless (accepted, and echoed where the Response has a place for it); known but not
 served yet, which is fine while null or at its default and otherwise a 400 that names it; or unknown, a 400. Nothing
 that would change the answer is ignored in silence.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Meta
 
+from service.protocol.create_body import (
+    ABSENT,
+    LATER,
+    MAX_STOP_CHARS,
+    CreateBody,
+    Effort,
+    Managing,
+    PromptParam,
+    TextParam,
+)
 from service.protocol.decoding import decode, decoder_of, shown_raw
 from service.protocol.errors import InvalidRequest, invalid_value, missing, unsupported
 
-MAX_INSTRUCTIONS_CHARS = 10_485_760
 MAX_METADATA_PAIRS = 16
 MAX_METADATA_BYTES = 131_072
 """Twice what 16 pairs take when each character is escaped; a longer value is never decoded."""
 
-MIN_OUTPUT_TOKENS = 16
-MAX_INT = 2**31 - 1
-"""JSON knows no largest integer; programs that read an echo do."""
-
-
-MAX_INCLUDES = 64
-MAX_STOPS = 16
-MAX_STOP_CHARS = 256
-MAX_TOP_LOGPROBS = 20
-
 _LATER = "A later release serves it; leave it out."
-_ABSENT = msgspec.Raw(b"null")
 
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 HARMONY_EFFORT: dict[str, str] = {
     "none": "low",
     "minimal": "low",
@@ -52,114 +48,6 @@ TIERS: dict[str, str] = {
     "fast": "priority",
 }
 """What a service tier is echoed as. It says which background responses start first; flex ones wait for all others."""
-
-
-class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
-    """How hard to think."""
-
-    effort: Effort | None = None
-    summary: Literal["auto", "concise", "detailed"] | None = None
-    generate_summary: Literal["auto", "concise", "detailed"] | None = None
-    context: Literal["auto", "current_turn", "all_turns"] | None = None
-    mode: Literal["standard", "pro"] | None = None
-
-
-Include = Literal[
-    "file_search_call.results",
-    "web_search_call.results",
-    "web_search_call.action.sources",
-    "message.input_image.image_url",
-    "computer_call_output.output.image_url",
-    "code_interpreter_call.outputs",
-    "reasoning.encrypted_content",
-    "message.output_text.logprobs",
-]
-"""What a request may want to see besides. The last two are ours to give; the others are of tools that gave none."""
-
-
-class PromptParam(msgspec.Struct, forbid_unknown_fields=True):
-    """A stored prompt template, and what stands for its variables."""
-
-    id: Annotated[str, Meta(min_length=1, max_length=128)]
-    version: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
-    variables: dict[str, msgspec.Raw] | None = None
-
-
-class TextParam(msgspec.Struct, forbid_unknown_fields=True):
-    """The form of the answer."""
-
-    format: msgspec.Raw = _ABSENT
-    verbosity: Literal["low", "medium", "high"] | None = None
-
-
-class Managing(msgspec.Struct, forbid_unknown_fields=True):
-    """What is done about a long conversation: it is compacted beyond so many tokens; null is our default."""
-
-    type: Literal["compaction"]
-    compact_threshold: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
-
-
-class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """How to stream."""
-
-    include_obfuscation: bool | None = None
-
-
-class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `POST /v1/responses` as sent: anything may be absent or null."""
-
-    model: str | None = None
-    input: msgspec.Raw = _ABSENT
-    instructions: Annotated[str, Meta(max_length=MAX_INSTRUCTIONS_CHARS)] | None = None
-    previous_response_id: str | None = None
-    tools: msgspec.Raw = _ABSENT
-    parallel_tool_calls: bool | None = None
-    max_output_tokens: Annotated[int, Meta(ge=MIN_OUTPUT_TOKENS, le=MAX_INT)] | None = None
-    max_tool_calls: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    reasoning: ReasoningParam | None = None
-    text: TextParam | None = None
-    metadata: msgspec.Raw = _ABSENT
-    store: bool | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
-    prompt_cache_key: Annotated[str, Meta(max_length=1024)] | None = None
-    # harmless here, of meaning to OpenAI alone; never decoded
-    user: msgspec.Raw = _ABSENT
-    client_metadata: msgspec.Raw = _ABSENT
-    prompt_cache_retention: msgspec.Raw = _ABSENT
-    prompt_cache_options: msgspec.Raw = _ABSENT
-    moderation: msgspec.Raw = _ABSENT
-    access_programs: msgspec.Raw = _ABSENT
-    background: bool | None = None
-    service_tier: str | None = None
-    include: Annotated[list[Include], Meta(max_length=MAX_INCLUDES)] | None = None
-    prompt: PromptParam | None = None
-    tool_choice: msgspec.Raw = _ABSENT
-    truncation: Literal["auto", "disabled"] | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=2)] | None = None
-    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=MAX_INT)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    stop: str | Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
-    cache_salt: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
-    priority: Annotated[int, Meta(ge=-(2**31), le=MAX_INT)] | None = None
-    request_id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,128}\Z")] | None = None
-    enable_response_messages: bool | None = None
-    previous_input_messages: msgspec.Raw = _ABSENT
-    context_management: Annotated[list[Managing], Meta(max_length=1)] | None = None
-    # not served yet: see LATER
-    conversation: msgspec.Raw = _ABSENT
-    image: msgspec.Raw = _ABSENT
-
-
-LATER = ("conversation", "image")
-"""Parameters that a later release serves; none of them is ever decoded."""
 
 _BODY = decoder_of(CreateBody)
 _METADATA = decoder_of(dict[str, str] | None)
@@ -236,23 +124,9 @@ def read_create(body: bytes, *, store: bool, unstored_background: bool = False) 
     _refuse_what_comes_later(sent)
     if not sent.model:
         raise missing("model", "Ask GET /v1/models what is served here.")
-    if sent.input == _ABSENT and sent.previous_response_id is None and sent.prompt is None:
-        raise missing("input", "Give 'input', or 'previous_response_id' to continue a response.")
-    if sent.stream_options is not None and not sent.stream:
-        raise invalid_value("stream_options", "given without stream", "It is only allowed with 'stream': true.")
-    if not store and (sent.store or sent.previous_response_id):
-        param = "store" if sent.store else "previous_response_id"
-        raise unsupported(param, "given", "This service stores no responses; send the whole conversation as input.")
-    if sent.previous_response_id is not None and bytes(sent.previous_input_messages) not in (b"null", b"[]"):
-        raise invalid_value(
-            "previous_input_messages", "given with previous_response_id", "Continue from the one or from the other."
-        )
     text = sent.text or TextParam()
     stored = store if sent.store is None else sent.store
-    if sent.background and not stored and not unstored_background:
-        raise unsupported("background", "true with store: false", "A background response has to be stored.")
-    if sent.service_tier is not None and sent.service_tier not in TIERS:
-        raise invalid_value("service_tier", sent.service_tier, f"Give one of {', '.join(TIERS)}, or leave it out.")
+    _refuse_what_does_not_go_together(sent, store=store, keeps=stored or unstored_background)
     return CreateRequest(
         model=sent.model,
         input=sent.input,
@@ -311,10 +185,29 @@ def _stop(sent: str | list[str] | None) -> tuple[str, ...]:
 
 def _refuse_what_comes_later(sent: CreateBody) -> None:
     for name in LATER:
-        if getattr(sent, name) != _ABSENT:
+        if getattr(sent, name) != ABSENT:
             raise unsupported(name, shown_raw(getattr(sent, name)), _LATER)
     if sent.reasoning and sent.reasoning.mode not in (None, "standard"):
         raise unsupported("reasoning.mode", sent.reasoning.mode, _LATER)
+
+
+def _refuse_what_does_not_go_together(sent: CreateBody, *, store: bool, keeps: bool) -> None:
+    """`store` is whether this service stores, `keeps` whether the response is there until its caller comes for it."""
+    if sent.input == ABSENT and sent.previous_response_id is None and sent.prompt is None:
+        raise missing("input", "Give 'input', or 'previous_response_id' to continue a response.")
+    if sent.stream_options is not None and not sent.stream:
+        raise invalid_value("stream_options", "given without stream", "It is only allowed with 'stream': true.")
+    if not store and (sent.store or sent.previous_response_id):
+        param = "store" if sent.store else "previous_response_id"
+        raise unsupported(param, "given", "This service stores no responses; send the whole conversation as input.")
+    if sent.previous_response_id is not None and bytes(sent.previous_input_messages) not in (b"null", b"[]"):
+        raise invalid_value(
+            "previous_input_messages", "given with previous_response_id", "Continue from the one or from the other."
+        )
+    if sent.background and not keeps:
+        raise unsupported("background", "true with store: false", "A background response has to be stored.")
+    if sent.service_tier is not None and sent.service_tier not in TIERS:
+        raise invalid_value("service_tier", sent.service_tier, f"Give one of {', '.join(TIERS)}, or leave it out.")
 
 
 def _metadata(raw: msgspec.Raw) -> dict[str, str]:

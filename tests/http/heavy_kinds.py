@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
+from service.protocol.create_body import MAX_STOP_CHARS, MAX_STOPS
 from service.protocol.grammars import MAX_GRAMMAR_CHARS
 from service.protocol.schema_values import MAX_ENUM
 from service.protocol.schemas import MAX_PATTERN_CHARS
 from service.protocol.tools import MAX_GRAMMARS
-from service.protocol.wire import MAX_STOP_CHARS, MAX_STOPS
 from service.sealing import TAG
 from tests.http.process import MODEL
 

@@ -138,6 +138,25 @@ async def test_a_custom_tool_is_a_function_here(settings: Settings) -> None:
     assert given.status_code == 200, given.text
 
 
+async def test_log_probabilities_are_the_same_wherever_they_stand(settings: Settings) -> None:
+    body = {"model": MODEL, "input": "hi", "top_logprobs": 2, "include": ["message.output_text.logprobs"]}
+    engine = scripted([[*thought("Birds."), *then(answer("Une grue 🏗️."))]])
+    async with serving(settings, engine) as inside, inside.http() as http:
+        ours = (await http.post("/v1/responses", json=body)).json()
+        plain = (await http.post(f"{OPEN}/responses", json=body)).json()
+        stored = (await http.get(f"{OPEN}/responses/{ours['id']}")).json()
+        events = sent((await http.post(f"{OPEN}/responses", json={**body, "stream": True})).text)
+    shown = ours["output"][-1]["content"][0]["logprobs"]
+    assert bytes(byte for each in shown for byte in each["bytes"]).decode() == "Une grue 🏗️."
+    assert [each["output"][-1]["content"][0]["logprobs"] for each in (plain, stored, check_stream(events))] == [
+        shown
+    ] * 3
+    done = {event["type"]: event for event in events}
+    assert done["response.output_text.done"]["logprobs"] == shown
+    assert done["response.content_part.done"]["part"]["logprobs"] == shown
+    assert done["response.output_item.done"]["item"]["content"][0]["logprobs"] == shown
+
+
 async def test_a_tool_that_is_not_here_is_reasoning_here(settings: Settings) -> None:
     engine = scripted([[*thought("Hm."), *then(called("rhubarb", '{"stalks":2}'))]], [answer("I can't look.")])
     body = {"model": MODEL, "input": "Look.", "stream": True, "tools": [{"type": "web_search"}]}

@@ -1,8 +1,6 @@
 """Nobody waits for somebody else's heavy request: the event loop never stops for long, whatever it is sent."""
 
-import asyncio
 import http.client
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -12,51 +10,20 @@ import pytest
 
 from service.settings import Settings
 from tests.http.bad_heavy import HEAVY, LEGAL
+from tests.http.heavy_kinds import BODIES
 from tests.http.inside import answer, scripted, serving
+from tests.http.lag import STALL_SECONDS, best_lag, post
 from tests.http.process import ServiceProcess
 
-STALL_SECONDS = 0.05
 ATTEMPTS = 8
-"""The machine has other things to do, so the best of some attempts counts."""
 
 CASES: dict[str, Callable[[], bytes]] = LEGAL | {name: bad.body for name, bad in HEAVY.items() if callable(bad.body)}
 
 
-def post(port: int, body: bytes) -> int:
-    """Send a create request from this thread and return the status, working as little as possible meanwhile."""
-    head = f"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
-        raw.sendall(f"{head}content-type: application/json\r\n\r\n".encode())
-        raw.sendall(body)
-        return int(raw.recv(12)[-3:])
-
-
-async def worst_lag(work: "asyncio.Future[int]") -> float:
-    """By how much the loop was late at worst until `work` was done, in seconds."""
-    worst = 0.0
-    while not work.done():
-        due = time.perf_counter() + 0.001
-        await asyncio.sleep(0.001)
-        worst = max(worst, time.perf_counter() - due)
-    return worst
-
-
-async def best_lag(port: int, body: bytes) -> float:
-    """The worst lag of the best attempt; no more attempts than it takes to be sure."""
-    best = STALL_SECONDS
-    for _ in range(ATTEMPTS):
-        work = asyncio.get_running_loop().run_in_executor(None, post, port, body)
-        best = min(best, await worst_lag(work))
-        assert work.result() in (200, 400, 413)
-        if best < STALL_SECONDS / 2:
-            break
-    return best
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *BODIES])
 async def test_the_loop_never_stops_for_long(settings: Settings, name: str) -> None:
     async with serving(settings, scripted([answer("Fine.")])) as inside:
-        lag = await best_lag(inside.port, CASES[name]())
+        lag = await best_lag(inside.port, (CASES | BODIES)[name])
     print(f"{lag * 1000:.1f} ms at worst: {name}")
     assert lag < STALL_SECONDS
 

@@ -53,10 +53,17 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 optional = st.just(msgspec.UNSET) | texts
 chances = st.floats(-9999, 0)
+
+
+def as_raw(value: Any) -> msgspec.Raw:
+    """Its JSON, as an item keeps it."""
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
 item_logprobs = st.builds(
     Logprob, texts, chances, st.just([97]), st.lists(st.builds(TopLogprob, texts, chances, st.just([98])), max_size=1)
 )
-text_parts = st.builds(OutputText, texts, logprobs=st.lists(item_logprobs, max_size=1))
+text_parts = st.builds(OutputText, texts, logprobs=st.lists(item_logprobs.map(as_raw), max_size=1))
 reasoning_parts = st.builds(ReasoningText, texts)
 summary_parts = st.builds(SummaryText, texts)
 errors = st.none() | st.just({"type": "mcp_protocol_error", "code": -32601, "message": "?"})
@@ -125,13 +132,14 @@ _CALLS_STATES = (
 )
 places = st.integers(0, 2)
 logprobs = st.just(()) | st.just((events.Logprob("a", -0.5),))
+done_logprobs = logprobs.map(lambda each: tuple(map(as_raw, each)))
 parts = text_parts | reasoning_parts
 any_event: st.SearchStrategy[Event] = st.one_of(
     st.builds(events.OutputTextDelta, item_ids, places, st.just(0), texts),
     st.builds(events.OutputTextDelta, item_ids, places, places, texts, logprobs),
     st.builds(events.ReasoningTextDelta, item_ids, places, places, texts),
     st.builds(events.FunctionCallArgumentsDelta, item_ids, places, texts),
-    st.builds(events.OutputTextDone, item_ids, places, places, texts, logprobs),
+    st.builds(events.OutputTextDone, item_ids, places, places, texts, done_logprobs),
     st.builds(events.ReasoningTextDone, item_ids, places, places, texts),
     st.builds(events.FunctionCallArgumentsDone, item_ids, places, texts, texts),
     st.builds(events.ContentPartAdded, item_ids, places, places, parts),

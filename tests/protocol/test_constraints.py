@@ -19,6 +19,7 @@ from service.protocol.constraints import (
     schema_content,
 )
 from service.protocol.rules import Callee, Choice, Rules
+from service.protocol.steps import in_one_go
 
 F = Callee("f")
 RAW = Callee("raw", "custom")
@@ -143,7 +144,7 @@ def test_a_property_that_is_called_like_a_keyword_stays_as_it_is() -> None:
 )
 def test_what_is_wrong_with_a_text_is_said_without_quoting_it(content: str, text: str, says: str | None) -> None:
     assert complaint(content, text) == says
-    checking = checker(content)
+    checking = in_one_go(checker(content))
     for letter in text[:1_000]:
         checking.feed(letter)
     checking.feed(text[1_000:])

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from service.engine.port import TokenLogprobs
 from service.protocol import events, tokens
+from service.protocol.items_text import MAX_LOGPROB_BYTES
 from service.protocol.logprobs import LEAST, shown_logprob, without_bytes
 from service.protocol.machine import Ending
 from service.protocol.response import Message
@@ -141,3 +142,16 @@ def test_an_answer_in_progress_shows_none_yet() -> None:
 
     assert [len(each) for each in told] == [1, 1, 1]
     assert item.content[0].logprobs == []
+
+
+def test_beyond_what_an_item_shows_tokens_have_no_log_probabilities() -> None:
+    top = tuple((token, -1.0) for token in range(1_000, 1_020))
+    ids = answer(tokens.encode("word " * 5_000))
+    machine = samples.machine(msgspec.structs.replace(samples.RULES, top_logprobs=20))
+    stream = machine.begin() + samples.fed(machine, ids, [TokenLogprobs(-0.5, top)] * len(ids))
+    stream += machine.end(Ending.STOP)
+    response = check_stream([as_json(event) for event in stream + machine.terminal(machine.result(Ending.STOP, now=1))])
+    (part,) = response["output"][0]["content"]
+
+    assert part["text"] == "word " * 5_000
+    assert MAX_LOGPROB_BYTES < len(msgspec.json.encode(part["logprobs"])) < MAX_LOGPROB_BYTES + 10_000

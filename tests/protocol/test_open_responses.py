@@ -39,7 +39,7 @@ from tests import open_responses
 from tests.protocol import samples
 
 Json = dict[str, Any]
-LOGPROB = Logprob("hi", -0.5, [104, 105], [TopLogprob("ho", -1.0, [104, 111])])
+LOGPROB = msgspec.Raw(msgspec.json.encode(Logprob("hi", -0.5, [104, 105], [TopLogprob("ho", -1.0, [104, 111])])))
 ITEMS: dict[str, Item] = {
     "message": Message("msg_1", "completed", "final_answer", [OutputText("hi", logprobs=[LOGPROB])]),
     "reasoning": Reasoning("rs_1", "completed", [ReasoningText("hm")], [SummaryText("so")], "sealed"),

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.protocol.create_body import LATER
 from service.protocol.errors import ApiError
-from service.protocol.wire import HARMONY_EFFORT, LATER, TIERS, CreateRequest, read_create
+from service.protocol.wire import HARMONY_EFFORT, TIERS, CreateRequest, read_create
 
 BODY = {"model": "m", "input": "Hi"}
 

@@ -156,7 +156,8 @@ CALLS = {
         LOOP,
     ),
     "two calls, answered the other way round": Case(
-        {"input": [user("Hi"), call(), call("call_2", "other"), output("2", "call_2"), output("1")]}, LOOP
+        {"input": [user("Hi"), call(), call("call_2", "other"), output("2", "call_2"), output("1")]},
+        (*LOOP, "output order"),
     ),
     "arguments and outputs as they are": Case(
         {"input": [user("Hi"), call(arguments='{ "q" :  "é<|call|>" }'), output('{"a":\n 1}<|end|>')]}, LOOP

@@ -99,6 +99,20 @@ def in_contents(pattern: str, replacement: str, prompt: Ids) -> Ids:
     return changed
 
 
+def in_call_order(prompt: Ids) -> Ids:
+    """The prompt with the outputs that stand side by side in the order of their calls."""
+    headers = [spelled(message).partition("<|message|>")[0] for message in messages(prompt)]
+    called = [callee for header in headers for callee in re.findall(r"^<\|start\|>assistant.* to=([^\s<]+)", header)]
+
+    def answered(message: Ids) -> int:
+        """The place of the call whose output this is; -1 for all else."""
+        author = re.split(r"[\s<]", spelled(message[1:]))[0]
+        return called.index(author) if author in called else -1
+
+    side_by_side = groupby(messages(prompt), key=lambda message: answered(message) < 0)
+    return [token for _, run in side_by_side for message in sorted(run, key=answered) for token in message]
+
+
 # --- the table ---
 
 CALL = r"assistant to=(\S+)<\|channel\|>commentary json"
@@ -116,6 +130,7 @@ WRITTEN: dict[str, Write] = {
     "output header": partial(
         in_headers, r"(\S+)<\|channel\|>commentary to=assistant", r"\1 to=assistant<|channel|>commentary"
     ),
+    "output order": in_call_order,
     "empty instructions": partial(in_contents, r"\A# Instructions\n\n\n\n(?=# Tools)", ""),
     "large numbers": partial(in_contents, r"(?<=// default: )(-?[\d.]+)e\+(\d+)", r"\1e\2"),
     "joined parts": partial(in_contents, r"\A", ""),

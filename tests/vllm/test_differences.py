@@ -22,6 +22,7 @@ TABLES = {
 """The names that stand first in the rows under each heading."""
 
 FUNCTION = "<|start|>developer<|message|># Tools\n\ntype f = (_: {\n"
+CALLS = "<|start|>assistant to=functions.f<|message|>{}<|call|><|start|>assistant to=functions.g<|message|>{}<|call|>"
 WRITINGS = {
     "call header": (
         "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>",
@@ -34,6 +35,10 @@ WRITINGS = {
     "output header": (
         "<|start|>functions.f<|channel|>commentary to=assistant<|message|>1<|end|>",
         "<|start|>functions.f to=assistant<|channel|>commentary<|message|>1<|end|>",
+    ),
+    "output order": (
+        CALLS + "<|start|>functions.g<|message|>2<|end|><|start|>functions.f<|message|>1<|end|>",
+        CALLS + "<|start|>functions.f<|message|>1<|end|><|start|>functions.g<|message|>2<|end|>",
     ),
     "empty instructions": (
         "<|start|>developer<|message|># Instructions\n\n\n\n# Tools\n\n## functions<|end|>",

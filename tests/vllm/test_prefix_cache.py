@@ -41,7 +41,9 @@ WEATHER: Any = {
     "name": "get_weather",
     "description": "Get the weather",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "strict": False,
 }
+"""Not strict, so that a call is one generation here, as it is in vLLM."""
 
 
 @dataclass(frozen=True)
