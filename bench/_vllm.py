@@ -145,16 +145,21 @@ def listening_process(port: int) -> int:
 
 def ways(vllm: int, service: int) -> list[Way]:
     """Hold the conversation on both servers, which listen on these ports; the ways to continue it."""
-    deadline = time.monotonic() + READY_SECONDS
-    while not _well(service, "/ready"):  # it may be there before it has found its engine
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"harmonium was not ready within {READY_SECONDS} s")
-        time.sleep(HEALTH_SECONDS)
+    wait_until_ready(service)
     return asyncio.run(_ways(vllm, service))
 
 
+def wait_until_ready(service: int) -> None:
+    """Return once the service at this port can serve; it may be there before it has found its engine."""
+    deadline = time.monotonic() + READY_SECONDS
+    while not _well(service, "/ready"):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"harmonium was not ready within {READY_SECONDS} s")
+        time.sleep(HEALTH_SECONDS)
+
+
 async def _ways(vllm: int, service: int) -> list[Way]:
-    model = _served(vllm)
+    model = served(vllm)
     theirs, ours = await asyncio.gather(_converse(vllm, model), _converse(service, model))
     prompts = {depth: await _prompt(vllm, model, theirs[:depth]) for depth in DEPTHS}
     for port, turns in ((vllm, theirs), (service, ours)):
@@ -219,7 +224,7 @@ def _generation(model: str, prompt: Sequence[int]) -> bytes:
     return request_body(Endpoint.GENERATE, Generation("", prompt, sampling, cache_salt=SALT), model)
 
 
-def _served(port: int) -> str:
+def served(port: int) -> str:
     """The model that a vLLM serves."""
     with urllib.request.urlopen(f"http://{HOST}:{port}/v1/models", timeout=START_SECONDS) as answer:
         return json.load(answer)["data"][0]["id"]
