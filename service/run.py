@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 _ENDINGS = {Finish.STOP: Ending.STOP, Finish.LENGTH: Ending.LENGTH, Finish.ABORT: Ending.ABORT}
 
 LAST_WORD_SECONDS = 0.25
-"""For how long a generation that is broken off may take to say how much of its prompt was cached; vLLM takes 3 ms."""
+"""For how long a generation that is broken off may take to say how much of its prompt was cached."""
 
 Keep = Callable[[Response], Awaitable[None]]
 Release = Callable[[], Awaitable[None]]

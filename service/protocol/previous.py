@@ -6,7 +6,6 @@ those of a prompt are always made of the request itself. Call ids are matched, a
 """
 
 from collections.abc import Generator
-from typing import Literal
 
 import msgspec
 
@@ -79,7 +78,6 @@ class _Sent(msgspec.Struct):
 _SENT = decoder_of(_Sent)
 _TOOL_CALL = decoder_of(_ToolCall)
 
-Role = Literal["user", "assistant", "tool"]
 _LEFT_OUT = ("system", "developer")
 
 

@@ -77,12 +77,11 @@ _ANY_OBJECT = decoder_of(dict[str, Any])
 class Tools(msgspec.Struct, frozen=True):
     """The tools of a request.
 
-    `callees` are those that the caller runs, `names` their bare names, `namespaces` those that they stand in, `section`
-    their section of the prompt ("" for none). `echo` is for the Response. `left_out` are the types of those that have
-    no back end here, so that the prompt doesn't show them.
+    `callees` are those that the caller runs, `namespaces` those that they stand in, `section` their section of the
+    prompt ("" for none). `echo` is for the Response. `left_out` are the types of those that have no back end here, so
+    that the prompt doesn't show them.
     """
 
-    names: frozenset[str] = frozenset()
     section: str = ""
     echo: tuple[dict[str, Any], ...] = ()
     callees: tuple[Callee, ...] = ()
@@ -163,7 +162,6 @@ class _Reading:
             sections.append((yield from namespace_steps(name, shown, self._about.get(name) or None)))
         callees = tuple(callee for name in order for callee, _ in self._namespaces[name].values())
         return Tools(
-            names=frozenset(callee.name for callee in callees),
             section="\n\n".join(sections),
             echo=echo,
             callees=callees,

@@ -31,7 +31,7 @@ def tools(*value: Any) -> Tools:
 def test_a_hosted_tool_is_left_out_and_named(kind: str) -> None:
     read = tools({"type": kind, "search_context_size": "low"})
 
-    assert (read.section, read.callees, read.names) == ("", (), frozenset())
+    assert (read.section, read.callees) == ("", ())
     assert read.left_out == (kind,)
     assert read.echo == ({"type": kind, "search_context_size": "low"},)
 

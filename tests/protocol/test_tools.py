@@ -135,7 +135,7 @@ def test_tools_of_one_name_may_stand_in_different_namespaces() -> None:
     read = tools([TOOL, namespace("a", TOOL), namespace("b", TOOL)])
 
     assert recipients(read) == ["a.f", "b.f", "functions.f"]
-    assert read.names == {"f"}
+    assert {callee.name for callee in read.callees} == {"f"}
 
 
 def test_a_namespace_called_functions_is_that_of_all_other_tools() -> None:

@@ -19,7 +19,6 @@ DEPTH = 100
 _DIGITS, _SPACES = ((48, 57),), ((9, 13), (32, 32))
 _WORDS = ((48, 57), (65, 90), (95, 95), (97, 122))
 _LETTERS = ((97, 122), (65, 90))
-_EVERYTHING = ((0, 0x10FFFF),)
 _NAMED = {"d": _DIGITS, "s": _SPACES, "w": _WORDS}
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
 _BOUNDS = re.compile(r"\{(\d{0,9})(?:(,)(\d{1,9})?)?\}")
