@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from itertools import cycle
 
 from bench._rig import Calls, Commands, recorded
-from store.caps import Caps
 from store.codec import encode_messages, encode_response
-from store.history import ConversationHistoryStore
-from store.links import pack
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.redis.links import pack
 from store.turn import Status, StoredMessage, Turn
 
 TENANT = "bench"

@@ -7,10 +7,10 @@ from statistics import median
 
 from bench._rig import Server
 from bench.chain import TENANT, grow, seconds, turn_of
-from store.cache import TurnCache
 from store.codec import decode_messages, encode_messages
-from store.connection import connect
-from store.history import ConversationHistoryStore
+from store.history.cache import TurnCache
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 
 CACHE_BYTES = 64 << 20
 COUNTED_BYTES = 8 << 20

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import hiredis
 from redis.asyncio import ConnectionPool, Redis
 
-from store import scripts
-from store.caps import Caps
 from store.embedded import EmbeddedServer
-from store.history import ConversationHistoryStore
-from store.links import pack
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.redis import scripts
+from store.redis.links import pack
 
 START_SECONDS = 10.0
 READ_BYTES = 1 << 20

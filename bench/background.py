@@ -21,7 +21,7 @@ from rich.progress import Progress
 
 from bench._background import cancel, claim, follow, log, plots, rate, rescue, retrieve
 from bench._background.processes import Bench, Target
-from service.serve import allow_files
+from service.commands.serve import allow_files
 
 PLOTS = Path(__file__).resolve().parent.parent / "docs" / "plots"
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 
 from store import codec
-from store.connection import connect
 from store.embedded import EmbeddedServer
-from store.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
 
 LENGTHS = {1: 2.5, 10: 2.5, 100: 2.5, 1000: 1.25}

@@ -29,9 +29,9 @@ from openai_harmony import (
     SystemContent,
 )
 
-from service.protocol.prompt import in_prompt
-from service.protocol.render import PROMPT_END, message, system_message
-from service.protocol.tokens import encode, unpack
+from service.harmony.render import PROMPT_END, message, system_message
+from service.harmony.tokens import encode, unpack
+from service.responses.prompt.build import in_prompt
 from store.codec import decode_messages, encode_messages
 
 ROOT = Path(__file__).resolve().parent.parent

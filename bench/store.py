@@ -24,10 +24,10 @@ from bench._growth import PLAIN_REPLIES, SHAPES, TENANT, Conversations, PlainWri
 from bench._plots import draw
 from bench._reading import Cached, measure_cache, measure_cached_bytes
 from bench._rig import Commands, Server, recorded, running
-from store.caps import Caps
-from store.connection import connect
 from store.errors import NotFound
-from store.history import ConversationHistoryStore
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 
 FLAT, RATIO, TOUCH_US, HELD = 1.3, 4.0, 10.0, 1.35
 """The targets: server time of an append at the fullest level against the emptiest, CPU of an append against the plain

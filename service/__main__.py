@@ -13,7 +13,7 @@ from typing import Annotated, Any, Never
 
 import typer
 
-from service.settings import MASK, Settings, SettingsError, display, load_settings, variable
+from service.settings.settings import MASK, Settings, SettingsError, display, load_settings, variable
 
 EXIT_FAILURE = 1
 EXIT_SETTINGS = 2
@@ -85,8 +85,8 @@ def serve(
     everything that can be set; options win over the environment, and that over a `.env` file.
     """
     settings = _load(**locals())
-    from service import serve as serving  # not at the top: with it --help would take a second
-    from service.app import create_app
+    from service.commands import serve as serving  # not at the top: with it --help would take a second
+    from service.web.app import create_app
 
     try:
         serving.run(settings, create_app)
@@ -114,11 +114,11 @@ def worker(
     It needs a Redis that all processes share (`--redis-url`), and the same engine and settings as `serve`.
     """
     settings = _load(**locals())
-    from service import working  # not at the top, as in serve
-    from service.serve import StartError
+    from service.commands.serve import StartError
+    from service.commands.worker import run as run_worker
 
     try:
-        working.run(settings)
+        run_worker(settings)
     except StartError as error:
         _fail(str(error), EXIT_FAILURE)
 
@@ -141,7 +141,7 @@ def doctor(
     settings = _load(redis_url=redis_url, data_dir=data_dir)
     from rich.console import Console  # not at the top, as in serve
 
-    from service.doctor import diagnose
+    from service.commands.doctor import diagnose
     from store.errors import StoreUnavailable
 
     try:
@@ -177,7 +177,7 @@ def fsck(
     settings = _load(redis_url=redis_url, data_dir=data_dir)
     from rich.console import Console  # not at the top, as in serve
 
-    from service import fsck as checking
+    from service.commands import fsck as checking
     from store.errors import StoreUnavailable
 
     progress = Console(stderr=True)

@@ -1,68 +1,95 @@
-"""The one place where refusals and faults become HTTP: OpenAI's envelope with all four of its keys, always.
+"""What a request can be refused with: an HTTP status, and type, code, param and message of OpenAI's error envelope.
 
-The store's errors are worded here for people who never heard of the store. An id that is unknown, deleted, evicted or
-somebody else's gets one and the same answer.
+Raised where the fact is known; one place, service/responses/refusals.py, turns them into HTTP. A message says which
+value was wrong and what to do. It may quote a little of the request to its own sender, and must never reach a log.
 """
 
-import msgspec
-from starlette.responses import Response as HttpResponse
-
-from service.engine.port import EngineError, EngineRefused
-from service.protocol.errors import ApiError, InvalidRequest, invalid_value, previous_response_not_found
-from service.protocol.response import Response, ResponseStatus
-from store.errors import (
-    ChainTooLong,
-    NewerFormat,
-    NotCancellable,
-    NotContinuable,
-    NotFound,
-    NotTerminal,
-    ParentNotFound,
-    QueueFull,
-    StoreError,
-    StoreFull,
-    TurnTooLarge,
-)
-from store.states import MOVES
-from store.turn import Status
+SHOWN_CHARS = 60
+"""How much of a wrong value a message shows."""
 
 RETRY_SECONDS = 1
 """When a client may come back to a store or an engine that is down: the SDKs wait at least this long."""
 
-QUEUE_RETRY_SECONDS = 5
-"""When a client may come back to a queue that is full: its responses take a while."""
+
+class ApiError(Exception):
+    """A refusal with its place in the envelope.
+
+    `retry_after` (seconds) asks the client to come back; `retry` says whether a retry makes sense at all.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: int | None = None,
+        retry: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+        self.code = code
+        self.param = param
+        self.retry_after = retry_after
+        self.retry = retry or retry_after is not None
 
 
-class JsonResponse(HttpResponse):
-    """A JSON body, encoded by msgspec."""
+class InvalidRequest(ApiError):
+    """400: the request is wrong in a way that a retry won't mend."""
 
-    media_type = "application/json"
-
-    def render(self, content: object) -> bytes:
-        """Encode the content."""
-        return content if isinstance(content, bytes) else msgspec.json.encode(content)
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(400, message, code=code, param=param)
 
 
-def envelope(error: ApiError) -> JsonResponse:
-    """The error as its sender sees it. SDKs are told whether a retry may mend it."""
-    headers = {"x-should-retry": "true" if error.retry else "false"}
-    if error.retry_after is not None:
-        headers["retry-after"] = str(error.retry_after)
-    if error.status == 401:
-        headers["www-authenticate"] = "Bearer"
-    body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
-    return JsonResponse({"error": body}, error.status, headers)
+def shown(value: object) -> str:
+    """A short form of a wrong value for its own sender."""
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
-def response_not_found(id: str) -> ApiError:
-    """404 for a response that isn't there for this tenant."""
-    return ApiError(404, f"Response with id '{id[:100]}' not found.", param="response_id")
+def invalid_value(param: str, value: object, expected: str) -> InvalidRequest:
+    """A value of the right type that isn't allowed."""
+    return InvalidRequest(f"Invalid value for '{param}': {shown(value)}. {expected}", code="invalid_value", param=param)
 
 
-def events_gone(seconds: float) -> InvalidRequest:
-    """400 for the stream of a response whose events are no longer kept; `seconds` is for how long they are."""
-    reason = f"Its events were kept for {seconds:g} s at most, and are gone. Retrieve it without stream."
-    return invalid_value("stream", "true", reason)
+def missing(param: str, advice: str) -> InvalidRequest:
+    """A parameter that must be there isn't."""
+    return InvalidRequest(
+        f"Missing required parameter: '{param}'. {advice}", code="missing_required_parameter", param=param
+    )
+
+
+def unsupported(param: str, value: object, advice: str) -> InvalidRequest:
+    """A parameter of the Responses API that this release doesn't serve."""
+    return InvalidRequest(
+        f"Unsupported parameter: '{param}' = {shown(value)} is not served by this release. {advice}",
+        code="unsupported_parameter",
+        param=param,
+    )
+
+
+def context_length_exceeded(limit: int, tokens: int | None) -> InvalidRequest:
+    """The prompt leaves no room for an answer. `tokens` is its length where all of it was counted."""
+    size = f"{tokens} tokens" if tokens is not None else f"more than {limit} tokens"
+    return InvalidRequest(
+        f"This model's context is {limit} tokens, and the prompt has {size}. Send less input, or continue from an "
+        "earlier response.",
+        code="context_length_exceeded",
+        param="input",
+    )
+
+
+def previous_response_not_found(id: str) -> InvalidRequest:
+    """The response to continue is unknown, deleted, evicted or somebody else's: one and the same to the outside."""
+    return InvalidRequest(
+        f"Previous response with id '{shown(id)}' not found. Send the whole conversation as input instead.",
+        code="previous_response_not_found",
+        param="previous_response_id",
+    )
 
 
 def unavailable(message: str) -> ApiError:
@@ -72,123 +99,9 @@ def unavailable(message: str) -> ApiError:
 
 def fault() -> ApiError:
     """500: a mistake of ours. Its reason is for the log alone."""
-    return _fault("The service failed on this request. Its log has the reason under the x-request-id of this answer.")
+    return failed("The service failed on this request. Its log has the reason under the x-request-id of this answer.")
 
 
-def _fault(message: str) -> ApiError:
+def failed(message: str) -> ApiError:
+    """500, with a reason that its caller may know."""
     return ApiError(500, message, type="server_error", code="server_error")
-
-
-def store_refusal(error: StoreError) -> ApiError:
-    """What a refusal of the store is over HTTP."""
-    if isinstance(error, ParentNotFound):
-        return previous_response_not_found(error.id)
-    if isinstance(error, NotFound):
-        return response_not_found(error.id)
-    if isinstance(error, NotContinuable | TurnTooLarge):
-        return _parent_refusal(error)
-    if isinstance(error, NotTerminal):
-        return InvalidRequest(
-            f"Cannot delete an in-flight response. Cancel '{error.id}' first, or whatever of its conversation is under "
-            "way if all of that is to go; or wait for the end.",
-            param="response_id",
-        )
-    if isinstance(error, NotCancellable):
-        return InvalidRequest(_not_cancellable(error), param="response_id")
-    if isinstance(error, QueueFull):
-        return ApiError(
-            429,
-            f"{error.most} background responses wait already. Try again later, or raise HARMONIUM_MAX_QUEUED.",
-            type="rate_limit_error",
-            code="queue_full",
-            retry_after=QUEUE_RETRY_SECONDS,
-        )
-    if isinstance(error, StoreFull):
-        return ApiError(
-            503,
-            "The conversation store is full, and responses are under way on all that it holds. Try again in a moment.",
-            type="server_error",
-            code="store_full",
-            retry_after=RETRY_SECONDS,
-        )
-    if isinstance(error, NewerFormat):
-        return _fault(
-            "What this needs was stored by a later release than the one that answers, which can't read it. Upgrade "
-            "this service to the release of those that share its store."
-        )
-    return unavailable("The conversation store does not answer. Try again in a moment.")
-
-
-def _parent_refusal(error: NotContinuable | TurnTooLarge) -> InvalidRequest:
-    """Why nothing can be added to a conversation."""
-    if isinstance(error, ChainTooLong):
-        return InvalidRequest(
-            f"The response '{error.id}' ends a conversation that is too long to be continued. Start a new one with "
-            "what matters of it.",
-            code="conversation_too_long",
-            param="previous_response_id",
-        )
-    if isinstance(error, TurnTooLarge):
-        return InvalidRequest(
-            f"The response '{error.id}' and the conversation before it are larger than all that may be stored. Start a "
-            "new one with what matters of it.",
-            code="conversation_too_long",
-            param="previous_response_id",
-        )
-    return InvalidRequest(
-        _not_continuable(error), code="previous_response_not_continuable", param="previous_response_id"
-    )
-
-
-def _not_continuable(error: NotContinuable) -> str:
-    """Why a response can't be continued, and what to do."""
-    if error.status in MOVES:
-        return f"The response '{error.id}' is {error.status} and can't be continued yet. Wait for its end."
-    if error.status == Status.FAILED:
-        return f"The response '{error.id}' is failed and can't be continued. Continue the one before it."
-    return (
-        f"The response '{error.id}' is {error.status} and can't be continued: it was made with store: false, or its "
-        "end is just being stored. Try again in a moment, or send its output as input."
-    )
-
-
-def _not_cancellable(error: NotCancellable) -> str:
-    """Why a response can't be cancelled, in OpenAI's words, and how it ended where these leave that open."""
-    if error.status is None:
-        return "Cannot cancel a synchronous response. Close its connection instead."
-    what = "Cannot cancel a completed response."
-    return what if error.status == Status.COMPLETED else f"{what} This one is {error.status}."
-
-
-def nothing_said(message: str, failure: EngineError | None, *, timed_out: bool) -> ApiError:
-    """What a plain response is that failed without output: an HTTP error with the reason, so that SDKs raise.
-
-    `failure` is the engine's, if it raised one; else the time was up, or the engine ended without a word. A retry is
-    worth it unless the time was up: that would cost as much again.
-    """
-    if timed_out:
-        return ApiError(504, message, type="server_error", code="timeout")
-    return engine_refusal(failure or EngineError(message), message)
-
-
-def not_compacted(response: Response) -> ApiError:
-    """What a compaction is that has no whole summary, as half of one would be a memory with a hole. A retry may do."""
-    why = "a budget ended it" if response.status is ResponseStatus.INCOMPLETE else f"it is {response.status.value}"
-    return ApiError(
-        500,
-        f"The model wrote no whole summary: {why}. Try again, or compact a shorter conversation.",
-        type="server_error",
-        code="compaction_failed",
-        retry=True,
-    )
-
-
-def engine_refusal(failure: EngineError, message: str = "") -> ApiError:
-    """What an error of the engine is over HTTP. `message` replaces its own."""
-    message = message or f"The engine can't serve this: {failure}"
-    if isinstance(failure, EngineRefused):
-        return InvalidRequest(message, code="engine_refused")
-    retry_after = RETRY_SECONDS if failure.status == 503 else None
-    return ApiError(
-        failure.status, message, type="server_error", code="engine_error", retry_after=retry_after, retry=True
-    )

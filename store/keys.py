@@ -41,7 +41,7 @@ import re
 from dataclasses import dataclass
 from typing import NewType
 
-from .errors import NotFound
+from store.errors import NotFound
 
 Key = NewType("Key", str)
 """The whole name of something in Redis. In a script's signature it marks what goes into KEYS."""

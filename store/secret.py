@@ -1,16 +1,16 @@
 """The secret: random bytes that whoever shares a store has in common, made by the first who asks.
 
-The service seals with it what clients keep (service/sealing.py). It is stored in the first shard, is never changed, and
-is in every backup of the server; what was sealed with it can't be opened once it is lost. Never log it.
+The service seals with it what clients keep (service/responses/seal.py). It is stored in the first shard, is never
+changed, and is in every backup of the server; what was sealed with it can't be opened once it is lost. Never log it.
 """
 
 import secrets
 from collections.abc import Callable
 
-from . import scripts
-from .errors import StoreUnavailable
-from .history import ConversationHistoryStore
-from .keys import SECRET_BYTES
+from store.errors import StoreUnavailable
+from store.history.history import ConversationHistoryStore
+from store.keys import SECRET_BYTES
+from store.redis import scripts
 
 
 async def shared_secret(

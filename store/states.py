@@ -8,7 +8,7 @@ table, and tests hold the scripts to it.
 
 from typing import NamedTuple
 
-from .turn import Status
+from store.turn import Status
 
 
 class Move(NamedTuple):

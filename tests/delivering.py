@@ -3,18 +3,18 @@
 import asyncio
 import sys
 
-from service import webhooks
-from service.receiver import Receiver
-from service.settings import Settings
-from service.webhooks import Deliverer
-from store.connection import connect
-from store.history import ConversationHistoryStore
-from store.outbox import Outbox
+from service.settings.settings import Settings
+from service.webhooks import deliver
+from service.webhooks.deliver import Deliverer
+from service.webhooks.receiver import Receiver
+from store.history.history import ConversationHistoryStore
+from store.jobs.outbox import Outbox
+from store.redis.connection import connect
 
 
 async def main(redis_url: str, prefix: str, webhook_url: str, secret: str, seconds: float) -> None:
     """Deliver from the store with the prefix, holding a webhook for twice `seconds`."""
-    webhooks.HOLD_MARGIN_SECONDS = seconds
+    deliver.HOLD_MARGIN_SECONDS = seconds
     settings = Settings.model_validate(
         {
             "webhook_url": webhook_url,

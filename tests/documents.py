@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
-from service.settings import Settings, variable
+from service.settings.settings import Settings, variable
 from store.states import MOVES, TERMINAL
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,12 +7,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from service.following import Following
-from service.protocol import events
-from service.protocol.events import Event
-from service.protocol.journal import Batch, encode_batch
+from service.api import events
+from service.api.events import Event
+from service.background.follow import Following
+from service.responses.output.journal import Batch, encode_batch
 from store.errors import StoreUnavailable
-from store.log import Entry
+from store.jobs.log import Entry
 from tests.protocol import samples
 
 TENANT = "acme"

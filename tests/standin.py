@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any
 
-from service.settings import Settings
+from service.settings.settings import Settings
 
 
 def create_app(settings: Settings) -> Any:

@@ -36,16 +36,18 @@ IMPURE = (
     *("tempfile", "threading", "time", "urllib", "uuid"),
 )
 CLOCKS = ("now", "utcnow", "today")
-PURE_BESIDES_STDLIB = (
-    "msgspec",
-    "bpe_openai",
-    "jsonschema_rs",
-    "service.protocol",
-    "store.turn",
-    "store.codec",
+PURE = (
+    *("service/harmony/", "service/grammar/", "service/api/", "service/responses/prompt/"),
+    *("service/responses/compaction/", "service/responses/output/", "service/responses/rules.py"),
+    *("service/responses/read.py", "service/responses/sealed.py", "service/errors.py"),
 )
-WIRE = "service/protocol/wire.py"
-SETTINGS = ("service/settings.py", "service/settings_core.py")
+"""Rooms and files that do no I/O: what they need of a clock, of chance and of the world is passed in."""
+PURE_BESIDES_STDLIB = (
+    *("msgspec", "bpe_openai", "jsonschema_rs", "service.steps.in_one_go", "store.turn", "store.codec"),
+    *(path.removesuffix("/").removesuffix(".py").replace("/", ".") for path in PURE),
+)
+WIRE = "service/api/request.py"
+SETTINGS = ("service/settings/settings.py", "service/settings/core.py")
 GUEST = "service/engine/vllm/library.py"
 """Sets variables for vLLM, which is told some things in no other way."""
 
@@ -62,9 +64,9 @@ def store_stands_alone(path: str, text: str) -> Iterator[str]:
         yield from (name for name in imports(path, text) if within(name, ("service", *WEB)))
 
 
-def protocol_is_pure(path: str, text: str) -> Iterator[str]:
-    """service/protocol/ does no I/O and knows no clock, no chance and no environment: they are passed in."""
-    if path.startswith("service/protocol/"):
+def pure_rooms_are_pure(path: str, text: str) -> Iterator[str]:
+    """PURE does no I/O and knows no clock, no chance and no environment: they are passed in."""
+    if path.startswith(PURE):
         allowed = (*PURE_BESIDES_STDLIB, "openai.types") if path == WIRE else PURE_BESIDES_STDLIB
         for name in imports(path, text):
             pure = name.partition(".")[0] in sys.stdlib_module_names and not within(name, IMPURE)
@@ -85,7 +87,7 @@ def openai_is_for_types_on_the_wire(path: str, text: str) -> Iterator[str]:
 def engines_know_no_http_and_no_store(path: str, text: str) -> Iterator[str]:
     """An engine samples tokens: who asked, and where the answer is kept, is nothing to it."""
     if path.startswith("service/engine/"):
-        yield from (name for name in imports(path, text) if within(name, ("service.endpoints", "store", *WEB)))
+        yield from (name for name in imports(path, text) if within(name, ("service.web", "store", *WEB)))
 
 
 def settings_alone_read_the_environment(path: str, text: str) -> Iterator[str]:
@@ -110,7 +112,7 @@ def no_file_knows_a_machine(path: str, text: str) -> Iterator[str]:
 
 CODE_RULES: tuple[Rule, ...] = (
     store_stands_alone,
-    protocol_is_pure,
+    pure_rooms_are_pure,
     openai_is_for_types_on_the_wire,
     engines_know_no_http_and_no_store,
     settings_alone_read_the_environment,
@@ -158,16 +160,16 @@ def test_the_tree_keeps_the_rule(rule: Rule) -> None:
     [
         (store_stands_alone, "store/x.py", "from service.settings import Settings"),
         (store_stands_alone, "store/x.py", "def f():\n    import fastapi"),
-        (protocol_is_pure, "service/protocol/x.py", "import time"),
-        (protocol_is_pure, "service/protocol/x.py", "from os import environ"),
-        (protocol_is_pure, "service/protocol/x.py", "from store import history"),
-        (protocol_is_pure, "service/protocol/x.py", "from ..engine.port import Engine"),
-        (protocol_is_pure, "service/protocol/x.py", "import redis"),
-        (protocol_is_pure, "service/protocol/x.py", "import datetime as d\nd.datetime.now()"),
-        (openai_is_for_types_on_the_wire, "service/protocol/x.py", "from openai.types import responses"),
-        (openai_is_for_types_on_the_wire, "service/run.py", "import openai_harmony"),
-        (engines_know_no_http_and_no_store, "service/engine/x.py", "from ..endpoints import responses"),
-        (settings_alone_read_the_environment, "service/app.py", "import os\nos.environ['X']"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "import time"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "from os import environ"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "from store import history"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "from ..engine.port import Engine"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "import redis"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "import datetime as d\nd.datetime.now()"),
+        (openai_is_for_types_on_the_wire, "service/harmony/x.py", "from openai.types import responses"),
+        (openai_is_for_types_on_the_wire, "service/responses/run.py", "import openai_harmony"),
+        (engines_know_no_http_and_no_store, "service/engine/x.py", "from ..web import app"),
+        (settings_alone_read_the_environment, "service/web/app.py", "import os\nos.environ['X']"),
         (settings_alone_read_the_environment, "store/x.py", "from os import getenv"),
         (locks_name_no_registry, "requirements/x.txt", "--index-url https://host/simple"),
         (locks_name_no_registry, "package-lock.json", '"resolved": "https://host/x.tgz"'),
@@ -183,9 +185,9 @@ def test_a_breach_of_the_rule_is_found(rule: Rule, path: str, snippet: str) -> N
     ("rule", "path", "snippet"),
     [
         (store_stands_alone, "store/x.py", "import redis\nfrom .turn import Turn\nimport service_of_others"),
-        (protocol_is_pure, "service/protocol/x.py", "import re\nfrom .tokens import encode"),
-        (protocol_is_pure, "service/protocol/x.py", "from store.turn import Turn"),
-        (protocol_is_pure, WIRE, "from openai.types.responses import Response"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "import re\nfrom .tokens import encode"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "from store.turn import Turn"),
+        (pure_rooms_are_pure, WIRE, "from openai.types.responses import Response"),
         (settings_alone_read_the_environment, SETTINGS[0], "import os\nos.environ"),
         (locks_name_no_registry, "README.md", "https://example.com"),
         (no_file_knows_a_machine, "README.md", "tests/work/ and network/root/x"),

@@ -16,13 +16,14 @@ import pytest
 from typer.testing import CliRunner
 
 from service.__main__ import app
-from service.serve import StartError, listen, redis_for
-from service.settings import Settings, load_settings, variable
+from service.commands.serve import StartError, listen, redis_for
+from service.settings.settings import Settings, load_settings, variable
 
 DEADLINE_SECONDS = 20
 SERVE = """
 import sys
-from service import serve, settings
+from service.commands import serve
+from service.settings import settings
 from tests import standin
 
 if __name__ == "__main__":

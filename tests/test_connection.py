@@ -9,10 +9,10 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from service import connection
-from service.connection import MAX_HEAD_BYTES, MAX_HEADERS, BoundedHttpProtocol
-from service.serve import listen
-from service.settings import Settings
+from service.commands.serve import listen
+from service.settings.settings import Settings
+from service.web import http_protocol
+from service.web.http_protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedHttpProtocol
 from tests.standin import create_app
 
 GET = b"GET /pid HTTP/1.1\r\nHost: localhost\r\n"
@@ -126,7 +126,7 @@ async def test_requests_follow_each_other_on_one_connection(connect: Connect) ->
 async def test_a_head_that_does_not_come_in_time_is_hung_up_on(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.05)
     reader, writer = await connect()
     writer.write(sent)
     assert await answer_to(reader) == b""
@@ -154,7 +154,7 @@ class Stuck(asyncio.Transport):
 async def test_whoever_does_not_read_what_was_broken_off_is_hung_up_on_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "SEND_SECONDS", 0.05)
+    monkeypatch.setattr(http_protocol, "SEND_SECONDS", 0.05)
     config = uvicorn.Config(partial(create_app, Settings()), factory=True, log_config=None)
     protocol, transport = BoundedHttpProtocol(config, ServerState(), {}), Stuck()
     protocol.connection_made(transport)
@@ -165,7 +165,7 @@ async def test_whoever_does_not_read_what_was_broken_off_is_hung_up_on_in_the_en
 
 
 async def test_a_connection_too_many_is_hung_up_on(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(http_protocol, "MAX_CONNECTIONS", 1)
     first, first_writer = await connect()
     second, _ = await connect()
     assert await answer_to(second) == b""

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.course import asked, ended
+from service.api.tools.callee import Callee
 from service.engine.port import Finish, Generation, ModelCard, Sampling
-from service.engine.scripted import FinishWith, ScriptedEngine
-from service.protocol import tokens
-from service.protocol.constraints import HeaderState, content_tag, grammar_content, header_tag, schema_content
-from service.protocol.grammars import ebnf_of
-from service.protocol.machine import Ending, Machine
-from service.protocol.rules import Callee, Rules
-from service.protocol.steps import in_one_go
-from service.run import Sampler
+from service.grammar.grammars import ebnf_of
+from service.grammar.tags import HeaderState, content_tag, grammar_content, schema_content
+from service.harmony import tokens
+from service.responses.course import asked, ended, header_tag
+from service.responses.output.machine import Ending, Machine
+from service.responses.rules import Rules
+from service.responses.sampler import Sampler
+from service.steps import in_one_go
+from tests.engine.scripted import FinishWith, ScriptedEngine
 from tests.event_grammar import check_stream
 from tests.protocol import samples
 from tests.protocol.samples import NOW, as_json, harmony

@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.__main__ import app
-from service.doctor import plan_of
-from service.settings import Settings, load_settings, variable
-from store.address import Kind
-from store.doctor import Plan
+from service.commands.doctor import plan_of
+from service.settings.settings import Settings, load_settings, variable
+from store.doctor.doctor import Plan
 from store.embedded import EmbeddedServer
+from store.redis.address import Kind
 
 SECRET = "sk-very-secret"
 NOWHERE = f"redis://me:{SECRET}@127.0.0.1:1"

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from service.protocol import events
-from service.protocol.header import Header
-from service.protocol.items import Emitter, Making, emitter_for
-from service.protocol.rules import Callee, Rules
+from service.api import events
+from service.api.tools.callee import Callee
+from service.harmony.header import Header
+from service.responses.output.items.emitter import Emitter, Making, emitter_for
+from service.responses.rules import Rules
 from store.states import MOVES
 from tests.documents import (
     DOCUMENTS,

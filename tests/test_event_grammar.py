@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.protocol.machine import Ending
+from service.responses.output.machine import Ending
 from tests.event_grammar import Json, check_stream
 from tests.protocol import samples
 from tests.protocol.samples import as_json, harmony, run

@@ -22,13 +22,13 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message
 
-from service.app import create_app
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Generation, ModelCard
-from service.opening import open_store
-from service.protocol import tokens
-from service.protocol.segments import Closed, Opened, Segment, Segmenter
-from service.settings import DEFAULT_TENANT, Settings
+from service.harmony import tokens
+from service.harmony.segments import Closed, Opened, Segment, Segmenter
+from service.responses.opening import open_store
+from service.settings.settings import DEFAULT_TENANT, Settings
+from service.web.app import create_app
 from store.embedded import EmbeddedServer
 from store.turn import StoredMessage
 from tests.documents import block, blocks, read, rows, section, shows

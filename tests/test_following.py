@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.following import BATCH_EVENTS, READ_ENTRIES, EndGone, LogGone
-from service.protocol.events import ResponseCompleted
-from store.log import GONE
+from service.api.events import ResponseCompleted
+from service.background.follow import BATCH_EVENTS, READ_ENTRIES, EndGone, LogGone
+from store.jobs.log import GONE
 from tests.followed import World, entry_of, events_of, following, message_of, numbers
 
 FATES = ["said", "said", "said", "lost", "twice", "late", "early", "dropped", "away", "silence"]

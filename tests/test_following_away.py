@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from service.following import AWAY_SECONDS, Following
+from service.background.follow import AWAY_SECONDS, Following
 from store.errors import StoreUnavailable
 from tests.followed import ID, TENANT, Ether, World, events_of, following, numbers
 

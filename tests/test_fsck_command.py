@@ -10,11 +10,11 @@ from redis.asyncio import Redis
 from typer.testing import CliRunner, Result
 
 from service.__main__ import app
-from service.settings import Settings, variable
-from store.complaints import MEANINGS
-from store.connection import connect
+from service.settings.settings import Settings, variable
 from store.embedded import EmbeddedServer
-from store.history import ConversationHistoryStore
+from store.fsck.faults import MEANINGS
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
 from tests.documents import read, rows
 

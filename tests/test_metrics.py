@@ -13,15 +13,15 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from service import exposition
-from service.exposition import MAX_SCRAPES, SCRAPED, Exposition, ShardState
-from service.metrics import Pace, declared, make_metrics
-from service.metrics_folder import Together
-from service.protocol.errors import ApiError
-from service.protocol.events import Error, OutputItemAdded
-from service.protocol.response import Reasoning
-from service.settings import load_settings
-from service.settings_core import METRICS_FOLDER
+from service.api.events import Error, OutputItemAdded
+from service.api.response import Reasoning
+from service.errors import ApiError
+from service.metrics import scrape
+from service.metrics.counters import Pace, declared, make_metrics
+from service.metrics.processes import Together
+from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, ShardState
+from service.settings.core import METRICS_FOLDER
+from service.settings.settings import load_settings
 from store.errors import StoreUnavailable
 from tests.documents import read, rows
 from tests.http.scraped import Scraped
@@ -33,7 +33,7 @@ STATES = {
 }
 COUNTING = """
 import sys
-from service.metrics import make_metrics
+from service.metrics.counters import make_metrics
 metrics = make_metrics(int(sys.argv[1]))
 metrics.input_tokens.inc(5)
 metrics.followers.inc()
@@ -50,7 +50,7 @@ async def shards() -> Mapping[int, ShardState]:
 
 async def told(read_shards: Callable[[], object] = shards, accept: str = "") -> str:
     """The text of a scrape."""
-    text, _ = await Exposition(make_metrics(), cast(exposition.ReadShards, read_shards)).scrape(accept)
+    text, _ = await Exposition(make_metrics(), cast(scrape.ReadShards, read_shards)).scrape(accept)
     return text.decode()
 
 
@@ -137,7 +137,7 @@ async def hanging() -> Mapping[int, ShardState]:
 async def test_a_scrape_is_answered_without_the_store(
     read_shards: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exposition, "STORE_SECONDS", 0.05)
+    monkeypatch.setattr(scrape, "STORE_SECONDS", 0.05)
     found = Scraped(await told(read_shards))
     assert found.value("harmonium_store_up") == 0
     assert found.values("harmonium_queue_jobs") == []

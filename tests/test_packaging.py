@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import Settings, variable
+from service.settings.settings import Settings, variable
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = [*sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file()), ROOT / ".ci" / "run"]

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.course import ended
+from service.api.events import Event
 from service.engine.port import EngineRefused, EngineUnavailable, Finish, Generation, ModelCard, Sampling
-from service.engine.scripted import Die, EndWithoutFinish, FinishWith, Script, ScriptedEngine, Stall
-from service.protocol import tokens
-from service.protocol.events import Event
-from service.protocol.journal import journaled
-from service.protocol.machine import Ending, Machine
-from service.protocol.steps import in_one_go
-from service.run import Sampler, Step, error_of
-from service.spec import JobSpec, generation_of, machine_of
+from service.harmony import tokens
+from service.responses.course import ended
+from service.responses.output.journal import journaled
+from service.responses.output.machine import Ending, Machine
+from service.responses.plan import JobSpec, generation_of, machine_of
+from service.responses.sampler import Sampler, Step, error_of
+from service.steps import in_one_go
+from tests.engine.scripted import Die, EndWithoutFinish, FinishWith, Script, ScriptedEngine, Stall
 from tests.http.waiting import until
 from tests.protocol import samples
 from tests.protocol.samples import ANSWER, NOW, harmony

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.protocol.sealed import TooLong
-from service.sealing import (
+from service.responses.seal import (
     MAX_KIND_BYTES,
     MAX_PAYLOAD_BYTES,
     MAX_TENANTS,
@@ -20,6 +19,7 @@ from service.sealing import (
     Seals,
     Unsealable,
 )
+from service.responses.sealed import TooLong
 from store.errors import StoreUnavailable
 
 OLD, NEW = b"o" * 32, b"n" * 32

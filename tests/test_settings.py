@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings import (
+from service.settings.settings import (
     ApiKey,
     Settings,
     SettingsError,

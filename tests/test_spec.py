@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import spec as specs
 from service.engine.port import Sampling
-from service.protocol import tokens
-from service.protocol.machine import Ending
-from service.protocol.rules import Rules
-from service.spec import JobSpec, decode, encode, generation_of, machine_of
+from service.harmony import tokens
+from service.responses import plan as specs
+from service.responses.output.machine import Ending
+from service.responses.plan import JobSpec, decode, encode, generation_of, machine_of
+from service.responses.rules import Rules
 from store.errors import NewerFormat
 from store.turn import StoredMessage
 from tests.protocol import event_samples, samples

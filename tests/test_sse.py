@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from service.protocol import events
-from service.protocol.events import Event
-from service.sse import OBFUSCATION_STEP, Encoder
+from service.api import events
+from service.api.events import Event
+from service.web.sse import OBFUSCATION_STEP, Encoder
 from tests.protocol import event_samples
 
 hundreds = settings(max_examples=100, derandomize=True, deadline=None)

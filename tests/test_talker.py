@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from service.protocol import tokens
+from service.harmony import tokens
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "scripts" / "talker"

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service import templates
-from service.protocol.create_body import PromptParam
-from service.protocol.errors import ApiError, InvalidRequest
-from service.protocol.wire import CreateRequest, read_create
-from service.templates import Filled, Templates
+from service.api.request import CreateRequest, PromptParam, read_create
+from service.errors import ApiError, InvalidRequest
+from service.responses import templates
+from service.responses.templates import Filled, Templates
 
 SHOP = """
 version = "2"

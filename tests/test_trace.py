@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.trace import MAX_STATE_CHARS, trace_headers
+from service.web.trace import MAX_STATE_CHARS, trace_headers
 
 PARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

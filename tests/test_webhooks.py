@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from service import webhooks
-from service.webhooks import back_off
+from service.webhooks import deliver
+from service.webhooks.deliver import back_off
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
-from store.outbox import Webhook
+from store.jobs.outbox import Webhook
 from tests.http.waiting import until
 from tests.inbox import inbox, silence, status
 from tests.store.servers import server
@@ -125,13 +125,13 @@ async def test_the_last_try_comes_when_time_is_up_and_not_after_a_longer_pause(d
 
 
 def test_pauses_double_up_to_an_hour_and_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "FIRST_RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(deliver, "FIRST_RETRY_SECONDS", 2.0)
     assert [back_off(tries, 1.0) for tries in (1, 2, 3, 11, 12, 10_000)] == [2, 4, 8, 2048, 3600, 3600]
     assert [back_off(tries, 0.0) for tries in (1, 2, 10_000)] == [1, 2, 1800]
 
 
 async def test_no_more_are_under_way_than_there_is_room_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "AT_ONCE", 3)
+    monkeypatch.setattr(deliver, "AT_ONCE", 3)
     for _ in range(20):
         await desk.end()
     async with inbox() as box:
@@ -142,7 +142,7 @@ async def test_no_more_are_under_way_than_there_is_room_for(desk: Desk, monkeypa
 
 
 async def test_what_ends_in_this_process_waits_for_no_poll(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "POLL_SECONDS", NEVER)
+    monkeypatch.setattr(deliver, "POLL_SECONDS", NEVER)
     first = await desk.end()
     async with inbox() as box, desk.delivering(box.url) as delivering:
         await until(lambda: len(box.letters) == 1)
@@ -155,8 +155,8 @@ async def test_what_ends_in_this_process_waits_for_no_poll(desk: Desk, monkeypat
 async def test_a_process_that_ends_lets_deliveries_arrive_and_cuts_off_the_rest(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhooks, "HOLD_MARGIN_SECONDS", 0.1)
-    monkeypatch.setattr(webhooks, "LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(deliver, "HOLD_MARGIN_SECONDS", 0.1)
+    monkeypatch.setattr(deliver, "LEAVE_SECONDS", 0.1)
     id = await desk.end()
     async with inbox() as box:
         box.answers = [silence]
@@ -190,7 +190,7 @@ async def test_a_store_that_goes_away_and_comes_back_interrupts_nothing(
 async def test_a_store_that_can_not_note_an_acceptance_is_told_of_it_once_more(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(webhooks, "HOLD_MARGIN_SECONDS", 0.1)
+    monkeypatch.setattr(deliver, "HOLD_MARGIN_SECONDS", 0.1)
     await desk.end()
     async with inbox() as box, desk.delivering(box.url, webhook_seconds=0.2) as delivering:
         done, failures = desk.outbox.done, [StoreUnavailable("away")]

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Iterator
 import msgspec
 import pytest
 
-from service.receiver import event_body
+from service.webhooks.receiver import event_body
 from store.embedded import EmbeddedServer
-from store.outbox import Webhook
+from store.jobs.outbox import Webhook
 from tests.documents import blocks, read, shows
 from tests.http.waiting import until
 from tests.webhooks import SECRET, TENANT, Desk, opened

@@ -13,19 +13,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service import attempt, cancelling, worker
-from service.creation import Caller, Service, begin
+from service.api.request import read_create
+from service.api.response import decode_response
+from service.background import attempt, cancel, worker
+from service.background.submit import submit
+from service.background.worker import Worker
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
-from service.engine.scripted import Die, Script, ScriptedEngine, Stall
-from service.opening import close_service, open_service
-from service.protocol.response import decode_response
-from service.protocol.wire import read_create
-from service.settings import load_settings
-from service.submission import submit
-from service.worker import Worker
+from service.responses.opening import close_service, open_service
+from service.responses.prepare import Caller, Service, begin
+from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
 from store.keys import shard_of
 from store.turn import Found, Status
+from tests.engine.scripted import Die, Script, ScriptedEngine, Stall
 from tests.http.inside import answer, opened, scripted
 from tests.http.process import MODEL
 
@@ -215,11 +215,11 @@ async def test_a_canceller_holds_the_job_for_as_long_as_it_takes_to_end_it(
             await slow.wait()
             return await super().make()
 
-    monkeypatch.setattr(cancelling, "Attempt", SlowAttempt)
+    monkeypatch.setattr(cancel, "Attempt", SlowAttempt)
     async with opened_service(redis_url, scripted([opened("I"), Stall()])) as service, working(service):
         id = await queued(service)
         await found(service, id, lambda response: response.status is Status.IN_PROGRESS)
-        ending = asyncio.create_task(cancelling.cancel(service, TENANT, id))
+        ending = asyncio.create_task(cancel.cancel(service, TENANT, id))
         await found(service, id, lambda response: response.status is Status.CANCELLED)
         await asyncio.sleep(3 * LEASE_SECONDS)
         assert (await service.store.look(TENANT, id)).under_way, "a worker ended it, whose lease it wasn't"

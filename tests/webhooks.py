@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from service import webhooks
-from service.receiver import Receiver
-from service.settings import Settings
-from service.webhooks import Deliverer, Outcome
-from store.connection import Client, connect
-from store.history import ConversationHistoryStore
-from store.outbox import Outbox
+from service.settings.settings import Settings
+from service.webhooks import deliver
+from service.webhooks.deliver import Deliverer, Outcome
+from service.webhooks.receiver import Receiver
+from store.history.history import ConversationHistoryStore
+from store.jobs.outbox import Outbox
+from store.redis.connection import Client, connect
 from store.turn import Status
 from tests.http.waiting import until
 from tests.inbox import Letter
@@ -29,8 +29,8 @@ DEADLINE_SECONDS = 10.0
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let polls and repeats take next to no time."""
-    monkeypatch.setattr(webhooks, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(webhooks, "FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(deliver, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(deliver, "FIRST_RETRY_SECONDS", 0.01)
 
 
 class Delivering:

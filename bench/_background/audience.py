@@ -15,7 +15,7 @@ from typing import Any, Self
 import uvloop
 
 from bench._background.processes import WAIT_SECONDS, Follower, until
-from service.serve import allow_files
+from service.commands.serve import allow_files
 
 AT_ONCE = 100
 """How many connect at the same time."""

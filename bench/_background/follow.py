@@ -1,7 +1,7 @@
 """Follow: from an event's append to its follower, with a thousand followers of a thousand responses on one API process.
 
-Appends come at a steady pace from this process, through store/jobs.py, as a worker's do; the followers are in another
-process (audience.py). The time in each event is that at which its append began, so it is the whole way: script,
+Appends come at a steady pace from this process, through store/jobs/jobs.py, as a worker's do; the followers are in
+another process (audience.py). The time in each event is that at which its append began, so it is the whole way: script,
 channel, API, socket, client. How many events go into one append changes what an event costs, so each is told.
 """
 
@@ -28,11 +28,11 @@ from bench._background.processes import (
 from bench._harness import Server
 from bench._rig import Server as Redis
 from bench._rig import running
-from service.creation import Service
-from service.protocol.events import Event, OutputTextDelta
-from service.protocol.journal import Batch, encode_batch
-from store.job import Job
-from store.log import Entry
+from service.api.events import Event, OutputTextDelta
+from service.responses.output.journal import Batch, encode_batch
+from service.responses.prepare import Service
+from store.jobs.log import Entry
+from store.jobs.model import Job
 
 TARGET_MS = 20.0
 """From append to follower, p99, at the worst of BATCHES."""

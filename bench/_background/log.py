@@ -12,13 +12,13 @@ from statistics import median
 from bench._background.processes import TENANT, Bench, Target, opened, submit, table
 from bench._background.writing import Growing
 from bench._rig import Commands, Server, recorded, running
-from service.protocol.events import Event, OutputTextDelta
-from service.protocol.journal import Batch, encode_batch
-from store.history import ConversationHistoryStore
-from store.job import Job, JobLimits
-from store.jobs import Jobs
-from store.links import pack
-from store.log import Entry
+from service.api.events import Event, OutputTextDelta
+from service.responses.output.journal import Batch, encode_batch
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import Job, JobLimits
+from store.redis.links import pack
 
 TARGET_RATIO = 3.5
 """CPU of an append as a multiple of a plain XADD's, at JUDGED events."""

@@ -17,11 +17,11 @@ from rich.progress import Progress
 
 from bench import _rig
 from bench._harness import HOST, Server
-from service import submission
-from service.creation import Caller, Service, begin
-from service.opening import close_service, open_service
-from service.protocol.wire import read_create
-from service.settings import DEFAULT_TENANT, load_settings, variable
+from service.api.request import read_create
+from service.background.submit import submit as submit_job
+from service.responses.opening import close_service, open_service
+from service.responses.prepare import Caller, Service, begin
+from service.settings.settings import DEFAULT_TENANT, load_settings, variable
 
 TENANT = DEFAULT_TENANT
 MODEL = "gpt-oss-20b"
@@ -127,7 +127,7 @@ async def submit(service: Service, text: str, *, streams: bool = True, most: int
     """Submit as the endpoint does, which would refuse so few tokens as `most` may be; the response's id."""
     request = msgspec.structs.replace(read_create(body(text, streams=streams), store=True), max_output_tokens=most)
     creation = await begin(service, Caller(TENANT), request)
-    return (await submission.submit(service, TENANT, creation)).response.id
+    return (await submit_job(service, TENANT, creation)).response.id
 
 
 async def submitted(service: Service, text: str, count: int, *, most: int | None = None) -> list[str]:

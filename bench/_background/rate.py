@@ -1,10 +1,10 @@
 """Rate: how many jobs a second go through one worker process, beside the job libraries docket and saq.
 
 Ours are background responses of 8 tokens on the unpaced demo engine: sampled, written to their event log, stored, and
-logged. They are submitted through service/submission.py, as HTTP asks for 16 tokens at least. The rivals get a task
-that does nothing, and one that writes as many bytes to Redis in as many steps as a job of ours does; neither samples,
-so never read their figures as if they did our work. All have the same Redis, the same event loop, one process, and as
-many jobs under way at once. The queue is full before the worker begins; the first tenth of it isn't counted.
+logged. They are submitted through service/background/submit.py, as HTTP asks for 16 tokens at least. The rivals get a
+task that does nothing, and one that writes as many bytes to Redis in as many steps as a job of ours does; neither
+samples, so never read their figures as if they did our work. All have the same Redis, the same event loop, one process,
+and as many jobs under way at once. The queue is full before the worker begins; the first tenth of it isn't counted.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ import msgspec
 
 from bench._background.processes import TENANT, WAIT_SECONDS, Bench, Target, opened, submitted, table, until, worker
 from bench._rig import Server, running
-from service.creation import Service
-from service.progress import look
-from service.settings import Settings
+from service.background.snapshot import look
+from service.responses.prepare import Service
+from service.settings.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 RIVALS_PYTHON = ROOT / ".venv-rivals" / "bin" / "python"

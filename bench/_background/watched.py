@@ -17,11 +17,11 @@ from typing import TextIO
 
 import uvloop
 
-from service.background import Background
+from service.background.tasks import Background
 from service.engine.demo import DemoEngine
 from service.engine.port import MODEL_CREATED, Chunk, Generation, ModelCard
-from service.opening import DEMO_CONTEXT_TOKENS, DEMO_MODEL, close_service, open_service
-from service.settings import load_settings
+from service.responses.opening import DEMO_CONTEXT_TOKENS, DEMO_MODEL, close_service, open_service
+from service.settings.settings import load_settings
 
 
 class WatchedEngine(DemoEngine):

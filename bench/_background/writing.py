@@ -9,15 +9,15 @@ from typing import Self
 
 from bench._background.processes import submit
 from bench._prepared import HEADER, PROSE_WORDS
-from service.creation import Service
+from service.background.log_sink import SNAPSHOT_EVENTS, LogWriter
 from service.engine.demo.prose import story
-from service.log_writer import SNAPSHOT_EVENTS, LogWriter
-from service.protocol import tokens
-from service.protocol.journal import Batch
-from service.protocol.machine import Machine
-from service.run import Step
-from service.spec import decode, machine_of
-from store.job import Job
+from service.harmony import tokens
+from service.responses.output.journal import Batch
+from service.responses.output.machine import Machine
+from service.responses.plan import decode, machine_of
+from service.responses.prepare import Service
+from service.responses.sampler import Step
+from store.jobs.model import Job
 
 STORE_SECONDS = 10.0
 

@@ -1,1 +1,5 @@
-"""Engines: what turns prompt tokens into sampled tokens, behind one port."""
+"""Engines: token ids in, sampled token ids out, behind one port with one conformance suite.
+
+vLLM over HTTP, vLLM in this process, and the demo engine.
+Never HTTP of ours, the store, or who asked.
+"""

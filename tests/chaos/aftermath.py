@@ -6,16 +6,16 @@ from collections.abc import Iterable
 import msgspec
 from redis.asyncio import Redis
 
-from service.protocol import events
-from service.protocol.fold import Fold
-from service.protocol.journal import decode_batch
-from service.protocol.response import Response, decode_response
-from service.settings import DEFAULT_TENANT, Settings
-from store.complaints import Complaint
-from store.connection import connect
-from store.fsck import Fsck
-from store.history import ConversationHistoryStore
-from store.log import EventLog
+from service.api import events
+from service.api.response import Response, decode_response
+from service.responses.output.fold import Fold
+from service.responses.output.journal import decode_batch
+from service.settings.settings import DEFAULT_TENANT, Settings
+from store.fsck.check import Fsck
+from store.fsck.faults import Complaint
+from store.history.history import ConversationHistoryStore
+from store.jobs.log import EventLog
+from store.redis.connection import connect
 
 UNDER_WAY = ("job", "spec", "runs", "pins")
 """The families of keys that no response has once it has ended."""

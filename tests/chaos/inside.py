@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-from service.background import Background
-from service.creation import Caller, Service, begin
+from service.api.events import Event
+from service.api.request import read_create
+from service.api.response import Message, Response
+from service.background.follow import Following
+from service.background.submit import submit
+from service.background.tasks import Background
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Engine, Generation, ModelCard
-from service.following import Following
-from service.opening import DEMO_CONTEXT_TOKENS, DEMO_MODEL, close_service, open_service
-from service.protocol.events import Event
-from service.protocol.response import Message, Response
-from service.protocol.wire import read_create
-from service.settings import DEFAULT_TENANT, Settings
-from service.submission import submit
+from service.responses.opening import DEMO_CONTEXT_TOKENS, DEMO_MODEL, close_service, open_service
+from service.responses.prepare import Caller, Service, begin
+from service.settings.settings import DEFAULT_TENANT, Settings
 
 CARD = ModelCard(DEMO_MODEL, 0, DEMO_CONTEXT_TOKENS)
 ID_CHARS = len("resp_") + 48

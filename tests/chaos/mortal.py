@@ -16,18 +16,18 @@ from typing import Any
 
 import msgspec
 
-from service import cancelling
-from service.background import Background
-from service.creation import Service
+from service.background.cancel import cancel
+from service.background.tasks import Background
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Generation
-from service.opening import job_limits, open_service
-from service.protocol.tokens import decode
-from service.settings import DEFAULT_TENANT, Settings, load_settings
-from store.history import ConversationHistoryStore
-from store.job import Claim, Job, JobLimits, Lease
-from store.jobs import Jobs
-from store.log import Entry
+from service.harmony.tokens import decode
+from service.responses.opening import job_limits, open_service
+from service.responses.prepare import Service
+from service.settings.settings import DEFAULT_TENANT, Settings, load_settings
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import Claim, Job, JobLimits, Lease
 from store.turn import Turn
 from tests.chaos.inside import CARD
 
@@ -119,7 +119,7 @@ async def work(settings: Settings, step: str, id: str | None) -> None:
     await service.engine.start()
     jobs = MortalJobs(service.store, job_limits(settings), step)
     service = msgspec.structs.replace(service, jobs=jobs)
-    await (_work(service, jobs) if id is None else cancelling.cancel(service, DEFAULT_TENANT, id))
+    await (_work(service, jobs) if id is None else cancel(service, DEFAULT_TENANT, id))
 
 
 async def _work(service: Service, jobs: MortalJobs) -> None:

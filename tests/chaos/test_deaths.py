@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from service.protocol.response import ResponseStatus
-from service.settings import Settings, load_settings
+from service.api.response import ResponseStatus
+from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from tests.chaos.aftermath import Aftermath
 from tests.chaos.fleet import eventually, until

@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
-from service import log_writer
-from service.creation import Service
-from service.protocol.events import Event
-from service.protocol.response import ResponseStatus
-from service.settings import Settings, load_settings
-from store.connection import connect
+from service.api.events import Event
+from service.api.response import ResponseStatus
+from service.background import log_sink
+from service.responses.prepare import Service
+from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
+from store.redis.connection import connect
 from tests.chaos.aftermath import Aftermath
 from tests.chaos.fleet import eventually, until
 from tests.chaos.inside import WatchedEngine, answer, counted, follow, opened, queue, working
@@ -112,7 +112,7 @@ async def test_what_a_store_forgot_is_written_again(world: World) -> None:
 
 
 async def test_what_nobody_has_any_more_is_sampled_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_writer, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(log_sink, "KEPT_SECONDS", 0.0)
     await world.see(60)
     picture = await world.picture()
     await world.see(60)

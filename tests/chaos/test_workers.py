@@ -9,23 +9,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from service import worker
-from service.creation import Service
-from service.log_writer import MAX_WAITING_EVENTS, LogWriter
-from service.metrics import make_metrics
-from service.opening import job_limits
-from service.protocol.events import OutputTextDelta
-from service.protocol.journal import Batch
-from service.run import Step
-from service.settings import DEFAULT_TENANT, Settings, load_settings
-from service.worker import Worker
-from store.connection import connect
+from service.api.events import OutputTextDelta
+from service.background import worker
+from service.background.log_sink import MAX_WAITING_EVENTS, LogWriter
+from service.background.worker import Worker
+from service.metrics.counters import make_metrics
+from service.responses.opening import job_limits
+from service.responses.output.journal import Batch
+from service.responses.prepare import Service
+from service.responses.sampler import Step
+from service.settings.settings import DEFAULT_TENANT, Settings, load_settings
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
-from store.history import ConversationHistoryStore
-from store.job import Claim, JobLimits, Lease
-from store.jobs import Jobs
-from store.log import Entry
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import Claim, JobLimits, Lease
+from store.redis.connection import connect
 from store.turn import Status
 from tests.chaos.fleet import eventually, until
 from tests.chaos.inside import WatchedEngine, opened, queue

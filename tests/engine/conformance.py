@@ -13,7 +13,7 @@ from contextlib import aclosing
 import pytest
 
 from service.engine.port import Engine, EngineError, EngineUnavailable, Finish, Generation, Sampling
-from service.protocol.tokens import LAST_LEGAL, STOPS
+from service.harmony.tokens import LAST_LEGAL, STOPS
 from tests.engine.conformance_sampling import SamplingConformance
 from tests.engine.hooks import LONG_TOKENS, Ability, Sampled, begin, eventually, sample
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from service.engine.port import Engine, EngineRefused, Finish, Generation, Sampling
-from service.protocol.tokens import ASSISTANT, CHANNEL, END, LAST_LEGAL, MESSAGE, START, STOPS, decode, encode
+from service.harmony.tokens import ASSISTANT, CHANNEL, END, LAST_LEGAL, MESSAGE, START, STOPS, decode, encode
 from tests.engine.hooks import EngineHooks, Sampled, complete, sample
 
 CACHED_PROMPT_TOKENS = 600

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from service.engine.port import EngineError, Generation, ModelCard, Sampling
-from service.engine.scripted import ScriptedEngine, ScriptSource
 from service.engine.vllm.http import Access, VllmHttpEngine
-from service.protocol.tokens import RETURN, STOPS
+from service.harmony.tokens import RETURN, STOPS
 from tests.engine.hooks import Sampled, complete
+from tests.engine.scripted import ScriptedEngine, ScriptSource
 from tests.engine.standin import Standin
 
 CARD = ModelCard("talker", 0, 4096)

@@ -9,18 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from service.engine.demo.mind import think
-from service.protocol.tokens import (
-    CALL,
-    CHANNEL,
-    CONSTRAIN,
-    END,
-    FIRST_SPECIAL,
-    MESSAGE,
-    RETURN,
-    START,
-    STOPS,
-    decode,
-)
+from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, FIRST_SPECIAL, MESSAGE, RETURN, START, STOPS, decode
 
 
 def said(tokens: Sequence[int], tag: str | None = None, stop_ids: tuple[int, ...] = STOPS) -> list[int]:

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import pytest
 
 from service.engine.port import Chunk, Engine, Finish, Generation, Sampling, TokenLogprobs
-from service.protocol.tokens import STOPS
+from service.harmony.tokens import STOPS
 
 Ability = Literal[
     "stop", "determinism", "large prompts", "close", "logprobs", "constraint", "prefix cache", "known limits"

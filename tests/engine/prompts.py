@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from openai_harmony import Role
 
 from service.engine.demo.mind import think
-from service.protocol.tokens import ASSISTANT, CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, decode, encode
+from service.harmony.tokens import ASSISTANT, CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, decode, encode
 from tests.protocol.oracle import Oracle
 
 SYSTEM = """You are ChatGPT, a large language model trained by OpenAI.

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Finish, Generation, Sampling
 from service.engine.vllm.wire import ABORT, Endpoint
-from service.protocol.tokens import LAST_LEGAL, RETURN, encode
+from service.harmony.tokens import LAST_LEGAL, RETURN, encode
 from tests.engine.misbehaviour import Instead, misbehave, transport_of
 from tests.engine.standin_wire import DONE, error_body, error_event, events, usage_event
 

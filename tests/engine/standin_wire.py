@@ -11,7 +11,7 @@ import msgspec
 
 from service.engine.port import Chunk, TokenLogprobs
 from service.engine.vllm.wire import Endpoint
-from service.protocol.tokens import decode
+from service.harmony.tokens import decode
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from service.engine.demo import DemoEngine
 from service.engine.demo.mind import think
 from service.engine.port import Finish, Generation, ModelCard, Sampling
-from service.protocol.tokens import CHANNEL, FIRST_SPECIAL, MESSAGE, RETURN, STOPS, encode
+from service.harmony.tokens import CHANNEL, FIRST_SPECIAL, MESSAGE, RETURN, STOPS, encode
 from tests.engine.conformance import Ability, EngineConformance, begin, sample
 from tests.engine.prompts import WEATHER, answer, call, final, output, parsed, prompt, user
 from tests.protocol.oracle import Oracle, Said

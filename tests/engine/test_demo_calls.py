@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from service.engine.demo.mind import think
 from service.engine.demo.shapes import read_signature
-from service.protocol.tokens import CALL, CHANNEL, CONSTRAIN, MESSAGE, encode
-from service.protocol.typescript import Function
+from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, MESSAGE, encode
+from service.harmony.typescript import Function
 from tests.engine.prompts import WEATHER, Answer, answer, final, parsed, prompt, user
 from tests.protocol.oracle import Oracle
 

@@ -8,19 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema_rs import is_valid
 
+from service.api.tools.callee import Callee
 from service.engine.demo.engine import likelihood
 from service.engine.demo.mind import think
 from service.engine.port import EngineRefused
-from service.protocol.constraints import (
-    HeaderState,
-    content_tag,
-    grammar_content,
-    header_tag,
-    regex_content,
-    schema_content,
-)
-from service.protocol.rules import Callee, Rules
-from service.protocol.tokens import (
+from service.grammar.tags import HeaderState, content_tag, grammar_content, regex_content, schema_content
+from service.harmony.tokens import (
     ASSISTANT,
     CALL,
     CHANNEL,
@@ -33,6 +26,8 @@ from service.protocol.tokens import (
     decode,
     encode,
 )
+from service.responses.course import header_tag
+from service.responses.rules import Rules
 from tests.engine.constrained import called, said, written
 from tests.engine.prompts import call, final, message, output, prompt, user
 

@@ -12,8 +12,8 @@ from jsonschema_rs import validator_for
 from service.engine.demo.halves import rest_of, written
 from service.engine.demo.schema import answer_for, arguments_for
 from service.engine.demo.texts import derived, matching
-from service.protocol.errors import InvalidRequest
-from service.protocol.schemas import held_schema
+from service.errors import InvalidRequest
+from service.grammar.schemas import held_schema
 
 Schema = dict[str, Any]
 

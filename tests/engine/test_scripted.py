@@ -17,9 +17,9 @@ from service.engine.port import (
     ModelCard,
     Sampling,
 )
-from service.engine.scripted import Die, EndWithoutFinish, FinishWith, Script, ScriptedEngine, Stall
-from service.protocol.tokens import CALL, END, MESSAGE, RETURN, STOPS
+from service.harmony.tokens import CALL, END, MESSAGE, RETURN, STOPS
 from tests.engine.conformance import Ability, EngineConformance, eventually
+from tests.engine.scripted import Die, EndWithoutFinish, FinishWith, Script, ScriptedEngine, Stall
 
 MODEL = ModelCard("scripted", 1_700_000_000, 131_072)
 

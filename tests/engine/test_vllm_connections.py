@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from service.engine.port import Chunk, EngineError, EngineOverloaded, EngineUnavailable
-from service.engine.scripted import Stall
 from service.engine.vllm.http import VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
 from tests.engine.conformance import eventually
 from tests.engine.connected import SAID, ask, connected, failure, generation, hold, scripted
 from tests.engine.misbehaviour import Instead, Then
+from tests.engine.scripted import Stall
 from tests.engine.standin import Standin, standing_in
 
 STALLED = Instead((), 0, Then.STALL)

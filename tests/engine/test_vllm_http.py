@@ -23,7 +23,7 @@ from service.engine.vllm import http
 from service.engine.vllm import server as server_module
 from service.engine.vllm.http import Access, VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
-from service.protocol.tokens import RETURN
+from service.harmony.tokens import RETURN
 from tests.engine.conformance import EngineConformance, eventually
 from tests.engine.connected import ask, connected, failure, generation, scripted
 from tests.engine.misbehaviour import Instead, Then

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from service.engine.port import EngineError, EngineOverloaded, EngineUnavailable, Finish
-from service.engine.scripted import Stall
 from service.engine.vllm.http import LEAST_SHARE, VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
 from tests.engine.conformance import eventually
 from tests.engine.connected import ask, connected, failure, hold, scripted
 from tests.engine.misbehaviour import Instead, Then
+from tests.engine.scripted import Stall
 from tests.engine.standin import Standin, standing_in
 from tests.engine.standin_wire import error_event, tokens_event
 

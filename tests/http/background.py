@@ -15,8 +15,8 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from service.engine.port import Generation
-from service.engine.scripted import Script, Step
-from service.settings import Settings
+from service.settings.settings import Settings
+from tests.engine.scripted import Script, Step
 from tests.http.inside import Inside
 from tests.http.process import MODEL
 from tests.http.streams import Event, parsed, sent

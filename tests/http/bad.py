@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from service.settings import Settings
+from service.settings.settings import Settings
 from tests.http.process import MODEL
 
 MIB = 1 << 20

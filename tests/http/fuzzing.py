@@ -15,7 +15,7 @@ from openai.types.responses import ResponseInputItemParam, ToolParam
 from openai.types.responses.response_create_params import ToolChoice
 from openai.types.responses.response_format_text_config_param import ResponseFormatTextConfigParam
 
-from service.protocol.create_body import CreateBody
+from service.api.request import CreateBody
 from tests.http.chance import NUMBERS, Chance, Json
 from tests.http.process import MODEL
 

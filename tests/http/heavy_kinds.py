@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from service.protocol.create_body import MAX_STOP_CHARS, MAX_STOPS
-from service.protocol.grammars import MAX_GRAMMAR_CHARS
-from service.protocol.schema_values import MAX_ENUM
-from service.protocol.schemas import MAX_PATTERN_CHARS
-from service.protocol.tools import MAX_GRAMMARS
-from service.sealing import TAG
+from service.api.request import MAX_STOP_CHARS, MAX_STOPS
+from service.api.tools.read import MAX_GRAMMARS
+from service.grammar.grammars import MAX_GRAMMAR_CHARS
+from service.grammar.schema_values import MAX_ENUM
+from service.grammar.schemas import MAX_PATTERN_CHARS
+from service.responses.seal import TAG
 from tests.http.process import MODEL
 
 Builder = Callable[[str], dict[str, Any]]

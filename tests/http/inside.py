@@ -13,15 +13,15 @@ import httpx
 import uvicorn
 from openai import AsyncOpenAI
 
-from service.app import create_app
-from service.connection import BoundedHttpProtocol
+from service.commands.serve import listen
 from service.engine.port import Engine, ModelCard
-from service.engine.scripted import ScriptedEngine, ScriptSource
-from service.protocol.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
-from service.serve import listen
-from service.settings import Settings
-from store.connection import connect
-from store.history import ConversationHistoryStore
+from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
+from service.settings.settings import Settings
+from service.web.app import create_app
+from service.web.http_protocol import BoundedHttpProtocol
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from tests.engine.scripted import ScriptedEngine, ScriptSource
 from tests.http.process import MODEL
 from tests.http.waiting import until
 

@@ -18,7 +18,7 @@ import httpx
 from openai import AsyncOpenAI, OpenAI
 from redis import Redis
 
-from service.settings import PREFIX, variable
+from service.settings.settings import PREFIX, variable
 from tests.http.waiting import wait_until
 
 MODEL = "gpt-oss-20b"
@@ -44,7 +44,7 @@ class Process:
     """A harmonium command, which can be stopped, killed and started again with the same settings."""
 
     def __init__(self, folder: Path, *command: str, **settings: object) -> None:
-        """Starts it. `folder` holds its log; `settings` are those of service/settings.py."""
+        """Starts it. `folder` holds its log; `settings` are those of service/settings/settings.py."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._command = command

@@ -4,8 +4,8 @@ import json
 from itertools import groupby
 from typing import Any
 
-from service.engine.scripted import ScriptedEngine
-from service.protocol.tokens import FIRST_SPECIAL, decode
+from service.harmony.tokens import FIRST_SPECIAL, decode
+from tests.engine.scripted import ScriptedEngine
 from tests.http.inside import Inside
 from tests.http.process import MODEL
 from tests.http.streams import Event, parsed

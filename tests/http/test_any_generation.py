@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from service import worker
+from service.background import worker
 from service.engine.port import Finish, Generation
-from service.engine.scripted import EndWithoutFinish, FinishWith, Script, Step
-from service.settings import Settings
+from service.settings.settings import Settings
+from tests.engine.scripted import EndWithoutFinish, FinishWith, Script, Step
 from tests.http.background import changed, retrieved
 from tests.http.inside import scripted, serving
 from tests.http.seen import made

@@ -9,17 +9,17 @@ import msgspec
 import pytest
 from openai.types.responses import Response
 
-from service import worker
+from service.api import events
+from service.api.response import decode_response
+from service.background import worker
 from service.engine.port import Chunk, EngineError, EngineRefused, EngineUnavailable, Finish, Generation
-from service.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine, Stall
-from service.protocol import events
-from service.protocol.journal import Batch, encode_batch
-from service.protocol.response import decode_response
-from service.protocol.tokens import RETURN, encode
-from service.settings import Settings
-from store.job import JobLimits
-from store.jobs import Jobs
-from store.log import Entry
+from service.harmony.tokens import RETURN, encode
+from service.responses.output.journal import Batch, encode_batch
+from service.settings.settings import Settings
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import JobLimits
+from tests.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine, Stall
 from tests.event_grammar import check_stream
 from tests.http.background import changed, ended, going_on, opened_stream, reached, retrieved, said, streamed, submitted
 from tests.http.inside import CARD, Inside, answer, opened, scripted, serving, then, thought

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from service.engine.port import Generation
-from service.protocol.tokens import ASSISTANT, END, MESSAGE, START, encode
-from service.settings import Settings
+from service.harmony.tokens import ASSISTANT, END, MESSAGE, START, encode
+from service.settings.settings import Settings
 from tests.http.bad import LIMIT, MIB, UNKNOWN, USER, Bad, items
 from tests.http.bad_heavy import HEAVY, LEGAL
 from tests.http.bad_requests import SMALL, TABLES

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from openai import APIConnectionError, AsyncOpenAI, InternalServerError
 
-from service.engine.scripted import Stall
-from service.settings import Settings
+from service.settings.settings import Settings
 from store.errors import StoreUnavailable
-from store.listening import Listener, Listening
-from store.log import GONE
+from store.jobs.log import GONE
+from store.redis.listening import Listener, Listening
+from tests.engine.scripted import Stall
 from tests.event_grammar import check_stream
 from tests.http.background import changed, opened_stream, said
 from tests.http.inside import Inside, opened, scripted, serving

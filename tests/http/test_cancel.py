@@ -11,10 +11,10 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.engine.port import EngineError, EngineRefused
-from service.engine.scripted import Die, ScriptedEngine, Stall
-from service.protocol.tokens import encode
-from service.settings import Settings
-from store.connection import connect
+from service.harmony.tokens import encode
+from service.settings.settings import Settings
+from store.redis.connection import connect
+from tests.engine.scripted import Die, ScriptedEngine, Stall
 from tests.event_grammar import check_stream
 from tests.http.background import (
     changed,

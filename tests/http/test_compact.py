@@ -7,10 +7,10 @@ import openai
 import pytest
 
 from service.engine.port import Finish, ModelCard
-from service.engine.scripted import FinishWith, ScriptedEngine
-from service.protocol import tokens
-from service.protocol.compacting import ASK
-from service.settings import Settings
+from service.harmony import tokens
+from service.responses.compaction.request import ASK
+from service.settings.settings import Settings
+from tests.engine.scripted import FinishWith, ScriptedEngine
 from tests.http.conftest import ACME_KEY, GLOBEX_KEY
 from tests.http.inside import answer, opened, scripted, serving, thought
 from tests.http.process import MODEL, ServiceProcess

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from service.engine.port import Generation
-from service.protocol.tokens import ASSISTANT, END, MESSAGE, RETURN, START, decode, encode
-from service.settings import Settings
+from service.harmony.tokens import ASSISTANT, END, MESSAGE, RETURN, START, decode, encode
+from service.settings.settings import Settings
 from tests.http.inside import answer, scripted, serving, then, thought
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.streams import parsed

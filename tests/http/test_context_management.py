@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from service.engine.port import Finish
-from service.engine.scripted import FinishWith, ScriptedEngine
-from service.protocol import tokens
-from service.protocol.compacting import ASK
-from service.settings import Settings
+from service.harmony import tokens
+from service.responses.compaction.request import ASK
+from service.settings.settings import Settings
+from tests.engine.scripted import FinishWith, ScriptedEngine
 from tests.http.background import ended, streamed
 from tests.http.inside import answer, opened, scripted, serving, then, thought
 from tests.http.process import MODEL, ServiceProcess

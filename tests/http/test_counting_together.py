@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from service.settings_core import METRICS_FOLDER
+from service.settings.core import METRICS_FOLDER
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.scraped import scraped
 from tests.http.waiting import wait_until

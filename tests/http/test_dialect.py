@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 
 from service.engine.port import EngineError
-from service.engine.scripted import Die
-from service.settings import Settings
+from service.settings.settings import Settings
 from tests.documents import read, rows, section
+from tests.engine.scripted import Die
 from tests.http.inside import answer, called, opened, scripted, serving, then, thought
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.scraped import scraped

@@ -9,8 +9,8 @@ import pytest
 
 from service.engine.demo import DemoEngine
 from service.engine.port import Engine, Generation
-from service.engine.scripted import Stall, Step
-from service.settings import Settings
+from service.settings.settings import Settings
+from tests.engine.scripted import Stall, Step
 from tests.http.inside import CARD, Inside, opened, scripted, serving
 from tests.http.process import MODEL, ServiceProcess, raw_request
 from tests.http.waiting import until, wait_until

@@ -9,9 +9,9 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from service.engine.scripted import Stall
-from service.settings import Settings
-from store.connection import connect
+from service.settings.settings import Settings
+from store.redis.connection import connect
+from tests.engine.scripted import Stall
 from tests.http.inside import answer, opened, scripted, serving
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.waiting import until

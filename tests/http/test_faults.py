@@ -10,10 +10,10 @@ import openai
 import pytest
 
 from service.engine.port import EngineError, EngineUnavailable
-from service.engine.scripted import Die, EndWithoutFinish, Stall
-from service.protocol.tokens import CHANNEL, CONSTRAIN, LAST_LEGAL, MESSAGE, RETURN, START, encode
-from service.settings import Settings
-from store.connection import connect
+from service.harmony.tokens import CHANNEL, CONSTRAIN, LAST_LEGAL, MESSAGE, RETURN, START, encode
+from service.settings.settings import Settings
+from store.redis.connection import connect
+from tests.engine.scripted import Die, EndWithoutFinish, Stall
 from tests.http.inside import Inside, opened, scripted, serving
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.streams import Event, parsed

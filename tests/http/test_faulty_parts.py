@@ -11,18 +11,19 @@ from typing import IO, Any, cast
 import httpx
 import pytest
 
-from service import background
-from service.opening import close_service, open_service
-from service.settings import Settings, variable
-from service.worker import Worker
-from store.connection import connect
+from service.background import tasks
+from service.background.worker import Worker
+from service.metrics.scrape import SHARDS_AT_ONCE, read_shards
+from service.responses.opening import close_service, open_service
+from service.settings.settings import Settings, variable
 from store.errors import StoreUnavailable
+from store.redis.connection import connect
 from tests.http.background import changed, ended, eventually, submitted
 from tests.http.inside import Inside, answer, scripted, serving
 
 WORKER = """
 import asyncio
-from service import background
+from service.background import tasks
 from service.__main__ import app
 from service.engine.demo import DemoEngine
 
@@ -78,7 +79,7 @@ async def faulty(*_: object) -> None:
 async def test_sweeping_that_fails_leaves_work_alone_and_is_said_by_the_probe(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(background, "sweep_for_ever", faulty)
+    monkeypatch.setattr(tasks, "sweep_for_ever", faulty)
     async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
         broken = await eventually(lambda: probed(inside), lambda probe: probe.status_code == 503)
         assert (broken.json()["status"], broken.json()["worker"]) == ("unavailable", "broken")
@@ -97,7 +98,7 @@ async def test_a_worker_that_fails_leaves_sweeping_alone_and_is_said_by_the_prob
         swept.set()
         await asyncio.Future()
 
-    monkeypatch.setattr(background, "sweep_for_ever", sweep)
+    monkeypatch.setattr(tasks, "sweep_for_ever", sweep)
     monkeypatch.setattr(Worker, "work", faulty)
     async with serving(settings, scripted([])) as inside:
         await eventually(lambda: probed(inside), lambda probe: probe.status_code == 503)
@@ -110,7 +111,7 @@ async def test_a_worker_process_that_has_a_fault_hands_back_and_says_so_by_its_s
     idle = changed(settings, worker=False)
     async with serving(idle, scripted([])) as inside, inside.client() as client:
         id = (await submitted(client)).id
-        with faulty_worker(settings, "background.sweep_for_ever = faulty") as process:
+        with faulty_worker(settings, "tasks.sweep_for_ever = faulty") as process:
             log, _ = await asyncio.to_thread(process.communicate, timeout=WAIT_SECONDS)
         assert process.returncode == 1, log
         assert "RuntimeError: a bug" in log
@@ -135,19 +136,19 @@ async def test_all_shards_are_read_for_a_scrape_with_a_round_trip_each(settings:
         async def reads() -> int:
             return int((await redis.info("stats"))["total_reads_processed"])
 
-        await background.read_shards(service)  # which connects, and loads the script
+        await read_shards(service.jobs)  # which connects, and loads the script
         before = await reads()
-        found = await background.read_shards(service)
+        found = await read_shards(service.jobs)
         asked = await reads() - before - 1
     await close_service(service)
     assert list(found) == list(range(256))
-    assert asked <= 256 + background.SHARDS_AT_ONCE
+    assert asked <= 256 + SHARDS_AT_ONCE
 
 
 async def test_a_shard_that_can_not_be_read_costs_the_scrape_and_leaves_nobody_at_it(settings: Settings) -> None:
     service = open_service(changed(settings, shards=256, redis_url="redis://127.0.0.1:1"))
     before = asyncio.all_tasks()
     with pytest.raises(StoreUnavailable):
-        await background.read_shards(service)
+        await read_shards(service.jobs)
     assert asyncio.all_tasks() == before
     await close_service(service)

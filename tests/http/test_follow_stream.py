@@ -7,16 +7,16 @@ import logging
 import pytest
 from starlette.types import Message
 
-from service.admission import Admission
-from service.connection import BREAK_OFF
-from service.endpoints.follow import FollowStream
-from service.gate import Arrival
-from service.metrics import make_metrics
-from service.protocol.errors import ApiError
-from service.protocol.events import Event
-from service.protocol.machine import Ending
-from service.settings import load_settings
-from service.sse import KEEP_ALIVE
+from service.api.events import Event
+from service.errors import ApiError
+from service.metrics.counters import make_metrics
+from service.responses.output.machine import Ending
+from service.settings.settings import load_settings
+from service.web.admission import Admission
+from service.web.follow import FollowStream
+from service.web.http_protocol import BREAK_OFF
+from service.web.middleware import Arrival
+from service.web.sse import KEEP_ALIVE
 from store.errors import StoreUnavailable
 from tests.followed import TENANT, World, entry_of, events_of, following
 from tests.http.streams import parsed

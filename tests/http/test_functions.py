@@ -6,8 +6,8 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
-from service.protocol.tokens import CALL, MESSAGE
-from service.settings import Settings
+from service.harmony.tokens import CALL, MESSAGE
+from service.settings.settings import Settings
 from tests.http.inside import answer, called, scripted, serving, then, thought
 from tests.http.process import MODEL
 from tests.http.seen import addressed, made, prompts, streamed, tags

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseOutputItem
 from pydantic import TypeAdapter
 
-from service.protocol.compacting import CompactBody
-from service.settings import Settings
+from service.responses.compaction.request import CompactBody
+from service.settings.settings import Settings
 from tests import open_responses
 from tests.event_grammar import check_stream
 from tests.http.fuzzing import Json, Maker

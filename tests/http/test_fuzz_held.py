@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol.constraints import complaint, content_tag, grammar_content, regex_content, schema_content
-from service.protocol.errors import InvalidRequest
-from service.protocol.grammars import check_regex, ebnf_of
-from service.protocol.schemas import held_schema
+from service.errors import InvalidRequest
+from service.grammar.checks import complaint
+from service.grammar.grammars import check_regex, ebnf_of
+from service.grammar.schemas import held_schema
+from service.grammar.tags import content_tag, grammar_content, regex_content, schema_content
 from tests.http.fuzzing import Maker
 
 REGEX = (

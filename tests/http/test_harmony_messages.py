@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError
 
-from service.settings import Settings
+from service.settings.settings import Settings
 from tests.http.background import ended, submitted
 from tests.http.inside import answer, called, scripted, serving, then, thought
 from tests.http.process import MODEL

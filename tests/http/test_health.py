@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from service.engine.port import EngineUnavailable
-from service.settings import Settings
+from service.settings.settings import Settings
 from tests.http.inside import scripted, serving
 from tests.http.process import ServiceProcess
 

@@ -8,9 +8,9 @@ import openai
 import pytest
 
 from service.engine.port import Finish
-from service.engine.scripted import FinishWith, Stall
-from service.protocol.tokens import CHANNEL, CONSTRAIN, MESSAGE, encode
-from service.settings import Settings
+from service.harmony.tokens import CHANNEL, CONSTRAIN, MESSAGE, encode
+from service.settings.settings import Settings
+from tests.engine.scripted import FinishWith, Stall
 from tests.http.background import changed, ended, eventually, reached, retrieved, said, submitted
 from tests.http.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.http.process import MODEL

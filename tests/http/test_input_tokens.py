@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.settings import Settings
+from service.settings.settings import Settings
 from tests.http.inside import answer, scripted, serving
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.test_continue import WEATHER

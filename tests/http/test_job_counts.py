@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 import pytest
 from prometheus_client.exposition import generate_latest
 
-from service import log_writer, worker
-from service.attempt import Attempt, Outcome
-from service.cancelling import cancel
-from service.creation import Service
-from service.engine.scripted import Stall
-from service.opening import close_service, open_service
-from service.settings import DEFAULT_TENANT, Settings
-from service.worker import Worker
-from store.connection import connect
-from store.job import Lease
+from service.background import log_sink, worker
+from service.background.attempt import Attempt, Outcome
+from service.background.cancel import cancel
+from service.background.worker import Worker
+from service.responses.opening import close_service, open_service
+from service.responses.prepare import Service
+from service.settings.settings import DEFAULT_TENANT, Settings
+from store.jobs.model import Lease
+from store.redis.connection import connect
 from tests.chaos.inside import queue
+from tests.engine.scripted import Stall
 from tests.http.background import changed, eventually
 from tests.http.inside import opened, scripted
 from tests.http.scraped import Scraped
@@ -146,7 +146,7 @@ async def test_a_lease_that_somebody_else_took_over_is_a_lost_one(stage: Stage) 
 async def test_what_was_lost_by_the_time_it_is_handed_back_was_not_handed_back(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_writer, "BATCH_SECONDS", 600.0)
+    monkeypatch.setattr(log_sink, "BATCH_SECONDS", 600.0)
     async with stage() as scene:
         await scene.taken()
         scene.working.stop()

@@ -7,22 +7,22 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from service import course
-from service.creation import Caller, Creation, Service, begin
-from service.engine.scripted import ScriptedEngine
-from service.protocol.errors import ApiError
-from service.protocol.events import ResponseCreated
-from service.protocol.reading import Limits
-from service.protocol.render import message
-from service.protocol.rules import Rules
-from service.protocol.wire import read_create
-from service.sealing import Seals
-from service.settings import Settings
-from service.spec import decode, encode, generation_of, machine_of
-from service.templates import Templates
-from store.connection import connect
-from store.history import ConversationHistoryStore
+from service.api.events import ResponseCreated
+from service.api.request import read_create
+from service.errors import ApiError
+from service.harmony.render import message
+from service.responses import course
+from service.responses.plan import decode, encode, generation_of, machine_of
+from service.responses.prepare import Caller, Creation, Service, begin
+from service.responses.read import Limits
+from service.responses.rules import Rules
+from service.responses.seal import Seals
+from service.responses.templates import Templates
+from service.settings.settings import Settings
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 from store.turn import Status, Turn
+from tests.engine.scripted import ScriptedEngine
 from tests.http.inside import answer, scripted
 from tests.http.process import MODEL
 

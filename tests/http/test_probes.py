@@ -6,11 +6,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.background import Background
-from service.endpoints.probes import probe_app
+from service.background.tasks import Background
 from service.engine.port import EngineUnavailable
-from service.opening import close_service, open_service
-from service.settings import load_settings
+from service.responses.opening import close_service, open_service
+from service.settings.settings import load_settings
+from service.web.app import create_probe_app
 from store.embedded import EmbeddedServer
 from tests.http.inside import answer, scripted
 from tests.http.scraped import Scraped
@@ -25,7 +25,7 @@ class Worker:
         self.service = open_service(
             load_settings(redis_url=server.url, store_timeout_seconds=0.5, **settings), self.engine
         )
-        self.app = probe_app(self.service, Background(self.service, works=True))
+        self.app = create_probe_app(self.service, Background(self.service, works=True))
 
     async def get(self, path: str, key: str = "") -> httpx.Response:
         """The answer to a GET."""

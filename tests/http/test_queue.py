@@ -8,8 +8,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.engine.port import Generation
-from service.engine.scripted import ScriptedEngine, Stall, Step
-from service.settings import Settings, parse_api_keys
+from service.settings.settings import Settings, parse_api_keys
+from tests.engine.scripted import ScriptedEngine, Stall, Step
 from tests.event_grammar import check_stream
 from tests.http.background import changed, ended, opened_stream, reached, said, streamed, submitted
 from tests.http.conftest import ACME_KEY, GLOBEX_KEY

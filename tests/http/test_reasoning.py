@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.settings import Settings
+from service.settings.settings import Settings
 from tests.http.inside import answer, called, scripted, serving, then, thought
 from tests.http.process import MODEL
 from tests.http.seen import made, prompts, streamed

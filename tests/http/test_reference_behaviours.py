@@ -19,8 +19,8 @@ import openai
 import pytest
 
 from service.engine.port import Finish
-from service.engine.scripted import FinishWith, Stall
-from service.settings import Settings
+from service.settings.settings import Settings
+from tests.engine.scripted import FinishWith, Stall
 from tests.http.background import changed, eventually, opened_stream, retrieved
 from tests.http.background import streamed as followed
 from tests.http.inside import answer, called, opened, scripted, serving, then, thought

@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from service.protocol import tokens
-from service.settings import Settings
+from service.harmony import tokens
+from service.settings.settings import Settings
 from tests.http.inside import answer, scripted, serving
 from tests.http.process import MODEL
 
@@ -34,7 +34,7 @@ async def test_what_was_asked_and_answered_is_referred_to_by_its_ids(settings: S
 async def test_stored_items_are_no_longer_together_than_a_body(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.references.MAX_REFERENCED_BYTES", 1000)
+    monkeypatch.setattr("service.responses.references.MAX_REFERENCED_BYTES", 1000)
     async with serving(settings, scripted([answer("Ok.")])) as inside, inside.http() as http:
         ids = await ids_of(http, "x" * 600, "y" * 600)
         one, both = await asked(http, ids[0]), await asked(http, *ids)

@@ -9,8 +9,8 @@ import openai
 import pytest
 
 from service.engine.port import Generation
-from service.engine.scripted import Stall, Step
-from service.settings import Settings, parse_api_keys
+from service.settings.settings import Settings, parse_api_keys
+from tests.engine.scripted import Stall, Step
 from tests.event_grammar import check_stream
 from tests.http.background import (
     changed,

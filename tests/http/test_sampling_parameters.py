@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.settings import Settings, load_settings
+from service.settings.settings import Settings, load_settings
 from tests.http.background import ended, submitted
 from tests.http.conftest import ACME_KEY, GLOBEX_KEY
 from tests.http.inside import answer, scripted, serving, then, thought

@@ -11,10 +11,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from starlette.types import ASGIApp, Message
 
-from service.app import create_app
 from service.engine.port import EngineError, EngineOverloaded, EngineRefused, EngineUnavailable, Finish
-from service.engine.scripted import Die, EndWithoutFinish, FinishWith, Stall
-from service.settings import Settings
+from service.settings.settings import Settings
+from service.web.app import create_app
+from tests.engine.scripted import Die, EndWithoutFinish, FinishWith, Stall
 from tests.http.conftest import ACME_KEY, GLOBEX_KEY
 from tests.http.inside import answer, opened, scripted, serving
 from tests.http.process import MODEL, ServiceProcess, raw_request

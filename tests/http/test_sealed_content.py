@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from openai import BadRequestError
 
-from service.engine.scripted import ScriptedEngine
-from service.settings import Settings, load_settings
+from service.settings.settings import Settings, load_settings
+from tests.engine.scripted import ScriptedEngine
 from tests.http.conftest import ACME_KEY, GLOBEX_KEY
 from tests.http.inside import Inside, answer, scripted, serving, then, thought
 from tests.http.process import MODEL

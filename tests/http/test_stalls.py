@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from service.settings import Settings
+from service.settings.settings import Settings
 from tests.http.bad_heavy import HEAVY, LEGAL
 from tests.http.heavy_kinds import BODIES
 from tests.http.inside import answer, scripted, serving

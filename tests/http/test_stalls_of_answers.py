@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from service.engine.scripted import Script
-from service.protocol import sealed
-from service.protocol.create_body import MAX_STOP_CHARS, MAX_STOPS
-from service.protocol.gathering import MAX_REFERENCED_BYTES
-from service.protocol.sealed import MAX_KEPT_BYTES, REASONING
-from service.protocol.tokens import RETURN, encode
-from service.sealing import Sealer
-from service.settings import Settings
+from service.api.input.gathered import MAX_REFERENCED_BYTES
+from service.api.request import MAX_STOP_CHARS, MAX_STOPS
+from service.harmony.tokens import RETURN, encode
+from service.responses import sealed
+from service.responses.seal import Sealer
+from service.responses.sealed import MAX_KEPT_BYTES, REASONING
+from service.settings.settings import Settings
+from tests.engine.scripted import Script
 from tests.http.heavy_kinds import fresh, patterns, strict
 from tests.http.inside import answer, opened, scripted, serving
 from tests.http.lag import CREATE, STALL_SECONDS, best_lag, post_and_read

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError
 
-from service.settings import Settings, load_settings
+from service.settings.settings import Settings, load_settings
 from tests.http.inside import answer, scripted, serving
 from tests.http.process import MODEL
 

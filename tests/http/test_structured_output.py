@@ -7,8 +7,8 @@ import pytest
 from openai import BadRequestError
 from pydantic import BaseModel
 
-from service.protocol.tokens import MESSAGE
-from service.settings import Settings
+from service.harmony.tokens import MESSAGE
+from service.settings.settings import Settings
 from tests.http.inside import answer, called, scripted, serving, then, thought
 from tests.http.process import MODEL
 from tests.http.seen import addressed, made, prompts, tags

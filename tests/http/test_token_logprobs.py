@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from service import worker
+from service.background import worker
 from service.engine.port import Chunk, EngineError, Generation, TokenLogprobs
-from service.engine.scripted import Die, ScriptedEngine, Stall
-from service.protocol.tokens import encode
-from service.settings import Settings
+from service.harmony.tokens import encode
+from service.settings.settings import Settings
+from tests.engine.scripted import Die, ScriptedEngine, Stall
 from tests.http.background import changed, ended, going_on, opened_stream, said
 from tests.http.background import streamed as followed
 from tests.http.inside import CARD, answer, scripted, serving, then, thought

@@ -10,11 +10,11 @@ import pytest
 
 from service.engine.demo import DemoEngine
 from service.engine.port import Engine, EngineUnavailable, ModelCard
-from service.engine.scripted import Stall
 from service.engine.vllm.http import Access, VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
-from service.settings import Settings, parse_api_keys
+from service.settings.settings import Settings, parse_api_keys
 from tests.engine.misbehaviour import Instead, Then
+from tests.engine.scripted import Stall
 from tests.engine.standin import BLOCK_TOKENS, Standin, standing_in
 from tests.engine.standin_wire import DONE, error_event
 from tests.http.conftest import ACME_KEY, GLOBEX_KEY

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from service.protocol import events
-from service.protocol.events import Event
-from service.protocol.response import (
+from service.api import events
+from service.api.events import Event
+from service.api.response import (
     CodeInterpreterCall,
     Compaction,
     CustomToolCall,

@@ -33,7 +33,7 @@ from openai_harmony import (
     load_harmony_encoding,
 )
 
-from service.protocol.typescript import Function
+from service.harmony.typescript import Function
 
 VOCABULARY = "o200k_base.tiktoken"
 VOCABULARY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from service.protocol.prompt import Identity, Limits, Prompt, build_prompt, read_request
-from service.protocol.sealed import Opener, Unsealable
-from service.protocol.steps import in_one_go
-from service.protocol.wire import read_create
+from service.api.request import read_create
+from service.responses.prompt.build import Identity, Limits, Prompt, build_prompt, read_request
+from service.responses.sealed import Opener, Unsealable
+from service.steps import in_one_go
 from store.turn import StoredMessage
 
 Json = dict[str, Any]

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from service.api.events import Event
+from service.api.response import Response, ResponseError, ResponseStatus
+from service.api.tools.callee import Callee
 from service.engine.port import TokenLogprobs
-from service.protocol import tokens
-from service.protocol.events import Event
-from service.protocol.machine import Ending, Machine
-from service.protocol.response import Response, ResponseError, ResponseStatus
-from service.protocol.rules import Callee, Rules
-from service.protocol.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
+from service.harmony import tokens
+from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
+from service.responses.output.machine import Ending, Machine
+from service.responses.rules import Rules
 
 RESPONSE_ID = f"resp_{'0123456789ab' * 4}"
 FUNCTIONS = frozenset({"get_weather", "lookup"})

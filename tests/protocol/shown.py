@@ -2,7 +2,7 @@
 
 import msgspec
 
-from service.protocol.response import (
+from service.api.response import (
     CodeInterpreterCall,
     Compaction,
     CustomToolCall,

@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.protocol import sealed
-from service.protocol.errors import InvalidRequest
-from service.protocol.input import identify
-from service.protocol.input_readers import READERS
-from service.protocol.prompt import Prompt
+from service.api.input.read import identify
+from service.api.input.readers import READERS
+from service.errors import InvalidRequest
+from service.responses import sealed
+from service.responses.prompt.build import Prompt
 from tests.protocol.requests import ENVELOPES, Json, prompt
 from tests.protocol.samples import RESPONSE_ID
 

@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.steps import in_one_go
-from service.protocol.tool_choice import Chosen, read_choice
-from service.protocol.tools import Tools, read_tools
+from service.api.tools.choice import Chosen, read_choice
+from service.api.tools.read import Tools, read_tools
+from service.errors import InvalidRequest
+from service.steps import in_one_go
 
 hundreds = settings(max_examples=400, derandomize=True, deadline=None)
 

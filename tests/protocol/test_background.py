@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.course import ended
-from service.protocol import machine as machines
-from service.protocol import tokens
-from service.protocol.events import Event
-from service.protocol.fold import Fold
-from service.protocol.journal import journaled
-from service.protocol.machine import Ending, Machine
-from service.protocol.steps import in_one_go
+from service.api.events import Event
+from service.harmony import tokens
+from service.responses.course import ended
+from service.responses.output import machine as machines
+from service.responses.output.fold import Fold
+from service.responses.output.journal import journaled
+from service.responses.output.machine import Ending, Machine
+from service.steps import in_one_go
 from tests.event_grammar import check_stream
 from tests.protocol import samples
 from tests.protocol.samples import ANSWER, NOW, as_json, harmony, run

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol import sealed
-from service.protocol.compacted import compaction_messages, users_words
-from service.protocol.compacting import PARTLY
-from service.protocol.errors import InvalidRequest
-from service.protocol.render import message
-from service.protocol.steps import in_one_go
-from service.protocol.tokens import decode
+from service.errors import InvalidRequest
+from service.harmony.render import message
+from service.harmony.tokens import decode
+from service.responses import sealed
+from service.responses.compaction.messages import compaction_messages, users_words
+from service.responses.compaction.request import PARTLY
+from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.protocol.requests import ENVELOPES, IDENTITY, Json, prompt
 

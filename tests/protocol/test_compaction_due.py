@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol import compacted, sealed, tokens
-from service.protocol.compacting import ASK, PARTLY
-from service.protocol.outgrown import newest_input
-from service.protocol.render import message
-from service.protocol.rules import Rules
-from service.protocol.steps import in_one_go
+from service.harmony import tokens
+from service.harmony.render import message
+from service.responses import sealed
+from service.responses.compaction import messages as compacted
+from service.responses.compaction.budget import newest_input
+from service.responses.compaction.request import ASK, PARTLY
+from service.responses.rules import Rules
+from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.protocol import samples
 from tests.protocol.requests import IDENTITY, Json, prompt

@@ -10,19 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.course import asked, ended
+from service.api.response import Compaction
+from service.api.tools.callee import Callee
 from service.engine.port import Generation, ModelCard, Sampling
-from service.engine.scripted import ScriptedEngine
-from service.protocol import compacted, sealed, tokens
-from service.protocol.constraints import HeaderState, header_tag, schema_content
-from service.protocol.machine import Ending, Machine
-from service.protocol.prompt import Prompt
-from service.protocol.render import PROMPT_END
-from service.protocol.response import Compaction
-from service.protocol.rules import Callee, Rules
-from service.protocol.steps import in_one_go
-from service.run import Sampler
+from service.grammar.tags import HeaderState, schema_content
+from service.harmony import tokens
+from service.harmony.render import PROMPT_END
+from service.responses import sealed
+from service.responses.compaction import messages as compacted
+from service.responses.course import asked, ended, header_tag
+from service.responses.output.machine import Ending, Machine
+from service.responses.prompt.build import Prompt
+from service.responses.rules import Rules
+from service.responses.sampler import Sampler
+from service.steps import in_one_go
 from store.turn import StoredMessage
+from tests.engine.scripted import ScriptedEngine
 from tests.event_grammar import check_stream
 from tests.protocol import samples
 from tests.protocol.requests import Json, prompt

@@ -5,21 +5,20 @@ from typing import Any
 
 import pytest
 
-from service.protocol import tokens
-from service.protocol.constraints import (
+from service.api.tools.callee import Callee, Choice
+from service.grammar.checks import MAX_CHECKED_CHARS, checker, complaint
+from service.grammar.tags import (
     MAX_ASIDES,
-    MAX_CHECKED_CHARS,
     HeaderState,
-    checker,
-    complaint,
     content_tag,
     grammar_content,
-    header_tag,
     regex_content,
     schema_content,
 )
-from service.protocol.rules import Callee, Choice, Rules
-from service.protocol.steps import in_one_go
+from service.harmony import tokens
+from service.responses.course import header_tag
+from service.responses.rules import Rules
+from service.steps import in_one_go
 
 F = Callee("f")
 RAW = Callee("raw", "custom")

@@ -18,10 +18,10 @@ from openai_harmony import (
     ToolDescription,
 )
 
-from service.protocol.machine import Machine
-from service.protocol.prompt import Prompt
-from service.protocol.render import message
-from service.protocol.tokens import ASSISTANT, CHANNEL, END, MESSAGE, RETURN, START, encode
+from service.harmony.render import message
+from service.harmony.tokens import ASSISTANT, CHANNEL, END, MESSAGE, RETURN, START, encode
+from service.responses.output.machine import Machine
+from service.responses.prompt.build import Prompt
 from store.turn import StoredMessage
 from tests.protocol import samples
 from tests.protocol.oracle import Oracle, Said

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.rules import Callee
-from service.protocol.steps import in_one_go
-from service.protocol.tools import MAX_GRAMMARS, Tools, read_tools
+from service.api.tools.callee import Callee
+from service.api.tools.read import MAX_GRAMMARS, Tools, read_tools
+from service.errors import InvalidRequest
+from service.steps import in_one_go
 from tests.documents import block
 
 LARK = 'start: "on" | "off"\n'

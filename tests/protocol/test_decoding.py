@@ -5,8 +5,8 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from service.protocol.decoding import decode, decoder_of
-from service.protocol.errors import InvalidRequest
+from service.api.decoding import decode, decoder_of
+from service.errors import InvalidRequest
 
 Colour = Literal["green", "red"]
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.files import IMAGE
-from service.protocol.prompt import Limits
-from service.protocol.tokens import decode
+from service.api.input.content import IMAGE
+from service.errors import InvalidRequest
+from service.harmony.tokens import decode
+from service.responses.prompt.build import Limits
 from tests.protocol.requests import Json, prompt
 
 IMAGE_PART: Json = {"type": "input_image", "image_url": "https://example.com/a.png", "detail": "high"}

@@ -13,12 +13,12 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from service.protocol import events
-from service.protocol.events import Event
-from service.protocol.fold import Fold
-from service.protocol.machine import Ending
-from service.protocol.response import FunctionCall, Message, decode_response
-from service.protocol.rules import Rules
+from service.api import events
+from service.api.events import Event
+from service.api.response import FunctionCall, Message, decode_response
+from service.responses.output.fold import Fold
+from service.responses.output.machine import Ending
+from service.responses.rules import Rules
 from tests.protocol import samples
 from tests.protocol.samples import as_json, harmony, run
 from tests.protocol.shown import text_of

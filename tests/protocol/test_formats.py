@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.protocol.constraints import complaint
-from service.protocol.errors import InvalidRequest
-from service.protocol.formats import TEXT, AnswerFormat, read_format
-from service.protocol.steps import in_one_go
+from service.api.tools.format import TEXT, AnswerFormat, read_format
+from service.errors import InvalidRequest
+from service.grammar.checks import complaint
+from service.steps import in_one_go
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 UNHELD = {"type": "array", "items": {}, "uniqueItems": True}

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import LarkError
 
-from service.protocol.earley import Recognizer
-from service.protocol.errors import InvalidRequest
-from service.protocol.grammars import MAX_GRAMMAR_CHARS, check_regex, compiled_of, ebnf_of, held_grammar
-from service.protocol.regexes import anchored
-from service.protocol.steps import in_one_go
+from service.errors import InvalidRequest
+from service.grammar.grammars import MAX_GRAMMAR_CHARS, check_regex, compiled_of, ebnf_of, held_grammar
+from service.grammar.recognizer import Recognizer
+from service.grammar.regex import anchored
+from service.steps import in_one_go
 
 WHERE = "tools[3].format.definition"
 SUM = """

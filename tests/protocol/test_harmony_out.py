@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai_harmony import Message
 
-from service.protocol import tokens
-from service.protocol.harmony_out import TOKENS_A_STEP, harmony_message, harmony_messages
-from service.protocol.render import PROMPT_END, frame, message
-from service.protocol.steps import in_one_go
+from service.harmony import tokens
+from service.harmony.messages import TOKENS_A_STEP, harmony_message, harmony_messages
+from service.harmony.render import PROMPT_END, frame, message
+from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.protocol.oracle import Oracle
 

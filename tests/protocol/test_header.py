@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol.header import Header, cut_short, read_header
-from service.protocol.segments import MAX_HEADER_TOKENS
-from service.protocol.tokens import encode
+from service.harmony.header import Header, cut_short, read_header
+from service.harmony.segments import MAX_HEADER_TOKENS
+from service.harmony.tokens import encode
 from tests.protocol import samples
 from tests.protocol.samples import harmony
 

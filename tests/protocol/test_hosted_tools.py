@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.hosted_tools import HOSTED
-from service.protocol.steps import in_one_go
-from service.protocol.tools import Tools, read_tools
+from service.api.tools.hosted import HOSTED
+from service.api.tools.read import Tools, read_tools
+from service.errors import InvalidRequest
+from service.steps import in_one_go
 
 SECRET = "hunter2"
 MCP: dict[str, Any] = {

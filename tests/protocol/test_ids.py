@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.protocol.ids import (
+from service.api.ids import (
     MAX_INPUT_ITEMS,
     MAX_OUTPUT_ITEMS,
     Place,

@@ -6,10 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.protocol import ids
-from service.protocol.errors import InvalidRequest
-from service.protocol.gathering import Gathered
-from service.protocol.input import (
+from service.api import ids
+from service.api.input.gathered import Gathered
+from service.api.input.read import (
     BYTES_A_STEP,
     ITEMS_A_STEP,
     MAX_CALL_ID_CHARS,
@@ -18,7 +17,8 @@ from service.protocol.input import (
     identify,
     read_input,
 )
-from service.protocol.steps import in_one_go
+from service.errors import InvalidRequest
+from service.steps import in_one_go
 from tests.protocol.samples import RESPONSE_ID
 
 MAX_ITEMS = 1000

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol import ids, sealed
-from service.protocol.errors import InvalidRequest
-from service.protocol.input import identify
-from service.protocol.render import message
-from service.protocol.tokens import decode, unpack
+from service.api import ids
+from service.api.input.read import identify
+from service.errors import InvalidRequest
+from service.harmony.render import message
+from service.harmony.tokens import decode, unpack
+from service.responses import sealed
 from store.turn import StoredMessage
 from tests.protocol.requests import ENVELOPES, Json, prompt
 from tests.protocol.samples import RESPONSE_ID

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from service.protocol import ids
-from service.protocol.header import Header
-from service.protocol.items import Making, emitter_for
-from service.protocol.response import Compaction, FunctionCall, Reasoning
-from service.protocol.rules import Rules
-from service.protocol.sealed import TooLong, read_compaction, read_reasoning
-from service.protocol.tokens import END, encode
+from service.api import ids
+from service.api.response import Compaction, FunctionCall, Reasoning
+from service.harmony.header import Header
+from service.harmony.tokens import END, encode
+from service.responses.output.items.emitter import Making, emitter_for
+from service.responses.rules import Rules
+from service.responses.sealed import TooLong, read_compaction, read_reasoning
 from tests.protocol import samples
 from tests.protocol.samples import ANSWER, RESPONSE_ID, RULES, as_json, harmony, run, sampled
 from tests.protocol.shown import short

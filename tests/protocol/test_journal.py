@@ -7,12 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol import events, journal, tokens
-from service.protocol.events import Event
-from service.protocol.fold import Fold
-from service.protocol.journal import Batch, Odds, decode_batch, decode_merged, decode_sampled, encode_batch, journaled
-from service.protocol.machine import Ending
-from service.protocol.response import CustomToolCall
+from service.api import events
+from service.api.events import Event
+from service.api.response import CustomToolCall
+from service.harmony import tokens
+from service.responses.output import journal
+from service.responses.output.fold import Fold
+from service.responses.output.journal import (
+    Batch,
+    Odds,
+    decode_batch,
+    decode_merged,
+    decode_sampled,
+    encode_batch,
+    journaled,
+)
+from service.responses.output.machine import Ending
 from store.errors import NewerFormat
 from tests.protocol import event_samples, samples
 from tests.protocol.samples import RESPONSE_ID, harmony, run

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol.machine import Ending
-from service.protocol.response import FunctionCall, Message
-from service.protocol.tokens import CALL, END, START, encode, unpack
+from service.api.response import FunctionCall, Message
+from service.harmony.tokens import CALL, END, START, encode, unpack
+from service.responses.output.machine import Ending
 from tests.protocol import samples
 from tests.protocol.oracle import Oracle, Said
 from tests.protocol.samples import ANSWER, OPENING, Sampled, as_json, generation, harmony, run, sampled

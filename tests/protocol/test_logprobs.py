@@ -6,12 +6,13 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from service.api import events
+from service.api.response import Message
 from service.engine.port import TokenLogprobs
-from service.protocol import events, tokens
-from service.protocol.items_text import MAX_LOGPROB_BYTES
-from service.protocol.logprobs import LEAST, shown_logprob, without_bytes
-from service.protocol.machine import Ending
-from service.protocol.response import Message
+from service.harmony import tokens
+from service.responses.output.items.text import MAX_LOGPROB_BYTES
+from service.responses.output.logprobs import LEAST, shown_logprob, without_bytes
+from service.responses.output.machine import Ending
 from tests.event_grammar import check_stream
 from tests.protocol import samples
 from tests.protocol.samples import as_json, byte_by_byte, byte_token, harmony, split

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol import machine as machines
-from service.protocol.machine import STATUS, Ending
-from service.protocol.response import ResponseError
+from service.api.response import ResponseError
+from service.responses.output import machine as machines
+from service.responses.output.machine import STATUS, Ending
 from tests.event_grammar import check_stream
 from tests.protocol import samples
 from tests.protocol.samples import ANSWER, NOW, as_json, harmony, run, sampled, split

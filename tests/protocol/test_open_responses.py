@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.dialect import OPEN_RESPONSES, OPENAI
-from service.protocol import events
-from service.protocol.events import Event
-from service.protocol.machine import Ending
-from service.protocol.open_responses import open_compaction, open_item, open_response
-from service.protocol.response import (
+from service.api import events
+from service.api.events import Event
+from service.api.open_responses import open_compaction, open_item, open_response
+from service.api.response import (
     CodeInterpreterCall,
     Compaction,
     CustomToolCall,
@@ -34,7 +32,9 @@ from service.protocol.response import (
     Usage,
     WebSearchCall,
 )
-from service.protocol.rules import Rules
+from service.responses.output.machine import Ending
+from service.responses.rules import Rules
+from service.web.dialect import OPEN_RESPONSES, OPENAI
 from tests import open_responses
 from tests.protocol import samples
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.harmony_out import harmony_message, harmony_messages
-from service.protocol.prompt import Prompt
-from service.protocol.render import message
-from service.protocol.steps import in_one_go
-from service.protocol.tokens import decode, unpack
+from service.errors import InvalidRequest
+from service.harmony.messages import harmony_message, harmony_messages
+from service.harmony.render import message
+from service.harmony.tokens import decode, unpack
+from service.responses.prompt.build import Prompt
+from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.protocol import samples
 from tests.protocol.requests import Json, prompt

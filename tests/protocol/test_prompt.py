@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.render import message
-from service.protocol.tokens import decode
+from service.errors import InvalidRequest
+from service.harmony.render import message
+from service.harmony.tokens import decode
 from store.turn import StoredMessage
 from tests.protocol.requests import IDENTITY, prompt
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.protocol.items_foreign import action_of
-from service.protocol.machine import Ending
+from service.responses.output.items.undeclared import action_of
+from service.responses.output.machine import Ending
 from tests.protocol.samples import as_json, sampled
 from tests.protocol.shown import short
 

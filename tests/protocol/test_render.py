@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.protocol import render, tokens
-from service.protocol.render import (
+from service.harmony import render, tokens
+from service.harmony.render import (
     HEADER_CACHE_CHARS,
     HEADER_CACHE_ENTRIES,
     PROMPT_END,
@@ -22,8 +22,8 @@ from service.protocol.render import (
     open_message,
     system_message,
 )
-from service.protocol.tokens import TooManyTokens, decode, encode, unpack
-from service.protocol.typescript import Function, namespace
+from service.harmony.tokens import TooManyTokens, decode, encode, unpack
+from service.harmony.typescript import Function, namespace
 from store.turn import StoredMessage
 from tests.protocol.oracle import Oracle, Said
 from tests.protocol.steps import timed_steps

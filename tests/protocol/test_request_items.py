@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.prompt import Limits
-from service.protocol.tokens import decode
+from service.errors import InvalidRequest
+from service.harmony.tokens import decode
+from service.responses.prompt.build import Limits
 from tests.protocol.requests import Json, prompt
 
 USER: Json = {"role": "user", "content": "Hi"}
@@ -112,7 +112,7 @@ def test_stored_items_have_as_many_parts_as_those_that_are_sent() -> None:
 
 
 def test_stored_items_are_no_longer_than_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.protocol.input.MAX_REFERENCED_BYTES", 150)
+    monkeypatch.setattr("service.api.input.read.MAX_REFERENCED_BYTES", 150)
     stored = {f"msg_{n}": {"role": "user", "content": "x" * 60} for n in range(2)}
     error = refusal(*({"id": name} for name in stored), stored=stored)
 

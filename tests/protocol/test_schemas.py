@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.schema_values import MAX_LENGTH
-from service.protocol.schemas import MAX_DEPTH, held_schema
+from service.errors import InvalidRequest
+from service.grammar.schema_values import MAX_LENGTH
+from service.grammar.schemas import MAX_DEPTH, held_schema
 
 INTEGER = {"type": "integer"}
 STRING = {"type": "string"}

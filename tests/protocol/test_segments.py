@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from openai_harmony import Role, StreamableParser, TextContent
 
-from service.protocol import tokens
-from service.protocol.segments import MAX_HEADER_TOKENS, Closed, Opened, Segment, Segmenter, State, text_table
-from service.protocol.tokens import CALL, END, RETURN, encode
+from service.harmony import tokens
+from service.harmony.segments import MAX_HEADER_TOKENS, Closed, Opened, Segment, Segmenter, State, text_table
+from service.harmony.tokens import CALL, END, RETURN, encode
 from tests.protocol import samples
 from tests.protocol.oracle import Oracle
 from tests.protocol.samples import byte_by_byte, generation, harmony, split

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.protocol import tokens
-from service.protocol.tokens import RunTooLong, TooManyTokens, decode, encode, encode_steps, pack, unpack
+from service.harmony import tokens
+from service.harmony.tokens import RunTooLong, TooManyTokens, decode, encode, encode_steps, pack, unpack
 from tests.protocol.oracle import Oracle
 from tests.protocol.steps import timed_steps
 

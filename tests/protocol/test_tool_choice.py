@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.steps import in_one_go
-from service.protocol.tool_choice import MAX_ALLOWED, Chosen, read_choice
-from service.protocol.tools import Tools, read_tools
+from service.api.tools.choice import MAX_ALLOWED, Chosen, read_choice
+from service.api.tools.read import Tools, read_tools
+from service.errors import InvalidRequest
+from service.steps import in_one_go
 
 DECLARED: list[Any] = [
     {"type": "function", "name": "f"},

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from openai_harmony import DeveloperContent, Message, Role, ToolDescription, ToolNamespaceConfig
 
-from service.protocol.errors import ApiError, InvalidRequest
-from service.protocol.rules import Callee, Rules
-from service.protocol.steps import in_one_go
-from service.protocol.tools import TOOL_LISTS_CACHED, Tools, read_tools
+from service.api.tools.callee import Callee
+from service.api.tools.read import TOOL_LISTS_CACHED, Tools, read_tools
+from service.errors import ApiError, InvalidRequest
+from service.responses.rules import Rules
+from service.steps import in_one_go
 from tests.protocol.oracle import Oracle
 from tests.protocol.steps import timed_steps
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.prompt import Prompt
-from service.protocol.render import message
-from service.protocol.tokens import decode
-from service.protocol.truncating import ANSWER_RESERVE_TOKENS, RESERVE_SHARE, reserve, shortened
+from service.errors import InvalidRequest
+from service.harmony.render import message
+from service.harmony.tokens import decode
+from service.responses.prompt.build import Prompt
+from service.responses.prompt.truncate import ANSWER_RESERVE_TOKENS, RESERVE_SHARE, reserve, shortened
 from store.turn import StoredMessage
 from tests.protocol.requests import IDENTITY, Json, prompt
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.protocol.typescript import (
+from service.harmony.typescript import (
     DEPTH_LIMIT,
     VALUES_LIMIT,
     Function,

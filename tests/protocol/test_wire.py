@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.protocol.create_body import LATER
-from service.protocol.errors import ApiError
-from service.protocol.wire import HARMONY_EFFORT, TIERS, CreateRequest, read_create
+from service.api.request import HARMONY_EFFORT, LATER, TIERS, CreateRequest, read_create
+from service.errors import ApiError
 
 BODY = {"model": "m", "input": "Hi"}
 

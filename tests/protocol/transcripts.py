@@ -15,10 +15,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from service.protocol.events import Event
-from service.protocol.machine import Ending, Machine
-from service.protocol.response import ResponseError
-from service.protocol.tokens import FIRST_SPECIAL, decode, unpack
+from service.api.events import Event
+from service.api.response import ResponseError
+from service.harmony.tokens import FIRST_SPECIAL, decode, unpack
+from service.responses.output.machine import Ending, Machine
 from tests.protocol import samples
 from tests.protocol.samples import MARKS, NOW, as_json
 

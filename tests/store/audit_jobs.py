@@ -1,5 +1,5 @@
 """What is wrong with the jobs of a shard, worked out from the keys alone: the part of the oracle (audit.py) for what
-stands at the head of store/lua/submit.lua.
+stands at the head of store/redis/lua/submit.lua.
 
 A response in the background is under way while its digest is that of its submission: its end gives it another.
 """

@@ -17,12 +17,12 @@ from lossy import LossyOperation
 from redis.asyncio import Redis
 from servers import cluster_of
 
-from store import connection
-from store.connection import connect
 from store.embedded import EmbeddedServer
-from store.history import ConversationHistoryStore
-from store.job import JobLimits
-from store.jobs import Jobs
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.model import JobLimits
+from store.redis import connection
+from store.redis.connection import connect
 
 START_SECONDS = 10.0
 

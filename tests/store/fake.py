@@ -12,7 +12,7 @@ from fakeredis import TcpFakeServer
 from fakeredis._commands import Key, command
 from fakeredis.commands_mixins.server_mixin import ServerCommandsMixin
 
-from store.connection import Argument, Operation
+from store.redis.connection import Argument, Operation
 
 VALUE_BYTES = 100
 

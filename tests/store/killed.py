@@ -17,9 +17,9 @@ from forked import TIMEOUT_SECONDS, main, say
 from sample import TENANT
 from witness import witness
 
-from store.connection import connect
 from store.errors import NotFound
-from store.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 
 TASKS = 8
 RECENT = 16

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from forked import TIMEOUT_SECONDS, main, say
 from sample import TENANT
 
-from store.connection import connect
 from store.errors import LeaseLost, NotCancellable, NotContinuable, NotFound, QueueFull
-from store.history import ConversationHistoryStore
-from store.job import Job, JobLimits, Priority
-from store.jobs import Jobs
-from store.log import Entry
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import Job, JobLimits, Priority
+from store.redis.connection import connect
 from store.turn import Status, Turn
 
 SUBMITTERS, WORKERS = 3, 4

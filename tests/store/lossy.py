@@ -4,7 +4,7 @@ from typing import Any
 
 from redis import exceptions as redis_errors
 
-from store.connection import Argument, Operation
+from store.redis.connection import Argument, Operation
 
 
 class LossyOperation(Operation):

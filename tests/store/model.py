@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from sample import TENANT, said, turn
 
-from store.caps import Caps
-from store.connection import connect
 from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, NotTerminal, ParentNotFound, StoreFull
-from store.history import ConversationHistoryStore
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 from store.states import TERMINAL
 from store.turn import CONTINUABLE, Status
 

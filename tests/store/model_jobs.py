@@ -15,19 +15,10 @@ from model import ENDED, Model, Stored
 from sample import TENANT, turn
 from work import ACCEPTED, date_log, fall_silent, queued
 
-from store.errors import (
-    Conflict,
-    LeaseLost,
-    LogBehind,
-    LogFull,
-    NotCancellable,
-    NotFound,
-    QueueFull,
-    StoreFull,
-)
-from store.job import LEVELS, JobLimits, Lease, Priority
-from store.jobs import Jobs
-from store.log import Entry, EventLog
+from store.errors import Conflict, LeaseLost, LogBehind, LogFull, NotCancellable, NotFound, QueueFull, StoreFull
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry, EventLog
+from store.jobs.model import LEVELS, JobLimits, Lease, Priority
 from store.states import legal
 from store.turn import Status
 
@@ -71,7 +62,7 @@ class Log:
 
     @property
     def size(self) -> int:
-        """Its bytes, by the account of store/lua/logs.lua."""
+        """Its bytes, by the account of store/redis/lua/logs.lua."""
         snapshot = len(b"%d %b" % self.snapshot) if self.snapshot else 0
         return sum(len(entry.blob) + ENTRY_BYTES for entry in self.entries) + snapshot
 

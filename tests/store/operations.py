@@ -10,10 +10,10 @@ from sample import TENANT, turn
 from work import submit
 
 from store.errors import LeaseLost, NotCancellable
-from store.history import ConversationHistoryStore
-from store.job import Lease
-from store.jobs import Jobs
-from store.log import Entry
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import Lease
 from store.secret import shared_secret
 from store.turn import Status
 

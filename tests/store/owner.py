@@ -9,9 +9,9 @@ from pathlib import Path
 
 from sample import TENANT, turn
 
-from store.connection import connect
 from store.embedded import EmbeddedServer
-from store.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 
 
 async def append_for_ever(url: str) -> None:

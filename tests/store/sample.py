@@ -1,6 +1,6 @@
 """Turns to store in tests: small, and told apart by their text."""
 
-from store.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
 from store.turn import Status, StoredMessage, Turn
 
 TENANT = "acme"

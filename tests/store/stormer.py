@@ -17,11 +17,11 @@ import msgspec
 from redis.asyncio import Redis
 from witness import beginning, objections, witness
 
-from store.caps import Caps
-from store.connection import connect
 from store.errors import ChainTooLong, NotContinuable, NotFound, ParentNotFound, StoreError, StoreFull, TurnTooLarge
-from store.history import NOTHING_LISTED, ConversationHistoryStore
+from store.history.caps import Caps
+from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from store.keys import ID_PREFIX, shard_of
+from store.redis.connection import connect
 from store.turn import Chain, Status
 
 PIN_SECONDS = 1.0

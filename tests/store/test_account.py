@@ -9,9 +9,9 @@ from conftest import server_of
 from redis.asyncio import Redis
 from sample import TENANT
 
-from store.caps import Caps
-from store.connection import connect
-from store.history import ConversationHistoryStore
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
 
 TOLERANCE = 0.10

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.address import SCHEMES, Address, Kind, parse
+from store.redis.address import SCHEMES, Address, Kind, parse
 
 SECRET = "s3cret"
 

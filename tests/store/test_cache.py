@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample import TENANT, grow, said
 
-from store.cache import TurnCache
-from store.connection import connect
 from store.errors import ParentNotFound
-from store.history import ConversationHistoryStore
+from store.history.cache import TurnCache
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 from store.turn import Messages, StoredMessage
 
 

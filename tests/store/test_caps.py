@@ -9,11 +9,11 @@ from audit import complaints, dump
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
-from store import appending, forgetting
-from store.caps import Caps
-from store.connection import connect
 from store.errors import ChainTooLong, NotFound, ParentNotFound, StoreFull, TurnTooLarge
-from store.history import ConversationHistoryStore
+from store.history import append, delete
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 from store.turn import Status, Turn, Usage
 
 DEADLINE_SECONDS = 5.0
@@ -197,7 +197,7 @@ async def test_a_lower_cap_takes_away_as_many_as_it_needs(capped: OpenStore) -> 
 async def test_a_cap_that_was_lowered_by_very_much_is_reached_step_by_step(
     capped: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appending, "EVICT_CALLS", 1)
+    monkeypatch.setattr(append, "EVICT_CALLS", 1)
     plenty = capped()
     await asyncio.gather(*(grow(plenty, str(number)) for number in range(350)))
     store = capped(responses=10)
@@ -335,7 +335,7 @@ async def test_a_forgotten_tree_is_gone_with_all_its_forks(capped: OpenStore, re
 async def test_a_very_large_tree_is_unknown_at_once_and_its_rest_goes_with_the_next_sweep(
     capped: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "FELL_CALLS", 1)
+    monkeypatch.setattr(delete, "FELL_CALLS", 1)
     store = capped()
     ids = await grow(store, *map(str, range(150)))
     await store.forget_tree(TENANT, ids[75])

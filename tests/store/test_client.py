@@ -9,9 +9,9 @@ from operations import OPERATIONS
 from sample import grow, said
 from servers import Certificates, Process, certificates, cluster, server
 
-from store.connection import connect
 from store.errors import StoreUnavailable
-from store.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from operations import OPERATIONS, read_and_cut
 from sample import TENANT, grow, said, turn
 from servers import Cluster, Process, cluster, eventually, server
 
-from store.connection import Server, connect
 from store.errors import StoreUnavailable
-from store.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import Server, connect
 
 SHARDS = 16
 LIMIT_SECONDS = 0.5

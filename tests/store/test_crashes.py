@@ -24,9 +24,9 @@ from sample import TENANT
 from verdict import faults
 from witness import objections, witness
 
-from store.connection import connect
 from store.errors import NotFound
-from store.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 
 DEADLINE_SECONDS = 30.0
 POLL_SECONDS = 0.01

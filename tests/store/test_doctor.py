@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from servers import cluster, sentinels, server, until
 
-from store.address import Kind
-from store.doctor import GIB, Finding, Level, Plan, judge
+from store.doctor.doctor import GIB, Finding, Level, Plan, judge
+from store.doctor.examine import Examined, Node, examine
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
-from store.examination import Examined, Node, examine
+from store.redis.address import Kind
 
 PLAN = Plan(Kind.SINGLE, shards=2, max_bytes=GIB, local=True)
 SAFE = Node(

@@ -17,10 +17,10 @@ import pytest
 from sample import TENANT, grow, said
 
 from store import embedded
-from store.connection import connect
 from store.embedded import EmbeddedServer
 from store.errors import DataFolderBusy, StoreUnavailable
-from store.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 
 RESTART_SECONDS = 3.0
 ACKNOWLEDGED = 50

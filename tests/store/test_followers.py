@@ -10,13 +10,13 @@ from sample import TENANT
 from servers import cluster, eventually, server
 from told import names
 
-from service.following import Following, LogGone
-from service.protocol.events import Event
-from store.connection import connect
+from service.api.events import Event
+from service.background.follow import Following, LogGone
 from store.errors import StoreUnavailable
-from store.history import ConversationHistoryStore
-from store.listening import Listening
-from store.log import GONE, EventLog
+from store.history.history import ConversationHistoryStore
+from store.jobs.log import GONE, EventLog
+from store.redis.connection import connect
+from store.redis.listening import Listening
 from tests.followed import entry_of, events_of
 
 AOF = ("--appendonly", "yes", "--save", "")

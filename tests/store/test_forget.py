@@ -7,10 +7,10 @@ from audit import complaints, dump, scores
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
-from store import scripts
-from store.connection import connect
 from store.errors import NotFound, ParentNotFound, StoreUnavailable
-from store.history import NOTHING_LISTED, ConversationHistoryStore
+from store.history.history import NOTHING_LISTED, ConversationHistoryStore
+from store.redis import scripts
+from store.redis.connection import connect
 from store.turn import Usage
 
 DEADLINE_SECONDS = 5.0

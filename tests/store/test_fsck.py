@@ -11,16 +11,17 @@ from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 from servers import cluster
 
-from store import codec, connection
-from store.caps import Caps
-from store.complaints import Complaint
-from store.connection import Argument, Operation, Server, connect
+from store import codec
 from store.errors import NotContinuable, NotFound, StoreFull, StoreUnavailable
-from store.fsck import Fsck, Report
-from store.history import ConversationHistoryStore
+from store.fsck.check import Fsck, Report
+from store.fsck.faults import Complaint
+from store.fsck.scan import Shard
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
 from store.keys import Key, Keyspace
-from store.scripts import ALL, script
-from store.shard import Shard
+from store.redis import connection
+from store.redis.connection import Argument, Operation, Server, connect
+from store.redis.scripts import ALL, script
 from store.turn import StoredMessage
 
 SHARDS = 5

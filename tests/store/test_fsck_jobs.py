@@ -13,15 +13,15 @@ from sample import TENANT, grow
 from test_fsck import check, known
 from work import claim, do_all, fall_silent, finish, status, submit
 
-from store.caps import Caps
-from store.complaints import MEANINGS
-from store.connection import connect
 from store.errors import LeaseLost, LogFull, NotCancellable, NotContinuable, NotFound, NotTerminal, QueueFull, StoreFull
-from store.fsck import Fsck, Report
-from store.history import ConversationHistoryStore
-from store.job import NO_SPEC, JobLimits, Priority
-from store.jobs import Jobs
-from store.log import Entry, EventLog
+from store.fsck.check import Fsck, Report
+from store.fsck.faults import MEANINGS
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry, EventLog
+from store.jobs.model import NO_SPEC, JobLimits, Priority
+from store.redis.connection import connect
 from store.turn import Status
 
 CHECKS, TASKS = 3, 6

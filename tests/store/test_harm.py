@@ -9,13 +9,13 @@ from redis.asyncio import Redis
 from sample import TENANT, turn
 from work import finish, submit
 
-from store.connection import connect
 from store.errors import NotFound
-from store.fsck import Fsck, Report
-from store.history import ConversationHistoryStore
-from store.job import JobLimits, Priority
-from store.jobs import Jobs
-from store.log import Entry
+from store.fsck.check import Fsck, Report
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import JobLimits, Priority
+from store.redis.connection import connect
 
 SEEDS = 40
 MANY_SEEDS = 1_000

@@ -9,10 +9,10 @@ from audit import complaints, dump, scores
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
-from store.caps import LEAF_BYTES, TREE_BYTES
-from store.connection import connect
 from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound
-from store.history import ConversationHistoryStore
+from store.history.caps import LEAF_BYTES, TREE_BYTES
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 from store.turn import Status, Usage
 
 MALFORMED = ["", "resp_1", "resp_" + "0" * 47, "resp_" + "G" * 48, "resp_ff" + "0" * 46, "conv_" + "0" * 48]

@@ -9,13 +9,13 @@ from redis.asyncio import Redis
 from sample import TENANT, grow, said
 from work import ACCEPTED, claim, do_all, finish, status, submit
 
-from store.caps import Caps
-from store.connection import connect
 from store.errors import ChainTooLong, NotFound, StoreFull, TurnTooLarge
-from store.history import ConversationHistoryStore
-from store.job import JobLimits
-from store.jobs import Jobs
-from store.log import Entry, EventLog
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry, EventLog
+from store.jobs.model import JobLimits
+from store.redis.connection import connect
 from store.turn import Status, Turn
 
 LONG_AGO = 1.0

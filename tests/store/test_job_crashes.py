@@ -20,8 +20,8 @@ from test_crashes import FSYNC, KIND, TAIL_BYTES, UNSYNCED_SECONDS, Store, opene
 from verdict import faults
 
 from store.errors import NotFound
-from store.jobs import Jobs
-from store.log import EventLog
+from store.jobs.jobs import Jobs
+from store.jobs.log import EventLog
 from store.turn import Found, Status
 
 PROGRAM = "killed_jobs.py"

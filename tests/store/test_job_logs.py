@@ -9,12 +9,12 @@ from redis.asyncio import Redis
 from sample import TENANT, grow, turn
 from work import ACCEPTED, claim, date_log, do_all, finish, queued, status, submit
 
-from store import journaling
 from store.errors import LogBehind, LogFull, NotContinuable, NotFound, StoreFull
-from store.history import ConversationHistoryStore
-from store.job import JobLimits
-from store.jobs import Jobs
-from store.log import Entry, EventLog
+from store.history.history import ConversationHistoryStore
+from store.jobs import log_write
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry, EventLog
+from store.jobs.model import JobLimits
 from store.turn import Status
 
 ENTRY_BYTES = 32
@@ -111,7 +111,7 @@ async def test_logs_of_what_has_ended_go_for_new_events_the_oldest_first(history
 async def test_as_many_logs_go_as_an_event_needs(
     history: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journaling, "DROP_BATCH", 2)
+    monkeypatch.setattr(log_write, "DROP_BATCH", 2)
     wide = Jobs(history)
     ids = await ended(wide, 9)
     await submit(wide)
@@ -162,7 +162,7 @@ async def test_logs_go_when_they_were_kept_for_long_enough(history: Conversation
 async def test_more_logs_expire_than_one_call_takes(
     history: ConversationHistoryStore, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journaling, "DROP_BATCH", 3)
+    monkeypatch.setattr(log_write, "DROP_BATCH", 3)
     ids = await ended(jobs, 9)
     for id in ids:
         await date_log(jobs, id)

@@ -9,10 +9,10 @@ from redis.asyncio import Redis
 from sample import TENANT
 from work import claim, claimed, do_all, finish, submit
 
-from store.connection import connect
-from store.job import Priority
-from store.jobs import Jobs
-from store.listening import Listening
+from store.jobs.jobs import Jobs
+from store.jobs.model import Priority
+from store.redis.connection import connect
+from store.redis.listening import Listening
 
 MANY = 1_000
 DEADLINE_SECONDS = 10.0

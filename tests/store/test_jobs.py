@@ -18,11 +18,11 @@ from store.errors import (
     ParentNotFound,
     QueueFull,
 )
-from store.history import ConversationHistoryStore
-from store.job import JobLimits
-from store.jobs import Jobs
-from store.log import Entry, EventLog
-from store.outbox import Outbox
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry, EventLog
+from store.jobs.model import JobLimits
+from store.jobs.outbox import Outbox
 from store.states import MOVES, TERMINAL
 from store.turn import Status
 

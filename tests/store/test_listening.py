@@ -12,9 +12,9 @@ import pytest
 from redis.asyncio import Redis
 from servers import Process, eventually, server
 
-from store.connection import connect
 from store.errors import StoreUnavailable
-from store.listening import MAX_WAITING, MAX_WAITING_BYTES, Listener, Listening
+from store.redis.connection import connect
+from store.redis.listening import MAX_WAITING, MAX_WAITING_BYTES, Listener, Listening
 
 LONG_SECONDS = 15.0
 LIMIT_SECONDS = 0.3

@@ -11,8 +11,8 @@ import pytest
 from redis import exceptions as redis_errors
 from servers import SERVICE, Cluster, Process, Watched, cluster, sentinels, until
 
-from store.connection import connect
-from store.listening import Listener, Listening
+from store.redis.connection import connect
+from store.redis.listening import Listener, Listening
 
 LONG_SECONDS = 20.0
 LIMIT_SECONDS = 1.0

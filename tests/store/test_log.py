@@ -9,10 +9,10 @@ from redis.asyncio import Redis
 from sample import TENANT
 from told import names, write
 
-from store.connection import connect
 from store.errors import NotFound, StoreUnavailable
-from store.history import ConversationHistoryStore
-from store.log import GONE, PAGE_ENTRIES, Entry, EventLog, told
+from store.history.history import ConversationHistoryStore
+from store.jobs.log import GONE, PAGE_ENTRIES, Entry, EventLog, told
+from store.redis.connection import connect
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 from work import claim, finish, status, submit
 
-from store.connection import connect
 from store.errors import NotFound, StoreFull
-from store.history import ConversationHistoryStore
-from store.job import JobLimits
-from store.jobs import Jobs
-from store.log import Entry, EventLog
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry, EventLog
+from store.jobs.model import JobLimits
+from store.redis.connection import connect
 from store.turn import Status, Turn, Usage
 
 TURN_BYTES = 100_000

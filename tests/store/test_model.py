@@ -3,7 +3,7 @@
 import pytest
 from model import CAPS, run_model
 
-from store.caps import Caps
+from store.history.caps import Caps
 
 
 @pytest.mark.timeout(600)  # passes in seconds; the rest is for shrinking what fails

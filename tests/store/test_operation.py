@@ -14,12 +14,12 @@ from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
-from store.connection import Operation, Server, connect
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
-from store.history import ConversationHistoryStore
-from store.jobs import Jobs
-from store.links import PooledLink
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.redis.connection import Operation, Server, connect
+from store.redis.links import PooledLink
 
 LIMIT_SECONDS = 0.3
 GRACE_SECONDS = 1.0

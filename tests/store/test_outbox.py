@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 from sample import TENANT
 from servers import Cluster, cluster, eventually
 
-from store.connection import connect
 from store.errors import NotFound, StoreUnavailable
-from store.history import ConversationHistoryStore
-from store.outbox import Outbox, Pending, Webhook
+from store.history.history import ConversationHistoryStore
+from store.jobs.outbox import Outbox, Pending, Webhook
+from store.redis.connection import connect
 from store.turn import Status
 
 MANY = 1000

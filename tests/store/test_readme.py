@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import store
-from store import keys, scripts
+from store import keys
+from store.redis import scripts
 
 README = Path(store.__file__).with_name("README.md")
 
@@ -25,12 +26,13 @@ def test_the_examples_run_as_they_stand(tmp_path: Path) -> None:
 
 
 def test_every_file_is_in_the_table() -> None:
-    listed = set(re.findall(r"`(\w+\.py)`", README.read_text()))
-    assert listed == {path.name for path in README.parent.glob("*.py")} - {"__init__.py"}
+    listed = set(re.findall(r"`([\w/]+\.py)`", README.read_text()))
+    files = {path.relative_to(README.parent) for path in README.parent.rglob("*.py")}
+    assert listed == {path.as_posix() for path in files if path.name != "__init__.py"}
 
 
 def test_every_script_is_in_the_table() -> None:
-    listed = re.findall(r"(?m)^\| \[(\w+)\]\(lua/\w+\.lua\) \|", README.read_text())
+    listed = re.findall(r"(?m)^\| \[(\w+)\]\(redis/lua/\w+\.lua\) \|", README.read_text())
     assert sorted(listed) == sorted(script.name for script in scripts.ALL)
 
 

@@ -12,11 +12,11 @@ from redis.exceptions import NoPermissionError
 from sample import TENANT, grow
 from servers import cluster
 
-from store.connection import connect
 from store.errors import StoreUnavailable
-from store.history import ConversationHistoryStore
-from store.listening import Listening
-from store.log import EventLog
+from store.history.history import ConversationHistoryStore
+from store.jobs.log import EventLog
+from store.redis.connection import connect
+from store.redis.listening import Listening
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "deploy.md"
@@ -78,7 +78,7 @@ async def test_the_documented_user_can_do_nothing_else(powerless: str, command: 
 
 
 def test_the_documented_user_may_run_what_the_store_does_and_no_more() -> None:
-    sources = [path.read_text() for pattern in ("*.py", "lua/*.lua") for path in (ROOT / "store").glob(pattern)]
+    sources = [path.read_text() for pattern in ("*.py", "*.lua") for path in (ROOT / "store").rglob(pattern)]
     called = {(script or sent).lower() for source in sources for script, sent in CALL.findall(source)}
     granted = {right[1:].partition("|")[0] for right in rights("x") if right[0] == "+"}
     assert granted == called | {"select"}  # for a database other than 0

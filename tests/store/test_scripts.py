@@ -8,12 +8,12 @@ from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
 import store
-from store import scripts
-from store.connection import Argument
-from store.history import ConversationHistoryStore
-from store.scripts import Script, lua
+from store.history.history import ConversationHistoryStore
+from store.redis import scripts
+from store.redis.connection import Argument
+from store.redis.scripts import Script, lua
 
-FOLDER = Path(store.__file__).parent / "lua"
+FOLDER = Path(store.__file__).parent / "redis" / "lua"
 ALL = scripts.ALL
 _ENTRY = re.compile(r"--(?: (Keys|Arguments): +| {3,})(\w+) {2,}\S")
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from store.connection import connect
 from store.errors import StoreUnavailable
-from store.fsck import Fsck, Report
-from store.history import ConversationHistoryStore
+from store.fsck.check import Fsck, Report
+from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES
+from store.redis.connection import connect
 from store.secret import shared_secret
 
 

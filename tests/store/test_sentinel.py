@@ -11,9 +11,9 @@ from operations import OPERATIONS
 from sample import TENANT, grow, said
 from servers import SERVICE, Watched, eventually, sentinels, until
 
-from store.connection import Server, connect
 from store.errors import StoreUnavailable
-from store.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import Server, connect
 
 LIMIT_SECONDS = 1.0
 GRACE_SECONDS = 1.0

@@ -16,10 +16,10 @@ from redis.asyncio import Redis
 from stormer import CAPS, PIN_SECONDS, SHARDS, SHREDDER, STEADY, Report
 from verdict import faults, look_over
 
-from store.caps import LEAF_BYTES, TREE_BYTES
-from store.complaints import Complaint
-from store.connection import connect
-from store.history import ConversationHistoryStore
+from store.fsck.faults import Complaint
+from store.history.caps import LEAF_BYTES, TREE_BYTES
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 
 POLL_SECONDS = 0.02
 MARGIN = {"responses": 1, "trees": 1, "bytes": 25_000}

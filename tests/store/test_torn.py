@@ -18,9 +18,9 @@ from sample import TENANT
 from verdict import faults
 from witness import objections, witness
 
-from store.connection import connect
 from store.errors import NotFound
-from store.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 from store.turn import Turn, Usage
 
 DEADLINE_SECONDS = 10.0

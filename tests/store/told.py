@@ -3,7 +3,7 @@
 from redis.asyncio import Redis
 from sample import TENANT
 
-from store.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
 
 
 def names(store: ConversationHistoryStore, id: str) -> tuple[str, str]:

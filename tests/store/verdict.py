@@ -3,9 +3,9 @@
 from audit import complaints
 from redis.asyncio import Redis
 
-from store.complaints import Complaint
-from store.connection import connect
-from store.fsck import Fsck, Report
+from store.fsck.check import Fsck, Report
+from store.fsck.faults import Complaint
+from store.redis.connection import connect
 
 
 async def faults(redis: Redis, url: str, prefix: str, *, shards: int = 1, restarted: bool = False) -> list[str]:

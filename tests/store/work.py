@@ -2,10 +2,10 @@
 
 from sample import TENANT, turn
 
-from store.history import ConversationHistoryStore
-from store.job import Job, Lease, Priority
-from store.jobs import Jobs
-from store.log import Entry
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import Job, Lease, Priority
 from store.turn import Status, Turn
 
 ACCEPTED = Entry(1, b"accepted")

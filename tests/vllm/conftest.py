@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import PREFIX, Settings, load_settings
+from service.settings.settings import PREFIX, Settings, load_settings
 from store.embedded import EmbeddedServer
 from tests.vllm.server import START_SECONDS, VllmProcess
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
-from service.protocol.tokens import MESSAGE, START, decode, encode
+from service.harmony.tokens import MESSAGE, START, decode, encode
 from tests.protocol.samples import MARKS, harmony
 from tests.vllm.items import Json
 

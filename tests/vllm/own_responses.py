@@ -14,7 +14,7 @@ from typing import Any
 
 from openai_harmony import Conversation, Message, RenderConversationConfig, Role
 
-from service.protocol.tokens import END, RETURN
+from service.harmony.tokens import END, RETURN
 from tests.engine.prompts import call, final, message
 from tests.protocol.oracle import Oracle
 

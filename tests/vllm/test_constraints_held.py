@@ -8,21 +8,16 @@ from typing import Any
 
 import pytest
 
+from service.api.tools.callee import Callee
 from service.engine.port import EngineRefused, Finish, Generation, Sampling
 from service.engine.vllm.http import Access, VllmHttpEngine
-from service.protocol import tokens
-from service.protocol.constraints import (
-    HeaderState,
-    complaint,
-    content_tag,
-    grammar_content,
-    header_tag,
-    regex_content,
-    schema_content,
-)
-from service.protocol.grammars import check_regex, ebnf_of
-from service.protocol.rules import Callee, Rules
-from service.protocol.schemas import held_schema
+from service.grammar.checks import complaint
+from service.grammar.grammars import check_regex, ebnf_of
+from service.grammar.schemas import held_schema
+from service.grammar.tags import HeaderState, content_tag, grammar_content, regex_content, schema_content
+from service.harmony import tokens
+from service.responses.course import header_tag
+from service.responses.rules import Rules
 from tests.engine.hooks import Sampled, complete, sample
 from tests.engine.prompts import prompt, user
 

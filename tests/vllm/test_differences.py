@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from service.protocol.prompt import build_prompt, read_request
-from service.protocol.steps import in_one_go
-from service.protocol.wire import read_create
+from service.api.request import read_create
+from service.responses.prompt.build import build_prompt, read_request
+from service.steps import in_one_go
 from tests.documents import block, read, rows, section
 from tests.protocol.requests import DATE, ENVELOPES, IDENTITY, LIMITS
 from tests.protocol.samples import harmony

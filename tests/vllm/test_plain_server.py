@@ -17,7 +17,7 @@ from openai import AsyncOpenAI
 
 from service.engine.vllm.http import Access, VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
-from service.settings import Settings
+from service.settings.settings import Settings
 from tests.event_grammar import check_stream
 from tests.http.inside import Inside, serving
 from tests.http.streams import Event, parsed

@@ -21,7 +21,7 @@ from openai import AsyncOpenAI
 
 from service.engine.port import Chunk, Engine, Generation, ModelCard
 from service.engine.vllm.http import Access, VllmHttpEngine
-from service.settings import Settings
+from service.settings.settings import Settings
 from tests.http.inside import serving
 from tests.protocol.oracle import Oracle
 from tests.vllm.own_responses import prompt_of, sampled_of

@@ -11,10 +11,10 @@ import httpx
 import msgspec
 import pytest
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.prompt import Prompt, build_prompt, read_request
-from service.protocol.steps import in_one_go
-from service.protocol.wire import read_create
+from service.api.request import read_create
+from service.errors import InvalidRequest
+from service.responses.prompt.build import Prompt, build_prompt, read_request
+from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.protocol.requests import ENVELOPES, IDENTITY, LIMITS
 from tests.protocol.samples import as_json, sampled

@@ -14,7 +14,7 @@ import pytest
 from service.engine.demo import DemoEngine
 from service.engine.port import Generation, Sampling
 from service.engine.vllm.wire import DATA, DONE, END_OF_EVENT, Endpoint, request_body
-from service.protocol.tokens import LAST_LEGAL, STOPS
+from service.harmony.tokens import LAST_LEGAL, STOPS
 from tests.engine.connected import CARD
 from tests.engine.prompts import prompt, user
 from tests.engine.standin import standing_in

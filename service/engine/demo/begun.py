@@ -6,7 +6,7 @@ from typing import Literal
 
 from service.engine.demo.reading import places
 from service.engine.demo.tags import Heading, heading
-from service.protocol.tokens import ASSISTANT, CALL, END, MESSAGE, RETURN, START
+from service.harmony.tokens import ASSISTANT, CALL, END, MESSAGE, RETURN, START
 
 Ids = Sequence[int]
 Place = Literal["closed", "start", "header", "content"]

@@ -9,15 +9,8 @@ import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from service.engine.demo.mind import think
-from service.engine.port import (
-    Chunk,
-    EngineUnavailable,
-    Finish,
-    Generation,
-    ModelCard,
-    TokenLogprobs,
-)
-from service.protocol.tokens import byte_table
+from service.engine.port import Chunk, EngineUnavailable, Finish, Generation, ModelCard, TokenLogprobs
+from service.harmony.tokens import byte_table
 
 CHUNK_TOKENS = 64
 """The most ids in one chunk, so that a consumer's work on one chunk stays short too."""

@@ -17,7 +17,7 @@ from service.engine.demo.schema import answer_for, arguments_for
 from service.engine.demo.tags import Format, Heading, Way, read_tag
 from service.engine.demo.texts import derived, matching
 from service.engine.port import EngineRefused
-from service.protocol.tokens import CALL, END, RETURN, encode
+from service.harmony.tokens import CALL, END, RETURN, encode
 
 Ids = Sequence[int]
 

@@ -15,16 +15,7 @@ from service.engine.demo.held import Held, behind, closing_of, fits
 from service.engine.demo.plan import Message, Plan, decide, final, introduction
 from service.engine.demo.reading import PAUSE, Reading, read
 from service.engine.demo.tags import Heading, headings
-from service.protocol.tokens import (
-    ASSISTANT,
-    CHANNEL,
-    CONSTRAIN,
-    MESSAGE,
-    START,
-    STOPS,
-    decode,
-    encode,
-)
+from service.harmony.tokens import ASSISTANT, CHANNEL, CONSTRAIN, MESSAGE, START, STOPS, decode, encode
 
 PIECES_PER_PAUSE = 200
 """How many pieces of an answer are compared with a resumed one between two pauses."""

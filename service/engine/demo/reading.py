@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from service.protocol.tokens import ASSISTANT, END, MESSAGE, START, byte_table, decode, encode, pack, unpack
+from service.harmony.tokens import ASSISTANT, END, MESSAGE, START, byte_table, decode, encode, pack, unpack
 
 PIECE_TOKENS = 2048
 """How much of a prompt is looked at between two pauses: about 0.2 ms."""

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from service.engine.demo.patterns import read_grammar, read_regex
 from service.engine.port import EngineRefused
-from service.protocol.tokens import MESSAGE, START, decode, encode
+from service.harmony.tokens import MESSAGE, START, decode, encode
 
 WAYS = 2000
 """How many ways on from one place are looked at."""

@@ -1,0 +1,248 @@
+"""The second dialect of the wire: the Open Responses specification (version 2026-04-24), made from what `/v1` says.
+
+Nothing but words differs. Reasoning streams as `response.reasoning.*`, errors are nested, and whatever the
+specification's unions of events, items and keys don't have is said in what they do have, or left out:
+
+    custom tool, its call        a function without a schema, whose arguments are the input as it is
+    call of a tool that isn't    reasoning with a summary: what the model wanted of it
+    namespace, hosted tool       the namespace's tools one by one; nothing
+    any other key                left out
+
+Each event becomes exactly one, with the number it had, so that whoever follows may change the dialect in between and
+nobody takes a gap for a loss. Never decide anything else by the dialect.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from service.api import events
+from service.api.events import Event
+from service.api.response import SummaryText
+
+Json = dict[str, Any]
+E = TypeVar("E", bound=Event)
+
+RESPONSE_KEYS = (
+    "id", "object", "created_at", "completed_at", "status", "incomplete_details", "model", "previous_response_id",
+    "instructions", "output", "error", "tools", "tool_choice", "truncation", "parallel_tool_calls", "text", "top_p",
+    "presence_penalty", "frequency_penalty", "top_logprobs", "temperature", "reasoning", "usage", "max_output_tokens",
+    "max_tool_calls", "store", "background", "service_tier", "metadata", "safety_identifier", "prompt_cache_key",
+)  # fmt: skip
+ITEM_KEYS: dict[str, tuple[str, ...]] = {
+    "message": ("type", "id", "status", "role", "content", "phase"),
+    "function_call": ("type", "id", "call_id", "name", "arguments", "status"),
+    "function_call_output": ("type", "id", "call_id", "output", "status"),
+    "reasoning": ("type", "id", "content", "summary", "encrypted_content"),
+    "compaction": ("type", "id", "encrypted_content"),
+}
+TOOL_KEYS = ("type", "name", "description", "parameters", "strict")
+COMPACTION_KEYS = ("id", "object", "output", "created_at", "usage")
+EFFORTS = {"minimal": "low", "max": "xhigh"}
+"""Efforts that the specification doesn't know, and their neighbours."""
+
+ERROR_TYPE = "server_error"
+
+_SUMMARY_INDEX = 0
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------
+
+
+def open_response(response: Json) -> Json:
+    """A Response as Open Responses has it."""
+    return _only(RESPONSE_KEYS, response) | {
+        "output": [open_item(item) for item in response["output"]],
+        "usage": _usage(response["usage"]),
+        "tools": [tool for each in response["tools"] for tool in _tools(each)],
+        "tool_choice": _choice(response["tool_choice"]),
+        "text": _text(response["text"]),
+        "reasoning": _reasoning(response["reasoning"]),
+    }
+
+
+def open_compaction(compaction: Json) -> Json:
+    """The answer of `/responses/compact` as Open Responses has it."""
+    return _only(COMPACTION_KEYS, compaction) | {
+        "output": [open_item(item) for item in compaction["output"]],
+        "usage": _usage(compaction["usage"]),
+    }
+
+
+def open_item(item: Json) -> Json:
+    """An item of the specification's union."""
+    kind = item["type"]
+    if kind == "custom_tool_call":
+        return _only(ITEM_KEYS["function_call"], item) | {"type": "function_call", "arguments": item["input"]}
+    if kind not in ITEM_KEYS:
+        text = _wanted(item)
+        summary = [{"type": "summary_text", "text": text}] if text else []
+        return {"type": "reasoning", "id": item["id"], "summary": summary}
+    return _only(ITEM_KEYS[kind], item)
+
+
+def _wanted(item: Json) -> str:
+    """What the model wanted of a tool that isn't here."""
+    if "action" in item:
+        return msgspec.json.encode(item["action"]).decode()
+    return item.get("arguments") or item.get("code") or ""
+
+
+def _only(keys: tuple[str, ...], given: Json) -> Json:
+    return {key: given[key] for key in keys if key in given}
+
+
+def _usage(usage: Json | None) -> Json | None:
+    if usage is None:
+        return None
+    return _only(("input_tokens", "output_tokens", "total_tokens"), usage) | {
+        "input_tokens_details": _only(("cached_tokens",), usage["input_tokens_details"]),
+        "output_tokens_details": _only(("reasoning_tokens",), usage["output_tokens_details"]),
+    }
+
+
+def _tools(tool: Json) -> list[Json]:
+    """The functions that a tool is: one, several, or none."""
+    kind = tool.get("type")
+    if kind == "function":
+        return [dict.fromkeys(TOOL_KEYS) | _only(TOOL_KEYS, tool)]
+    if kind == "custom":
+        known = _only(("name", "description"), tool)
+        return [dict.fromkeys(TOOL_KEYS) | known | {"type": "function"}]
+    inside = cast(list[Json], tool.get("tools") or []) if kind == "namespace" else []
+    return [function for each in inside for function in _tools(each)]
+
+
+def _choice(choice: str | Json) -> str | Json:
+    if isinstance(choice, str):
+        return choice
+    if choice.get("type") == "allowed_tools":
+        allowed = [_choice(each) for each in choice["tools"]]
+        return {"type": "allowed_tools", "mode": choice["mode"], "tools": [one for one in allowed if one != "auto"]}
+    if choice.get("type") in ("function", "custom"):
+        return {"type": "function", "name": choice["name"]}
+    return "auto"
+
+
+def _text(text: Json) -> Json:
+    """The specification has no place for the schema itself, and wants its key all the same."""
+    form = text["format"]
+    if form["type"] == "json_schema":
+        form = {
+            "type": "json_schema",
+            "name": form["name"],
+            "description": form.get("description"),
+            "schema": None,
+            "strict": bool(form.get("strict")),
+        }
+    else:
+        form = _only(("type",), form)
+    return _only(("verbosity",), text) | {"format": form}
+
+
+def _reasoning(reasoning: Json | None) -> Json | None:
+    if reasoning is None:
+        return None
+    effort = reasoning.get("effort")
+    return {"effort": EFFORTS.get(effort or "", effort), "summary": reasoning.get("summary")}
+
+
+# --- events -------------------------------------------------------------------------------------------------
+
+
+class Translation:
+    """One stream, event by event."""
+
+    def __init__(self) -> None:
+        self._wanted = ""
+        """What was wanted of the last tool that isn't here, for the end of its summary's part."""
+
+    def event(self, event: Event) -> Event:
+        """The event of the specification that says this, as far as that is an event of ours too; its number stays."""
+        told = _TOLD.get(type(event))
+        if told is None:
+            return event
+        if isinstance(event, events.McpCallArgumentsDone | events.CodeInterpreterCallCodeDone):
+            self._wanted = event.arguments if isinstance(event, events.McpCallArgumentsDone) else event.code
+        told = told(event)
+        if isinstance(event, events.McpCallFailed):
+            cast(events.SummaryPartDone, told).part = SummaryText(self._wanted)
+        return told
+
+
+def _as_call(kind: Callable[..., E], *, text: str | None = None, shown: str | None = None) -> Callable[[Any], E]:
+    """Says an event of an item that isn't in the union as one of a function's call: its member `text` is `shown`."""
+
+    def told(event: Any) -> E:
+        values: Json = {shown: getattr(event, text)} if text and shown else {}
+        if kind is events.FunctionCallArgumentsDone:
+            values["name"] = ""
+        return kind(
+            item_id=event.item_id, output_index=event.output_index, sequence_number=event.sequence_number, **values
+        )
+
+    return told
+
+
+def _as_summary(kind: Callable[..., E], *, text: str | None = None, shown: str | None = None) -> Callable[[Any], E]:
+    """The same as an event of a summary; without `text` it is one of an empty part."""
+
+    def told(event: Any) -> E:
+        values: Json = {shown: getattr(event, text)} if text and shown else {"part": SummaryText("")}
+        return kind(
+            item_id=event.item_id,
+            output_index=event.output_index,
+            summary_index=_SUMMARY_INDEX,
+            sequence_number=event.sequence_number,
+            **values,
+        )
+
+    return told
+
+
+_BEGUN = _as_summary(events.SummaryPartAdded)
+_MORE = _as_summary(events.SummaryTextDelta, text="delta", shown="delta")
+
+_TOLD: dict[type[Event], Callable[[Any], Event]] = {
+    events.CustomToolCallInputDelta: _as_call(events.FunctionCallArgumentsDelta, text="delta", shown="delta"),
+    events.CustomToolCallInputDone: _as_call(events.FunctionCallArgumentsDone, text="input", shown="arguments"),
+    events.McpCallInProgress: _BEGUN,
+    events.CodeInterpreterCallInProgress: _BEGUN,
+    events.WebSearchCallInProgress: _BEGUN,
+    events.McpCallArgumentsDelta: _MORE,
+    events.CodeInterpreterCallCodeDelta: _MORE,
+    events.McpCallArgumentsDone: _as_summary(events.SummaryTextDone, text="arguments", shown="text"),
+    events.CodeInterpreterCallCodeDone: _as_summary(events.SummaryTextDone, text="code", shown="text"),
+    events.McpCallFailed: _as_summary(events.SummaryPartDone),
+}
+"""Events of items that the specification doesn't have, and what they are said as."""
+
+
+def open_event(event: Json) -> Json:
+    """The JSON of an event that the specification has too, with its keys alone."""
+    kind = event["type"]
+    if "response" in event:
+        return event | {"response": open_response(event["response"])}
+    if "item" in event:
+        return event | {"item": open_item(event["item"])}
+    if kind == "error":
+        error = {"type": ERROR_TYPE} | _only(("code", "message", "param"), event)
+        return {"type": kind, "sequence_number": event["sequence_number"], "error": error}
+    if kind == "response.function_call_arguments.done":
+        return {key: value for key, value in event.items() if key != "name"}
+    if "logprobs" in event:
+        return event | {"logprobs": [_logprob(each) for each in event["logprobs"]]}
+    return event
+
+
+def _logprob(logprob: Json) -> Json:
+    """A token's log probability with its bytes, which our events leave out. Those of a piece of a character aren't
+    known here and stay empty; the item at the end has them.
+    """
+    alternatives = [one | {"bytes": _bytes(one["token"])} for one in logprob.get("top_logprobs", ())]
+    return logprob | {"bytes": _bytes(logprob["token"]), "top_logprobs": alternatives}
+
+
+def _bytes(token: str) -> list[int]:
+    return [] if "\ufffd" in token else list(token.encode())

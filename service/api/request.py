@@ -1,0 +1,366 @@
+"""A create request: its body as it is sent, and what it comes to once it is checked.
+
+The body gives each parameter its shape and its limits; what is long, or needs other parts of the service to be
+understood, stays JSON here. A parameter is one of four: served; harmless (accepted, and echoed where the Response has a
+place for it); known but not served yet, which is fine while null or at its default and otherwise a 400 that names it;
+or unknown, a 400. Nothing that would change the answer is ignored in silence. A request for a count of tokens is a
+create request in which the model may be left out.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from service.api.decoding import decode, decoder_of, shown_raw
+from service.errors import InvalidRequest, invalid_value, missing, unsupported
+
+MAX_INSTRUCTIONS_CHARS = 10_485_760
+MIN_OUTPUT_TOKENS = 16
+MAX_INT = 2**31 - 1
+"""JSON knows no largest integer; programs that read an echo do."""
+
+MAX_INCLUDES = 64
+MAX_STOPS = 16
+MAX_STOP_CHARS = 256
+MAX_TOP_LOGPROBS = 20
+
+ABSENT = msgspec.Raw(b"null")
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
+    """How hard to think."""
+
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    mode: Literal["standard", "pro"] | None = None
+
+
+Include = Literal[
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+]
+"""What a request may want to see besides. The last two are ours to give; the others are of tools that gave none."""
+
+
+class PromptParam(msgspec.Struct, forbid_unknown_fields=True):
+    """A stored prompt template, and what stands for its variables."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=128)]
+    version: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    variables: dict[str, msgspec.Raw] | None = None
+
+
+class TextParam(msgspec.Struct, forbid_unknown_fields=True):
+    """The form of the answer."""
+
+    format: msgspec.Raw = ABSENT
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class Managing(msgspec.Struct, forbid_unknown_fields=True):
+    """What is done about a long conversation: it is compacted beyond so many tokens; null is our default."""
+
+    type: Literal["compaction"]
+    compact_threshold: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """How to stream."""
+
+    include_obfuscation: bool | None = None
+
+
+class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `POST /v1/responses` as sent: anything may be absent or null."""
+
+    model: str | None = None
+    input: msgspec.Raw = ABSENT
+    instructions: Annotated[str, Meta(max_length=MAX_INSTRUCTIONS_CHARS)] | None = None
+    previous_response_id: str | None = None
+    tools: msgspec.Raw = ABSENT
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: Annotated[int, Meta(ge=MIN_OUTPUT_TOKENS, le=MAX_INT)] | None = None
+    max_tool_calls: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    reasoning: ReasoningParam | None = None
+    text: TextParam | None = None
+    metadata: msgspec.Raw = ABSENT
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
+    prompt_cache_key: Annotated[str, Meta(max_length=1024)] | None = None
+    # harmless here, of meaning to OpenAI alone; never decoded
+    user: msgspec.Raw = ABSENT
+    client_metadata: msgspec.Raw = ABSENT
+    prompt_cache_retention: msgspec.Raw = ABSENT
+    prompt_cache_options: msgspec.Raw = ABSENT
+    moderation: msgspec.Raw = ABSENT
+    access_programs: msgspec.Raw = ABSENT
+    background: bool | None = None
+    service_tier: str | None = None
+    include: Annotated[list[Include], Meta(max_length=MAX_INCLUDES)] | None = None
+    prompt: PromptParam | None = None
+    tool_choice: msgspec.Raw = ABSENT
+    truncation: Literal["auto", "disabled"] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=2)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=MAX_INT)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    stop: str | Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=MAX_INT)] | None = None
+    request_id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,128}\Z")] | None = None
+    enable_response_messages: bool | None = None
+    previous_input_messages: msgspec.Raw = ABSENT
+    context_management: Annotated[list[Managing], Meta(max_length=1)] | None = None
+    # not served yet: see LATER
+    conversation: msgspec.Raw = ABSENT
+    image: msgspec.Raw = ABSENT
+
+
+LATER = ("conversation", "image")
+"""Parameters that a later release serves; none of them is ever decoded."""
+
+
+MAX_METADATA_PAIRS = 16
+MAX_METADATA_BYTES = 131_072
+"""Twice what 16 pairs take when each character is escaped; a longer value is never decoded."""
+
+_LATER = "A later release serves it; leave it out."
+
+HARMONY_EFFORT: dict[str, str] = {
+    "none": "low",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+"""gpt-oss knows three efforts; the others are clamped to the nearest."""
+
+
+TIERS: dict[str, str] = {
+    "auto": "default",
+    "default": "default",
+    "flex": "flex",
+    "priority": "priority",
+    "fast": "priority",
+}
+"""What a service tier is echoed as. It says which background responses start first; flex ones wait for all others."""
+
+_BODY = decoder_of(CreateBody)
+_METADATA = decoder_of(dict[str, str] | None)
+
+
+class CreateRequest(msgspec.Struct, frozen=True):
+    """A create request that has been checked, its defaults filled in; those of sampling are the model's.
+
+    What is still JSON is read in steps, each part by whoever knows it: `input` by input.py, `tools` by tools.py,
+    `tool_choice` by tool_choice.py, `format` by formats.py, `previous_input_messages` by previous.py.
+    """
+
+    model: str
+    input: msgspec.Raw
+    instructions: str | None
+    previous_response_id: str | None
+    tools: msgspec.Raw
+    parallel_tool_calls: bool
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    temperature: float | None
+    top_p: float | None
+    effort: Effort
+    metadata: dict[str, str]
+    store: bool
+    background: bool
+    tier: str
+    stream: bool
+    obfuscate: bool
+    safety_identifier: str | None
+    prompt_cache_key: str | None
+    tool_choice: msgspec.Raw
+    summary: Literal["auto", "concise", "detailed"] | None
+    thoughts: Literal["current_turn", "all_turns"]
+    """Whose analysis the prompt shows: since the last final answer, or all there is."""
+    format: msgspec.Raw
+    verbosity: Literal["low", "medium", "high"]
+    include: frozenset[str]
+    truncation: Literal["auto", "disabled"]
+    prompt: PromptParam | None
+    sampling: "SamplingParams"
+    stop: tuple[str, ...]
+    top_logprobs: int
+    cache_salt: str | None
+    priority: int | None
+    request_id: str | None
+    response_messages: bool
+    previous_input_messages: msgspec.Raw
+    managing: Managing | None
+    """Whether the conversation is compacted before it is answered, and from which length on."""
+
+    @property
+    def shows_logprobs(self) -> bool:
+        """Whether the answer's log probabilities are shown."""
+        return "message.output_text.logprobs" in self.include
+
+
+class SamplingParams(msgspec.Struct, frozen=True):
+    """Parameters of sampling besides temperature and top_p; None is the model's own."""
+
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+
+
+def read_create(body: bytes, *, store: bool, unstored_background: bool = False) -> CreateRequest:
+    """Check a create body. `store` is whether this service stores, `unstored_background` whether a background response
+    needn't be stored. Raises ApiError; decodes no more than it must.
+    """
+    sent = decode(body, _BODY)
+    _refuse_what_comes_later(sent)
+    if not sent.model:
+        raise missing("model", "Ask GET /v1/models what is served here.")
+    text = sent.text or TextParam()
+    stored = store if sent.store is None else sent.store
+    _refuse_what_does_not_go_together(sent, store=store, keeps=stored or unstored_background)
+    return CreateRequest(
+        model=sent.model,
+        input=sent.input,
+        instructions=sent.instructions,
+        previous_response_id=sent.previous_response_id,
+        tools=sent.tools,
+        parallel_tool_calls=sent.parallel_tool_calls is not False,
+        max_output_tokens=sent.max_output_tokens,
+        max_tool_calls=sent.max_tool_calls,
+        temperature=sent.temperature,
+        top_p=sent.top_p,
+        effort=(sent.reasoning and sent.reasoning.effort) or "medium",
+        metadata=_metadata(sent.metadata),
+        store=stored,
+        background=bool(sent.background),
+        tier=TIERS[sent.service_tier or "auto"],
+        stream=bool(sent.stream),
+        obfuscate=sent.stream_options is None or sent.stream_options.include_obfuscation is not False,
+        safety_identifier=sent.safety_identifier,
+        prompt_cache_key=sent.prompt_cache_key,
+        tool_choice=sent.tool_choice,
+        summary=sent.reasoning and (sent.reasoning.summary or sent.reasoning.generate_summary),
+        thoughts="all_turns" if sent.reasoning and sent.reasoning.context == "all_turns" else "current_turn",
+        format=text.format,
+        verbosity=text.verbosity or "medium",
+        include=frozenset(sent.include or ()),
+        truncation=sent.truncation or "disabled",
+        prompt=sent.prompt,
+        sampling=SamplingParams(
+            presence_penalty=sent.presence_penalty or 0.0,
+            frequency_penalty=sent.frequency_penalty or 0.0,
+            repetition_penalty=sent.repetition_penalty,
+            seed=sent.seed,
+            top_k=None if sent.top_k is None else max(sent.top_k, 0),
+            min_p=sent.min_p,
+        ),
+        stop=_stop(sent.stop),
+        top_logprobs=sent.top_logprobs or 0,
+        cache_salt=sent.cache_salt,
+        priority=sent.priority,
+        request_id=sent.request_id,
+        response_messages=bool(sent.enable_response_messages),
+        previous_input_messages=sent.previous_input_messages,
+        managing=next(iter(sent.context_management or ()), None),
+    )
+
+
+def _stop(sent: str | list[str] | None) -> tuple[str, ...]:
+    """The texts before which an answer ends."""
+    stops = (sent,) if isinstance(sent, str) else tuple(sent or ())
+    for stop in stops:
+        if not 1 <= len(stop) <= MAX_STOP_CHARS:
+            raise invalid_value("stop", stop, f"Each has 1 to {MAX_STOP_CHARS} characters.")
+    return stops
+
+
+def _refuse_what_comes_later(sent: CreateBody) -> None:
+    for name in LATER:
+        if getattr(sent, name) != ABSENT:
+            raise unsupported(name, shown_raw(getattr(sent, name)), _LATER)
+    if sent.reasoning and sent.reasoning.mode not in (None, "standard"):
+        raise unsupported("reasoning.mode", sent.reasoning.mode, _LATER)
+
+
+def _refuse_what_does_not_go_together(sent: CreateBody, *, store: bool, keeps: bool) -> None:
+    """`store` is whether this service stores, `keeps` whether the response is there until its caller comes for it."""
+    if sent.input == ABSENT and sent.previous_response_id is None and sent.prompt is None:
+        raise missing("input", "Give 'input', or 'previous_response_id' to continue a response.")
+    if sent.stream_options is not None and not sent.stream:
+        raise invalid_value("stream_options", "given without stream", "It is only allowed with 'stream': true.")
+    if not store and (sent.store or sent.previous_response_id):
+        param = "store" if sent.store else "previous_response_id"
+        raise unsupported(param, "given", "This service stores no responses; send the whole conversation as input.")
+    if sent.previous_response_id is not None and bytes(sent.previous_input_messages) not in (b"null", b"[]"):
+        raise invalid_value(
+            "previous_input_messages", "given with previous_response_id", "Continue from the one or from the other."
+        )
+    if sent.background and not keeps:
+        raise unsupported("background", "true with store: false", "A background response has to be stored.")
+    if sent.service_tier is not None and sent.service_tier not in TIERS:
+        raise invalid_value("service_tier", sent.service_tier, f"Give one of {', '.join(TIERS)}, or leave it out.")
+
+
+def _metadata(raw: msgspec.Raw) -> dict[str, str]:
+    """At most 16 pairs, keys to 64 and values to 512 characters."""
+    if len(memoryview(raw)) > MAX_METADATA_BYTES:
+        raise invalid_value("metadata", shown_raw(raw), f"It has at most {MAX_METADATA_PAIRS} short pairs.")
+    sent: dict[str, str] = decode(raw, _METADATA, "metadata") or {}
+    if len(sent) > MAX_METADATA_PAIRS:
+        raise InvalidRequest(
+            f"Too many pairs in 'metadata': {len(sent)}, at most {MAX_METADATA_PAIRS} are allowed.",
+            code="invalid_value",
+            param="metadata",
+        )
+    for key, value in sent.items():
+        if len(key) > 64:
+            raise invalid_value("metadata", key, "A key has at most 64 characters.")
+        if len(value) > 512:
+            raise invalid_value(f"metadata.{key}", value, "A value has at most 512 characters.")
+    return sent
+
+
+class _Model(msgspec.Struct):
+    model: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_MODEL = decoder_of(_Model)
+_MEMBERS = decoder_of(dict[str, msgspec.Raw])
+
+
+def read_count(body: bytes, model: str, *, store: bool) -> CreateRequest:
+    """Check a body as `read_create` does; without one, its model is `model`. `store` is whether this service stores.
+
+    It asks for nothing to be stored, so whether it says so, or is to run in the background, is of no account.
+    Raises ApiError.
+    """
+    if bytes(decode(body, _MODEL).model) == b"null":
+        members: dict[str, msgspec.Raw] = decode(body, _MEMBERS)
+        members["model"] = msgspec.Raw(msgspec.json.encode(model))
+        body = msgspec.json.encode(members)
+    return read_create(body, store=store, unstored_background=True)

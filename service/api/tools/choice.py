@@ -1,0 +1,190 @@
+"""The `tool_choice` of a request: whether the model must call a tool, and which ones it may call.
+
+A choice is about what may be called, never about what is shown: the prompt lists all tools whatever is chosen, so its
+beginning stays cached. It is enforced while sampling (constraints.py).
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from service.api.decoding import decode, decode_list, decoder_of
+from service.api.tools.callee import FUNCTIONS, Callee, Choice
+from service.api.tools.hosted import HOSTED
+from service.api.tools.read import Tools
+from service.errors import InvalidRequest, invalid_value, missing, unsupported
+
+MAX_ALLOWED = 128
+"""The most tools that an `allowed_tools` may name."""
+
+_MODES = ("none", "auto", "required")
+_SPECIFIC = "Give 'function', 'custom' or 'allowed_tools'."
+_NO_BACK_END = "It has no back end here, so it can't be called; give a function or a custom tool."
+
+_Name = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """What was chosen.
+
+    `allowed` are the recipients that may be called, None for all tools'. `parallel_one` says that there is to be just
+    one call, as a tool was chosen by its name. `echo` is the Response's `tool_choice`.
+    """
+
+    choice: Choice = "auto"
+    allowed: frozenset[str] | None = None
+    parallel_one: bool = False
+    echo: str | dict[str, Any] = "auto"
+
+
+class _Kind(msgspec.Struct):
+    type: str | None = None
+
+
+class _Specific(msgspec.Struct, forbid_unknown_fields=True):
+    """A tool of the caller's by its name."""
+
+    type: Literal["function", "custom"]
+    name: _Name
+    namespace: _Name | None = None
+
+
+class _Namespace(msgspec.Struct, forbid_unknown_fields=True):
+    """All tools of a namespace."""
+
+    type: Literal["namespace"]
+    name: _Name
+
+
+class _Hosted(msgspec.Struct):
+    """A tool that has no back end here; what else it says is passed over."""
+
+    type: str
+    server_label: _Name | None = None
+    name: _Name | None = None
+
+
+class _Allowed(msgspec.Struct, forbid_unknown_fields=True):
+    """Those tools that may be called."""
+
+    type: Literal["allowed_tools"]
+    tools: msgspec.Raw = msgspec.Raw(b"[]")
+    mode: Literal["none", "auto", "required"] = "auto"
+
+
+_CHOICE = decoder_of(_Kind | str | None)
+_TOOL = decoder_of(_Kind)
+_SPECIFIC_TOOL = decoder_of(_Specific)
+_NAMESPACE = decoder_of(_Namespace)
+_HOSTED = decoder_of(_Hosted)
+_ALLOWED = decoder_of(_Allowed)
+
+
+def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
+    """Read the JSON of `tool_choice`; null is auto.
+
+    Raises InvalidRequest: for a tool that isn't among `tools`, for one that can't be called, and where a call is
+    required though there is nothing to call.
+    """
+    sent = decode(raw, _CHOICE, "tool_choice")
+    if sent is None:
+        return Chosen()
+    if isinstance(sent, str):
+        return _mode(sent, tools)
+    if sent.type is None:
+        raise missing("tool_choice.type", _SPECIFIC)
+    if sent.type == "allowed_tools":
+        return _allowed(decode(raw, _ALLOWED, "tool_choice"), tools)
+    if sent.type in ("function", "custom"):
+        specific = decode(raw, _SPECIFIC_TOOL, "tool_choice")
+        callee = _callee(specific, tools.callees, "tool_choice")
+        return Chosen("required", frozenset((callee.recipient,)), parallel_one=True, echo=_echo(specific))
+    if sent.type in HOSTED:
+        raise unsupported("tool_choice.type", sent.type, _NO_BACK_END)
+    raise invalid_value("tool_choice.type", sent.type, _SPECIFIC)
+
+
+def _mode(sent: str, tools: Tools) -> Chosen:
+    for mode in _MODES:
+        if sent == mode:
+            if mode == "required" and not tools.callees:
+                raise _nothing_to_call("tool_choice", tools)
+            return Chosen(mode, echo=mode)
+    raise invalid_value("tool_choice", sent, f"Give one of {', '.join(_MODES)}, or an object that names a tool.")
+
+
+def _allowed(sent: _Allowed, tools: Tools) -> Chosen:
+    """What may be called of the tools that are named. Hosted ones may be named, and stay uncallable."""
+    named = decode_list(sent.tools, MAX_ALLOWED, "tool_choice.tools")
+    if not named:
+        raise invalid_value("tool_choice.tools", "[]", "Name at least one tool.")
+    allowed: set[str] = set()
+    echo: list[dict[str, Any]] = []
+    for place, raw in enumerate(named):
+        recipients, shown = _one_allowed(raw, tools, f"tool_choice.tools[{place}]")
+        allowed |= recipients
+        echo.append(shown)
+    if sent.mode == "required" and not allowed:
+        raise _nothing_to_call("tool_choice.tools", tools)
+    choice = sent.mode if allowed else "none"
+    return Chosen(choice, frozenset(allowed), echo={"type": "allowed_tools", "mode": sent.mode, "tools": echo})
+
+
+def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], dict[str, Any]]:
+    """The recipients that one of the allowed tools stands for, and its echo."""
+    kind = decode(raw, _TOOL, where).type
+    if kind is None:
+        raise missing(f"{where}.type", "Give the type of a tool, such as 'function'.")
+    if kind in ("function", "custom"):
+        specific = decode(raw, _SPECIFIC_TOOL, where)
+        return {_callee(specific, tools.callees, where).recipient}, _echo(specific)
+    if kind == "namespace":
+        name = decode(raw, _NAMESPACE, where).name
+        inside = {callee.recipient for callee in tools.callees if (callee.namespace or FUNCTIONS) == name}
+        if not inside:
+            raise _undeclared(where, "namespace", name)
+        return inside, {"type": "namespace", "name": name}
+    if kind not in HOSTED:
+        raise invalid_value(f"{where}.type", kind, "Give the type of a tool that 'tools' declares.")
+    if kind not in tools.left_out:
+        raise invalid_value(f"{where}.type", kind, "Declare that tool in 'tools', or leave it out.")
+    hosted = decode(raw, _HOSTED, where)
+    given = {"type": kind, "server_label": hosted.server_label, "name": hosted.name}
+    return set(), {key: value for key, value in given.items() if value is not None}
+
+
+def _callee(sent: _Specific, callees: Sequence[Callee], where: str) -> Callee:
+    """The tool of that name: in the namespace that is given, or else in `functions`, or else wherever it is the only
+    one. The name may also be a recipient, such as `clock.sleep`.
+    """
+    if sent.namespace is not None:
+        found = [callee for callee in callees if callee.recipient == f"{sent.namespace}.{sent.name}"]
+    else:
+        exact = (sent.name, f"{FUNCTIONS}.{sent.name}")
+        found = [callee for callee in callees if callee.recipient in exact]
+        found = found or [callee for callee in callees if callee.name == sent.name]
+    if not found:
+        raise _undeclared(where, sent.type, sent.name if sent.namespace is None else f"{sent.namespace}.{sent.name}")
+    if len(found) > 1:
+        raise invalid_value(
+            f"{where}.name", sent.name, "Several namespaces have one of this name; give 'namespace' too."
+        )
+    if found[0].kind != sent.type:
+        raise invalid_value(f"{where}.type", sent.type, f"'{sent.name}' is a tool of type '{found[0].kind}'.")
+    return found[0]
+
+
+def _echo(sent: _Specific) -> dict[str, Any]:
+    inside = {} if sent.namespace is None else {"namespace": sent.namespace}
+    return {"type": sent.type, "name": sent.name} | inside
+
+
+def _undeclared(where: str, kind: str, name: str) -> InvalidRequest:
+    return invalid_value(f"{where}.name", name, f"'tools' declares no {kind} of this name.")
+
+
+def _nothing_to_call(where: str, tools: Tools) -> InvalidRequest:
+    advice = _NO_BACK_END if tools.left_out else "Declare functions or custom tools in 'tools'."
+    return invalid_value(where, "required", f"A call is required, and there is no tool to call. {advice}")

@@ -1,0 +1,74 @@
+"""Tools that OpenAI runs, or that only its own models were trained on: none of them has a back end here.
+
+They are accepted, since clients declare them by default, left out of the prompt, echoed without their secrets, and
+named to the client. Never echo or log what a client uses to sign in somewhere else.
+"""
+
+import re
+from typing import Any, cast
+
+from service.errors import InvalidRequest
+from service.harmony.typescript import SchemaTooLarge, check_size
+
+HOSTED = frozenset(
+    {
+        "apply_patch",
+        "code_interpreter",
+        "computer",
+        "computer_use",
+        "computer_use_preview",
+        "file_search",
+        "image_generation",
+        "local_shell",
+        "mcp",
+        "programmatic_tool_calling",
+        "shell",
+        "tool_search",
+        "web_search",
+        "web_search_2025_08_26",
+        "web_search_preview",
+        "web_search_preview_2025_03_11",
+    }
+)
+"""The types of tool that a request may declare and nobody here runs."""
+
+SECRETS = frozenset({"authorization", "headers", "domain_secrets"})
+"""Members that are secret wherever they stand."""
+
+REDACTED = "<redacted>"
+
+_ADDRESS = re.compile(r"([a-z]+)://(?:[^/?#]*@)?([A-Za-z0-9.-]+)(?=[:/?#]|$)")
+
+
+def echo_of_hosted(tool: dict[str, Any], where: str) -> dict[str, Any]:
+    """The echo of a hosted tool, made in place: secrets are null, and a server's address keeps only its host.
+
+    Raises InvalidRequest for one that is nested too deep or too large, naming `where` it stands.
+    """
+    try:
+        check_size(tool)
+    except SchemaTooLarge as error:
+        raise InvalidRequest(f"Invalid value for '{where}': {error}.", code="invalid_value", param=where) from None
+    _redact(tool)
+    return tool
+
+
+def _redact(value: object) -> None:
+    if isinstance(value, list):
+        for member in cast(list[object], value):
+            _redact(member)
+    elif isinstance(value, dict):
+        members = cast(dict[str, object], value)
+        for name, member in members.items():
+            if name in SECRETS:
+                members[name] = None
+            elif name == "server_url":
+                members[name] = _host_of(member)
+            else:
+                _redact(member)
+
+
+def _host_of(address: object) -> str:
+    """Scheme and host of a server's address: paths and queries hold keys, and so does what stands before an @."""
+    found = _ADDRESS.match(address) if isinstance(address, str) else None
+    return f"{found[1]}://{found[2]}/{REDACTED}" if found else REDACTED

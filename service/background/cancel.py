@@ -1,0 +1,57 @@
+"""Cancelling a background response, by any replica.
+
+One script says that it is cancelled and takes the job away from whoever works on it; that alone is the promise. What is
+left, the closing events and the turn, the canceller does at once, so that its answer can be continued; if it dies
+first, a worker does it when its lease has run out.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+
+from service import logs
+from service.background.attempt import Attempt
+from service.background.snapshot import look
+from service.responses.service import Service
+from service.settings.background import RENEWALS
+from store.errors import StoreError, StoreUnavailable
+from store.jobs.model import Lease
+
+logger = logging.getLogger(__name__)
+
+
+async def cancel(service: Service, tenant: str, id: str) -> bytes:
+    """Cancel a response; its JSON, with what was said by then. Once it is cancelled, a repeat changes nothing.
+
+    Raises NotFound, NotCancellable, StoreUnavailable.
+    """
+    began = monotonic()
+    job = await service.jobs.cancel(tenant, id)
+    if job is not None:
+        try:
+            async with _held(service, job.lease), service.closings:
+                await Attempt(service, job, patience=service.settings.store_timeout_seconds).make()
+        except StoreUnavailable as failure:
+            logs.event(logger, logging.WARNING, "cancelled, not yet closed", response_id=id, reason=str(failure))
+    _, response = await look(service, tenant, id)
+    service.metrics.cancel_seconds.observe(monotonic() - began)
+    return response
+
+
+@asynccontextmanager
+async def _held(service: Service, lease: Lease) -> AsyncGenerator[None]:
+    """Hold the lease for as long as closing takes: a long log, or many cancels at once, may outlast it."""
+
+    async def renew_for_ever() -> None:
+        while True:
+            await asyncio.sleep(service.settings.lease_seconds / RENEWALS)
+            with suppress(StoreError):  # the next one may do; without any, a worker ends it
+                await service.jobs.renew([lease])
+
+    renewing = asyncio.create_task(renew_for_ever())
+    try:
+        yield
+    finally:
+        renewing.cancel()

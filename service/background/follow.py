@@ -1,0 +1,250 @@
+"""Following: the events of a background response, from any of them on, as they are written; by any process.
+
+    subscribe ─▶ read the log ─▶ listen ─▶ (silence, a gap, or something missed: read the log) ─▶ ... ─▶ the last event
+
+The log has the truth, and its channel only makes it quick: what was seen is dropped, what is missing is read, and a
+follower who hears nothing reads the log's tail, as a lost message must not leave anybody waiting. So each number
+comes out once and in order whatever happens to the channel. Never write here: a follower who goes away, or lags, costs
+the response nothing.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from time import monotonic
+from typing import Protocol, TypeVar
+
+from service.api.events import Event, Terminal
+from service.responses.output.journal import decode_batch
+from store.errors import StoreUnavailable
+from store.jobs.log import Entry, told
+
+QUIET_SECONDS = 1.0
+"""For how long nothing may be said before the log's tail is read."""
+
+AWAY_SECONDS = 30.0
+"""For how long a store that is away is asked again."""
+
+FIRST_PAUSE_SECONDS = 0.05
+MAX_PAUSE_SECONDS = 1.0
+"""The longest pause before it is asked again for the first time; each further one may be twice as long, up to the
+maximum."""
+
+READ_ENTRIES = 32
+"""The most entries that are read at once."""
+
+BATCH_EVENTS = 2_000
+"""The most events that are handed on at once, unless one entry has more: a few milliseconds' work, and half a MiB as
+server-sent events. Entries beyond that are not looked into; they wait in the log."""
+
+T = TypeVar("T")
+
+
+class LogGone(Exception):
+    """The events are not there: they were deleted, or have expired."""
+
+    reason = "are gone"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"the events of {id!r} {self.reason}")
+        self.id = id
+
+
+class EndGone(LogGone):
+    """A server that came back without the end of the log lacks what was handed over, and the response ended otherwise.
+
+    Whoever followed it has events that nobody else will ever see, and none that says how the response ended.
+    """
+
+    reason = "end before what was handed over, as the store lost some"
+
+
+class Log(Protocol):
+    """What is used of store.log.EventLog."""
+
+    async def read(self, tenant: str, id: str, after: int, limit: int) -> list[Entry]: ...
+    async def tail(self, tenant: str, id: str) -> Entry | None: ...
+    def channel(self, tenant: str, id: str) -> str: ...
+
+
+class Listener(Protocol):
+    """What is used of store.listening.Listener."""
+
+    async def messages(self, seconds: float) -> list[bytes] | None: ...
+    def wake(self) -> None: ...
+
+
+class Channels(Protocol):
+    """What is used of store.listening.Listening."""
+
+    def channel(self, name: str) -> AbstractAsyncContextManager[Listener]: ...
+
+
+class Following:
+    """One follower of one response. Iterate `events` once."""
+
+    def __init__(
+        self,
+        log: Log,
+        channels: Channels,
+        tenant: str,
+        id: str,
+        after: int = -1,
+        *,
+        begun: Sequence[Event] = (),
+        leaving: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Follow a response from the event behind number `after` on, by default from the first.
+
+        `begun` are its first events, where they are known: they come at once, and the store may be away by then.
+        `leaving` is whether this process is about to end: silence is then the end, as whoever made the response may be
+        gone, and its client goes on elsewhere. `clock` gives seconds; pauses are multiplied by `chance`, 0 to 1.
+        """
+        self.id = id
+        self.over = False
+        """Whether the response has ended, and nothing comes behind what was handed over."""
+        self._log = log
+        self._channels = channels
+        self._tenant = tenant
+        self._leaving = leaving
+        self._clock, self._chance = clock, chance
+        self._begun = list(begun)
+        self._after = begun[-1].sequence_number if begun else after
+        """The number of the last event that was handed over, or that nobody wants."""
+        self._handed = self._after if begun else -1
+        """The same, -1 where none was handed over."""
+        self._looked_at: tuple[int, int] | None = None
+        """The last entry that was looked into: its last event, and the hash of what it is."""
+        self._to_read = READ_ENTRIES
+        self._behind = False
+        """Whether the log has more than was handed over."""
+        self._patience = AWAY_SECONDS if begun else 0.0
+        self._stopped = asyncio.Event()
+        self._listener: Listener | None = None
+
+    def stop(self) -> None:
+        """End soon, as nobody is there any more. Never blocks."""
+        self._stopped.set()
+        if self._listener is not None:
+            self._listener.wake()
+
+    async def events(self) -> AsyncGenerator[list[Event], None]:
+        """The events in order, each once, in batches as they come, until the response has ended.
+
+        The first batch says that following has begun, and may be empty; no other is. Raises LogGone, and NewerFormat.
+        Raises StoreUnavailable when the store is away for longer than AWAY_SECONDS, or without `begun` at first.
+        """
+        silent = not self._begun
+        if self._begun:
+            yield self._begun
+            self._begun = []
+        channel = self._log.channel(self._tenant, self.id)
+        async with AsyncExitStack() as stack:
+            listener = await self._asked(lambda: stack.enter_async_context(self._channels.channel(channel)))
+            self._listener = listener
+            batch = await self._read()
+            if not batch:
+                await self._look()
+            self._patience = AWAY_SECONDS
+            if batch or silent:
+                yield batch
+            while not (self.over or self._stopped.is_set()):
+                batch = await (self._read() if self._behind else self._hear(listener))
+                if batch:
+                    yield batch
+
+    async def _hear(self, listener: Listener) -> list[Event]:
+        """What is said next, as far as it follows what was handed over."""
+        messages = await listener.messages(QUIET_SECONDS)
+        if messages is None:
+            self._behind = True
+            return []
+        if not messages:
+            await self._look()
+            if self._leaving() and not self._behind:
+                self._stopped.set()
+            return []
+        entries = [told(message) for message in messages]
+        batch = self._take(entry for entry in entries if entry is not None)
+        if not batch and None in entries:
+            raise LogGone(self.id)
+        return batch
+
+    async def _read(self) -> list[Event]:
+        """Some events behind what was handed over, from the log."""
+        entries = await self._asked(lambda: self._log.read(self._tenant, self.id, self._after, self._to_read))
+        self._behind = False
+        batch = self._take(entries)
+        if self._behind and not batch:  # the log itself has a gap
+            raise LogGone(self.id)
+        self._behind = self._behind or len(entries) == self._to_read
+        # no more than a batch has room for, so that few are read in vain
+        taken = sum(entry.last <= self._after for entry in entries)
+        self._to_read = taken if taken < len(entries) else min(READ_ENTRIES, 2 * self._to_read)
+        return batch
+
+    async def _look(self) -> None:
+        """See by the log's tail whether there is more, or no more to come."""
+        tail = await self._asked(lambda: self._log.tail(self._tenant, self.id))
+        if tail is None:
+            raise LogGone(self.id)
+        if tail.last > self._after:
+            self._behind = True
+        elif _mark(tail) != self._looked_at:
+            ended = _ends(decode_batch(tail.blob, tail.last).events)
+            if ended and tail.last <= self._handed:  # the end itself was not among that, or nobody would look
+                raise EndGone(self.id)
+            self.over = ended
+            self._looked_at = _mark(tail)
+
+    def _take(self, entries: Iterable[Entry]) -> list[Event]:
+        """The events of entries that follow what was handed over, up to the first gap, or as many as go into a batch.
+        Where that is not all, the log has more."""
+        taken: list[Event] = []
+        for entry in entries:
+            last = entry.last
+            if last <= self._after:
+                continue
+            if taken and len(taken) + last - self._after > BATCH_EVENTS:
+                self._behind = True
+                break
+            batch = decode_batch(entry.blob, last).events
+            first = batch[0].sequence_number
+            if first > self._after + 1:
+                self._behind = True
+                break
+            taken += batch[self._after + 1 - first :]
+            self._after = self._handed = last
+            self._looked_at = _mark(entry)
+        self.over = _ends(taken)
+        return taken
+
+    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What the store answers, asked again while it is away, for as long as there is patience."""
+        give_up: float | None = None
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return await ask()
+            except StoreUnavailable:
+                now = self._clock()
+                give_up = now + self._patience if give_up is None else give_up
+                if now >= give_up or self._stopped.is_set() or self._leaving():
+                    raise
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause * self._chance()):
+                    await self._stopped.wait()
+            pause = min(MAX_PAUSE_SECONDS, 2 * pause)
+
+
+def _mark(entry: Entry) -> tuple[int, int]:
+    """What tells one entry from another."""
+    return entry.last, hash(entry.blob)
+
+
+def _ends(batch: Sequence[Event]) -> bool:
+    """Whether a response ends with these events."""
+    return bool(batch) and isinstance(batch[-1], Terminal)

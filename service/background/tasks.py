@@ -1,0 +1,91 @@
+"""What a process does beside its requests: it works on background responses, delivers webhooks, and sweeps.
+
+`harmonium serve` and `harmonium worker` do the same here. Every process may do all of it: what it takes, it holds by a
+lease, and what it leaves undone when it dies, another does.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from service.background.sweeping import sweep_for_ever
+from service.background.worker import Worker
+from service.responses.service import Service
+from service.webhooks.deliver import Deliverer
+from service.webhooks.receiver import Receiver
+from store.jobs.outbox import Outbox
+
+logger = logging.getLogger(__name__)
+
+
+class Background:
+    """The work of one process that no request waits for. `run` it until `stop`."""
+
+    def __init__(self, service: Service, *, works: bool) -> None:
+        """`works` is whether it takes background responses."""
+        settings, count = service.settings, service.metrics.webhooks.labels
+        self._service = service
+        self._deliverer: Deliverer | None = None
+        if settings.webhook_url:
+            outbox, receiver = Outbox(service.store), Receiver(settings)
+            self._deliverer = Deliverer(
+                outbox, receiver, settings.webhook_retry_seconds, count=lambda outcome: count(outcome).inc()
+            )
+        self.worker = Worker(service, ended=self.ended) if works else None
+        self._stopped = asyncio.Event()
+        self._broken = False
+
+    def ended(self, id: str) -> None:
+        """A response has ended in this process: what tells of it needn't wait."""
+        if self._deliverer is not None:
+            self._deliverer.poke(id)
+
+    @property
+    def state(self) -> str | None:
+        """What `/ready` says of the worker: `ok`, `paused` while the engine is away, `broken` once it, or what goes on
+        beside it, has ended by a mistake of ours; else None where there is none.
+        """
+        if self.worker is None or self._broken:
+            return "broken" if self._broken else None
+        return "paused" if self.worker.paused else "ok"
+
+    @property
+    def broken(self) -> bool:
+        """Whether a part of it has ended by a mistake of ours."""
+        return self._broken
+
+    @property
+    def stopping(self) -> bool:
+        """Whether this process is about to end."""
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        """Take nothing new, and hand back what is under way, for others to go on at once. Never blocks."""
+        if self.worker is not None:
+            self.worker.stop()
+        self._stopped.set()
+
+    async def run(self, on_fault: Callable[[], None] = lambda: None) -> None:
+        """Work until `stop`, and then until all is handed back.
+
+        A part that fails by a mistake of ours ends alone: the others go on, this is `broken`, and `on_fault` is called.
+        """
+        service = self._service
+        parts = [("sweeping", sweep_for_ever(service.store, service.jobs, service.settings.sweep_seconds))]
+        if self._deliverer is not None:
+            parts.append(("webhooks", self._deliverer.deliver_for_ever()))
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(self._guarded(name, work, on_fault)) for name, work in parts]
+            if self.worker is not None:
+                await self._guarded("worker", self.worker.work(), on_fault)
+            await self._stopped.wait()
+            for task in beside:
+                task.cancel()
+
+    async def _guarded(self, part: str, work: Awaitable[None], on_fault: Callable[[], None]) -> None:
+        try:
+            await work
+        except Exception:
+            self._broken = True
+            logger.exception("background work has ended by a mistake of ours", extra={"fields": {"part": part}})
+            on_fault()

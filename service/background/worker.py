@@ -1,0 +1,290 @@
+"""The worker: takes background responses that are next, and makes them, as many at once as it may.
+
+    listen ─▶ claim ─▶ attempt ─▶ (room again) ─▶ claim ...
+
+It is told of new jobs by a channel, and looks by itself every POLL_SECONDS, so that a lost message costs no more than
+that. Its leases are held by renewing them; whoever cancels a response tells it at once, and it learns the same from the
+next write that is refused. When the engine is away it takes no job for a while, so that they wait in the queue, where
+others may have them. A job whose last chance this is, because those who had it died before they got any further, may
+be what killed them, and the other jobs that they had are suspected with it: each of them is tried with no other of its
+kind beside it. Never work on a job whose lease is lost.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+
+from service import logs
+from service.background.attempt import Attempt, Outcome
+from service.engine.port import EngineError
+from service.responses.service import Service
+from service.settings.background import RENEWALS
+from store.errors import StoreError
+from store.jobs.jobs import CLAIM_BATCH
+from store.jobs.model import Job
+from store.turn import Status
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0
+"""How often a worker with room looks for jobs that nobody told it of, and for leases that ran out."""
+
+FIRST_PAUSE_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 30.0
+"""For how long no job is taken after the engine failed, at first and at most; each failure in a row doubles it."""
+
+ALONE_SECONDS = 10.0
+"""For how long at most a job that may be what killed its last workers keeps others from being taken beside it."""
+
+CANCELLED = b"cancelled "
+"""What a control channel says before the name of a job that was cancelled; all else says that a job waits."""
+
+
+class Worker:
+    """A worker over a service's store and engine. `work` until `stop`."""
+
+    def __init__(self, service: Service, *, ended: Callable[[str], None]) -> None:
+        """`ended` is told the id of each response that ended here."""
+        self._service = service
+        self._ended = ended
+        self._most = service.settings.worker_concurrency
+        self._attempts: dict[str, Attempt] = {}
+        """What is under way, by TENANT/DIGITS."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._shards = set(range(service.jobs.shards))
+        """The shards in which jobs may wait."""
+        self._awake = asyncio.Event()
+        self._stopping = False
+        self._failures = 0
+        self._paused_until = 0.0
+        self._suspect: Attempt | None = None
+        """The attempt at a job that may kill this process; one that got further doesn't."""
+        self._alone_until = 0.0
+
+    @property
+    def running(self) -> int:
+        """How many attempts are under way."""
+        return len(self._attempts)
+
+    @property
+    def paused(self) -> bool:
+        """Whether no job is taken for the moment, as the engine is away."""
+        return asyncio.get_running_loop().time() < self._paused_until
+
+    def stop(self) -> None:
+        """Take no new job, and hand back what is under way. Never blocks; `work` then returns."""
+        self._stopping = True
+        for attempt in self._attempts.values():
+            attempt.leave()
+        self._awake.set()
+
+    async def work(self) -> None:
+        """Work until `stop`, and then until everything is handed back, for `shutdown_seconds` at most.
+
+        Whoever can't hold its leases any more, by a mistake of ours, works no more.
+        """
+        shards = range(self._service.jobs.shards)
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = [group.create_task(self._renew_for_ever())]
+                beside += [group.create_task(self._listen_for_ever(shard)) for shard in shards]
+                await self._claim_until_stopped()
+                if self._tasks:
+                    await asyncio.wait(self._tasks, timeout=self._service.settings.shutdown_seconds)
+                for task in beside:
+                    task.cancel()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _claim_until_stopped(self) -> None:
+        loop = asyncio.get_running_loop()
+        poll = loop.time()
+        while not self._stopping:
+            self._awake.clear()
+            if loop.time() >= poll:  # whatever else happens: a shard may have what nobody told of
+                poll = loop.time() + POLL_SECONDS * random.uniform(0.5, 1)
+                self._shards = set(range(self._service.jobs.shards))
+                if not self._takes:
+                    await self._rescue()
+            while self._takes and self._shards and loop.time() < poll:
+                await self._claim()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(poll):
+                    await self._awake.wait()
+
+    @property
+    def _takes(self) -> bool:
+        """Whether it takes jobs at the moment."""
+        suspect = self._suspect
+        alone = suspect is not None and not suspect.further and asyncio.get_running_loop().time() < self._alone_until
+        return bool(self._room) and not self.paused and not alone
+
+    @property
+    def _room(self) -> int:
+        return 0 if self._stopping else max(0, self._most - self.running)
+
+    async def _rescue(self) -> None:
+        """Take no job, but see to it that those whose lease ran out are in the queue, for whoever has room, and end
+        what was cancelled by somebody who is gone: that takes neither room nor an engine.
+        """
+        for shard in range(self._service.jobs.shards):
+            try:
+                claim = await self._service.jobs.claim(shard, 0)
+            except StoreError as failure:
+                logs.event(logger, logging.WARNING, "no jobs can be rescued", shard=shard, reason=str(failure))
+                continue
+            self._service.metrics.jobs_rescued.inc(claim.rescued)
+            for job in claim.jobs:
+                self._begin(job)
+
+    async def _claim(self) -> None:
+        """Take as many jobs as there is room for, from one shard after the other."""
+        for shard in random.sample(sorted(self._shards), len(self._shards)):
+            if not self._takes:
+                return
+            room = self._room
+            self._shards.discard(shard)  # before it is looked into: what comes meanwhile is heard of
+            try:
+                if self._failures:
+                    await self._service.engine.check()
+                claim = await self._service.jobs.claim(shard, room)
+            except EngineError as failure:
+                self._shards.add(shard)
+                self._pause(str(failure))
+                return
+            except StoreError as failure:
+                logs.event(logger, logging.WARNING, "no jobs can be claimed", shard=shard, reason=str(failure))
+                continue
+            if len(claim.jobs) == min(room, CLAIM_BATCH):
+                self._shards.add(shard)
+            self._service.metrics.jobs_rescued.inc(claim.rescued)
+            for job in await self._sorted_out(shard, claim.jobs):
+                self._begin(job)
+
+    async def _sorted_out(self, shard: int, jobs: list[Job]) -> list[Job]:
+        """The jobs to begin with: of those that are suspected one at most, and the others go back, untried."""
+        suspects = [job for job in jobs if self._suspected(job)]
+        for job in suspects[1:]:
+            try:
+                await self._service.jobs.hand_back(job.lease, failed=False)
+            except StoreError as failure:
+                reason = str(failure)
+                logs.event(logger, logging.WARNING, "job left to be rescued", response_id=job.lease.id, reason=reason)
+            self._shards.add(shard)
+        return [job for job in jobs if job not in suspects[1:]]
+
+    def _suspected(self, job: Job) -> bool:
+        return job.status is not Status.CANCELLED and 1 < job.tries >= self._service.settings.max_attempts
+
+    def _begin(self, job: Job) -> None:
+        metrics = self._service.metrics
+        metrics.jobs_claimed.inc()
+        if job.epoch == 1:
+            metrics.queue_seconds.observe(job.age_seconds)
+        attempt = Attempt(self._service, job, on_progress=self._awake.set)
+        name = _name(job)
+        self._attempts[name] = attempt
+        if self._suspected(job):
+            self._suspect, self._alone_until = attempt, asyncio.get_running_loop().time() + ALONE_SECONDS
+        if self._stopping:
+            attempt.leave()
+        task = asyncio.create_task(self._make(name, attempt))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _make(self, name: str, attempt: Attempt) -> None:
+        """Make one attempt. Whatever fails, the job is not lost: its lease ends by itself."""
+        try:
+            outcome = await attempt.make()
+        except StoreError as failure:
+            logs.event(logger, logging.WARNING, "attempt given up", response_id=attempt.id, reason=str(failure))
+        except Exception:
+            logger.exception("attempt failed", extra={"fields": {"response_id": attempt.id}})
+        else:
+            self._note(attempt, outcome)
+        finally:
+            if self._attempts.get(name) is attempt:
+                del self._attempts[name]
+            if self._suspect is attempt:
+                self._suspect = None
+            self._awake.set()
+
+    def _note(self, attempt: Attempt, outcome: Outcome) -> None:
+        status = attempt.response.status.value if attempt.response else None
+        logs.event(
+            logger,
+            logging.INFO,
+            "attempt",
+            response_id=attempt.id,
+            tenant=attempt.job.lease.tenant,
+            outcome=outcome.value,
+            status=status,
+            epoch=attempt.job.epoch,
+            waited_ms=round(attempt.job.waited_seconds * 1000, 1),
+        )
+        if outcome is Outcome.ENGINE_AWAY:
+            self._pause("it could not go on with a response")
+        elif outcome is Outcome.ENDED:
+            self._failures = 0
+            self._ended(attempt.id)
+
+    def _pause(self, reason: str) -> None:
+        """Take no job for a while. What fails meanwhile, failed of the same."""
+        if self.paused:
+            return
+        pause = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self._failures) * random.uniform(0.5, 1)
+        self._failures = min(self._failures + 1, 16)
+        loop = asyncio.get_running_loop()
+        self._paused_until = loop.time() + pause
+        loop.call_later(pause, self._awake.set)
+        self._service.metrics.engine_pauses.inc()
+        logs.event(logger, logging.WARNING, "the engine is away", pause_seconds=round(pause, 1), reason=reason)
+
+    async def _renew_for_ever(self) -> None:
+        """Hold all leases, those of all shards at the same time: one that is slow must not cost those of others."""
+        jobs = self._service.jobs
+        while True:
+            await asyncio.sleep(jobs.limits.lease_seconds / RENEWALS)
+            held: dict[int, list[Attempt]] = {}
+            for attempt in self._attempts.values():
+                held.setdefault(jobs.shard_of(attempt.job.lease), []).append(attempt)
+            await asyncio.gather(*(self._renew(shard, attempts) for shard, attempts in held.items()))
+
+    async def _renew(self, shard: int, attempts: list[Attempt]) -> None:
+        """Hold the leases of one shard, and stop what has lost its own."""
+        try:
+            lost = await self._service.jobs.renew([attempt.job.lease for attempt in attempts])
+        except StoreError as failure:
+            logs.event(logger, logging.WARNING, "leases not renewed", shard=shard, reason=str(failure))
+            return
+        for attempt in attempts:
+            if attempt.job.lease in lost:
+                attempt.lose()
+
+    async def _listen_for_ever(self, shard: int) -> None:
+        """Hear what waits in a shard, and what is cancelled; without that, polling and refused writes have to do."""
+        while True:
+            with suppress(StoreError):
+                async with self._service.listening.channel(self._service.jobs.control(shard)) as control:
+                    while True:
+                        messages = await control.messages(POLL_SECONDS)
+                        if messages != []:
+                            self._hear(shard, messages or [])
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _hear(self, shard: int, messages: list[bytes]) -> None:
+        for message in messages:
+            if message.startswith(CANCELLED):
+                attempt = self._attempts.get(message.removeprefix(CANCELLED).decode())
+                if attempt is not None:
+                    attempt.lose(cancelled=True)
+        self._shards.add(shard)
+        self._awake.set()
+
+
+def _name(job: Job) -> str:
+    return f"{job.lease.tenant}/{job.lease.id[5:]}"

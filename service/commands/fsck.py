@@ -1,0 +1,155 @@
+"""`harmonium fsck`: goes over the conversations of the settings' Redis, and shows what is wrong with them.
+
+What is wrong and how it is mended is the store's affair (store/fsck/check.py). Shown are ids, tenants and numbers;
+never what anybody said.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+from rich.text import Text
+
+from service.commands.doctor import server_url
+from service.settings.settings import Settings
+from store.fsck.check import Fsck, Progress, Report
+from store.fsck.faults import MEANINGS
+from store.redis.connection import connect
+
+SHOWN = 100
+"""The most complaints that are shown as a table; JSON has them all."""
+
+EXIT_CLEAN = 0
+EXIT_COMPLAINTS = 1
+EXIT_UNCHECKED = 2
+
+
+def check(settings: Settings, *, repair: bool, turns_per_second: float, progress: Console) -> Report:
+    """Check the settings' Redis, and with `repair` mend it; a bar on `progress` where that is a terminal.
+
+    Raises StoreUnavailable where it can't be asked, and OSError where an embedded server doesn't start.
+    """
+    with server_url(settings) as url, _bar(progress) as bar:
+        task = bar.add_task("", total=None)
+        return asyncio.run(
+            _check(url, settings, repair, turns_per_second, lambda step: _show(bar, task, step, settings))
+        )
+
+
+def exit_status(report: Report) -> int:
+    """0 when nothing is wrong, 1 when something is left to mend, 2 when something can't be judged by this release."""
+    if report.newer:
+        return EXIT_UNCHECKED
+    return EXIT_COMPLAINTS if report.left else EXIT_CLEAN
+
+
+def as_json(report: Report) -> str:
+    """All of a report as one object."""
+    complaints = [
+        {
+            "shard": each.shard,
+            "tenant": each.tenant,
+            "id": each.id,
+            "what": each.what,
+            "detail": each.detail,
+            "mended": mended,
+        }
+        for each, mended in report.complaints.items()
+    ]
+    return json.dumps(
+        {
+            "shards": report.shards,
+            "turns": report.turns,
+            "found": report.found,
+            "left": report.left,
+            "complaints": complaints,
+            "counters_judged": not report.unjudged,
+            "shards_not_judged": report.unjudged,
+            "turns_to_sweep": report.unneeded,
+            "turns_of_a_later_release": report.newer,
+            "unknown_keys": report.unknown,
+            "seconds": round(report.seconds, 3),
+        },
+        indent=2,
+    )
+
+
+def show(report: Report, console: Console, *, repair: bool) -> None:
+    """A table of the complaints, if there are any, and what it all comes to."""
+    if report.complaints:
+        console.print(_table(report, repair))
+    if report.found > min(SHOWN, len(report.complaints)):
+        console.print(f"… and more: {report.found:,} complaints in all")
+    for line in _lines(report, repair):
+        console.print(Text(line))
+
+
+async def _check(
+    url: str, settings: Settings, repair: bool, turns_per_second: float, hear: Callable[[Progress], None]
+) -> Report:
+    fsck = Fsck(
+        connect(url, timeout_seconds=settings.store_timeout_seconds),
+        prefix=settings.key_prefix,
+        shards=settings.shards,
+        timeout_seconds=settings.store_timeout_seconds,
+        turns_per_second=turns_per_second,
+    )
+    try:
+        async with aclosing(fsck.run(repair=repair)) as steps:
+            async for step in steps:
+                if isinstance(step, Progress):
+                    hear(step)
+                elif isinstance(step, Report):
+                    return step
+    finally:
+        await fsck.close()
+    raise AssertionError("a check ends with its report")
+
+
+def _bar(console: Console) -> Bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("turns"))
+    return Bar(*columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal)
+
+
+def _show(bar: Bar, task: TaskID, step: Progress, settings: Settings) -> None:
+    action = "checking" if not step.round else f"repairing, round {step.round},"
+    description = f"{action} shard {step.shard + 1} of {settings.shards}"
+    bar.update(task, description=description, completed=step.turns, total=step.total)
+
+
+def _table(report: Report, repair: bool) -> Table:
+    table = Table("Shard", "Tenant", "Turn", "What is wrong", *(["Mended"] if repair else []))
+    for column in table.columns:
+        column.overflow = "fold"  # whoever reads it wants whole ids
+    for each, mended in list(report.complaints.items())[:SHOWN]:
+        detail = f": {each.detail}" if each.detail else ""
+        wrong = f"{each.what}: {MEANINGS[each.what].says}{detail}"
+        cells = [f"{each.shard:02x}", each.tenant or "", each.id or "", wrong]
+        table.add_row(*map(Text, cells), *([Text("yes" if mended else "no")] if repair else []))
+    return table
+
+
+def _lines(report: Report, repair: bool) -> list[str]:
+    """The report in sentences."""
+    where = "1 shard" if report.shards == 1 else f"{report.shards} shards"
+    result = "nothing is wrong" if not report.found else f"{report.found:,} complaints"
+    if report.found and repair:
+        result += f", {report.left:,} of them left" if report.left else ", all mended"
+    lines = [f"{report.turns:,} turns in {where}, {report.seconds:.1f} s: {result}"]
+    if report.left and not repair:
+        lines.append("`harmonium fsck --repair` mends them; docs/operating.md says how")
+    if report.unjudged:
+        shards = ", ".join(f"{number:02x}" for number in report.unjudged)
+        lines.append(f"Counters of shard {shards}: not judged, as the store was changing all the time")
+    if report.unneeded:
+        lines.append(f"Deleted turns that the next sweep takes away: {report.unneeded:,}")
+    if report.unknown:
+        lines.append(f"Keys under the prefix that this release does not know, left alone: {report.unknown:,}")
+    if report.newer:
+        lines.append(f"Turns that a later release wrote: {report.newer:,}. Check and repair with that release")
+    return lines

@@ -1,0 +1,335 @@
+"""Serving: the port, the embedded store, the processes, and the way they all stop.
+
+One process runs the application itself; with more, a supervisor shares its listening socket among workers and
+replaces one that dies. On SIGTERM or SIGINT no new connection is taken, open streams have `shutdown_seconds`
+to finish, and only then does the embedded server stop. Nothing here may know a route or a request.
+"""
+
+import asyncio
+import ctypes
+import errno
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import parent_process
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
+
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
+
+from service import logs
+from service.metrics.processes import shared_folder
+from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
+from service.web.http_protocol import BoundedHttpProtocol
+from store.errors import DataFolderBusy, StoreUnavailable
+from store.redis.connection import connect
+
+BACKLOG = 2048
+"""Connections that wait in the kernel while a process is busy, as far as its own limit permits."""
+
+OPEN_FILES = 2 * MAX_CONNECTIONS
+"""Enough for every connection, and as much again for the store, the engine and the rest."""
+
+KEEP_ALIVE_SECONDS = 65
+"""How long an idle connection is kept: longer than the pools of clients and proxies (5 to 60 s) keep it, so
+that they are the ones to close it and no request meets a connection that is just being closed."""
+
+HEALTH_SECONDS = 15
+"""How long a worker may leave its supervisor's ping without an answer before it is replaced."""
+
+STOP_GRACE_SECONDS = 5
+"""What a worker gets at least beyond `shutdown_seconds`, for its last writes, before it is killed."""
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HANG_UP = signal.SIGHUP
+"""A terminal that is closed; it asks for the same."""
+
+PR_SET_PDEATHSIG = 1
+
+CreateApp = Callable[[Settings], Any]
+"""Makes the ASGI application. It is pickled for workers, so it has to be a function of a module."""
+
+if TYPE_CHECKING:
+    from store.embedded import EmbeddedServer
+
+logger = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """The port, the data folder or the store can't be had. The message says why, and what to do."""
+
+
+def run(settings: Settings, create_app: CreateApp) -> None:
+    """Serve until a signal says stop. Has to be called from the main thread.
+
+    Raises StartError. SystemExit has status 0 after a signal and 3 if the application could not start.
+    """
+    exit_on_signals()
+    allow_files()
+    with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
+        close_logs = logs.configure(settings.log_level, settings.log_format)  # after the store: it starts a thread
+        try:
+            _announce(settings, listener)
+            config = _config(served, create_app)
+            if settings.workers == 1:
+                Server(config).run(sockets=[listener])
+            else:
+                with shared_folder():
+                    Supervisor(config, [listener]).run()
+        finally:
+            close_logs()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on `host` and `port`. Raises StartError.
+
+    It listens at once, not when the application is ready: two processes can bind one port, but only one can
+    listen.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise StartError(_advice(host, port, error)) from error
+    return listener
+
+
+def allow_files() -> None:
+    """Raise this process's limit of open files, often 1,024 by default, to what its connections may need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which also stops when it has not started yet: an engine may take minutes to load its model."""
+
+    _starting: "asyncio.Task[None] | None" = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, until a signal says stop."""
+        self._starting = asyncio.current_task()
+        try:
+            await super().startup(sockets)
+        except asyncio.CancelledError:
+            if not self.should_exit:
+                raise
+        finally:
+            self._starting = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop: what uvicorn has for a signal."""
+        super().handle_exit(sig, frame)
+        if self._starting is not None:
+            self._starting.get_loop().call_soon_threadsafe(self._starting.cancel)
+
+
+class Supervisor(Multiprocess):
+    """uvicorn's supervisor, which also gives up the port at once and the wait for a worker in the end."""
+
+    def run(self) -> None:
+        """Keep the workers alive until a signal; exits with status 3 if one of them could not start."""
+        super().run()
+        if any(process.exitcode == STARTUP_FAILURE for process in self.processes):
+            sys.exit(STARTUP_FAILURE)
+
+    def terminate_all(self) -> None:
+        """Ask the workers to stop, and let go of the port: else the kernel would go on accepting."""
+        for listener in self.sockets:
+            listener.close()
+        super().terminate_all()
+
+    def join_all(self) -> None:
+        """Wait for the workers; one that outstays its time is killed."""
+        settings = cast(Config, self.config).settings
+        grace = max(STOP_GRACE_SECONDS, 3 * settings.store_timeout_seconds)
+        deadline = time.monotonic() + settings.shutdown_seconds + grace
+        for process in self.processes:
+            process.process.join(max(0.0, deadline - time.monotonic()))
+            if process.exitcode is None:
+                logs.event(logger, logging.ERROR, "worker killed, as it did not stop in time", pid=process.pid)
+                process.process.kill()
+                process.process.join()
+
+
+class Config(uvicorn.Config):
+    """uvicorn's configuration, pickled to each worker with the settings that the supervisor read."""
+
+    def __init__(self, settings: Settings, create_app: CreateApp, **options: Any) -> None:
+        self.settings = settings
+        self.send_seconds = settings.send_seconds
+        super().__init__(partial(create_app, settings), factory=True, **options)
+
+    def configure_logging(self) -> None:
+        """What uvicorn calls first in a worker process, and so where one begins."""
+        super().configure_logging()
+        if parent_process() is not None:
+            die_with_parent()
+            exit_on_signals()
+            logs.configure(self.settings.log_level, self.settings.log_format)
+
+
+def die_with_parent() -> None:
+    """Have the kernel send this process SIGTERM when its parent is gone. Linux alone has this."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    parent = parent_process()
+    if parent is not None and os.getppid() != parent.pid:  # it went before the kernel was asked to watch
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def exit_on_signals() -> None:
+    """Turn SIGTERM and SIGINT into SystemExit(0), once: while things are put away, more do nothing.
+
+    uvicorn takes the signals over while it serves, and raises the one it stopped for again when it is done.
+    """
+
+    def leave(received: int, frame: FrameType | None) -> None:
+        for each in STOP_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(0)
+
+    def hang_up(received: int, frame: FrameType | None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)  # to whoever handles it at the moment
+
+    for each in STOP_SIGNALS:
+        signal.signal(each, leave)
+    signal.signal(HANG_UP, hang_up)
+
+
+@contextmanager
+def redis_for(settings: Settings) -> Generator[Settings]:
+    """The settings with a Redis in them: the one that is set, or an embedded one, which runs meanwhile.
+
+    Raises StartError.
+    """
+    if settings.redis_url:
+        check_url(settings.redis_url)
+        yield settings
+        return
+    from store.embedded import EmbeddedServer  # not at the top: who has a Redis needs none of its parts
+
+    server = EmbeddedServer(settings.data_dir)
+    try:
+        server.start()
+    except DataFolderBusy as error:
+        raise StartError(
+            f"another harmonium{f' (process {error.pid})' if error.pid else ''} keeps its conversations in "
+            f"{settings.data_dir}; stop it, choose another folder with --data-dir, or let both share one "
+            f"Redis with {variable('redis_url')}"
+        ) from error
+    except StoreUnavailable as error:
+        raise StartError(f"{error}; {variable('redis_url')} names a Redis to use instead") from error
+    except OSError as error:
+        raise StartError(f"can't keep data in {settings.data_dir}: {error.strerror}; see --data-dir") from error
+    watcher = Watcher(server)
+    try:
+        yield settings.model_copy(update={"redis_url": server.url})
+    finally:
+        watcher.stop()
+
+
+class Watcher:
+    """A thread that waits for an embedded server, and has the service stop if it ends before its time.
+
+    Nothing can be stored without it, and whoever started the service can start it again.
+    """
+
+    def __init__(self, server: "EmbeddedServer") -> None:
+        self._server = server
+        self._stopping = False
+        self._lost: int | None = None
+        threading.Thread(target=self._watch, name="embedded server's end", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop the server. Raises StartError if it had ended by itself."""
+        self._stopping = True
+        self._server.stop()
+        if self._lost is not None:
+            raise StartError(f"the embedded server ended by itself (status {self._lost}); what it stored is kept")
+
+    def _watch(self) -> None:
+        status = self._server.wait()
+        if not self._stopping:
+            self._lost = status
+            logs.event(logger, logging.ERROR, "the embedded server ended by itself", status=status)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def check_url(url: str) -> None:
+    """Raises StartError for a URL that no connection can be made from. It may hold a password, so it isn't shown."""
+    try:
+        connect(url)
+    except (TypeError, ValueError) as error:
+        raise StartError(f"{variable('redis_url')} can't be used; check its database number and its options") from error
+
+
+def _config(settings: Settings, create_app: CreateApp) -> Config:
+    return Config(
+        settings,
+        create_app,
+        http=BoundedHttpProtocol,
+        ws="none",
+        loop="uvloop",
+        lifespan="on",
+        workers=settings.workers,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+        timeout_worker_healthcheck=HEALTH_SECONDS,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+    )
+
+
+def _announce(settings: Settings, listener: socket.socket) -> None:
+    """Say where the service is, what it serves and keeps, and who can reach it."""
+    host, port = listener.getsockname()[:2]
+    logs.event(
+        logger,
+        logging.INFO,
+        "listening",
+        url=f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",
+        engine=settings.engine,
+        model=settings.model or None,
+        store=str(display(settings)["redis_url"] or settings.data_dir),
+        workers=settings.workers,
+    )
+    if not settings.api_keys:
+        message = "no API keys: only this machine can connect, and only with a Host header that names localhost"
+        logs.event(logger, logging.WARNING, message, remedy=f"set {variable('api_keys')}")
+
+
+def _advice(host: str, port: int, error: OSError) -> str:
+    """What is wrong with an address, and what to do."""
+    if isinstance(error, socket.gaierror):
+        return f"{variable('host')}={host} is no address or name that this machine knows"
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is taken by another program; stop it, or choose another port with --port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{variable('host')}={host} is not an address of this machine; 0.0.0.0 listens on all it has"
+    if error.errno == errno.EACCES:
+        return f"port {port} needs privileges that this user lacks; choose one above 1023 with --port"
+    return f"can't listen on {host} port {port}: {error.strerror}"

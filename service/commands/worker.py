@@ -1,0 +1,127 @@
+"""`harmonium worker`: a process that works on background responses and serves no requests, but probes if it is told to.
+
+It takes nothing from anybody: jobs wait in Redis, and so do their events. On SIGTERM or SIGINT it takes no more, hands
+back what it is at work on, and leaves within `shutdown_seconds`; while its engine still loads it leaves at once. After
+a mistake of ours it does the same, and says so by its exit status, so that whoever started it starts it again.
+"""
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+import uvloop
+
+from service import logs
+from service.background.tasks import Background
+from service.commands.serve import StartError, allow_files, check_url, exit_on_signals, listen
+from service.engine.port import EngineUnavailable
+from service.harmony import segments, tokens
+from service.responses.opening import close_service, open_service
+from service.responses.service import Service
+from service.settings.settings import Settings, variable
+from service.web.app import create_probe_app
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+EXIT_BROKEN = 1
+
+PROBE_SECONDS = 1
+"""How long an answer that is under way may hold up a worker that leaves."""
+
+logger = logging.getLogger(__name__)
+
+
+class ProbeServer(uvicorn.Server):
+    """A server beside the work, which leaves signals to it."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Capture none."""
+        yield
+
+
+def run(settings: Settings) -> None:
+    """Work until a signal says stop. Has to be called from the main thread.
+
+    Raises StartError, and SystemExit with status 1 after a mistake of ours, which is in the log.
+    """
+    if not settings.redis_url:
+        raise StartError(
+            "a worker needs the Redis of the service that it works for; set "
+            f"{variable('redis_url')}, or let `harmonium serve` work on background responses itself"
+        )
+    check_url(settings.redis_url)
+    exit_on_signals()  # until the loop takes them over
+    allow_files()
+    close_logs = logs.configure(settings.log_level, settings.log_format)
+    try:
+        whole = uvloop.run(_work(settings))
+    except EngineUnavailable as error:
+        raise StartError(f"the engine does not start: {error}") from error
+    finally:
+        close_logs()
+    if not whole:
+        raise SystemExit(EXIT_BROKEN)
+
+
+async def _work(settings: Settings) -> bool:
+    """Work until a signal, or a mistake of ours; whether there was none of these."""
+    tokens.byte_table()
+    segments.text_table()
+    service = open_service(settings)
+    try:
+        background = Background(service, works=True)
+        if await _started(service, background):
+            gc.collect()
+            gc.freeze()  # as in app.py
+            logs.event(logger, logging.INFO, "working", engine=settings.engine, concurrency=settings.worker_concurrency)
+            async with _probes(service, background):
+                await background.run(on_fault=background.stop)
+    finally:
+        await close_service(service)
+    return not background.broken
+
+
+async def _started(service: Service, background: Background) -> bool:
+    """Start the engine, which may take minutes to load its model; whether no signal came meanwhile, or before."""
+    loop, starting = asyncio.get_running_loop(), asyncio.create_task(service.engine.start())
+
+    def stop() -> None:
+        background.stop()
+        starting.cancel()
+
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stop)
+    await asyncio.gather(starting, return_exceptions=True)
+    if not background.stopping:
+        starting.result()
+    return not background.stopping
+
+
+@asynccontextmanager
+async def _probes(service: Service, background: Background) -> AsyncGenerator[None]:
+    """Answer probes and scrapes meanwhile, where WORKER_PORT says so."""
+    settings = service.settings
+    if not settings.worker_port:
+        yield
+        return
+    with listen(settings.host, settings.worker_port) as listener:
+        config = uvicorn.Config(
+            create_probe_app(service, background),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=PROBE_SECONDS,
+        )
+        server = ProbeServer(config)
+        answering = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await answering

@@ -1,1 +1,0 @@
-"""The HTTP endpoints: thin shells over the protocol, the run and the store."""

@@ -1,0 +1,268 @@
+"""Lark's notation of grammars, read into trees: the same kind that a pattern's parser gives, with names besides.
+
+Lark itself is not asked. It writes each choice of a rule out, in times that double with every `?`, its terminals copy
+each other, and its patterns for strings backtrack for ever. Here everything is read once, from left to right, and a
+grammar is as long as its text. What lark's own grammars of `common` offer is kept as a text in the same notation.
+"""
+
+from collections.abc import Generator, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from service.grammar.lark_words import pattern_of, range_of, text_of, words_of
+from service.grammar.regex import MAX_DEPTH, MOST, Tree
+from service.steps import in_one_go
+
+MAX_EXPANDED = 256
+"""The largest count of `~`."""
+
+WORDS_AT_ONCE = 500
+"""How many of them are read in one step, if they aren't all of one rule."""
+
+_TIMES = {"?": (0, 1), "*": (0, MOST), "+": (1, MOST)}
+
+COMMON = "common."
+"""What stands before the names of the library in a tree."""
+
+_LIBRARY = r"""
+DIGIT: "0".."9"
+HEXDIGIT: "a".."f" | "A".."F" | DIGIT
+INT: DIGIT+
+SIGNED_INT: ["+" | "-"] INT
+DECIMAL: INT "." INT? | "." INT
+_EXP: ("e" | "E") SIGNED_INT
+FLOAT: INT _EXP | DECIMAL _EXP?
+SIGNED_FLOAT: ["+" | "-"] FLOAT
+NUMBER: FLOAT | INT
+SIGNED_NUMBER: ["+" | "-"] NUMBER
+ESCAPED_STRING: /"([^"\\\n]|\\.)*"/
+LCASE_LETTER: "a".."z"
+UCASE_LETTER: "A".."Z"
+LETTER: UCASE_LETTER | LCASE_LETTER
+WORD: LETTER+
+CNAME: ("_" | LETTER) ("_" | LETTER | DIGIT)*
+WS_INLINE: (" " | /\t/)+
+WS: /[ \t\f\r\n]/+
+CR: /\r/
+LF: /\n/
+NEWLINE: (CR? LF)+
+SH_COMMENT: /#[^\n]*/
+CPP_COMMENT: /\/\/[^\n]*/
+C_COMMENT: "/*" /(.|\n)*?/ "*/"
+SQL_COMMENT: /--[^\n]*/
+"""
+"""What lark's library `common` has. A string ends at the first quote that isn't escaped, as lark's lexer reads it."""
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A rule or a terminal. `params` are a template's.
+
+    Besides a pattern's operations its tree has ("NAME", a rule, a terminal or a parameter), ("USE", [the name of a
+    template, its arguments as trees]), and ("TEXT", the tree of a terminal without a name).
+    """
+
+    tree: Tree
+    params: tuple[str, ...] = ()
+
+
+class Definitions(msgspec.Struct, frozen=True):
+    """What a grammar's text defines, by name, and the trees of what is ignored."""
+
+    named: Mapping[str, Definition]
+    ignored: list[Tree]
+
+
+def read_lark(text: str) -> Generator[None, None, Definitions]:
+    """Read a grammar, in steps. Raises ValueError, re.error and InvalidRequest, for a pattern."""
+    return _Reader(text).read()
+
+
+@cache
+def _common() -> Mapping[str, Definition]:
+    return in_one_go(read_lark(_LIBRARY)).named
+
+
+class _Reader:
+    """The words of a grammar, and how far it has been read."""
+
+    def __init__(self, text: str) -> None:
+        self._words = words_of(text)
+        self._place = 0
+        self._depth = 0
+        self._named: dict[str, Definition] = {}
+        self._ignored: list[Tree] = []
+
+    def read(self) -> Generator[None, None, Definitions]:
+        step = 0
+        while (kind := self._kind) != "":
+            if self._place > step:
+                step = self._place + WORDS_AT_ONCE
+                yield
+            if kind == "END":
+                self._next()
+            elif kind == "STATEMENT":
+                self._statement()
+            else:
+                self._definition()
+        return Definitions(self._named, self._ignored)
+
+    # --- words ---
+
+    @property
+    def _kind(self) -> str:
+        return self._words[self._place][0]
+
+    @property
+    def _word(self) -> str:
+        return self._words[self._place][1]
+
+    def _next(self, *kinds: str) -> str:
+        """The next word, which is of one of these kinds."""
+        kind, word, line = self._words[self._place]
+        if kinds and kind not in kinds:
+            found = repr(word[:20]) if word.strip() else "the end of a line"
+            raise ValueError(f"{found} in line {line} is not expected there")
+        self._place += 1
+        return word
+
+    def _mark(self, *marks: str) -> bool:
+        """Whether the next word is one of these marks; it is taken then."""
+        found = self._kind == "MARK" and self._word in marks
+        self._place += found
+        return found
+
+    def _expect(self, mark: str) -> None:
+        if not self._mark(mark):
+            raise ValueError(f"'{mark}' is missing in line {self._words[self._place][2]}")
+
+    # --- statements ---
+
+    def _statement(self) -> None:
+        statement = self._next()
+        if statement == "%ignore":
+            self._ignored.append(self._choices())
+        elif statement == "%import":
+            self._import()
+        else:
+            raise ValueError(f"of statements, only %ignore and %import can be held, not {statement[:20]}")
+        self._next("END")
+
+    def _import(self) -> None:
+        self._mark(".")
+        if self._next("RULE", "TERMINAL") != "common":
+            raise ValueError("nothing but 'common' can be imported")
+        if self._mark("("):
+            names = [self._next("TERMINAL", "RULE")]
+            while self._mark(","):
+                names.append(self._next("TERMINAL", "RULE"))
+            self._expect(")")
+            found = {name: name for name in names}
+        else:
+            self._expect(".")
+            name = self._next("TERMINAL", "RULE")
+            found = {name: name}
+            if self._kind == "TO":
+                self._next()
+                found = {name: self._next("TERMINAL")}
+        for name, known in found.items():
+            if name not in _common():
+                raise ValueError(f"'common' has no {name[:40]!r}")
+            self._define(known, Definition([("NAME", f"{COMMON}{name}")]))
+
+    def _definition(self) -> None:
+        if self._mark("!", "?"):
+            self._mark("!", "?")
+        name = self._next("RULE", "TERMINAL")
+        params: list[str] = []
+        if self._mark("{"):
+            params.append(self._next("RULE"))
+            while self._mark(","):
+                params.append(self._next("RULE"))
+            self._expect("}")
+        if self._mark("."):
+            self._next("NUMBER")
+        self._expect(":")
+        self._define(name, Definition(self._choices(), tuple(params)))
+        self._next("END")
+
+    def _define(self, name: str, definition: Definition) -> None:
+        if name in self._named or name.startswith("__"):
+            raise ValueError(f"{name[:40]!r} is defined twice, or reserved")
+        self._named[name] = definition
+
+    # --- expressions ---
+
+    def _choices(self) -> Tree:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise ValueError(f"its groups are nested too deeply, at most {MAX_DEPTH} are allowed")
+        branches = [self._sequence()]
+        while self._kind == "OR":
+            self._next()
+            branches.append(self._sequence())
+        self._depth -= 1
+        return branches[0] if len(branches) == 1 else [("BRANCH", [None, branches])]
+
+    def _sequence(self) -> Tree:
+        tree: Tree = []
+        while self._kind in ("TEXT", "PATTERN", "TERMINAL", "RULE") or (self._kind == "MARK" and self._word in "(["):
+            tree.append(self._times(self._atom()))
+        if self._kind == "TO":
+            self._next()
+            self._next("RULE")
+        return tree
+
+    def _times(self, tree: Tree) -> tuple[str, Any]:
+        """An atom with the sign behind it. (A `?` before a name begins another rule only at a line's beginning.)"""
+        least, most = 1, 1
+        if self._kind == "MARK" and self._word in _TIMES:
+            least, most = _TIMES[self._next()]
+        elif self._mark("~"):
+            least = most = self._count()
+            if self._kind == "RANGE":
+                self._next()
+                most = self._count()
+        if most < least:
+            raise ValueError(f"~{least}..{most} is no range")
+        if (least, most) == (1, 1):
+            return tree[0] if len(tree) == 1 else ("SUBPATTERN", [None, 0, 0, tree])
+        return ("MAX_REPEAT", [least, most, tree])
+
+    def _count(self) -> int:
+        word = self._next("NUMBER")
+        count = int(word) if len(word) < 10 else MAX_EXPANDED + 1
+        if not 0 <= count <= MAX_EXPANDED:
+            raise ValueError(f"it repeats something more than {MAX_EXPANDED} times")
+        return count
+
+    def _atom(self) -> Tree:
+        if self._mark("("):
+            inner = self._choices()
+            self._expect(")")
+            return inner
+        if self._mark("["):
+            inner = self._choices()
+            self._expect("]")
+            return [("MAX_REPEAT", [0, 1, inner])]
+        kind, word = self._kind, self._next()
+        if kind == "PATTERN":
+            return [("TEXT", pattern_of(word))]
+        if kind == "TEXT":
+            if self._kind != "RANGE":
+                return [("TEXT", text_of(word))]
+            self._next()
+            return [("TEXT", range_of(word, self._next("TEXT")))]
+        if kind == "TERMINAL" or not self._mark("{"):
+            return [("NAME", word)]
+        arguments = [self._atom()]
+        while self._mark(","):
+            arguments.append(self._atom())
+        self._expect("}")
+        return [("USE", [word, arguments])]
+
+
+def common(name: str) -> Tree:
+    """A terminal of lark's library."""
+    return _common()[name].tree

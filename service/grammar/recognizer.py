@@ -1,0 +1,333 @@
+"""Whether a text matches a grammar: Earley's recognizer, which takes the text piece by piece, with a bound on its work.
+
+It never backtracks, so no grammar and no text can make it run for ever; what is too much is said to be so. What can't
+be reached any more is forgotten, so that a long text takes no more memory than a short one where its grammar's lists
+grow on the left, as those of `*` and `+` do. A grammar is made ready first: its trees become rules, with each count in
+a few rules of its own.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+
+import msgspec
+
+from service.grammar.regex import MOST, REPEATS, Tree, inner_trees, ranges_of
+
+MAX_SYMBOLS = 16_384
+"""How large a grammar may be once its counts are rules."""
+
+RULES_AT_ONCE = 100
+"""How many rules are made ready in one step."""
+
+Symbol = int | tuple[int, ...]
+"""A rule's number, or the characters that one place may have: the bounds between those that may and that may not."""
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """Rules made ready. A state is a place in one of the choices of a rule; the next state is one symbol further.
+
+    `symbols` has what each state expects, None at the end of a choice; `heads` its rule; `starts` the first states of
+    each rule; `nullable` the rules that match nothing at all.
+    """
+
+    symbols: Sequence[Symbol | None]
+    heads: Sequence[int]
+    starts: Sequence[Sequence[int]]
+    nullable: frozenset[int]
+    productive: bool
+    """Whether any text matches rule 0."""
+
+
+def compiled(trees: Mapping[str, Tree]) -> Generator[None, None, Grammar]:
+    """The trees of some rules, of which a whole text has to match the first; in steps.
+
+    Raises ValueError for too large ones.
+    """
+    compiler = _Compiler(trees)
+    for count, (name, tree) in enumerate(trees.items()):
+        compiler.add(name, tree)
+        if count % RULES_AT_ONCE == 0:
+            yield
+    return compiler.done()
+
+
+class _Compiler:
+    def __init__(self, trees: Mapping[str, Tree]) -> None:
+        self._numbers: dict[object, int] = {name: number for number, name in enumerate(trees)}
+        self._rules: list[list[list[Symbol]]] = [[] for _ in self._numbers]
+        self._size = 0
+
+    def add(self, name: str, tree: Tree) -> None:
+        """Add a rule of the grammar."""
+        branches: list[Tree] = tree[0][1][1] if len(tree) == 1 and tree[0][0] == "BRANCH" else [tree]
+        self._add(self._numbers[name], [self._read(each) for each in branches])
+
+    def _add(self, number: int, choices: list[list[Symbol]]) -> None:
+        self._rules[number] = choices
+        self._size += sum(len(choice) + 1 for choice in choices)
+        if self._size > MAX_SYMBOLS:
+            raise ValueError(f"with its counts written out it has more than {MAX_SYMBOLS} symbols")
+
+    def _rule(self, choices: list[list[Symbol]]) -> int:
+        self._rules.append([])
+        self._add(len(self._rules) - 1, choices)
+        return len(self._rules) - 1
+
+    def _read(self, tree: Tree) -> list[Symbol]:
+        symbols: list[Symbol] = []
+        for kind, argument in tree:
+            inner = [self._read(each) for each in inner_trees(kind, argument)]
+            if kind == "RULE":
+                symbols.append(self._numbers[argument])
+            elif kind == "SUBPATTERN":
+                symbols += inner[0]
+            elif kind == "BRANCH":
+                symbols.append(self._rule(inner))
+            elif kind in REPEATS:
+                one = inner[0][0] if len(inner[0]) == 1 else self._rule([inner[0]])
+                symbols += self._repeated(one, argument[0], argument[1])
+            else:
+                symbols.append(tuple(bound for low, high in ranges_of(kind, argument) for bound in (low, high + 1)))
+        return symbols
+
+    def _repeated(self, one: Symbol, least: int, most: int) -> list[Symbol]:
+        """What repeats a symbol, in rules that are few however large the counts."""
+        exact = self._exactly(one, least)
+        if most < MOST:
+            return exact + self._up_to(one, most - least)
+        loop = self._rule([[]])
+        self._add(loop, [[], [loop, one]])
+        return [*exact, loop]
+
+    def _exactly(self, one: Symbol, count: int) -> list[Symbol]:
+        if count < 4:
+            return [one] * count
+        key = (one, count)
+        if key not in self._numbers:
+            half = self._exactly(one, count // 2)
+            self._numbers[key] = self._rule([half * 2 + [one] * (count % 2)])
+        return [self._numbers[key]]
+
+    def _up_to(self, one: Symbol, count: int) -> list[Symbol]:
+        """At most so many: either not more than half of them, or more than half and at most the rest."""
+        if count == 0:
+            return []
+        key = (one, 0, count)
+        if key not in self._numbers:
+            half = (count - 1) // 2
+            more = self._exactly(one, half + 1) + self._up_to(one, count - half - 1)
+            self._numbers[key] = self._rule([self._up_to(one, half), more])
+        return [self._numbers[key]]
+
+    def done(self) -> Grammar:
+        symbols: list[Symbol | None] = []
+        heads: list[int] = []
+        starts: list[list[int]] = []
+        for number, choices in enumerate(self._rules):
+            starts.append([])
+            for choice in choices:
+                starts[-1].append(len(symbols))
+                symbols += [*choice, None]
+                heads += [number] * (len(choice) + 1)
+        nullable = self._closure(characters=False)
+        self._check_cycles(nullable)
+        return Grammar(symbols, heads, starts, nullable, 0 in self._closure(characters=True))
+
+    def _check_cycles(self, nullable: frozenset[int]) -> None:
+        """Check that no rule can be itself and nothing besides: any text would then be read in endlessly many ways,
+        and an engine takes longer for each token than for the one before.
+        """
+        below: list[set[int]] = []
+        above = [0] * len(self._rules)
+        for choices in self._rules:
+            below.append(set())
+            for choice in choices:
+                filled = [symbol for symbol in choice if not (isinstance(symbol, int) and symbol in nullable)]
+                if not filled:
+                    below[-1].update(symbol for symbol in choice if isinstance(symbol, int))
+                elif len(filled) == 1 and isinstance(filled[0], int):
+                    below[-1].add(filled[0])
+            for each in below[-1]:
+                above[each] += 1
+        agenda = [number for number, count in enumerate(above) if count == 0]
+        for number in agenda:  # which grows meanwhile
+            for each in below[number]:
+                above[each] -= 1
+                if above[each] == 0:
+                    agenda.append(each)
+        if len(agenda) < len(self._rules):
+            raise ValueError(
+                "something in it may be itself and nothing else, or nothing, over and over: see its ? and *"
+            )
+
+    def _closure(self, *, characters: bool) -> frozenset[int]:
+        """The rules that come to an end, by a choice of nothing but such rules and, where they count, characters."""
+        missing: list[int] = []
+        users: dict[int, list[tuple[int, int]]] = {}
+        agenda: deque[int] = deque()
+        for number, choices in enumerate(self._rules):
+            for choice in choices:
+                if not characters and any(isinstance(symbol, tuple) for symbol in choice):
+                    continue
+                rules = {symbol for symbol in choice if isinstance(symbol, int)}
+                for each in rules:
+                    users.setdefault(each, []).append((number, len(missing)))
+                missing.append(len(rules))
+                if not rules:
+                    agenda.append(number)
+        closed: set[int] = set()
+        while agenda:
+            if (number := agenda.popleft()) in closed:
+                continue
+            closed.add(number)
+            for user, choice in users.get(number, ()):
+                missing[choice] -= 1
+                if missing[choice] == 0:
+                    agenda.append(user)
+        return frozenset(closed)
+
+
+STEPS_AT_ONCE = 50_000
+STEPS_A_CHARACTER = 1_000
+"""How many steps of all rules a text may take: so many at once, and for each character; some 0.15 µs each."""
+
+PASSED_A_STEP = 8
+"""How many rules that end together are as good as a step."""
+
+MAX_KEPT = 100_000
+"""How many rules may wait for others to end: 20 MB."""
+
+Item = tuple[int, int]
+"""A state, and the place in the text where its rule began."""
+
+
+class Recognizer:
+    """One text, as it comes, against rule 0 of a grammar."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._left = STEPS_AT_ONCE
+        self._place = 0
+        self._waiting: dict[int, dict[int, list[Item]]] = {}
+        """By place, the items that wait for a rule that began there to end."""
+        self._tops: dict[tuple[int, int], Item | None] = {}
+        self._kept, self._sweep_at = 0, 4_096
+        self.exhausted = False
+        """Whether it has given up, as the text took too many steps for its length."""
+        self._current = [(state, 0) for state in grammar.starts[0]]
+        self._scanning = self._complete()
+
+    @property
+    def matched(self) -> bool:
+        """Whether the text so far matches as a whole."""
+        symbols, heads = self._grammar.symbols, self._grammar.heads
+        return not self.exhausted and any(
+            began == 0 and symbols[state] is None and heads[state] == 0 for state, began in self._current
+        )
+
+    @property
+    def kept(self) -> int:
+        """How many rules wait for others to end."""
+        return self._kept
+
+    def feed(self, text: str) -> None:
+        """Take more of the text."""
+        symbols = self._grammar.symbols
+        for letter in text:
+            if not self._scanning or self.exhausted:
+                self._current = []
+                return
+            code = ord(letter)
+            self._current = [
+                (state + 1, began)
+                for state, began in self._scanning
+                if bisect_right(symbols[state], code) & 1  # pyright: ignore
+            ]
+            self._left = min(self._left + STEPS_A_CHARACTER, max(self._left, STEPS_AT_ONCE))
+            self._place += 1
+            self._scanning = self._complete()
+
+    def _complete(self) -> list[Item]:
+        """Add to the items of a place all that follow from them; returns those that expect a character."""
+        grammar, place, current = self._grammar, self._place, self._current
+        symbols, heads, starts, nullable = grammar.symbols, grammar.heads, grammar.starts, grammar.nullable
+        here: dict[int, list[Item]] = {}
+        known = set(current)
+        scanning: list[Item] = []
+        steps = 0
+        for item in current:  # which grows meanwhile
+            state, began = item
+            symbol = symbols[state]
+            if symbol is None:
+                if began == place:
+                    continue
+                found = self._ended(heads[state], began)
+            elif isinstance(symbol, tuple):
+                scanning.append(item)
+                continue
+            else:
+                found: list[Item] = []
+                if symbol not in here:
+                    here[symbol] = []
+                    found = [(each, place) for each in starts[symbol]]
+                here[symbol].append(item)
+                if symbol in nullable:
+                    found.append((state + 1, began))
+            steps += 1 + len(found)
+            if steps > self._left:
+                break
+            for each in found:
+                if each not in known:
+                    known.add(each)
+                    current.append(each)
+        self._left -= steps
+        self._keep(here)
+        self.exhausted = self._left <= 0 or self._kept > MAX_KEPT
+        return scanning
+
+    def _ended(self, rule: int, place: int) -> list[Item]:
+        """What follows when a rule ends that began there."""
+        top = self._top(rule, place)
+        return [top] if top is not None else [(state + 1, began) for state, began in self._waiting[place].get(rule, ())]
+
+    def _top(self, rule: int, place: int) -> Item | None:
+        """What ends at last when a rule ends that began there, as long as only one waits and ends with it (Leo 1991).
+
+        So lists that grow on the right cost no more than others. None where that isn't so.
+        """
+        symbols, heads = self._grammar.symbols, self._grammar.heads
+        passed: dict[tuple[int, int], None] = {}
+        top: Item | None = None
+        while (rule, place) not in self._tops:
+            waiting = self._waiting[place].get(rule, ())
+            if len(waiting) != 1 or symbols[waiting[0][0] + 1] is not None or (rule, place) in passed:
+                break
+            passed[rule, place] = None
+            state, began = waiting[0]
+            top = (state + 1, began)
+            rule, place = heads[state], began
+        self._left -= len(passed) // PASSED_A_STEP
+        top = self._tops.get((rule, place)) or top
+        for each in passed:
+            self._tops[each] = top
+        return top
+
+    def _keep(self, here: dict[int, list[Item]]) -> None:
+        self._waiting[self._place] = here
+        self._kept += sum(map(len, here.values())) + 1
+        if self._kept > self._sweep_at:
+            self._sweep()
+            self._sweep_at = 2 * self._kept + 4_096
+
+    def _sweep(self) -> None:
+        """Forget the places where no rule that is still open began."""
+        agenda = {began for _, began in self._current} | {self._place}
+        needed: set[int] = set()
+        while agenda:
+            place = agenda.pop()
+            needed.add(place)
+            agenda |= {began for items in self._waiting[place].values() for _, began in items} - needed
+        self._waiting = {place: self._waiting[place] for place in needed}
+        self._tops = {each: top for each, top in self._tops.items() if each[1] in needed}
+        self._kept = sum(sum(map(len, here.values())) + 1 for here in self._waiting.values())

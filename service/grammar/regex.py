@@ -1,0 +1,380 @@
+"""Regular expressions that can be enforced: read into trees, and written again.
+
+Read by Python's own parser of patterns, which matches nothing here: a pattern never runs where it could run for ever.
+What isn't regular, or what xgrammar ignores (lookaround, anchors in the middle), is refused. They are written again so
+that engine and validator mean the same by them.
+"""
+
+import re
+import string
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, cast
+
+from service.errors import InvalidRequest, shown
+
+MAX_PATTERN_CHARS = 4096
+MAX_REPEATS = 1024
+"""The largest count in a pattern; the engine unrolls it, in a time that grows with its square."""
+
+MAX_NESTED = 4096
+"""The most that counts inside one another may come to."""
+
+MAX_LOOSE = 16
+"""The same where nothing marks off what is counted, as in `(a{1,4}){1,4}`: 64 of those take an engine 25 seconds."""
+
+MAX_DEPTH = 50
+"""How deep groups may be nested."""
+
+_parser: Any = import_module("re._parser")
+
+MOST = int(_parser.MAXREPEAT)
+"""What stands for no bound of a repetition."""
+
+Tree = list[tuple[str, Any]]
+"""A parsed pattern: operations by their names in Python's parser, with their arguments."""
+
+LAST_CHARACTER = 0x10FFFF
+
+_NAMED = re.compile(r"\(\?<(?=[A-Za-z_])")
+REPEATS = ("MAX_REPEAT", "MIN_REPEAT")
+_CATEGORIES = {
+    "DIGIT": [(48, 57)],
+    "WORD": [(48, 57), (65, 90), (95, 95), (97, 122)],
+    "SPACE": [(9, 13), (32, 32)],
+}
+
+Ranges = tuple[tuple[int, int], ...]
+"""Characters, from the first to the last of each range, in their order."""
+
+CLASSES_CACHED = 256
+PATTERNS_CACHED = 16
+
+MAX_SIZE = 32_768
+"""How large the patterns of a schema may be, once a validator has written their counts out: 20 ms and 3 MB."""
+
+WIDE = 12
+"""How much larger a character is that may be one beyond ASCII, as a validator looks at bytes."""
+
+
+def read_pattern(pattern: Any, where: str, *, dot_is_all: bool = False) -> Tree:
+    """The tree of a pattern that stands at `where`; with `dot_is_all` its dots are line breaks too.
+
+    Raises InvalidRequest.
+    """
+    if not isinstance(pattern, str):
+        raise InvalidRequest(
+            f"Invalid type for '{where}': expected a pattern, a string.", code="invalid_type", param=where
+        )
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise refusal(pattern, where, f"It has {len(pattern)} characters, at most {MAX_PATTERN_CHARS} are allowed")
+    try:
+        return _read(pattern, dot_is_all)
+    except (re.error, OverflowError) as error:
+        raise refusal(pattern, where, f"It is malformed, or not of the common kind: {error}") from None
+    except ValueError as error:
+        raise refusal(pattern, where, str(error)) from None
+    except RecursionError:
+        raise refusal(pattern, where, f"Its groups are nested too deeply, at most {MAX_DEPTH} are allowed") from None
+
+
+@lru_cache(maxsize=PATTERNS_CACHED)
+def _read(pattern: str, dot_is_all: bool) -> Tree:
+    with warnings.catch_warnings(action="ignore"):  # of what other regexes mean otherwise: it is written anew
+        parsed = _parser.parse(_NAMED.sub("(?P<", pattern))
+    tree = _tree(parsed, dot_is_all)
+    _check(tree, 0)
+    if parsed.state.flags & ~re.UNICODE:
+        raise ValueError("Flags can't be held, write classes such as [aA]")
+    weigh(tree, {})
+    if size(tree) > MAX_SIZE:
+        raise ValueError(f"Its characters, with all counts, come to more than {MAX_SIZE}")
+    return tree
+
+
+def size(tree: Tree) -> int:
+    """How many characters a pattern comes to with its counts written out; those beyond ASCII are a dozen each."""
+    total = 0
+    for name, argument in tree:
+        inner = sum(size(each) for each in inner_trees(name, argument))
+        if name in REPEATS:
+            total += inner * max(argument[0] + 1 if argument[1] == MOST else argument[1], 1)
+        elif inner or name in ("SUBPATTERN", "BRANCH", "AT"):
+            total += inner
+        else:
+            total += 1 if name == "LITERAL" or (name == "IN" and argument[-1][1] < 128) else WIDE
+    return total
+
+
+def _tree(parsed: Any, dot_is_all: bool) -> Tree:
+    """The parser's own objects as plain lists, classes as their ranges."""
+    tree: Tree = []
+    for operation, argument in parsed:
+        name = str(operation)
+        if name == "IN":
+            tree.append((name, _class(tuple(argument))))
+        elif name == "ANY" and dot_is_all:
+            tree.append(("IN", ((0, LAST_CHARACTER),)))
+        else:
+            tree.append((name, _plain(argument, dot_is_all)))
+    return tree
+
+
+def _plain(argument: Any, dot_is_all: bool) -> Any:
+    if type(argument) is int or argument is None:
+        return argument
+    if hasattr(argument, "data"):
+        return _tree(argument.data, dot_is_all)
+    if isinstance(argument, (tuple, list)):
+        return [_plain(each, dot_is_all) for each in cast("Iterable[Any]", argument)]
+    return MOST if argument == _parser.MAXREPEAT else str(argument)
+
+
+@lru_cache(maxsize=CLASSES_CACHED)
+def _class(parts: tuple[tuple[Any, Any], ...]) -> Ranges:
+    """The characters of a class."""
+    ranges: list[tuple[int, int]] = []
+    negated = False
+    for operation, value in parts:
+        kind = str(operation)
+        if kind == "NEGATE":
+            negated = True
+        elif kind == "CATEGORY":
+            category = str(value).removeprefix("CATEGORY_").removeprefix("UNI_")
+            found = _CATEGORIES[category.removeprefix("NOT_")]
+            ranges += inverted(found) if category.startswith("NOT_") else found
+        else:
+            ranges.append((value[0], value[1]) if kind == "RANGE" else (value, value))
+    return inverted(ranges) if negated else _merged(ranges)
+
+
+def _check(tree: Tree, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    for name, argument in tree:
+        if name in REPEATS:
+            if argument[0] > MAX_REPEATS or MAX_REPEATS < argument[1] < MOST:
+                raise ValueError(f"It repeats more than {MAX_REPEATS} times")
+        elif name == "SUBPATTERN":
+            if argument[1] or argument[2]:
+                raise ValueError("Flags can't be held, write classes such as [aA]")
+        elif name not in ("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "BRANCH"):
+            raise ValueError("Lookaround, references to groups and the like can't be held")
+        if name == "IN" and not argument:
+            raise ValueError("A class in it has no characters")
+        for each in inner_trees(name, argument):
+            _check(each, depth + 1)
+
+
+def inner_trees(name: str, argument: Any) -> list[Tree]:
+    """The trees that an operation has in it."""
+    if name in REPEATS:
+        return [argument[2]]
+    return [argument[3]] if name == "SUBPATTERN" else argument[1] if name == "BRANCH" else []
+
+
+Weight = tuple[int, bool]
+"""The largest product of counts inside one another, and whether something marks off what is counted: a character of
+its own, besides what is repeated or a choice.
+"""
+
+
+def weigh(tree: Tree, named: Mapping[str, Weight]) -> Weight:
+    """The weight of a tree; of the names in it, by those that are `named`. Raises ValueError for too large a one."""
+    heaviest, marked_off = 1, False
+    for name, argument in tree:
+        if name == "RULE":
+            weight, marked = named.get(argument, (1, True))
+        else:
+            below = [weigh(each, named) for each in inner_trees(name, argument)]
+            weight = max((each for each, _ in below), default=1)
+            marked = below[0][1] if name == "SUBPATTERN" else name not in (*REPEATS, "BRANCH", "AT")
+            if name in REPEATS:
+                count = max(argument[0], 1 if argument[1] == MOST else argument[1])
+                limit = MAX_NESTED if below[0][1] else MAX_LOOSE
+                if min(count, weight) > 1 and count * weight > limit:
+                    raise ValueError(f"Counts inside counts may come to {limit} here")
+                weight *= count
+        heaviest, marked_off = max(heaviest, weight), marked_off or marked
+    return heaviest, marked_off
+
+
+def refusal(pattern: str, where: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The pattern can't be held: '{where}' = {shown(pattern)}. {reason}.", code="invalid_pattern", param=where
+    )
+
+
+def has_anchors(tree: Tree) -> bool:
+    """Whether a tree has an anchor anywhere."""
+    return any(
+        name == "AT" or any(has_anchors(each) for each in inner_trees(name, argument)) for name, argument in tree
+    )
+
+
+def ranges_of(name: str, argument: Any) -> Ranges:
+    """The characters that one operation matches."""
+    if name == "LITERAL":
+        return ((argument, argument),)
+    if name == "NOT_LITERAL":
+        return inverted([(argument, argument)])
+    return inverted([(10, 10)]) if name == "ANY" else argument
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return tuple(merged)
+
+
+def inverted(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    left: list[tuple[int, int]] = []
+    begin = 0
+    for low, high in _merged(ranges):
+        if low > begin:
+            left.append((begin, low - 1))
+        begin = high + 1
+    return (*left, (begin, LAST_CHARACTER)) if begin <= LAST_CHARACTER else tuple(left)
+
+
+def whole(pattern: Any, where: str) -> str:
+    """A pattern that a whole text has to match, written anew. Raises InvalidRequest."""
+    tree = read_pattern(pattern, where)
+    return _joined([_written(_bare(branch, pattern, where)[0], _regex) for branch in _branches(tree)])
+
+
+def anchored(pattern: Any, where: str) -> str:
+    """A JSON schema's pattern, which may match anywhere in a string, as one that matches all of it, with its anchors.
+
+    The engine writes what it matches between quotes as it is. So a character that has to be escaped there can't be
+    asked for. Raises InvalidRequest.
+    """
+    branches: list[str] = []
+    for branch in _branches(read_pattern(pattern, where)):
+        inner, begins, ends = _bare(branch, pattern, where)
+        _check_json(inner, pattern, where)
+        branches.append(f"{'' if begins else ANYTHING}{_written(inner, _regex)}{'' if ends else ANYTHING}")
+    return f"^{_joined(branches)}$"
+
+
+ANYTHING = r"[\s\S]*"
+
+
+def _joined(branches: list[str]) -> str:
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+def _branches(tree: Tree) -> list[Tree]:
+    if len(tree) == 1 and tree[0][0] == "BRANCH":
+        return tree[0][1][1]
+    if len(tree) == 1 and tree[0][0] == "SUBPATTERN":
+        return _branches(tree[0][1][3])
+    return [tree]
+
+
+def _bare(tree: Tree, pattern: str, where: str) -> tuple[Tree, bool, bool]:
+    """A branch without its anchors, and whether it had one at its beginning and at its end."""
+    begins = bool(tree) and tree[0] == ("AT", "AT_BEGINNING")
+    ends = bool(tree) and tree[-1] == ("AT", "AT_END")
+    inner = tree[int(begins) : len(tree) - int(ends)]
+    if has_anchors(inner):
+        raise refusal(pattern, where, "Anchors can be held only at its beginning and at its end")
+    return inner, begins, ends
+
+
+def _check_json(tree: Tree, pattern: str, where: str) -> None:
+    for name, argument in tree:
+        if name == "LITERAL" and (argument < 32 or argument in (34, 92)):
+            raise refusal(pattern, where, "A quote, a backslash or a control character can't be held outside a class")
+        for each in inner_trees(name, argument):
+            _check_json(each, pattern, where)
+
+
+@lru_cache(maxsize=CLASSES_CACHED)
+def _regex(codes: Ranges) -> str:
+    """A class as a regex."""
+    if codes == ((0, LAST_CHARACTER),):
+        return r"[\s\S]"
+    if codes[-1][1] == LAST_CHARACTER:  # the rest of all characters is written as what it leaves out
+        return f"[^{''.join(_span(low, high) for low, high in inverted(codes))}]"
+    written = "".join(_span(low, high) for low, high in codes)
+    return written if len(codes) == 1 and codes[0][0] == codes[0][1] else f"[{written}]"
+
+
+def _span(low: int, high: int) -> str:
+    return _escaped(low) if low == high else f"{_escaped(low)}-{_escaped(high)}"
+
+
+def _escaped(code: int) -> str:
+    if 48 <= code <= 57 or 65 <= code <= 90 or 97 <= code <= 122 or code in (32, 60, 62, 95):
+        return chr(code)
+    if code < 32 or 127 <= code <= 0xFFFF:
+        return f"\\u{code:04x}"
+    return chr(code) if code > 127 else f"\\{chr(code)}"
+
+
+def ebnf(tree: Tree) -> str:
+    """A tree without anchors as an expression of xgrammar's EBNF."""
+    return f"({' | '.join(_written(branch, _ebnf) for branch in _branches(tree))})"
+
+
+@lru_cache(maxsize=CLASSES_CACHED)
+def _ebnf(codes: Ranges) -> str:
+    return "[" + "".join(f"\\U{low:08X}-\\U{high:08X}" for low, high in codes) + "]"
+
+
+def _written(tree: Tree, one: Callable[[Ranges], str]) -> str:
+    """A tree written out, `one` writing a character of some ranges."""
+    regex = one is _regex
+    pieces: list[str] = []
+    letters: list[str] = []
+    for name, argument in tree:
+        if name == "LITERAL" and not regex and chr(argument) in _PLAIN:
+            letters.append(chr(argument))
+            continue
+        if letters:
+            pieces.append(_quoted(letters))
+        if name in REPEATS:
+            inner = _written(argument[2], one)
+            pieces.append(f"{_group(inner, regex=regex)}{_times(argument[0], argument[1])}")
+        elif name == "SUBPATTERN":
+            pieces.append(_group(_written(argument[3], one), regex=regex))
+        elif name == "BRANCH":
+            bar = "|" if regex else " | "
+            pieces.append(_group(bar.join(_written(branch, one) for branch in argument[1]), regex=regex))
+        elif name == "RULE":
+            pieces.append(argument)
+        else:
+            pieces.append(one(ranges_of(name, argument)))
+    if letters:
+        pieces.append(_quoted(letters))
+    return ("" if regex else " ").join(pieces) if pieces or regex else '""'
+
+
+_PLAIN = frozenset(string.ascii_letters + string.digits + " _-+*/=<>,.;:!?#%&@$^~|(){}")
+"""The characters that stand for themselves in a text of xgrammar's EBNF."""
+
+
+def _quoted(letters: list[str]) -> str:
+    """The text, which is then empty for the next."""
+    text = "".join(letters)
+    letters.clear()
+    return f'"{text}"'
+
+
+def _group(inner: str, *, regex: bool) -> str:
+    return f"(?:{inner})" if regex else f"({inner})"
+
+
+def _times(least: int, most: int) -> str:
+    unbounded = most >= MOST
+    simple = {(0, True): "*", (1, True): "+"}.get((least, unbounded))
+    if simple or (least, most) == (0, 1):
+        return simple or "?"
+    return f"{{{least},}}" if unbounded else f"{{{least},{most}}}"

@@ -1,0 +1,274 @@
+"""Which JSON schemas can be held: those that the engine's grammar follows to the letter.
+
+An engine holds a schema by masking tokens, and passes over in silence what it doesn't know. So a schema is held only if
+whatever the engine lets through is valid; everything else is refused here, before anything is sampled, with the keyword
+that can't be held. What xgrammar 0.2.8 does with each keyword was measured against a validator (decision 27).
+
+A held schema is rewritten into the few keywords that are left: every one beside a type, references by plain names.
+Objects without `additionalProperties` have no other members than their properties, and these in their order.
+"""
+
+from collections.abc import Generator, Iterable
+from typing import Any, cast
+
+from service.errors import InvalidRequest, invalid_value
+from service.grammar.regex import MAX_SIZE, anchored, read_pattern, size
+from service.grammar.schema_kinds import COMBINED, REFUSED, Kinds
+from service.grammar.schema_references import NAME_SHOWN, References
+from service.grammar.schema_values import (
+    Schema,
+    asks_nothing,
+    check,
+    counts,
+    enumerated,
+    given_counts,
+    kinds_of,
+    listed,
+    narrowed,
+    number,
+    refusal,
+    string,
+)
+from service.steps import in_one_go
+
+MAX_DEPTH = 32
+"""How deep schemas may be nested in one another; vLLM refuses 64 levels of JSON, two to a schema."""
+
+MAX_SCHEMAS = 4096
+"""How many schemas a schema may have in it, references followed once."""
+
+MAX_PATTERN_CHARS = 4_096
+"""How long all patterns of a schema may be together, but for those that are there again: some 20 ms."""
+
+SCHEMAS_A_STEP = 128
+"""How many schemas are read before others get a turn: a millisecond or two."""
+
+PATTERN_CHARS_A_SCHEMA = 4
+"""How long a pattern is that takes as long to read as another schema."""
+
+Reading = Generator[None, None, Schema]
+"""The held form of a schema, read in steps."""
+
+
+def held_schema(schema: Any, where: str) -> Schema:
+    """What `held_steps` gives, in one go. Raises InvalidRequest."""
+    return in_one_go(held_steps(schema, where))
+
+
+def held_steps(schema: Any, where: str) -> Reading:
+    """The schema, which stands at the parameter `where`, in the form in which it is held; read in steps.
+
+    Raises InvalidRequest, with the keyword that can't be held as its param.
+    """
+    reader = _Reader(schema, where)
+    held = yield from reader.read(schema, where, 0)
+    definitions: Schema = {}
+    while reader.references.waiting:
+        name, definition, path = reader.references.waiting.pop()
+        definitions[name] = yield from reader.read(definition, path, 0)
+    return {**held, "$defs": definitions} if definitions else held
+
+
+class _Reader:
+    """One schema with its definitions, which are read when somebody refers to them, each once."""
+
+    def __init__(self, root: Any, where: str) -> None:
+        self._where = where
+        self.references = References(root, where)
+        self._kinds = Kinds()
+        self._schemas = self._unbroken = 0
+        self._patterns: set[str] = set()
+        self._pattern_chars = self._patterns_size = 0
+
+    def read(self, schema: Any, path: str, depth: int) -> Reading:
+        """The held form of a schema that stands at `path`."""
+        self._schemas += 1
+        if depth > MAX_DEPTH or self._schemas > MAX_SCHEMAS:
+            limits = f"at most {MAX_DEPTH} schemas may be nested, and {MAX_SCHEMAS} be there at all"
+            raise invalid_value(self._where, "a schema", f"It is too large: {limits}. Simplify it.")
+        if schema is True:
+            return {}
+        if schema is False:
+            raise refusal(path, "Nothing matches 'false'. Leave it out.")
+        if not isinstance(schema, dict):
+            raise InvalidRequest(
+                f"Invalid type for '{path}': expected a schema, an object.", code="invalid_type", param=path
+            )
+        given = {key: value for key, value in cast("Schema", schema).items() if not asks_nothing(key, value)}
+        self._unbroken += 1 + self._count_patterns(given, path) // PATTERN_CHARS_A_SCHEMA
+        if self._unbroken > SCHEMAS_A_STEP:
+            self._unbroken = 0
+            yield
+        for keyword in given:
+            if keyword in REFUSED:
+                raise refusal(f"{path}.{keyword}", f"'{keyword}' can't be held. {REFUSED[keyword]}")
+        for keyword in ("$ref", "allOf", "anyOf", "oneOf", "enum", "const"):
+            if keyword in given:
+                return (yield from self._combined(keyword, given, path, depth))
+        return (yield from self._typed(given, path, depth))
+
+    def _count_patterns(self, given: Schema, path: str) -> int:
+        """Check how large the patterns are so far; returns how long those of this schema are."""
+        before = self._pattern_chars
+        named: Any = given.get("patternProperties")
+        patterns: list[tuple[str, Any]] = [(f"{path}.pattern", given.get("pattern"))]
+        if isinstance(named, dict):
+            patterns += [(f"{path}.patternProperties", each) for each in cast("Schema", named)]
+        for where, each in patterns:
+            if not isinstance(each, str):
+                continue
+            self._pattern_chars += 0 if each in self._patterns else len(each)
+            self._patterns.add(each)
+            if self._pattern_chars > MAX_PATTERN_CHARS:
+                raise refusal(where, f"All patterns together may have {MAX_PATTERN_CHARS} characters.")
+            self._patterns_size += size(read_pattern(each, where))
+            if self._patterns_size > MAX_SIZE:
+                raise refusal(where, f"All patterns, with their counts, may come to {MAX_SIZE} characters.")
+        return self._pattern_chars - before
+
+    def _combined(self, keyword: str, given: Schema, path: str, depth: int) -> Reading:
+        beside = [key for key in given if key in COMBINED[keyword]]
+        if beside:
+            raise refusal(
+                f"{path}.{beside[0]}",
+                f"'{beside[0]}' can't be held beside '{keyword}'. Move it into the schemas there.",
+            )
+        if keyword == "$ref":
+            return {"$ref": self.references.name_of(given["$ref"], path)}
+        if keyword in ("enum", "const"):
+            return enumerated(given, path)
+        schemas = listed(given[keyword], f"{path}.{keyword}")
+        if keyword == "allOf":
+            if len(schemas) > 1:
+                raise refusal(f"{path}.allOf", "'allOf' of several schemas can't be held. Merge them into one.")
+            return (yield from self.read(schemas[0], f"{path}.allOf[0]", depth + 1))
+        if "type" in given:
+            schemas = [narrowed(each, given["type"], path) for each in schemas]
+        held = yield from self._read_all(schemas, f"{path}.{keyword}", depth)
+        yield
+        if keyword == "oneOf" and not self._kinds.disjoint(
+            [self._resolved(each, schemas[n]) for n, each in enumerate(held)]
+        ):
+            raise refusal(
+                f"{path}.oneOf",
+                "'oneOf' can be held only if the schemas exclude each other, by their type or by a required property "
+                "with different constants. Use 'anyOf'.",
+            )
+        return {"anyOf": held}
+
+    def _read_all(self, schemas: Iterable[Any], path: str, depth: int) -> Generator[None, None, list[Schema]]:
+        """The held forms of a list of schemas that stands at `path`."""
+        held: list[Schema] = []
+        for place, each in enumerate(schemas):
+            held.append((yield from self.read(each, f"{path}[{place}]", depth + 1)))
+        return held
+
+    def _resolved(self, held: Schema, given: Any) -> Schema:
+        """A held schema, or the one that it refers to, as far as is needed to tell it from others."""
+        if "$ref" not in held:
+            return held
+        while given.get("$ref") is None:
+            given = given["allOf"][0]
+        target = self.references.target(given["$ref"], "")
+        return cast("Schema", target) if isinstance(target, dict) else {}
+
+    def _typed(self, given: Schema, path: str, depth: int) -> Reading:
+        kinds = kinds_of(given, path)
+        held: Schema = {"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}
+        if "object" in kinds:
+            held |= yield from self._object(given, path, depth)
+        if "array" in kinds:
+            held |= yield from self._array(given, path, depth)
+        if "string" in kinds:
+            held |= string(given, path)
+        for kind in ("integer", "number"):
+            if kind in kinds:
+                held |= number(given, path, kind)
+        return held
+
+    def _object(self, given: Schema, path: str, depth: int) -> Reading:
+        properties: Any = given.get("properties", {})
+        required: Any = given.get("required", [])
+        check(isinstance(properties, dict), f"{path}.properties", properties, "an object of schemas")
+        names_only = isinstance(required, list) and all(isinstance(name, str) for name in cast("list[Any]", required))
+        check(names_only, f"{path}.required", required, "a list of names")
+        required = list(dict.fromkeys(cast("list[str]", required)))
+        read: dict[str, Schema] = {}
+        for name, each in cast("Schema", properties).items():
+            read[name] = yield from self.read(each, f"{path}.properties.{name[:NAME_SHOWN]}", depth + 1)
+        held: Schema = {}
+        names = given.get("propertyNames"), given.get("patternProperties")
+        others: Any = given.get("additionalProperties", False if given.get("unevaluatedProperties") is False else None)
+        if names != (None, None):
+            held |= yield from self._named(given, path, depth)
+        elif isinstance(others, dict):
+            held["additionalProperties"] = yield from self.read(others, f"{path}.additionalProperties", depth + 1)
+        elif others is not None:
+            check(isinstance(others, bool), f"{path}.additionalProperties", others, "a schema or a boolean")
+            held["additionalProperties"] = others
+        for name in required:
+            if name not in read and (others is False or names != (None, None)):
+                raise refusal(f"{path}.required", f"'{name}' is required and not among the properties. Declare it.")
+            read.setdefault(name, held.get("additionalProperties", {}) if isinstance(others, dict) else {})
+        least, most = counts(given, path, "minProperties", "maxProperties")
+        if not read and "additionalProperties" not in held and names == (None, None):
+            held["additionalProperties"] = True
+        if least > len(read) and least > 1:
+            raise refusal(
+                f"{path}.minProperties",
+                "Members of any name can't be counted, as one may be there twice. Declare properties.",
+            )
+        if most is not None and most < len(required):
+            raise refusal(f"{path}.maxProperties", f"{len(required)} properties are required.")
+        if read:
+            held["properties"] = read
+        if required:
+            held["required"] = required
+        return held | given_counts(given, "minProperties", "maxProperties")
+
+    def _named(self, given: Schema, path: str, depth: int) -> Reading:
+        """Members whose names follow a rule, which have to be all that there are."""
+        keyword = "propertyNames" if "propertyNames" in given else "patternProperties"
+        for other in ("properties", "patternProperties", "required"):
+            if other != keyword and other in given:
+                raise refusal(
+                    f"{path}.{keyword}", f"'{keyword}' can't be held beside '{other}'. Declare each property."
+                )
+        if keyword == "patternProperties":
+            patterns = given[keyword]
+            check(isinstance(patterns, dict), f"{path}.{keyword}", patterns, "an object of schemas")
+            if len(patterns) != 1 or isinstance(given.get("additionalProperties"), dict):
+                raise refusal(f"{path}.{keyword}", "Only one pattern, and nothing besides, can be held.")
+            [(pattern, each)] = patterns.items()
+            where = f"{path}.{keyword}.{pattern}"
+            members = yield from self.read(each, where, depth + 1)
+            return {"patternProperties": {anchored(pattern, where): members}, "additionalProperties": False}
+        if given.get("additionalProperties", True) is not True:
+            raise refusal(
+                f"{path}.{keyword}",
+                f"'{keyword}' can't be held beside 'additionalProperties'. Use 'patternProperties'.",
+            )
+        rule = given[keyword]
+        check(isinstance(rule, dict), f"{path}.{keyword}", rule, "a schema, an object")
+        names = yield from self.read({"type": "string", **rule}, f"{path}.{keyword}", depth + 1)
+        return {"propertyNames": names}
+
+    def _array(self, given: Schema, path: str, depth: int) -> Reading:
+        first: Any = given.get("prefixItems")
+        items: Any = given.get("items")
+        if isinstance(items, list):  # as up to draft 7
+            first, items = cast("list[Any]", items), given.get("additionalItems")
+        least, most = counts(given, path, "minItems", "maxItems")
+        held: Schema = {}
+        if first:
+            check(isinstance(first, list), f"{path}.prefixItems", first, "a list of schemas")
+            if most is not None and most < len(first):
+                first, items = first[:most], False
+            held["prefixItems"] = yield from self._read_all(first, f"{path}.prefixItems", depth)
+        if items is False or (items is None and given.get("unevaluatedItems") is False):
+            if least > len(first or ()):
+                raise refusal(f"{path}.minItems", f"At most {len(first or ())} elements are allowed.")
+            return {**held, "items": False, **({"minItems": least} if least else {})}
+        if items is not None or not first or least > len(first):
+            held["items"] = yield from self.read(True if items is None else items, f"{path}.items", depth + 1)
+        return held | given_counts(given, "minItems", "maxItems")

@@ -1,0 +1,165 @@
+"""What holds the model to a request: structural tags in xgrammar's notation, made and checked.
+
+A *content* is the JSON of one format: what a call's arguments or the final answer must match. It is kept in the rules
+of a response, and held by a tag of its own behind the `<|message|>` of the message in question. A *header tag* holds
+who is addressed, from any place between two messages on.
+
+Where a tag ends, the engine lets the stop ids through; it lets them through nowhere else, not even where a tag names
+them. Servers have stop ids of their own for this, CALL often among them. So every request with a tag must have all of
+`tokens.STOPS` as its stop ids, however many calls are to be made: behind a call, the next request goes on.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import Any, cast
+
+import msgspec
+
+from service.harmony import tokens
+
+MAX_ASIDES = 8
+"""How many messages a model may write, where something is asked of it, before it has to do that."""
+
+MAX_WHITESPACE = 2
+"""How many characters of white space may stand in a row in JSON; a model that has lost its way writes nothing else."""
+
+TAGS_CACHED = 64
+"""Requests of one client ask for the same again and again."""
+
+LAST_MARK = 200018
+"""The last special token that Harmony gives a meaning to, or may; the others were never trained."""
+
+Format = dict[str, Any]
+"""A format object of xgrammar's structural tags."""
+
+
+class HeaderState(Enum):
+    """Where a generation goes on."""
+
+    NEXT = "next"
+    """Behind `<|start|>assistant`."""
+    BETWEEN = "between"
+    """Behind the end of a message that is no call."""
+    CALLED = "called"
+    """Behind a call; another one may follow, or the end."""
+    INSIDE = "inside"
+    """Inside the content of reasoning or a preamble, which may go on."""
+
+
+def schema_content(schema: Mapping[str, Any]) -> str:
+    """The content of what matches a JSON schema that can be held (schemas.py)."""
+    return _json({"type": "json_schema", "json_schema": schema})
+
+
+def regex_content(pattern: str) -> str:
+    """The content of what matches a regex as a whole (grammars.py)."""
+    return _json({"type": "regex", "pattern": pattern})
+
+
+def grammar_content(lark: str, ebnf: str) -> str:
+    """The content of what matches a Lark grammar, of which `ebnf` is the engine's form (grammars.py)."""
+    return _json({"type": "grammar", "grammar": ebnf, "lark": lark})
+
+
+@lru_cache(maxsize=TAGS_CACHED)
+def content_tag(content: str) -> str:
+    """The structural tag of a content alone."""
+    held: Format = msgspec.json.decode(content)
+    held.pop("lark", None)
+    if held["type"] == "json_schema":
+        held |= {"json_schema": _for_the_engine(held["json_schema"]), "max_whitespace_cnt": MAX_WHITESPACE}
+    return _tag(held)
+
+
+def _for_the_engine(schema: Any) -> Any:
+    """A schema without lengths of strings: xgrammar 0.2.8 would let control characters into those, unescaped."""
+    if not isinstance(schema, dict):
+        return schema
+    given = cast("Format", schema)
+    engine = {key: _below(key, value) for key, value in given.items()}
+    if "minLength" in engine or "maxLength" in engine:
+        least, most = engine.pop("minLength", 0), engine.pop("maxLength", "")
+        engine["pattern"] = rf"^[\s\S]{{{least},{most}}}$"
+    return engine
+
+
+def _below(keyword: str, value: Any) -> Any:
+    if keyword in ("properties", "patternProperties", "$defs"):
+        return {name: _for_the_engine(each) for name, each in value.items()}
+    if keyword in ("anyOf", "prefixItems"):
+        return [_for_the_engine(each) for each in value]
+    return _for_the_engine(value) if keyword in ("items", "additionalProperties", "propertyNames") else value
+
+
+@lru_cache(maxsize=TAGS_CACHED)
+def addressing_tag(typed: Sequence[str], plain: Sequence[str], final: bool, state: HeaderState) -> str:
+    """The structural tag of whom the model may address: recipients whose content is JSON (`typed`), others (`plain`),
+    and with `final` everybody, by its final answer.
+
+    It lets the model reason and speak first, in at most MAX_ASIDES messages, and ends with the content of a call or of
+    the final answer; a content that is held itself is let through unread, as it gets a tag of its own.
+    """
+    calls = [call for names, type in ((typed, [_JSON_TYPE]), (plain, [])) if names for call in _calls(names, type)]
+    if state is HeaderState.CALLED:
+        return _tag({"type": "optional", "content": _sequence(*_OPENING, _either(calls))} if calls else _const(""))
+    last = [*calls, _sequence(_CHANNEL, _const("final"), _JSON_TYPE, _MESSAGE, _FREE)] if final else calls
+    asides = [
+        {"type": "optional", "content": _ASIDE}
+    ] * MAX_ASIDES  # in a `repeat`, xgrammar 0.2.8 lets marks into texts
+    before: dict[HeaderState, list[Format]] = {
+        HeaderState.NEXT: [],
+        HeaderState.BETWEEN: _OPENING,
+        HeaderState.INSIDE: [_FREE, _token(tokens.END), *_OPENING],
+    }
+    return _tag(_sequence(*before[state], *asides, _either(last)))
+
+
+def _calls(recipients: Sequence[str], type: Sequence[Format]) -> list[Format]:
+    """Calls up to the end of their content. gpt-oss writes the recipient behind the channel, our prompts before it."""
+    to = [_const(" to="), _either([_const(recipient) for recipient in recipients])]
+    content = [*type, _MESSAGE, _FREE]
+    return [
+        _sequence(_CHANNEL, _const("commentary"), *to, *content),
+        _sequence(*to, _CHANNEL, _const("commentary"), *content),
+    ]
+
+
+def _tag(held: Format) -> str:
+    return _json({"type": "structural_tag", "format": held})
+
+
+def _token(id: int) -> Format:
+    return {"type": "token", "token": id}
+
+
+def _const(text: str) -> Format:
+    """A text, in whichever tokens: a mark can't be written so, only as its token."""
+    return {"type": "const_string", "value": text}
+
+
+def _sequence(*elements: Format) -> Format:
+    return {"type": "sequence", "elements": list(elements)}
+
+
+def _either(formats: Sequence[Format]) -> Format:
+    return formats[0] if len(formats) == 1 else {"type": "or", "elements": list(formats)}
+
+
+_CHANNEL, _MESSAGE = _token(tokens.CHANNEL), _token(tokens.MESSAGE)
+_OPENING = [_token(tokens.START), _const("assistant")]
+_FREE: Format = {"type": "any_tokens", "exclude_tokens": list(range(tokens.FIRST_SPECIAL, LAST_MARK + 1))}
+"""A content of any kind: it can be cut in nowhere but at its end."""
+
+_JSON_TYPE: Format = {
+    "type": "optional",
+    "content": _either([_sequence(_const(" "), _token(tokens.CONSTRAIN), _const("json")), _const(" json")]),
+}
+_ASIDE = _sequence(
+    *(_CHANNEL, _either([_const("analysis"), _const("commentary")]), _MESSAGE, _FREE, _token(tokens.END)), *_OPENING
+)
+"""A message that is neither a call nor the answer, and the beginning of the next."""
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

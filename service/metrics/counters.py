@@ -1,0 +1,292 @@
+"""What the service counts: every metric of a process, declared once, with its labels and what it tells.
+
+docs/metrics.md is this file as a table, which a test holds to it. A label is never a tenant, an id, a path as it was
+asked for or anything else that a client can make up: each of its values is a time series that Prometheus keeps. Count
+once a request, a response or a batch, never once a token: that costs a microsecond.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from time import monotonic
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+from service.api.events import Event, OutputItemAdded
+from service.api.response import Response
+from service.engine.port import EngineError, EngineOverloaded, EngineRefused, EngineUnavailable
+from service.metrics.processes import Place, take_place
+
+PREFIX = "harmonium_"
+
+Mode = Literal["plain", "stream", "background"]
+MODES: tuple[Mode, ...] = ("plain", "stream", "background")
+STATUSES = ("completed", "incomplete", "cancelled", "failed")
+ENGINE_ERRORS = ("refused", "overloaded", "unavailable", "failed")
+STORE_ERRORS = ("timeout", "error")
+REFUSALS = ("requests", "followers", "queue")
+WEBHOOKS = ("delivered", "failed", "given_up")
+
+REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+FIRST_TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+PER_TOKEN_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1)
+QUEUE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600, 14_400, 86_400)
+RUN_BUCKETS = (0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14_400)
+CANCEL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+"""Upper bounds in seconds, from what an idle machine takes to where the limits of the settings are."""
+
+Kind = Counter | Gauge | Histogram
+
+disable_created_metrics()  # a second series beside each, with the time at which it began, that nobody asks for
+
+
+class Description:
+    """A metric as it is declared: its name, what it tells, and the values that each of its labels may have.
+
+    Where all values are known they are given, and there from the start, at 0; a label whose values aren't has none.
+    """
+
+    def __init__(self, name: str, tells: str, buckets: tuple[float, ...] = (), **labels: tuple[str, ...]) -> None:
+        self.name = PREFIX + name
+        self.tells = tells
+        self.buckets = buckets
+        self.labels = labels
+
+    def make(self, kind: type[Kind], registry: CollectorRegistry) -> Kind:
+        """The metric itself, in `registry`. A gauge of several processes is the sum over those that live."""
+        names = tuple(self.labels)
+        if issubclass(kind, Gauge):
+            metric = kind(self.name, self.tells, names, registry=registry, multiprocess_mode="livesum")
+        elif issubclass(kind, Histogram):
+            metric = kind(self.name, self.tells, names, registry=registry, buckets=self.buckets)
+        else:
+            metric = kind(self.name, self.tells, names, registry=registry)
+        if names:
+            for values in product(*self.labels.values()):
+                metric.labels(*values)
+        return metric
+
+
+class Pace:
+    """When a response's first token came, if it has: what its events say of how soon and how fast the engine is."""
+
+    def __init__(self, since: float) -> None:
+        """`since` is when it was asked for, on the monotonic clock, in seconds."""
+        self.since = since
+        self.first: float | None = None
+
+    def note(self, batch: Iterable[Event]) -> None:
+        """Look at the next events; once the first token is known, that costs nothing."""
+        if self.first is None and any(isinstance(event, OutputItemAdded) for event in batch):
+            self.first = monotonic()
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """All metrics of a process. Made once, by `make_metrics`."""
+
+    registry: CollectorRegistry
+    place: Place | None
+    """This process's place among several that share a port."""
+
+    requests: Annotated[
+        Counter,
+        Description(
+            "requests_total",
+            "HTTP requests that were answered, by path template, method and status.",
+            endpoint=(),
+            method=(),
+            status=(),
+        ),
+    ]
+    requests_in_progress: Annotated[
+        Gauge,
+        Description("requests_in_progress", "HTTP requests under way, open streams included, probes and scrapes not."),
+    ]
+    request_seconds: Annotated[
+        Histogram,
+        Description(
+            "request_duration_seconds",
+            "From a request's head to the last byte of its answer; a stream takes as long as it is open.",
+            REQUEST_BUCKETS,
+            endpoint=(),
+            method=(),
+        ),
+    ]
+    refused: Annotated[
+        Counter,
+        Description(
+            "admission_refused_total",
+            "Requests that were told to come back: the process had MAX_CONCURRENT_REQUESTS or MAX_FOLLOWERS, or the "
+            "queue was full.",
+            limit=REFUSALS,
+        ),
+    ]
+    responses: Annotated[
+        Counter,
+        Description(
+            "responses_total",
+            "Responses that ended, by how, and by how they were asked for.",
+            mode=MODES,
+            status=STATUSES,
+        ),
+    ]
+    first_token_seconds: Annotated[
+        Histogram,
+        Description(
+            "time_to_first_token_seconds",
+            "From the request, or the claim of a background response, to the first token.",
+            FIRST_TOKEN_BUCKETS,
+            mode=MODES,
+        ),
+    ]
+    per_token_seconds: Annotated[
+        Histogram,
+        Description(
+            "time_per_output_token_seconds",
+            "Mean time between the tokens of a response, the first one left out.",
+            PER_TOKEN_BUCKETS,
+            mode=MODES,
+        ),
+    ]
+    input_tokens: Annotated[Counter, Description("input_tokens_total", "Tokens of prompts, cached ones included.")]
+    cached_tokens: Annotated[
+        Counter, Description("cached_tokens_total", "Tokens of prompts that the engine's prefix cache held.")
+    ]
+    output_tokens: Annotated[
+        Counter, Description("output_tokens_total", "Tokens that were sampled, reasoning included.")
+    ]
+    engine_errors: Annotated[
+        Counter, Description("engine_errors_total", "Failures of the engine, by kind.", kind=ENGINE_ERRORS)
+    ]
+    store_errors: Annotated[
+        Counter,
+        Description(
+            "store_errors_total",
+            "Operations of the store that failed: no answer in time, or an error after all repeats.",
+            kind=STORE_ERRORS,
+        ),
+    ]
+    followers: Annotated[Gauge, Description("followers", "Open streams that follow a background response.")]
+
+    jobs_submitted: Annotated[Counter, Description("jobs_submitted_total", "Background responses that were queued.")]
+    jobs_claimed: Annotated[
+        Counter, Description("jobs_claimed_total", "Background responses that a worker took, again included.")
+    ]
+    jobs_rescued: Annotated[
+        Counter,
+        Description(
+            "jobs_rescued_total",
+            "Background responses that were taken over because their worker was silent for too long.",
+        ),
+    ]
+    jobs_handed_back: Annotated[
+        Counter,
+        Description(
+            "jobs_handed_back_total", "Background responses that a worker gave back: it stopped, or the engine failed."
+        ),
+    ]
+    leases_lost: Annotated[
+        Counter,
+        Description(
+            "leases_lost_total",
+            "Background responses that a worker lost to another while it still worked on them; not those cancelled.",
+        ),
+    ]
+    attempts_exhausted: Annotated[
+        Counter,
+        Description(
+            "jobs_attempts_exhausted_total", "Background responses that failed after MAX_ATTEMPTS without progress."
+        ),
+    ]
+    tokens_replayed: Annotated[
+        Counter,
+        Description(
+            "tokens_replayed_total",
+            "Tokens of earlier attempts that were read back from event logs instead of sampled.",
+        ),
+    ]
+    queue_seconds: Annotated[
+        Histogram,
+        Description(
+            "job_queue_seconds", "From the submission of a background response to its first claim.", QUEUE_BUCKETS
+        ),
+    ]
+    run_seconds: Annotated[
+        Histogram,
+        Description(
+            "job_run_seconds",
+            "From the first claim of a background response to its end, for those that a worker has begun.",
+            RUN_BUCKETS,
+        ),
+    ]
+    cancel_seconds: Annotated[
+        Histogram,
+        Description("cancel_seconds", "From a request to cancel a background response to the reply.", CANCEL_BUCKETS),
+    ]
+    log_entries: Annotated[
+        Counter, Description("log_entries_total", "Batches of events that were written to event logs.")
+    ]
+    log_bytes: Annotated[Counter, Description("log_written_bytes_total", "Bytes that were written to event logs.")]
+    webhooks: Annotated[
+        Counter,
+        Description(
+            "webhook_attempts_total",
+            "Webhooks: delivered, failed and to be tried again, or given up.",
+            outcome=WEBHOOKS,
+        ),
+    ]
+    engine_pauses: Annotated[
+        Counter,
+        Description(
+            "engine_pauses_total", "Times that a worker stopped claiming because the engine was down or had no room."
+        ),
+    ]
+
+    def ended(self, mode: Mode, response: Response, pace: Pace) -> None:
+        """Count a response that has ended, once, with its tokens and their pace."""
+        self.responses.labels(mode, response.status.value).inc()
+        if pace.first is not None:
+            self.first_token_seconds.labels(mode).observe(pace.first - pace.since)
+        usage = response.usage
+        if usage is None:
+            return
+        self.input_tokens.inc(usage.input_tokens)
+        self.cached_tokens.inc(usage.input_tokens_details.cached_tokens)
+        self.output_tokens.inc(usage.output_tokens)
+        if pace.first is not None and usage.output_tokens > 1:
+            self.per_token_seconds.labels(mode).observe((monotonic() - pace.first) / (usage.output_tokens - 1))
+
+    def engine_failed(self, failure: EngineError) -> None:
+        """Count a failure of the engine by its kind."""
+        self.engine_errors.labels(next(word for kind, word in _FAILURES if isinstance(failure, kind))).inc()
+
+    def store_failed(self, why: str) -> None:
+        """Count a failed operation of the store: `timeout` or `error`."""
+        self.store_errors.labels(why).inc()
+
+
+_FAILURES: Sequence[tuple[type[EngineError], str]] = (
+    (EngineRefused, "refused"),
+    (EngineOverloaded, "overloaded"),
+    (EngineUnavailable, "unavailable"),
+    (EngineError, "failed"),
+)
+"""The most special first."""
+
+
+def declared() -> Iterator[tuple[str, type[Kind], Description]]:
+    """Every metric: its attribute, its kind and what is declared of it."""
+    hints = get_type_hints(Metrics, include_extras=True)
+    for each in fields(Metrics):
+        if get_origin(hints[each.name]) is Annotated:
+            yield (each.name, *get_args(hints[each.name]))
+
+
+def make_metrics(workers: int = 1) -> Metrics:
+    """All metrics, in a registry of their own. With several `workers` they go on in the place of one that died."""
+    place = take_place(workers)
+    registry = CollectorRegistry()
+    made: dict[str, Any] = {name: description.make(kind, registry) for name, kind, description in declared()}
+    return Metrics(registry=registry, place=place, **made)

@@ -1,0 +1,139 @@
+"""Several processes behind one port count together, in files of a folder that all of them can read.
+
+Whoever scrapes meets one of the processes by chance and has to learn the sum. So prometheus_client keeps each value in
+a mapped file, one set of files a place. A process takes a place with a lock, which the kernel lets go of when it dies,
+and goes on with the counters of whoever had the place before: sums never fall, and there are never more places than
+there were processes at once. prometheus_client's own way, a set of files for each process id, leaves one behind for
+every process that ever died. Nothing here is used by a process that serves alone.
+"""
+
+import fcntl
+import os
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from prometheus_client import Metric, values
+from prometheus_client.multiprocess import (
+    MultiProcessCollector,
+    mark_process_dead,  # pyright: ignore[reportUnknownVariableType]
+)
+from prometheus_client.process_collector import ProcessCollector
+
+from service.settings.core import count_in, metrics_folder
+
+MAX_PLACES = 1024
+"""Far more than WORKERS may be: a replacement may begin before its predecessor has ended."""
+
+FILE_BYTES = 256 * 1024
+"""What a file has from the start. All that is counted fits in; it grows beyond only if that was misjudged."""
+
+KINDS = ("counter", "histogram", "gauge_livesum")
+"""The sets of values that have a file each, by the names that prometheus_client gives them."""
+
+
+@contextmanager
+def shared_folder() -> Generator[None]:
+    """A fresh folder in which all processes count that are started within the block."""
+    with TemporaryDirectory(prefix="harmonium-metrics-") as folder, count_in(Path(folder)):
+        yield
+
+
+class Place:
+    """A process's place in the folder: its number, by which its files are known."""
+
+    def __init__(self, folder: Path, number: int, lock: int) -> None:
+        self.folder = folder
+        self.number = number
+        self._lock = lock
+        """The descriptor of the lock. It is never closed, so the place is given back with the process's last breath."""
+
+    @classmethod
+    def take(cls, folder: Path) -> "Place":
+        """The first free place, in which all metrics count that are made from now on. Raises OSError."""
+        for number in range(MAX_PLACES):
+            if (lock := _locked(folder, number)) is not None:
+                place = cls(folder, number, lock)
+                place._move_in()
+                return place
+        raise OSError(f"all {MAX_PLACES} places in {folder} are taken")
+
+    def _move_in(self) -> None:
+        os.pwrite(self._lock, b"%10d" % os.getpid(), 0)
+        mark_process_dead(self.number, str(self.folder))
+        _make_files(self.folder, self.number)
+        values.ValueClass = values.MultiProcessValue(lambda: self.number)  # pyright: ignore[reportUnknownMemberType]
+
+
+def take_place(workers: int) -> Place | None:
+    """This process's place among `workers` of them, or None if it is the only one and counts in its memory."""
+    folder = metrics_folder()
+    if workers > 1 and folder is not None:
+        return Place.take(folder)
+    values.ValueClass = values.MutexValue  # whatever the variable says: somebody may have set it for another program
+    return None
+
+
+class Together:
+    """What all processes counted, as prometheus_client wants to collect it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        """The sums, and of each living process what the system says of it. Gauges of the dead are left out."""
+        living = dict(self._living())
+        for kind in KINDS:
+            files = map(str, self._folder.glob(f"{kind}_*.db"))
+            yield from MultiProcessCollector.merge(files)  # pyright: ignore[reportUnknownMemberType]
+        yield from _of_processes(living)
+
+    def _living(self) -> Iterator[tuple[int, int]]:
+        """The places that are taken, with the process ids; the gauges of the others are deleted."""
+        for path in sorted(self._folder.glob("*.lock")):
+            number = int(path.stem)
+            if (lock := _locked(self._folder, number)) is None:
+                pid = path.read_text()
+                if pid:  # empty for the moment in which somebody else asks, or takes it
+                    yield number, int(pid)
+                continue
+            try:
+                mark_process_dead(number, str(self._folder))
+            finally:
+                os.close(lock)
+
+
+def _of_processes(living: Mapping[int, int]) -> Iterable[Metric]:
+    """CPU time, memory and open files of the processes in some places, by their process ids."""
+    families: dict[str, Metric] = {}
+    for number, pid in living.items():
+        for found in ProcessCollector(pid=lambda pid=pid: pid, registry=None).collect():
+            family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))
+            for sample in found.samples:
+                family.add_sample(sample.name, {"process": str(number)}, sample.value)
+    return families.values()
+
+
+def _locked(folder: Path, number: int) -> int | None:
+    """The descriptor of a place's lock, or None if somebody has it."""
+    lock = os.open(folder / f"{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _make_files(folder: Path, number: int) -> None:
+    """Make the files that aren't there: whole at once, as one that is still empty can't be read.
+
+    They are written and not just long, so that a full disk is an error now, and no fault in the middle of counting.
+    """
+    for kind in KINDS:
+        path = folder / f"{kind}_{number}.db"
+        if not path.exists():
+            fresh = path.with_suffix(".new")
+            fresh.write_bytes(bytes(FILE_BYTES))
+            fresh.rename(path)

@@ -1,0 +1,199 @@
+"""What a scrape is answered: all that the processes counted, and what the shards hold at this moment.
+
+What the store holds is asked for when somebody scrapes, never kept: every replica shows the same. A store that doesn't
+answer costs those gauges and no more. Never ask or sum anything here that takes longer with more conversations.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from importlib.metadata import version
+from time import sleep
+from typing import cast
+
+import msgspec
+from prometheus_client import Metric, exposition
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from service import logs
+from service.errors import unavailable
+from service.metrics.counters import Description, Metrics
+from service.metrics.processes import Together
+from store.errors import StoreError
+from store.jobs.jobs import Jobs
+from store.jobs.model import Priority
+
+logger = logging.getLogger(__name__)
+
+MAX_SCRAPES = 4
+"""How many may be under way in a process. One every few seconds is usual, two where Prometheus has a twin."""
+
+STORE_SECONDS = 2.0
+"""How long a scrape waits for what the shards hold: Prometheus gives up after ten by default."""
+
+OPENMETRICS = "application/openmetrics-text"
+OPENMETRICS_END = b"# EOF\n"
+
+_as_openmetrics = cast(Callable[[Collector], bytes], openmetrics.generate_latest)  # pyright: ignore[reportUnknownMemberType]
+
+
+class ShardState(msgspec.Struct, frozen=True):
+    """What a shard holds: `queued` by priority, the age of the oldest of them, and the rest as counts and bytes."""
+
+    queued: Mapping[str, int]
+    oldest_queued_seconds: float
+    running: int
+    log_bytes: int
+    responses: int
+    bytes: int
+    webhooks_pending: int
+
+
+ReadShards = Callable[[], Awaitable[Mapping[int, ShardState]]]
+"""Reads the state of every shard, by its number. Raises StoreError."""
+
+
+BUILD = Description("build_info", "Always 1; the release is its label.", version=())
+STORE_UP = Description("store_up", "1, or 0 if what the shards hold can't be read now; then that is left out.")
+QUEUED = Description("queue_jobs", "Background responses that wait for a worker.", shard=(), priority=())
+SHARD_GAUGES = {
+    "oldest_queued_seconds": Description(
+        "queue_oldest_seconds", "How long the oldest of those has waited; 0 if there is none.", shard=()
+    ),
+    "running": Description("jobs_running", "Background responses that a worker has a lease on.", shard=()),
+    "log_bytes": Description("log_bytes", "Bytes that the server holds for event logs.", shard=()),
+    "responses": Description("store_responses", "Responses that are stored.", shard=()),
+    "bytes": Description("store_bytes", "Bytes that the server holds for conversations.", shard=()),
+    "webhooks_pending": Description("webhooks_pending", "Webhooks that nobody has accepted yet.", shard=()),
+}
+"""By the fields of ShardState."""
+
+SCRAPED = (BUILD, STORE_UP, QUEUED, *SHARD_GAUGES.values())
+"""What only a scrape knows."""
+
+
+class Exposition:
+    """Answers scrapes."""
+
+    def __init__(self, metrics: Metrics, read_shards: ReadShards) -> None:
+        self._counted = metrics.registry if metrics.place is None else Together(metrics.place.folder)
+        self._alone = metrics.place is None
+        self._read_shards = read_shards
+        self._under_way = 0
+
+    async def scrape(self, accept: str) -> tuple[bytes, str]:
+        """The text and its content type, as the Accept header wants it. Raises ApiError 503 if too many ask at once.
+
+        It is put together in a thread, as files may be slow, which lets the event loop go on after every family.
+        """
+        if self._under_way >= MAX_SCRAPES:
+            raise unavailable(f"This process answers {MAX_SCRAPES} scrapes already. Try again in a moment.")
+        self._under_way += 1
+        try:
+            shards = await self._shards()
+            return await asyncio.to_thread(self._encoded, shards, OPENMETRICS in accept)
+        finally:
+            self._under_way -= 1
+
+    def _encoded(self, shards: Mapping[int, ShardState] | None, open_format: bool) -> tuple[bytes, str]:
+        encode = _as_openmetrics if open_format else exposition.generate_latest
+        text = bytearray()
+        for family in self._families(shards):
+            text += encode(_One(family)).removesuffix(OPENMETRICS_END)
+            sleep(0)  # lets go of the interpreter
+        if open_format:
+            return bytes(text + OPENMETRICS_END), openmetrics.CONTENT_TYPE_LATEST
+        return bytes(text), exposition.CONTENT_TYPE_PLAIN_0_0_4
+
+    def _families(self, shards: Mapping[int, ShardState] | None) -> Iterator[Metric]:
+        """Everything, one after the other."""
+        yield _family(BUILD, {(version("harmonium"),): 1})
+        yield from self._counted.collect()
+        if self._alone:
+            yield from ProcessCollector(registry=None).collect()
+        yield _family(STORE_UP, {(): float(shards is not None)})
+        if shards is not None:
+            yield from _of_shards(shards)
+
+    async def _shards(self) -> Mapping[int, ShardState] | None:
+        """What the shards hold, or None if that can't be learned now."""
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                return await self._read_shards()
+        except (StoreError, TimeoutError) as error:
+            logs.event(logger, logging.WARNING, "shards not read for a scrape", reason=str(error) or "too slow")
+            return None
+
+
+class _One:
+    """A single family, as the encoders want it."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        return (self._family,)
+
+
+def _of_shards(shards: Mapping[int, ShardState]) -> Iterator[Metric]:
+    yield _family(
+        QUEUED,
+        {
+            (str(number), priority): queued
+            for number, state in shards.items()
+            for priority, queued in state.queued.items()
+        },
+    )
+    for name, gauge in SHARD_GAUGES.items():
+        yield _family(gauge, {(str(number),): getattr(state, name) for number, state in shards.items()})
+
+
+def _family(gauge: Description, rows: Mapping[tuple[str, ...], float]) -> Metric:
+    """A gauge with a value for each row of labels."""
+    family = GaugeMetricFamily(gauge.name, gauge.tells, labels=tuple(gauge.labels))
+    for labels, value in rows.items():
+        family.add_metric(labels, value)
+    return family
+
+
+LEVELS = ("resumed", *(priority.name.lower() for priority in Priority))
+"""What the levels of the queue are called."""
+
+
+SHARDS_AT_ONCE = 16
+"""How many shards are read at the same time for a scrape, of which there may be 256."""
+
+
+async def read_shards(jobs: Jobs) -> dict[int, ShardState]:
+    """What each shard holds, for metrics. Raises StoreError."""
+    numbers = range(jobs.shards)
+    left, found = iter(numbers), dict[int, ShardState]()
+
+    async def read() -> None:
+        for shard in left:
+            found[shard] = await _state(jobs, shard)
+
+    readers = [asyncio.create_task(read()) for _ in numbers[:SHARDS_AT_ONCE]]
+    try:
+        await asyncio.gather(*readers)
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+    return {shard: found[shard] for shard in numbers}
+
+
+async def _state(jobs: Jobs, shard: int) -> ShardState:
+    queue = await jobs.queue(shard)
+    return ShardState(
+        queued=dict(zip(LEVELS, queue.waiting, strict=True)),
+        oldest_queued_seconds=queue.oldest_seconds,
+        running=queue.running,
+        log_bytes=queue.log_bytes,
+        responses=queue.responses,
+        bytes=queue.bytes,
+        webhooks_pending=queue.pending,
+    )

@@ -1,0 +1,154 @@
+"""`context_management`: when a prompt has outgrown its threshold, and what of it is compacted before it is answered.
+
+    opening · older · newest          longer than the threshold
+    opening · older · the ask         makes the compaction
+    opening · compaction · newest     is answered
+
+The newest input is what was said since the model spoke last. A tool's output is never parted from its call, nor the
+call from the thoughts right before it. Of what is older, the user's words stay as they are, but for the oldest where
+there is no room for all, and a summary stands for the rest; so there is something to compact where the model has
+spoken since the last compaction.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from service.harmony.tokens import BYTES_A_TOKEN
+from service.responses.compaction.messages import is_marker, is_summary, users_words
+from service.responses.rules import Onward, Rules
+from service.responses.sealed import MAX_KEPT_BYTES, size_of
+from store.turn import StoredMessage
+
+DEFAULT_THRESHOLD = (3, 4)
+"""The share of the model's context beyond which a prompt is compacted whose request names no threshold."""
+
+
+WORDS_SHARE = 2
+"""The user's words that a compaction keeps take, with the answer behind it, one part in so many of the context, and one
+part in so many of the threshold."""
+
+LEAST_WORDS_TOKENS = 256
+"""So much of them is kept however low the threshold is."""
+
+WORTH_SHARE = 8
+"""What a summary stands for has at least one part in so many of the threshold: where the user's own words are nearly
+all there is, nothing is compacted again and again for nothing."""
+
+
+def threshold(wanted: int | None, context_tokens: int) -> int:
+    """How long a prompt may be before it is compacted: never so long that it can't be answered as it is."""
+    part, whole = DEFAULT_THRESHOLD
+    share = context_tokens * part // whole
+    return share if wanted is None else min(wanted, context_tokens - 1)
+
+
+def newest_input(messages: Sequence[StoredMessage]) -> int:
+    """Where the newest input begins; 0 where nothing that could be compacted stands before it."""
+    place = len(messages)
+    while place and messages[place - 1].role == "assistant":
+        place -= 1
+    while place and messages[place - 1].role != "assistant":
+        place -= 1
+    place = _with_calls(messages, place)
+    return place if any(message.role == "assistant" for message in messages[_behind_mark(messages) : place]) else 0
+
+
+def _with_calls(messages: Sequence[StoredMessage], place: int) -> int:
+    """Where all that belongs to the messages from `place` on begins: the calls that they answer, and the thoughts
+    right before those.
+    """
+    called = _called(messages)
+    for at in range(len(messages) - 1, -1, -1):
+        if at < place:
+            break
+        place = min(place, called.get(at, at))
+    if place < len(messages) and messages[place].role == "assistant":
+        while place and _is_thought(messages[place - 1]):
+            place -= 1
+    return place
+
+
+def _called(messages: Sequence[StoredMessage]) -> dict[int, int]:
+    """Which message is the call that a tool's output answers, by their places. Calls without an id are answered in
+    their order, each by its own tool.
+    """
+    called: dict[int, int] = {}
+    named: dict[str, int] = {}
+    unnamed: list[int] = []
+    for at, message in enumerate(messages):
+        if message.role == "assistant" and message.recipient is not None:
+            if message.call_id is None:
+                unnamed.append(at)
+            else:
+                named[message.call_id] = at
+        elif message.role == "tool" and message.call_id in named:
+            called[at] = named[message.call_id]
+        elif message.role == "tool" and unnamed:
+            own = next((place for place in unnamed if messages[place].recipient == message.name), unnamed[0])
+            unnamed.remove(own)
+            called[at] = own
+    return called
+
+
+def _is_thought(message: StoredMessage) -> bool:
+    return message.role == "assistant" and message.channel == "analysis" and message.recipient is None
+
+
+def _behind_mark(messages: Sequence[StoredMessage]) -> int:
+    if not messages or not is_marker(messages[0]):
+        return 0
+    return next((place + 1 for place, message in enumerate(messages) if is_summary(message)), 1)
+
+
+def carried(
+    messages: Sequence[StoredMessage],
+    opening: int,
+    context_tokens: int,
+    reserve: int,
+    newest: Sequence[StoredMessage] = (),
+    due: int | None = None,
+) -> tuple[StoredMessage, ...]:
+    """The user's words that a compaction of these messages keeps: the newest with which there is still room for a
+    prompt that opens with `opening` ids and ends with the `newest` messages, for a summary, and for an answer,
+    and which leave that prompt well below the length at which it is `due` again.
+    """
+    said = sum(len(message.tokens) for message in newest) // BYTES_A_TOKEN
+    room = min(context_tokens // WORDS_SHARE - reserve, context_tokens - opening - said - 2 * reserve)
+    if due is not None:
+        room = min(room, max(due // WORDS_SHARE, LEAST_WORDS_TOKENS))
+    return users_words(messages, room, MAX_KEPT_BYTES - sum(map(size_of, newest)))
+
+
+def onward_rules(
+    rules: Rules,
+    older: Sequence[StoredMessage],
+    newest: Sequence[StoredMessage],
+    opening: int,
+    context_tokens: int,
+    reserve: int,
+    due: int,
+) -> Rules:
+    """The rules of a response that compacts what is `older` before it answers, as its prompt is longer than `due`. That
+    opens with `opening` ids.
+    """
+    onward = Onward(opening, tuple(newest), context_tokens)
+    words = carried(older, opening, context_tokens, reserve, newest, due)
+    return msgspec.structs.replace(rules, carried=words, onward=onward)
+
+
+def fits(rules: Rules, reserve: int) -> bool:
+    """Whether there is room for a summary and an answer behind what will stay as it is."""
+    onward = rules.onward
+    if onward is None:
+        return True
+    said = sum(len(message.tokens) for message in (*rules.carried, *onward.newest)) // BYTES_A_TOKEN
+    sealable = sum(map(size_of, (*rules.carried, *onward.newest))) <= MAX_KEPT_BYTES
+    return sealable and onward.opening + said + 2 * reserve <= onward.context_tokens
+
+
+def pays(rules: Rules, older: Sequence[StoredMessage], due: int) -> bool:
+    """Whether enough of what is older goes for its summary to be worth it."""
+    said = sum(len(message.tokens) for message in older if not is_marker(message) and not is_summary(message))
+    kept = sum(len(message.tokens) for message in rules.carried)
+    return (said - kept) // BYTES_A_TOKEN >= due // WORTH_SHARE

@@ -1,0 +1,76 @@
+"""How a response ends: from what ended its generation to its status, and the events that tell of it."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from service.api import events
+from service.api.events import Event
+from service.api.response import IncompleteDetails, Item, Response, ResponseError, ResponseStatus, Usage
+from service.harmony.messages import harmony_message
+from store.turn import StoredMessage
+
+
+class Ending(StrEnum):
+    """How a generation ended, which decides how the response ends (`STATUS`)."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+
+STATUS = {
+    Ending.STOP: ResponseStatus.COMPLETED,  # the model ended by itself
+    Ending.LENGTH: ResponseStatus.INCOMPLETE,  # a budget of tokens ended it
+    Ending.ABORT: ResponseStatus.CANCELLED,  # the caller went away, or the engine was told to stop
+    Ending.TIMEOUT: ResponseStatus.FAILED,  # it took longer than a request may
+    Ending.ERROR: ResponseStatus.FAILED,  # the engine failed
+}
+_TERMINAL = {
+    ResponseStatus.COMPLETED: events.ResponseCompleted,
+    ResponseStatus.INCOMPLETE: events.ResponseIncomplete,
+    ResponseStatus.CANCELLED: events.ResponseFailed,
+    ResponseStatus.FAILED: events.ResponseFailed,
+}
+
+
+def finished(
+    base: Response,
+    ending: Ending,
+    output: list[Item],
+    usage: Usage,
+    *,
+    answered: bool,
+    now: int,
+    error: ResponseError | None,
+    messages: Sequence[StoredMessage] | None,
+) -> Response:
+    """The response at its end. One that has not `answered` is never complete, and `messages` are shown if given."""
+    status = STATUS[ending]
+    incomplete = None
+    if status is ResponseStatus.COMPLETED and not answered:
+        status, incomplete = ResponseStatus.INCOMPLETE, IncompleteDetails("no_output")
+    elif status is ResponseStatus.INCOMPLETE:
+        incomplete = IncompleteDetails("max_output_tokens")
+    return msgspec.structs.replace(
+        base,
+        status=status,
+        output=output,
+        usage=usage,
+        error=error if status is ResponseStatus.FAILED else None,
+        incomplete_details=incomplete,
+        completed_at=now if status is ResponseStatus.COMPLETED else None,
+        output_messages=msgspec.UNSET if messages is None else list(map(harmony_message, messages)),
+    )
+
+
+def terminal(response: Response) -> list[Event]:
+    """The last events: the terminal one, and before a failure's an `error` that says why."""
+    out: list[Event] = []
+    if response.error is not None:
+        out.append(events.Error(code=response.error.code, message=response.error.message))
+    out.append(_TERMINAL[response.status](response=response))
+    return out

@@ -1,0 +1,135 @@
+"""Events to a Response: what a caller who doesn't stream gets is the fold of what a streaming caller sees.
+
+Folding the first n events of a stream gives the response as it stood then, so a log cut short by a crash folds too,
+and so does one whose beginning was folded before, by whomever, and written down since (`Fold.resume`).
+The terminal event's response is authoritative, and equals what was folded up to it; tests hold us to that.
+"""
+
+from collections.abc import Iterable
+from typing import cast, get_args
+
+import msgspec
+
+from service.api import events
+from service.api.events import Event
+from service.api.response import (
+    CodeInterpreterCall,
+    Compaction,
+    CustomToolCall,
+    FunctionCall,
+    Item,
+    McpCall,
+    Message,
+    Reasoning,
+    Response,
+    WebSearchCall,
+)
+
+_LIFECYCLE = (
+    events.ResponseCreated
+    | events.ResponseQueued
+    | events.ResponseInProgress
+    | events.ResponseCompleted
+    | events.ResponseIncomplete
+    | events.ResponseFailed
+)
+_Part = events.ContentPartAdded | events.SummaryPartAdded | events.SummaryPartDone
+_DELTAS: frozenset[type[Event]] = frozenset(get_args(events.Delta))
+
+
+class Fold:
+    """The state of a fold: `add` events in order, then read `response`."""
+
+    def __init__(self) -> None:
+        self._response: Response | None = None
+        self._items: list[Item] = []
+        self._deltas: list[str] = []
+        """What the open item's deltas added so far."""
+        self.number = -1
+        """The sequence number of the last event folded; -1 before the first."""
+
+    @classmethod
+    def resume(cls, response: Response, number: int) -> "Fold":
+        """Go on from what another fold's `response` was after event `number`, as that one would have."""
+        fold = cls()
+        fold._response = response
+        fold._items = list(response.output)
+        fold.number = number
+        if fold._items:
+            fold._deltas = [_open_text(fold._items[-1])]
+        return fold
+
+    def add(self, batch: Iterable[Event]) -> None:
+        """Take events in the order of their sequence numbers."""
+        event = None
+        for event in batch:
+            if type(event) in _DELTAS:  # nearly all are, and this look-up is the quickest
+                self._deltas.append(cast(events.Delta, event).delta)
+            elif isinstance(event, _LIFECYCLE):
+                self._response = event.response
+            elif isinstance(event, events.OutputItemAdded):
+                self._items.append(event.item)
+                self._deltas = []
+            elif isinstance(event, _Part):
+                self._items[-1] = _with_part(self._items[-1], event)
+                self._deltas = []
+            elif isinstance(event, events.OutputItemDone):
+                self._items[-1] = event.item
+                self._deltas = []
+        if event is not None:
+            self.number = event.sequence_number
+
+    @property
+    def response(self) -> Response:
+        """The response after the events so far. Raises ValueError before the first one."""
+        if self._response is None:
+            raise ValueError("nothing folded yet: a stream begins with response.created")
+        if not self._items:
+            return self._response
+        items = [*self._items[:-1], _with_text(self._items[-1], "".join(self._deltas))]
+        return msgspec.structs.replace(self._response, output=items)
+
+
+def _with_part(item: Item, event: _Part) -> Item:
+    """The item with a part that begins or, of a summary, is whole."""
+    if isinstance(event, events.ContentPartAdded):
+        return msgspec.structs.replace(item, content=[event.part])
+    return msgspec.structs.replace(item, summary=[event.part])
+
+
+def _open_text(item: Item) -> str:
+    """What the deltas of an item in progress came to so far; a part that has not been added yet has none."""
+    match item:
+        case Compaction() | WebSearchCall():
+            return ""
+        case _ if item.status != "in_progress":
+            return ""
+        case FunctionCall() | McpCall():
+            return item.arguments
+        case CustomToolCall():
+            return item.input
+        case CodeInterpreterCall():
+            return item.code
+        case Reasoning(content=[]):
+            return "".join(part.text for part in item.summary)
+        case Message() | Reasoning():
+            return "".join(part.text for part in item.content)
+
+
+def _with_text(item: Item, text: str) -> Item:
+    """The item with its open text; an item that is done has no open deltas and stays as it is."""
+    if not text:
+        return item
+    match item:
+        case Compaction() | WebSearchCall():
+            return item
+        case FunctionCall() | McpCall():
+            return msgspec.structs.replace(item, arguments=text)
+        case CustomToolCall():
+            return msgspec.structs.replace(item, input=text)
+        case CodeInterpreterCall():
+            return msgspec.structs.replace(item, code=text)
+        case Reasoning(content=[]):
+            return msgspec.structs.replace(item, summary=[msgspec.structs.replace(item.summary[0], text=text)])
+        case Message() | Reasoning():
+            return msgspec.structs.replace(item, content=[msgspec.structs.replace(item.content[0], text=text)])

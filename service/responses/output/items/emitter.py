@@ -1,0 +1,98 @@
+"""Segments to items: one emitter for each kind of output item, which knows its events and their order.
+
+An emitter is opened with a header, given text as it comes, and closed with a status. It yields events without
+sequence numbers; the machine stamps them. The grammar of each kind is the table in docs/events.md. Two identities
+hold for every item: the deltas joined are the done text, and the done item is what the response's output holds.
+What the model says is in items_text.py, calls of the caller's tools are in items_calls.py, and calls of tools that
+aren't here in items_foreign.py.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from service.api.events import Event
+from service.api.response import Item, ItemStatus, Logprob
+from service.api.tools.callee import Callee
+from service.harmony.header import Header
+from service.responses.output.items.calls import CustomToolCallEmitter, FunctionCallEmitter
+from service.responses.output.items.text import CompactionEmitter, MessageEmitter, ReasoningEmitter, Seal
+from service.responses.output.items.undeclared import (
+    CodeInterpreterCallEmitter,
+    McpCallEmitter,
+    WebSearchCallEmitter,
+    builtin,
+)
+from service.responses.rules import Rules
+from store.turn import Messages, StoredMessage
+
+__all__ = ["Emitter", "Making", "Seal", "emitter_for"]
+
+
+class Emitter(Protocol):
+    """One open output item."""
+
+    def open(self) -> list[Event]:
+        """The events that begin the item."""
+        ...
+
+    def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
+        """The events for some more text; `logprobs` are those of the tokens that it came from."""
+        ...
+
+    def so_far(self) -> Item:
+        """The item with the text that its events gave by now: what they fold to."""
+        ...
+
+    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
+        """The whole item, and the events that end it. `sampled` is the message as later prompts will have it."""
+        ...
+
+
+class Making(msgspec.Struct, frozen=True):
+    """What all items of a response are made with.
+
+    `seal` takes a kind and a payload (sealed.py), for the tenant; only what `rules` want sealed needs it. `kept` are
+    the messages that a compaction item carries beside its summary.
+    """
+
+    response_id: str
+    rules: Rules
+    seal: Seal | None = None
+    kept: Messages = ()
+
+
+def emitter_for(making: Making, header: Header, index: int) -> Emitter:
+    """The kind of item that a message with this header becomes, at `index` of the output.
+
+    A recipient decides before the channel does, because models call tools on any channel (`Rules.called`). Where there
+    is none, or none that can be meant, analysis is reasoning, final and no channel an answer; commentary and channels
+    that don't exist are preambles, so that what was said to the user stays visible. Of a compacting response, the
+    answer is its compaction item.
+    """
+    rules, response_id = making.rules, making.response_id
+    called = rules.called(header.recipient, header.channel)
+    if isinstance(called, Callee):
+        make = CustomToolCallEmitter if called.kind == "custom" else FunctionCallEmitter
+        return make(response_id, index, called)
+    if called is not None:
+        return _foreign(response_id, index, called)
+    if header.channel == "analysis":
+        return ReasoningEmitter(
+            response_id, index, summarised=rules.summary is not None, seal=making.seal if rules.sealed else None
+        )
+    answers = header.channel in (None, "final")
+    if answers and rules.compacting and making.seal is not None:
+        return CompactionEmitter(response_id, index, making.seal, making.kept, rules.newest)
+    return MessageEmitter(response_id, index, "final_answer" if answers else "commentary")
+
+
+def _foreign(response_id: str, index: int, name: str) -> Emitter:
+    """The item for a call of a tool that isn't here."""
+    namespace, _, tool = builtin(name).partition(".")
+    if namespace == "python":
+        return CodeInterpreterCallEmitter(response_id, index)
+    if namespace == "browser":
+        return WebSearchCallEmitter(response_id, index, tool)
+    return McpCallEmitter(response_id, index, name)

@@ -1,0 +1,284 @@
+"""Batches of events as bytes: what an event log keeps of a background response, and what its followers are sent.
+
+    version | packing | msgpack of (tokens, cached tokens, runs, log probabilities)
+    run     (kind, item, output index, texts)   deltas of one item, one after another
+            bytes                               any other event, as JSON
+
+Nearly all events are deltas of one item, which differ in their text and their number alone. The numbers of a log have
+no gaps, so whoever knows the last one knows all. Other events stay JSON: tools hold numbers that msgpack can't.
+The tokens that made the events stand beside them, so that another process can go on where this one died: whoever
+appends a batch has made both of them last, or neither. Never change what a version means: add the next one.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, reduce
+from typing import Any, TypeGuard, cast
+
+import msgspec
+
+from service.api import events
+from service.api.events import Event
+from service.api.response import FunctionCall, Message, Reasoning
+from service.harmony import tokens
+from service.responses.output.logprobs import TokenLogprobs
+from service.responses.output.usage import Cached
+from store.codec import check_version, squeeze, unsqueeze
+
+FORMAT = 2
+_FIRST = bytes([1])
+_SECOND = bytes([2])
+"""What has log probabilities, several turns or events that the first release doesn't know; it reads all else."""
+
+ITEM_IDS_CACHED = 1024
+"""Ids of items are written as bytes and read again and again."""
+
+UNKNOWN_TOKEN = tokens.LAST_LEGAL + 1
+"""Stands for ids that fit no u32. The machine takes one illegal id as any other."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Events that follow each other, and what made them.
+
+    `tokens` are little-endian u32 ids: all that were sampled since the batch before, whether or not an event came of
+    them. `cached_tokens` is how much of the prompts of all turns so far the engine's prefix cache held, once that is
+    known. `logprobs` has one a token where the response shows them, and else none.
+    """
+
+    events: list[Event]
+    tokens: bytes = b""
+    cached_tokens: Cached = None
+    logprobs: Sequence[TokenLogprobs] = ()
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """Of a batch what a replay needs, which makes the events anew."""
+
+    tokens: bytes
+    cached_tokens: Cached
+    logprobs: list["Odds"]
+
+
+class Odds(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A token's log probability, and those of the likeliest (`TokenLogprobs`)."""
+
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+class _Deltas(msgspec.Struct, array_like=True, gc=False):
+    kind: int
+    item: bytes
+    """The hex digits of its id, behind the prefix of its kind."""
+    output_index: int
+    texts: list[str]
+
+
+class _Written(msgspec.Struct, array_like=True, gc=False):
+    tokens: bytes
+    cached_tokens: Cached
+    runs: list[_Deltas | bytes]
+    logprobs: list[Odds] = []
+
+
+_KINDS: tuple[type[events.Delta], ...] = (
+    events.OutputTextDelta,
+    events.ReasoningTextDelta,
+    events.FunctionCallArgumentsDelta,
+    events.SummaryTextDelta,
+    events.CustomToolCallInputDelta,
+    events.CodeInterpreterCallCodeDelta,
+    events.McpCallArgumentsDelta,
+)
+"""The place of a kind is what a batch says. Only ever add to them."""
+
+_OF_THE_FIRST = frozenset(
+    {
+        events.Error,
+        events.ContentPartAdded,
+        events.ContentPartDone,
+        events.OutputTextDelta,
+        events.OutputTextDone,
+        events.ReasoningTextDelta,
+        events.ReasoningTextDone,
+        events.FunctionCallArgumentsDelta,
+        events.FunctionCallArgumentsDone,
+    }
+)
+_ITEMS_OF_THE_FIRST = (Message, Reasoning, FunctionCall)
+_WITH_RESPONSE = (
+    events.ResponseCreated
+    | events.ResponseQueued
+    | events.ResponseInProgress
+    | events.ResponseCompleted
+    | events.ResponseIncomplete
+    | events.ResponseFailed
+)
+
+_PREFIXES = ("msg_", "rs_", "fc_", "rs_", "ctc_", "ci_", "mcp_")
+_PLACES = {kind: place for place, kind in enumerate(_KINDS)}
+_WHOLE = tuple(
+    kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
+)
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(_Written).decode
+_json = msgspec.json.Encoder().encode
+_read: Any = msgspec.json.Decoder(reduce(lambda one, other: one | other, _WHOLE)).decode
+
+
+def journaled(ids: Sequence[int]) -> bytes:
+    """Sampled ids as a batch has them."""
+    try:
+        return tokens.pack(ids)
+    except OverflowError:
+        return tokens.pack(token if 0 <= token <= tokens.LAST_LEGAL else UNKNOWN_TOKEN for token in ids)
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """The bytes of a batch. Raises ValueError unless the numbers of its events follow each other."""
+    written = batch.events
+    if written and written[-1].sequence_number - written[0].sequence_number != len(written) - 1:
+        raise ValueError(f"{len(written)} events that don't end with number {written[-1].sequence_number}")
+    runs, odds = _runs(written), [Odds(each.logprob, list(each.top)) for each in batch.logprobs]
+    later = odds or isinstance(batch.cached_tokens, list) or not all(map(_known_to_the_first, written))
+    packed = _pack(_Written(batch.tokens, batch.cached_tokens, runs, odds))
+    return (_SECOND if later else _FIRST) + squeeze(packed)
+
+
+def _known_to_the_first(event: Event) -> bool:
+    """Whether the first release can read an event."""
+    if isinstance(event, events.OutputItemAdded | events.OutputItemDone):
+        return isinstance(event.item, _ITEMS_OF_THE_FIRST)
+    if isinstance(event, _WITH_RESPONSE):
+        response = event.response
+        known = all(isinstance(item, _ITEMS_OF_THE_FIRST) for item in response.output)
+        return known and isinstance(response.tool_choice, str)
+    return type(event) in _OF_THE_FIRST
+
+
+def _runs(batch: Iterable[Event]) -> list[_Deltas | bytes]:
+    runs: list[_Deltas | bytes] = []
+    kind: type[Event] | None = None
+    item_id, output_index = "", 0
+    texts: list[str] = []
+    for event in batch:
+        if not _is_plain(event):
+            kind = None
+            runs.append(_json(event))
+        elif type(event) is kind and event.item_id == item_id and event.output_index == output_index:
+            texts.append(event.delta)
+        elif (run := _begun(event)) is None:
+            kind = None
+            runs.append(_json(event))
+        else:
+            kind, item_id, output_index, texts = type(event), event.item_id, event.output_index, run.texts
+            runs.append(run)
+    return runs
+
+
+def _begun(delta: events.Delta) -> _Deltas | None:
+    """The run that a delta begins, or None where its item has no id of ours."""
+    place = _PLACES[type(delta)]
+    try:
+        digits = bytes.fromhex(delta.item_id[len(_PREFIXES[place]) :])
+    except ValueError:
+        return None
+    if _item_id(_PREFIXES[place], digits) != delta.item_id:
+        return None
+    return _Deltas(place, digits, delta.output_index, [delta.delta])
+
+
+def _is_plain(event: Event) -> TypeGuard[events.Delta]:
+    """Whether it is a delta of which a run says all there is."""
+    kind = type(event)
+    if kind is events.OutputTextDelta:
+        text = cast(events.OutputTextDelta, event)
+        return text.content_index == 0 and not text.logprobs
+    if kind is events.ReasoningTextDelta:
+        return cast(events.ReasoningTextDelta, event).content_index == 0
+    if kind is events.SummaryTextDelta:
+        return cast(events.SummaryTextDelta, event).summary_index == 0
+    return kind in _PLACES
+
+
+def decode_batch(blob: bytes, last: int) -> Batch:
+    """The batch whose last event has the number `last`, equal to what was encoded. Raises NewerFormat."""
+    written = _written(blob)
+    number = last + 1 - sum([1 if type(run) is bytes else len(cast(_Deltas, run).texts) for run in written.runs])
+    out: list[Event] = []
+    for run in written.runs:
+        if isinstance(run, bytes):
+            out.append(_read(run))
+            number += 1
+        else:
+            make, item_id = _MAKERS[run.kind], _item_id(_PREFIXES[run.kind], run.item)
+            output_index = run.output_index
+            out += [make(item_id, output_index, text, place) for place, text in enumerate(run.texts, number)]
+            number += len(run.texts)
+    return Batch(out, written.tokens, written.cached_tokens, tuple(written.logprobs))
+
+
+def decode_merged(blob: bytes, last: int) -> list[Event]:
+    """The events of a batch for a fold, which needs no more of a run of deltas than what they say together.
+
+    A run becomes one delta with the number of its last one, which takes a fifth of the time. Raises NewerFormat.
+    """
+    out: list[Event] = []
+    for run in reversed(_written(blob).runs):
+        if isinstance(run, bytes):
+            out.append(_read(run))
+            last -= 1
+        else:
+            item_id = _item_id(_PREFIXES[run.kind], run.item)
+            out.append(_MAKERS[run.kind](item_id, run.output_index, "".join(run.texts), last))
+            last -= len(run.texts)
+    out.reverse()
+    return out
+
+
+def decode_sampled(blob: bytes) -> Sampled:
+    """What a replay needs of a batch. Raises NewerFormat."""
+    written = _written(blob)
+    return Sampled(written.tokens, written.cached_tokens, written.logprobs)
+
+
+def _written(blob: bytes) -> _Written:
+    check_version(blob, FORMAT)
+    return _unpack(unsqueeze(blob[1:]))
+
+
+def _text(item_id: str, output_index: int, delta: str, number: int) -> Event:
+    return events.OutputTextDelta(item_id, output_index, 0, delta, (), sequence_number=number)
+
+
+def _reasoning(item_id: str, output_index: int, delta: str, number: int) -> Event:
+    return events.ReasoningTextDelta(item_id, output_index, 0, delta, sequence_number=number)
+
+
+def _arguments(item_id: str, output_index: int, delta: str, number: int) -> Event:
+    return events.FunctionCallArgumentsDelta(item_id, output_index, delta, sequence_number=number)
+
+
+def _summary(item_id: str, output_index: int, delta: str, number: int) -> Event:
+    return events.SummaryTextDelta(item_id, output_index, 0, delta, sequence_number=number)
+
+
+def _input(item_id: str, output_index: int, delta: str, number: int) -> Event:
+    return events.CustomToolCallInputDelta(item_id, output_index, delta, sequence_number=number)
+
+
+def _code(item_id: str, output_index: int, delta: str, number: int) -> Event:
+    return events.CodeInterpreterCallCodeDelta(item_id, output_index, delta, sequence_number=number)
+
+
+def _mcp_arguments(item_id: str, output_index: int, delta: str, number: int) -> Event:
+    return events.McpCallArgumentsDelta(item_id, output_index, delta, sequence_number=number)
+
+
+_MAKERS = (_text, _reasoning, _arguments, _summary, _input, _code, _mcp_arguments)
+
+
+@lru_cache(maxsize=ITEM_IDS_CACHED)
+def _item_id(prefix: str, digits: bytes) -> str:
+    """An item's id; the same object each time, by which encoders know that an item goes on."""
+    return prefix + digits.hex()

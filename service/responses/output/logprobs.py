@@ -1,0 +1,79 @@
+"""Log probabilities of sampled tokens as the API shows them: with each token's text and its own bytes.
+
+A token may be but a piece of a character. Its bytes are that piece, so that those of all tokens together are the text;
+its text has U+FFFD in the piece's place. A mark of the format has a name and no bytes.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+from service.api import events
+from service.api.response import Logprob, TopLogprob
+from service.harmony import tokens
+
+LEAST = -9999.0
+"""Stands for minus infinity, which is no JSON."""
+
+TOKENS_CACHED = 16_384
+"""How many tokens' texts are remembered: some 5 MB."""
+
+_MARKS = {
+    199998: "<|startoftext|>",
+    199999: "<|endoftext|>",
+    tokens.RETURN: "<|return|>",
+    tokens.CONSTRAIN: "<|constrain|>",
+    tokens.CHANNEL: "<|channel|>",
+    tokens.START: "<|start|>",
+    tokens.END: "<|end|>",
+    tokens.MESSAGE: "<|message|>",
+    tokens.CALL: "<|call|>",
+}
+
+
+class TokenLogprobs(Protocol):
+    """What an engine says of a sampled token; the struct of this name is the engine port's."""
+
+    @property
+    def logprob(self) -> float:
+        """The natural log of its probability."""
+        ...
+
+    @property
+    def top(self) -> Sequence[tuple[int, float]]:
+        """The likeliest tokens there, as ids and log probabilities."""
+        ...
+
+
+def shown_logprob(token: int, sampled: TokenLogprobs) -> Logprob:
+    """The token's log probability, with those of the likeliest tokens there."""
+    text, raw = _token(token)
+    return Logprob(text, _finite(sampled.logprob), raw, [_alternative(*each) for each in sampled.top])
+
+
+def without_bytes(logprobs: Iterable[Logprob]) -> tuple[events.Logprob, ...]:
+    """The same as events have it."""
+    return tuple(
+        events.Logprob(
+            each.token, each.logprob, tuple(events.TopLogprob(top.token, top.logprob) for top in each.top_logprobs)
+        )
+        for each in logprobs
+    )
+
+
+def _alternative(token: int, logprob: float) -> TopLogprob:
+    text, raw = _token(token)
+    return TopLogprob(text, _finite(logprob), raw)
+
+
+def _finite(logprob: float) -> float:
+    return min(logprob, 0.0) if logprob > LEAST else LEAST
+
+
+@lru_cache(maxsize=TOKENS_CACHED)
+def _token(token: int) -> tuple[str, list[int]]:
+    """A token's text and its bytes; ids that don't exist have a name too."""
+    if 0 <= token <= tokens.LAST_ORDINARY:
+        piece = tokens.byte_table()[token]
+        return piece.decode("utf-8", "replace"), list(piece)
+    return _MARKS.get(token, f"<|reserved_{token}|>"), []

@@ -1,0 +1,183 @@
+"""The message that is being sampled, and how it stands in later prompts: as it was sampled, else rendered anew.
+
+An engine's prefix cache knows the tokens that it sampled, so keeping them is what makes a conversation cheap to go on
+with. History never has a `<|return|>`, nor a call that nobody can answer.
+"""
+
+from collections.abc import Generator
+
+import msgspec
+
+from service.api.response import Compaction, CustomToolCall, FunctionCall, Item, Message, Reasoning
+from service.api.tools.callee import FUNCTIONS, Callee
+from service.grammar import checks
+from service.harmony import tokens
+from service.harmony.header import CHANNELS, Header
+from service.harmony.render import close_id, frame, message
+from service.harmony.segments import Closed
+from service.responses import sealed
+from service.responses.compaction.messages import compaction_messages, fault_of
+from service.responses.output.items.emitter import Emitter
+from service.responses.output.items.text import CompactionEmitter
+from service.responses.output.stops import Stopper
+from service.responses.rules import Rules
+from service.steps import in_one_go
+from store.turn import Messages, StoredMessage
+
+SLICE_CHARS = 32_768
+"""How much of a malformed message's text is encoded at once: at most 131,072 ids; the tokenizer refuses 200,000."""
+
+MAX_SUMMARY_TOKENS = 1 << 20
+"""Far more than any context has."""
+
+CHECKED_A_STEP_CHARS = 500
+"""How much is checked against a grammar at once: some 3 ms."""
+
+MAX_NAMES_TOLD = 32
+"""How many tools a model is reminded of."""
+
+_OPENING = (tokens.START, tokens.ASSISTANT)
+_JSON_TYPE = "<|constrain|>json"
+
+
+class OpenItem:
+    """A message that is being sampled, as an item: whom it addresses, and what its content has to match (`held`)."""
+
+    def __init__(
+        self, header: Header, target: Callee | str | None, emitter: Emitter, held: str | None, stopper: Stopper | None
+    ) -> None:
+        self.header = header
+        self.target = target
+        self.emitter = emitter
+        self.held = held
+        self.stopper = stopper
+        self.keeps_raw = target is not None or held is not None or isinstance(emitter, CompactionEmitter)
+        self.raw: list[str] = []
+        """Its content as sampled, where the item may show another one."""
+        self._checker: checks.Checker | None = None
+
+    def take(self, text: str) -> None:
+        """Some more of its content."""
+        if self.keeps_raw:
+            self.raw.append(text)
+        if self._checker is not None:
+            self._checker.feed(text)
+
+    def let_go(self) -> Generator[None, None, None]:
+        """No engine holds its content from here on, so it is checked piece by piece: first, in steps, what there is."""
+        if self.held is None or not checks.is_grammar(self.held):
+            return
+        self._checker = yield from checks.checker(self.held)
+        for start in range(0, len(content := self.content), CHECKED_A_STEP_CHARS):
+            self._checker.feed(content[start : start + CHECKED_A_STEP_CHARS])
+            yield
+
+    @property
+    def content(self) -> str:
+        """Its content so far, as sampled."""
+        return "".join(self.raw)
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it is reasoning or a preamble, behind which the response goes on."""
+        return self.held is None and self.target is None and self.header.channel not in (None, "final")
+
+    @property
+    def fault(self) -> str | None:
+        """Why its content, now that it is whole, is not what was asked for; None where it is."""
+        if isinstance(self.emitter, CompactionEmitter):
+            return fault_of(self.content)
+        complaint = self._complaint
+        if complaint is None:
+            return None
+        return f"The model's output does not match the format that was asked for: {complaint}."
+
+    @property
+    def _complaint(self) -> str | None:
+        """Why its content doesn't match. What an engine has held to a grammar from its beginning on is taken at its
+        word; a schema is looked at in any case, which costs little, as a server may ignore what it doesn't know.
+        """
+        if self.held is None:
+            return None
+        if self._checker is not None:
+            return self._checker.complaint()
+        return None if checks.is_grammar(self.held) else checks.complaint(self.held, self.content)
+
+    def as_sampled(self, closed: Closed | None) -> StoredMessage | None:
+        """The message for later prompts by its own tokens, unless it was malformed or cut by a stop text."""
+        if closed is None or not closed.clean or isinstance(self.emitter, CompactionEmitter):
+            return None
+        misaddressed = isinstance(self.target, Callee) and self.header.recipient != self.target.recipient
+        return None if misaddressed else as_sampled(self.header, closed)
+
+    def kept(self, done: Item, sampled: StoredMessage | None, rules: Rules) -> Messages:
+        """What later prompts have of the item that it became.
+
+        A call that was cut short is not kept: nobody can answer it, and a history with an open call confuses the model.
+        """
+        if isinstance(done, Compaction):
+            if not done.encrypted_content:
+                return ()
+            short = sealed.Compaction(self.content, rules.carried, rules.newest)
+            return tuple(in_one_go(compaction_messages(short, limit=MAX_SUMMARY_TOKENS)))
+        if isinstance(done, Message | Reasoning):
+            return (sampled or _said(done),)
+        if done.status == "incomplete" or done.status == "in_progress":
+            return ()
+        if isinstance(done, FunctionCall | CustomToolCall):
+            return (self._call(done, sampled),)
+        return (sampled or anew(self.content, "commentary", self.header.recipient or str(self.target)),)
+
+    def _call(self, done: FunctionCall | CustomToolCall, sampled: StoredMessage | None) -> StoredMessage:
+        if sampled is not None:
+            return msgspec.structs.replace(sampled, call_id=done.call_id)
+        callee = self.target
+        if not isinstance(callee, Callee):
+            raise TypeError(f"{done.name} is called without being there")
+        content_type = _JSON_TYPE if callee.kind == "function" or callee.wrapped else None
+        return anew(self.content, "commentary", callee.recipient, content_type, done.call_id)
+
+
+def told(target: str, rules: Rules, channel: str | None) -> StoredMessage:
+    """What the model is told of a call that nobody here can run."""
+    names = [callee.recipient for callee in rules.callable[:MAX_NAMES_TOLD]]
+    others = f"The tools that can be called are: {', '.join(names)}." if names else "No tools can be called."
+    text = f"Error: {target} can't be called here. {others} Go on without it."
+    name = target if "." in target or target == "python" else f"{FUNCTIONS}.{target}"  # never that of a role
+    return message(
+        text, "tool", name=name, channel=channel if channel in CHANNELS else "commentary", recipient="assistant"
+    )
+
+
+def _said(done: Message | Reasoning) -> StoredMessage:
+    if isinstance(done, Reasoning):
+        return anew(done.content[0].text, "analysis")
+    return anew(done.content[0].text, "final" if done.phase == "final_answer" else "commentary")
+
+
+def anew(
+    text: str, channel: str, recipient: str | None = None, content_type: str | None = None, call_id: str | None = None
+) -> StoredMessage:
+    """The message as openai-harmony renders it; only one longer than a slice may have other ids where it is cut."""
+    content: list[int] = []
+    for start in range(0, len(text), SLICE_CHARS):
+        content += tokens.encode(text[start : start + SLICE_CHARS])
+    return frame(content, "assistant", channel=channel, recipient=recipient, content_type=content_type, call_id=call_id)
+
+
+def as_sampled(header: Header, closed: Closed, call_id: str | None = None) -> StoredMessage:
+    """The tokens as the engine saw them, so that its prefix cache holds."""
+    ids = list(closed.ids)
+    if ids[0] != tokens.START:
+        ids[:0] = _OPENING
+    if closed.stop is not None:
+        del ids[-1]
+    ids.append(close_id("assistant", header.recipient))
+    return StoredMessage(
+        role="assistant",
+        tokens=tokens.pack(ids),
+        channel=header.channel,
+        recipient=header.recipient,
+        content_type=header.content_type,
+        call_id=call_id,
+    )

@@ -1,0 +1,214 @@
+"""A request and the chain that it continues, to the tokens that the engine gets and the messages that are new.
+
+    system · developer (this request's instructions, tools and format) · chain · new input · <|start|>assistant
+
+System and developer messages are made afresh for every request and never join a chain. Kept messages are joined as
+they stand, so a continued prompt begins with exactly the tokens of the one before it; only analysis before the last
+final answer is left out, and what was left out once never comes back on that branch, because a final never leaves
+a chain. Building is a generator that yields between pieces of work, so that no prompt stalls the event loop.
+"""
+
+from array import array
+from collections.abc import Generator, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+
+import msgspec
+
+from service.api.input.gathered import Gathered
+from service.api.input.items import CompactionTriggerItem, InputItem
+from service.api.input.read import resolve
+from service.api.request import HARMONY_EFFORT, CreateRequest, Effort
+from service.api.tools.choice import Chosen
+from service.api.tools.format import AnswerFormat
+from service.api.tools.read import Tools
+from service.errors import InvalidRequest, context_length_exceeded
+from service.harmony import render, tokens
+from service.harmony.render import PROMPT_END, developer_text, message_steps, system_message
+from service.harmony.tokens import BYTES_A_TOKEN, RunTooLong, TooManyTokens
+from service.responses.compaction.budget import carried, fits, newest_input, onward_rules, pays, threshold
+from service.responses.compaction.messages import since_compaction
+from service.responses.compaction.request import ASK, PARTLY, asked
+from service.responses.prompt.drafts import Conversion
+from service.responses.prompt.truncate import reserve, shortened
+from service.responses.read import Limits, Read, read_request, rules_of
+from service.responses.rules import Rules
+from store.turn import StoredMessage
+
+__all__ = ["Identity", "Limits", "Prompt", "Read", "build_prompt", "in_prompt", "read_request"]
+
+DEVELOPER_MESSAGES_CACHED = 64
+CACHED_DEVELOPER_CHARS = 65_536
+
+SHORTENED_TOKENS = 4_194_304
+"""The most tokens of an input that may be shortened or compacted: 16 MB of them."""
+
+_NOTHING_STORED: Mapping[str, msgspec.Raw] = MappingProxyType({})
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What the system message says of the model, and how long its context is, in tokens."""
+
+    name: str
+    knowledge_cutoff: str
+    context_tokens: int
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """What the engine gets, and what a response shows and a turn keeps of the request.
+
+    `messages` are new, and `shown` are those in the prompt, old and new, without the opening ones. `tools`, `chosen`,
+    `effort` and `format` are for the Response; `rules` for whoever makes it.
+    """
+
+    tokens: "array[int]"
+    tools: Tools
+    items: list[InputItem]
+    messages: list[StoredMessage]
+    shown: list[StoredMessage]
+    rules: Rules
+    chosen: Chosen
+    effort: Effort
+    format: AnswerFormat
+
+
+def build_prompt(
+    read: Read,
+    request: CreateRequest,
+    chain: Sequence[StoredMessage],
+    identity: Identity,
+    date: str,
+    resolved: Mapping[str, msgspec.Raw] = _NOTHING_STORED,
+    *,
+    compacting: str | None = None,
+) -> Generator[None, None, Prompt]:
+    """Build the prompt of a request that was read, yielding between pieces of a few milliseconds.
+
+    `chain` is oldest first; `date` is the request's UTC day, such as 2025-06-28. `resolved` has the JSON of each stored
+    item that the input refers to. With `compacting`, a developer's last word that the chain never sees, the model is
+    asked for a compaction instead of an answer.
+
+    Raises InvalidRequest: for references to nothing, for call ids without a call, for calls without an output, for
+    what can't be opened, and for a prompt that leaves no room.
+    """
+    items = read.items
+    if read.references:
+        gathered = Gathered(images=read.limits.images)
+        items = yield from resolve(items, resolved, gathered, max_items=read.limits.items)
+    _refuse_nothing(chain, read, items)
+    limit = identity.context_tokens
+    shortens = request.truncation == "auto"
+    conversion = Conversion(read.rules, read.opener, chain, SHORTENED_TOKENS if shortens or request.managing else limit)
+    try:
+        opening = yield from _opening(request, read, identity, date)
+        new = yield from conversion.messages_of(read.earlier, items)
+    except TooManyTokens:
+        raise context_length_exceeded(limit, None) from None
+    except RunTooLong as error:
+        raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
+    messages = in_prompt([*chain, *new], all_thoughts=request.thoughts == "all_turns")
+    rules, ending = read.rules, [PROMPT_END]
+    onward = _onward(request, rules, opening, messages, limit) if compacting is None else None
+    if compacting is not None:
+        rules = _compacting_rules(request, read, opening, messages, limit)
+        ending.insert(0, _developer_message(asked(compacting, messages, rules.carried)))
+    if onward is not None:
+        ask = asked(ASK, messages[: -len(onward[0].newest)], onward[0].carried)
+        rules, messages = onward
+        ending.insert(0, _developer_message(ask))
+    elif shortens:
+        room = limit - reserve(limit, request.max_output_tokens)
+        messages = shortened(messages, max(room - _length((*opening, *ending)), 0))
+    joined = tokens.unpack(b"".join((*opening, *(message.tokens for message in messages), *ending)))
+    if len(joined) >= limit:
+        raise context_length_exceeded(limit, len(joined))
+    return Prompt(joined, read.tools, items, new, messages, rules, read.chosen, read.effort, read.format)
+
+
+def _onward(
+    request: CreateRequest, rules: Rules, opening: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
+) -> tuple[Rules, list[StoredMessage]] | None:
+    """The rules and the messages where these are compacted before they are answered; None where they aren't."""
+    opened = _length(opening)
+    said = sum(len(message.tokens) for message in messages) // BYTES_A_TOKEN
+    size = opened + said + len(PROMPT_END) // BYTES_A_TOKEN
+    if request.managing is None:
+        return None
+    due = threshold(request.managing.compact_threshold, limit)
+    place = newest_input(messages) if size > due else 0
+    if not place:
+        return None
+    kept = reserve(limit, request.max_output_tokens)
+    older, newest = list(messages[:place]), messages[place:]
+    if request.truncation == "auto":
+        asking = opened + _length((_developer_message(f"{ASK}\n\n{PARTLY}"), PROMPT_END))
+        older = shortened(older, max(limit - kept - asking, 0))
+    onward = onward_rules(rules, messages[:place], newest, opened, limit, kept, due)
+    worth = size >= limit or pays(onward, messages[:place], due)
+    return (onward, older) if fits(onward, kept) and worth else None
+
+
+def _compacting_rules(
+    request: CreateRequest, read: Read, opening: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
+) -> Rules:
+    rules = rules_of(request, read.tools, read.chosen, read.format, compacting=True)
+    words = carried(messages, _length(opening), limit, reserve(limit, request.max_output_tokens))
+    return msgspec.structs.replace(rules, carried=words)
+
+
+def _length(messages: Sequence[bytes]) -> int:
+    """How many ids these messages have."""
+    return sum(map(len, messages)) // BYTES_A_TOKEN
+
+
+def _refuse_nothing(chain: Sequence[StoredMessage], read: Read, items: Sequence[InputItem]) -> None:
+    if not chain and not read.earlier and all(isinstance(item, CompactionTriggerItem) for item in items):
+        raise InvalidRequest("'input' is empty: give at least one item.", code="invalid_value", param="input")
+
+
+def in_prompt(messages: Sequence[StoredMessage], *, all_thoughts: bool = False) -> list[StoredMessage]:
+    """Those of a chain's messages that a prompt shows: all since the last compaction, but for the analysis before the
+    last final answer; with `all_thoughts`, that too.
+
+    Calls and their outputs stay on whatever channel they are, as tool use suffers without them.
+    """
+    start = since_compaction(messages)
+    last_final = -1
+    if not all_thoughts:
+        last_final = next((i for i in range(len(messages) - 1, -1, -1) if _is_final(messages[i])), -1)
+    return [
+        message
+        for place, message in enumerate(messages[start:], start)
+        if place > last_final or message.channel != "analysis" or message.recipient is not None
+    ]
+
+
+def _is_final(message: StoredMessage) -> bool:
+    """Whether it is a final answer; a model may also call a function on that channel."""
+    return message.channel == "final" and message.recipient is None
+
+
+def _opening(request: CreateRequest, read: Read, identity: Identity, date: str) -> Generator[None, None, list[bytes]]:
+    """The system message, and the developer message where there is anything to tell."""
+    system = system_message(
+        identity=identity.name,
+        knowledge_cutoff=identity.knowledge_cutoff,
+        date=date,
+        effort=HARMONY_EFFORT[read.effort],
+        namespaces=read.tools.namespaces,
+    )
+    text = developer_text(
+        request.instructions or None, read.tools.section, verbosity=request.verbosity, formats=read.format.section
+    )
+    if not text:
+        return [system]
+    if len(text) <= CACHED_DEVELOPER_CHARS:
+        return [system, _developer_message(text)]
+    long = yield from message_steps(text, "developer", limit=identity.context_tokens)
+    return [system, long.tokens]
+
+
+@lru_cache(maxsize=DEVELOPER_MESSAGES_CACHED)
+def _developer_message(text: str) -> bytes:
+    """Instructions and tools repeat from request to request, so short ones are encoded once."""
+    return render.message(text, "developer").tokens

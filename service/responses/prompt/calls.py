@@ -1,0 +1,130 @@
+"""The calls of a conversation: which tool each call id stands for, and which still wait for an output.
+
+An output names its call by id alone, which may be anywhere before it. Calls that a client keeps in Harmony's form have
+no id; they are claimed in their order, by whoever answers the tool or by outputs whose ids nobody knows.
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Sequence
+
+from service.api.input.items import FunctionCallOutputItem, InputItem
+from service.api.tools.callee import FUNCTIONS, Callee
+from service.errors import InvalidRequest, invalid_value
+from service.responses.rules import Rules
+from store.turn import StoredMessage
+
+BUILT_IN = frozenset({"python", "browser", "container"})
+"""Tools that stand in no namespace."""
+
+
+class Calls:
+    """The calls so far, by call id: their recipients, and which still wait."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._recipients: dict[str, str] = {}
+        self._made: Counter[str] = Counter()
+        self._count = 0
+        self._ranks: dict[str, int] = {}
+        self._outputs: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, None] = OrderedDict()
+        self._unnamed: OrderedDict[int, str] = OrderedDict()
+        self._unnamed_of: dict[str, deque[int]] = {}
+
+    def known(self, chain: Iterable[StoredMessage]) -> None:
+        """Take over what was called in a chain. A call waits only if nobody but the model spoke since: any before that
+        was answered in its time, and an answer that isn't there has been erased.
+        """
+        for message in chain:
+            if message.role != "assistant":
+                self._waiting.clear()
+            elif message.recipient is not None and message.call_id is not None:
+                self.made(message.call_id, self.tool_of(message.recipient))
+
+    def tool_of(self, recipient: str) -> str:
+        """The name under which the tool answers that was called so; the model leaves `functions.` out at times."""
+        meant = self._rules.called(recipient, None)
+        if isinstance(meant, Callee):
+            return meant.recipient
+        return recipient if "." in recipient or recipient in BUILT_IN else f"{FUNCTIONS}.{recipient}"
+
+    def made(self, call_id: str, recipient: str) -> None:
+        """A call was made."""
+        self.passed(call_id, recipient)
+        self._waiting[call_id] = None
+
+    def made_unnamed(self, place: int, recipient: str) -> None:
+        """A call without an id was made; it is known by the place of its message."""
+        self._unnamed[place] = recipient
+        self._unnamed_of.setdefault(recipient, deque()).append(place)
+
+    def passed(self, call_id: str, recipient: str) -> None:
+        """A call was made for which nobody waits, though it may be answered."""
+        self._recipients[call_id] = recipient
+        self._made[call_id] += 1
+        self._count += 1
+        self._ranks[call_id] = self._count
+
+    def count_output(self, call_id: str, where: str) -> None:
+        """An output was sent. Raises InvalidRequest for more than there are calls; ids are used again at times."""
+        self._outputs[call_id] += 1
+        if self._outputs[call_id] > max(self._made[call_id], 1):
+            raise invalid_value(f"{where}.call_id", call_id, "This call has its output already; send it once.")
+
+    def together(self, items: Sequence[InputItem], place: int) -> list[int]:
+        """The place, or those of all outputs that stand there side by side, in the order of their calls: nothing else
+        tells the model which output is whose.
+        """
+        ranks: list[tuple[int, int]] = []
+        for at in range(place, len(items)):
+            item = items[at]
+            rank = self._ranks.get(item.call_id) if isinstance(item, FunctionCallOutputItem) else None
+            if rank is None:
+                break
+            ranks.append((rank, at))
+        return [at for _, at in sorted(ranks)] or [place]
+
+    def interrupted(self) -> None:
+        """Somebody spoke who is neither the model nor a tool: nothing waits any more."""
+        self._waiting.clear()
+        self._unnamed.clear()
+        self._unnamed_of.clear()
+
+    def answered(self, call_id: str) -> str | None:
+        """The tool that answers the call, which waits no more; None for an id that nobody knows."""
+        self._waiting.pop(call_id, None)
+        return self._recipients.get(call_id)
+
+    def oldest(self) -> str | None:
+        """The tool of the first call that waits, and waits no more; those without an id come first."""
+        claimed = self.claim()
+        if claimed is not None:
+            return claimed[1]
+        return self._recipients[self._waiting.popitem(last=False)[0]] if self._waiting else None
+
+    def claim(self, recipient: str | None = None) -> tuple[int, str] | None:
+        """The place and the tool of the first call without an id, of `recipient`'s where given; it waits no more."""
+        if recipient is None:
+            if not self._unnamed:
+                return None
+            recipient = next(iter(self._unnamed.values()))
+        places = self._unnamed_of.get(recipient)
+        if not places:
+            return None
+        place = places.popleft()
+        del self._unnamed[place]
+        return place, recipient
+
+    def refuse_open(self) -> None:
+        """Raise InvalidRequest if a call still waits."""
+        for call_id in self._waiting:
+            raise InvalidRequest(
+                f"No tool output found for function call {call_id}. Send a function_call_output item with this "
+                "call_id.",
+                param="input",
+            )
+        for recipient in self._unnamed.values():
+            raise InvalidRequest(
+                f"No tool output found for the call of {recipient} in 'previous_input_messages'. Send its output.",
+                param="input",
+            )

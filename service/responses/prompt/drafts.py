@@ -1,0 +1,293 @@
+"""Input items and a client's own history as Harmony messages: each is rendered once, and kept in the chain as it is.
+
+Which item becomes which message is a table in docs/harmony.md. Steps yield between pieces of work.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import msgspec
+
+from service.api.input.history import Earlier, unknown_call
+from service.api.input.items import (
+    CALL_NAME,
+    CodeInterpreterCallItem,
+    CompactionItem,
+    CustomToolCallItem,
+    FunctionCallItem,
+    FunctionCallOutputItem,
+    InputItem,
+    McpCallItem,
+    MessageItem,
+    ReasoningItem,
+)
+from service.api.tools.callee import FUNCTIONS
+from service.errors import InvalidRequest, shown
+from service.harmony import tokens
+from service.harmony.render import developer_text, message_steps
+from service.responses import sealed
+from service.responses.compaction.messages import compaction_messages
+from service.responses.prompt.calls import Calls
+from service.responses.rules import Rules
+from store.turn import StoredMessage
+
+BYTES_A_STEP = 65_536
+"""How many bytes of new tokens are made before others get a turn."""
+
+JSON_CALL = "<|constrain|>json"
+
+Messages = Generator[None, None, list[StoredMessage]]
+
+
+class _Error(msgspec.Struct):
+    message: str | None = None
+
+
+_ERROR = msgspec.json.Decoder(_Error | str | None)
+
+
+class Conversion:
+    """Makes the new messages of a request, of at most `room` tokens.
+
+    `rules` know the tools by name, `opener` opens what is sealed, `chain` is what is continued.
+    """
+
+    def __init__(self, rules: Rules, opener: sealed.Opener, chain: Sequence[StoredMessage], room: int) -> None:
+        self._rules = rules
+        self._opener = opener
+        self._room = room
+        self._calls = Calls(rules)
+        self._calls.known(chain)
+        self.messages: list[StoredMessage] = []
+
+    def messages_of(self, earlier: Sequence[Earlier], items: Sequence[InputItem]) -> Messages:
+        """The messages of a client's own history, then of the items. Items before a compaction make none.
+
+        Raises TooManyTokens, RunTooLong, and InvalidRequest: for outputs without a call and calls without an output,
+        and for what can't be opened.
+        """
+        unbroken = 0
+        for message in earlier:
+            unbroken = yield from self._add((yield from self._earlier(message)), unbroken)
+        first = max((place for place, item in enumerate(items) if isinstance(item, CompactionItem)), default=0)
+        for item in items[:first]:
+            self._pass(item)
+        place = first
+        while place < len(items):
+            together = self._calls.together(items, place)
+            for at in together:
+                unbroken = yield from self._add((yield from self._item(items[at], f"input[{at}]")), unbroken)
+            place += len(together)
+        self._calls.refuse_open()
+        return self.messages
+
+    def _add(self, added: Sequence[StoredMessage], unbroken: int) -> Generator[None, None, int]:
+        self.messages += added
+        size = sum(len(message.tokens) for message in added)
+        self._room -= size // tokens.BYTES_A_TOKEN
+        if unbroken + size <= BYTES_A_STEP:
+            return unbroken + size
+        yield
+        return 0
+
+    def _said(self, text: str, role: str, **header: Any) -> Messages:
+        return [(yield from message_steps(text, role, limit=self._room, **header))]
+
+    # --- a client's own history ---
+
+    def _earlier(self, message: Earlier) -> Messages:
+        name = None
+        if message.role == "tool":
+            name = self._answering(message)
+        elif message.role != "assistant":
+            self._calls.interrupted()
+        elif message.recipient is not None:
+            tool = self._calls.tool_of(message.recipient)
+            if message.call_id is None:
+                self._calls.made_unnamed(len(self.messages), tool)
+            else:
+                self._calls.made(message.call_id, tool)
+        return (
+            yield from self._said(
+                message.text,
+                message.role,
+                name=name,
+                channel=message.channel,
+                recipient=message.recipient,
+                content_type=message.content_type,
+                call_id=message.call_id,
+            )
+        )
+
+    def _answering(self, message: Earlier) -> str:
+        """The name of a tool that answers: that of its call, found by the id or the name, or else by the order."""
+        name = None if message.name is None else self._calls.tool_of(message.name)
+        if message.call_id is not None:
+            name = self._calls.answered(message.call_id) or name
+        elif name is not None:
+            self._calls.claim(name)
+        else:
+            name = self._calls.oldest()
+        if name is None:
+            raise unknown_call(message)
+        return name
+
+    # --- items ---
+
+    def _pass(self, item: InputItem) -> None:
+        """An item before a compaction: what comes after may still answer its call."""
+        if isinstance(item, FunctionCallItem | CustomToolCallItem):
+            self._calls.passed(item.call_id, self._recipient(item))
+
+    def _item(self, item: InputItem, where: str) -> Messages:
+        match item:
+            case MessageItem():
+                return (yield from self._message(item))
+            case ReasoningItem():
+                return (yield from self._reasoning(item, where))
+            case FunctionCallItem():
+                return (yield from self._call(item, item.arguments, JSON_CALL))
+            case CustomToolCallItem():
+                return (yield from self._custom_call(item))
+            case FunctionCallOutputItem():
+                return (yield from self._output(item, where))
+            case CompactionItem():
+                return (yield from self._compaction(item, where))
+            case CodeInterpreterCallItem():
+                return (yield from self._code(item))
+            case McpCallItem():
+                return (yield from self._mcp(item))
+            case _:
+                return []
+
+    def _message(self, item: MessageItem) -> Messages:
+        """A user's words as they are, an assistant's on its channel, and the rest as a developer's instructions.
+
+        gpt-oss was trained with one system message, which is ours; so a system item is a developer's word.
+        """
+        if item.role == "user":
+            return (yield from self._said(item.text, "user"))
+        if item.role == "assistant":
+            channel = "commentary" if item.phase == "commentary" else "final"
+            return (yield from self._said(item.text, "assistant", channel=channel))
+        return (yield from self._said(developer_text(item.text), "developer"))
+
+    def _reasoning(self, item: ReasoningItem, where: str) -> Messages:
+        """What was sealed is the very message that was sampled, so it goes before what is shown of it."""
+        text = item.text if item.content else None
+        if isinstance(item.encrypted_content, str):
+            try:
+                opened = sealed.open_reasoning(item.encrypted_content, self._opener)
+            except sealed.Unsealable as error:
+                raise _unsealable(where, item.encrypted_content, error) from None
+            yield
+            if isinstance(opened, StoredMessage):
+                return self._fitting([opened])
+            text = opened
+        if text is None:
+            return []
+        return (yield from self._said(text, "assistant", channel="analysis"))
+
+    def _compaction(self, item: CompactionItem, where: str) -> Messages:
+        try:
+            opened = sealed.open_compaction(item.encrypted_content, self._opener)
+        except sealed.Unsealable as error:
+            raise _unsealable(where, item.encrypted_content, error) from None
+        yield
+        return self._fitting((yield from compaction_messages(opened, limit=self._room)))
+
+    def _fitting(self, messages: list[StoredMessage]) -> list[StoredMessage]:
+        if sum(len(message.tokens) for message in messages) > self._room * tokens.BYTES_A_TOKEN:
+            raise tokens.TooManyTokens
+        return messages
+
+    def _recipient(self, item: FunctionCallItem | CustomToolCallItem) -> str:
+        return f"{item.namespace or FUNCTIONS}.{item.name}"
+
+    def _call(self, item: FunctionCallItem | CustomToolCallItem, content: str, content_type: str | None) -> Messages:
+        recipient = self._recipient(item)
+        claimed = self._calls.claim(recipient)
+        self._calls.made(item.call_id, recipient)
+        if claimed is not None:
+            self._name(claimed[0], item.call_id)
+            return []
+        return (
+            yield from self._said(
+                content,
+                "assistant",
+                channel="commentary",
+                recipient=recipient,
+                content_type=content_type,
+                call_id=item.call_id,
+            )
+        )
+
+    def _custom_call(self, item: CustomToolCallItem) -> Messages:
+        """In the form in which the tool is declared; one that isn't, as text in JSON."""
+        callee = self._rules.by_recipient.get(self._recipient(item))
+        if callee is not None and callee.kind == "custom" and not callee.wrapped:
+            return (yield from self._call(item, item.input, None))
+        return (yield from self._call(item, msgspec.json.encode({"input": item.input}).decode(), JSON_CALL))
+
+    def _output(self, item: FunctionCallOutputItem, where: str) -> Messages:
+        self._calls.count_output(item.call_id, where)
+        name = self._calls.answered(item.call_id)
+        if name is None and (claimed := self._calls.claim()) is not None:
+            place, name = claimed
+            self._name(place, item.call_id)
+            self._calls.passed(item.call_id, name)
+        if name is None:
+            raise InvalidRequest(
+                f"No function call found for the output with call_id '{item.call_id}' at {where}. Send the call "
+                "too, or continue from the response that made it.",
+                param="input",
+            )
+        return (yield from self._answer(item.text, name, "commentary", item.call_id))
+
+    def _answer(self, text: str, name: str, channel: str, call_id: str | None = None) -> Messages:
+        return (yield from self._said(text, "tool", name=name, channel=channel, recipient="assistant", call_id=call_id))
+
+    def _name(self, place: int, call_id: str) -> None:
+        """Give a call of the client's own history the id by which it is known after all."""
+        self.messages[place] = msgspec.structs.replace(self.messages[place], call_id=call_id)
+
+    # --- tools that ran elsewhere: a call with what came of it; without that, nothing ---
+
+    def _code(self, item: CodeInterpreterCallItem) -> Messages:
+        if item.code is None or item.outputs is None:
+            return []
+        logs = "".join(output.get("logs") or "" for output in item.outputs)
+        call = yield from self._said(item.code, "assistant", channel="analysis", recipient="python")
+        answer = yield from self._answer(logs, "python", "analysis")
+        return [*call, *answer]
+
+    def _mcp(self, item: McpCallItem) -> Messages:
+        name = f"{item.server_label}.{item.name}"
+        text = item.output if item.output is not None else _error_text(item.error)
+        if text is None or not CALL_NAME.fullmatch(name):
+            return []
+        call = yield from self._said(
+            item.arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_CALL
+        )
+        answer = yield from self._answer(text, name, "commentary")
+        return [*call, *answer]
+
+
+def _error_text(raw: msgspec.Raw | msgspec.UnsetType) -> str | None:
+    """What the error of a tool says; None where there is none."""
+    if isinstance(raw, msgspec.UnsetType):
+        return None
+    try:
+        error = _ERROR.decode(raw)
+    except msgspec.DecodeError:
+        return None
+    if isinstance(error, _Error):
+        return error.message if error.message is not None else bytes(raw).decode("utf-8", "replace")
+    return error
+
+
+def _unsealable(where: str, text: str, error: sealed.Unsealable) -> InvalidRequest:
+    param = f"{where}.encrypted_content"
+    return InvalidRequest(
+        f"Invalid value for '{param}': {shown(text)}. It can't be opened: {error}.", code="invalid_value", param=param
+    )

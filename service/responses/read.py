@@ -1,0 +1,105 @@
+"""A create request's JSON members, read: its items, tools, choice and formats, and the rules that follow from them.
+
+Reading comes before building (prompt.py), as items may refer to stored ones, which somebody has to fetch in between.
+Nothing here looks at a chain.
+"""
+
+from collections.abc import Generator
+
+import msgspec
+
+from service.api.input.gathered import Gathered, Images
+from service.api.input.history import Earlier, read_previous
+from service.api.input.items import InputItem
+from service.api.input.read import read_input
+from service.api.request import CreateRequest, Effort
+from service.api.tools.choice import Chosen, read_choice
+from service.api.tools.format import WHERE, AnswerFormat, read_format
+from service.api.tools.read import Tools, read_tools
+from service.errors import invalid_value
+from service.responses.rules import Rules
+from service.responses.sealed import Opener
+
+PARALLEL_CALLS = 16
+"""The most calls that one response makes side by side."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """The most input items, tools, and bytes of the tools' JSON in one request, and what becomes of images."""
+
+    items: int = 4096
+    tools: int = 128
+    tools_bytes: int = 1_048_576
+    images: Images = "placeholder"
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What a request's members say.
+
+    `references` are the ids of stored items that `build_prompt` needs. With `trigger` the request asks for a
+    compaction. `effort` and `format` are those in force, after all updates among the items. `earlier` is the history
+    that the client keeps itself, `opener` opens what is sealed, and `limits` hold for stored items too.
+    """
+
+    tools: Tools
+    chosen: Chosen
+    items: list[InputItem]
+    references: tuple[str, ...]
+    trigger: bool
+    effort: Effort
+    format: AnswerFormat
+    rules: Rules
+    earlier: list[Earlier]
+    opener: Opener
+    limits: Limits
+
+
+def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Generator[None, None, Read]:
+    """Read the members of a request that are still JSON, yielding between pieces of a few milliseconds.
+
+    Raises InvalidRequest, naming the member.
+    """
+    gathered = Gathered(images=limits.images)
+    items = yield from read_input(request.input, gathered, max_items=limits.items)
+    tools = yield from read_tools(
+        request.tools, max_tools=limits.tools, max_bytes=limits.tools_bytes, added=gathered.added
+    )
+    chosen = read_choice(request.tool_choice, tools)
+    form = yield from read_format(*(gathered.format or (request.format, WHERE)))
+    if form.content is not None and request.stop:
+        raise invalid_value("stop", "given with text.format", "An answer cut at a stop would not match its format.")
+    earlier = yield from read_previous(request.previous_input_messages, max_messages=limits.items)
+    compacting = gathered.trigger is not None
+    return Read(
+        tools=tools,
+        chosen=chosen,
+        items=items,
+        references=tuple(gathered.references),
+        trigger=compacting,
+        effort=gathered.effort or request.effort,
+        format=form,
+        rules=rules_of(request, tools, chosen, form, compacting=compacting),
+        earlier=earlier,
+        opener=opener,
+        limits=limits,
+    )
+
+
+def rules_of(
+    request: CreateRequest, tools: Tools, chosen: Chosen, form: AnswerFormat, *, compacting: bool = False
+) -> Rules:
+    """What holds for the response. A compaction calls nothing, and its text has no format."""
+    several = request.parallel_tool_calls and not chosen.parallel_one
+    return Rules(
+        callees=tools.callees,
+        choice="none" if compacting else chosen.choice,
+        allowed=None if compacting else chosen.allowed,
+        parallel=PARALLEL_CALLS if several else 1,
+        answer=None if compacting else form.content,
+        top_logprobs=request.top_logprobs if request.shows_logprobs and not compacting else None,
+        sealed="reasoning.encrypted_content" in request.include,
+        summary=request.summary,
+        stop=() if compacting else request.stop,
+        harmony=request.response_messages,
+        compacting=compacting,
+    )

@@ -1,0 +1,87 @@
+"""Stored items that a request names by their ids (`item_reference`), fetched before its prompt is built."""
+
+from collections.abc import Collection, Generator, Mapping, Sequence
+
+import msgspec
+
+from service.api import ids
+from service.api.input.gathered import BYTES_A_STEP, MAX_REFERENCED_BYTES
+from service.api.input.read import too_much_referenced
+from service.errors import InvalidRequest
+from service.steps import in_steps
+from store.errors import NotFound
+from store.history.history import ConversationHistoryStore
+
+MAX_RESPONSES = 64
+"""The most responses whose items one request may name: each is read whole."""
+
+
+class _Item(msgspec.Struct):
+    id: str = ""
+
+
+class _Output(msgspec.Struct):
+    output: list[msgspec.Raw] = []
+
+
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+_output = msgspec.json.Decoder(_Output)
+_id = msgspec.json.Decoder(_Item)
+
+
+async def stored_items(
+    store: ConversationHistoryStore, tenant: str, references: Sequence[str]
+) -> Mapping[str, msgspec.Raw]:
+    """The items that are stored under these ids, as JSON; one that isn't there is left out, whoever's it is.
+
+    Raises InvalidRequest for items of too many responses, and for more than MAX_REFERENCED_BYTES of them,
+    StoreUnavailable.
+    """
+    wanted: dict[str, set[str]] = {}
+    for reference in references:
+        response_id = ids.response_of(reference)
+        if response_id is not None:
+            wanted.setdefault(response_id, set()).add(reference)
+    if len(wanted) > MAX_RESPONSES:
+        raise InvalidRequest(
+            f"The items that 'input' refers to belong to {len(wanted)} responses, at most {MAX_RESPONSES} are allowed. "
+            "Continue from the last one by 'previous_response_id', or send the items themselves.",
+            code="invalid_value",
+            param="input",
+        )
+    found: dict[str, msgspec.Raw] = {}
+    size = 0
+    for response_id, names in wanted.items():
+        try:
+            ((response, items),) = await store.items(tenant, [response_id])
+        except NotFound:
+            continue
+        if not response:  # deleted, or not there
+            continue
+        for name, raw in await in_steps(_named(response, items, names)):
+            found[name] = raw
+            size += len(memoryview(raw))
+            if size > MAX_REFERENCED_BYTES:
+                raise too_much_referenced("input", name)
+    return found
+
+
+def _named(
+    response: bytes, items: bytes, names: Collection[str]
+) -> Generator[None, None, list[tuple[str, msgspec.Raw]]]:
+    """The items with these ids among a response's output and input, without the rest of it."""
+    output = _output.decode(response).output
+    yield
+    given = _items.decode(items)
+    yield
+    found: list[tuple[str, msgspec.Raw]] = []
+    read = 0
+    for raw in (*output, *given):
+        name = _id.decode(raw).id
+        if name in names:
+            found.append((name, raw.copy()))
+        read += len(memoryview(raw))
+        if read > BYTES_A_STEP:
+            read = 0
+            yield
+    return found

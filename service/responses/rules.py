@@ -1,0 +1,116 @@
+"""What a request asks of the answer: which tools may be called, what must be held, and what is shown of it.
+
+Made once with the prompt (`reading.py`, `prompt.py`), kept in the spec of a background response, and read by the
+machine, the course and the emitters. Everything in here is plain data, so that a worker of another day makes the same
+response of it.
+"""
+
+import re
+from collections import Counter
+from functools import cached_property
+
+import msgspec
+
+from service.api.input.items import CALL_NAME
+from service.api.tools.callee import FUNCTIONS, Callee, Choice
+from service.harmony.header import CHANNELS
+from store.turn import Messages
+
+_NOBODY = ("assistant", "all")
+"""Recipients that are no tools: the model itself, and Harmony's word for everybody."""
+
+
+class Onward(msgspec.Struct, frozen=True):
+    """How a response goes on behind its own compaction: from a prompt of which the first `opening` ids are those of the
+    one before, then come the compaction and the `newest` messages. The model's context has `context_tokens`.
+    """
+
+    opening: int
+    newest: Messages
+    context_tokens: int
+
+
+class Rules(msgspec.Struct, frozen=True, dict=True):
+    """What holds for one response.
+
+    `allowed` are the recipients that may be called, None for all callees'. `parallel` is how many calls it may make.
+    `answer` is the format that the final answer must match, as `Callee.content`. `top_logprobs` is how many
+    alternatives each token of the answer is shown with; None shows no log probabilities at all. `sealed` asks for
+    reasoning's encrypted content, `summary` for reasoning as a summary. `stop` are texts before which the answer ends.
+    `harmony` asks for input and output messages beside the items. A `compacting` response is one compaction item, in
+    which the `carried` messages travel too; with `onward` it makes that first, and then it answers.
+    """
+
+    callees: tuple[Callee, ...] = ()
+    choice: Choice = "auto"
+    allowed: frozenset[str] | None = None
+    parallel: int = 1
+    answer: str | None = None
+    top_logprobs: int | None = None
+    sealed: bool = False
+    summary: str | None = None
+    stop: tuple[str, ...] = ()
+    harmony: bool = False
+    compacting: bool = False
+    carried: Messages = ()
+    onward: Onward | None = None
+
+    @property
+    def first(self) -> "Rules":
+        """What holds at the beginning: of a response that compacts before it answers, the rules of the compaction."""
+        if self.onward is None:
+            return self
+        return msgspec.structs.replace(self, choice="none", allowed=None, answer=None, stop=(), compacting=True)
+
+    @property
+    def then(self) -> "Rules":
+        """What holds once it has compacted."""
+        return msgspec.structs.replace(self, carried=(), onward=None)
+
+    @property
+    def newest(self) -> Messages:
+        """The messages that stand behind a compaction of this response, and travel in it."""
+        return self.onward.newest if self.onward is not None else ()
+
+    @cached_property
+    def by_recipient(self) -> dict[str, Callee]:
+        """The callees by whom a call of them is addressed to."""
+        return {callee.recipient: callee for callee in self.callees}
+
+    @cached_property
+    def by_name(self) -> dict[str, Callee]:
+        """The callees by their bare names, where these are theirs alone."""
+        shared = Counter(callee.name for callee in self.callees)
+        return {callee.name: callee for callee in self.callees if shared[callee.name] == 1}
+
+    @cached_property
+    def callable(self) -> tuple[Callee, ...]:
+        """The callees that may be called."""
+        if self.choice == "none":
+            return ()
+        if self.allowed is None:
+            return self.callees
+        return tuple(callee for callee in self.callees if callee.recipient in self.allowed)
+
+    def called(self, recipient: str | None, channel: str | None) -> Callee | str | None:
+        """Whom a message is addressed to: a callee that may be called, the name of a tool that isn't here or may not
+        be called, or None for nobody.
+
+        Seen in the wild: the namespace missing or doubled, a glued content type (`get_weatherjson`), and the name in
+        the channel's place. A bare name in the channel's place counts only if it is a callee's.
+        """
+        misplaced = channel if recipient is None and channel not in CHANNELS else None
+        meant = recipient or misplaced
+        if meant is None or meant in _NOBODY:
+            return None
+        found = self._callee(meant) or (self._callee(meant[:-4]) if meant.endswith("json") else None)
+        if found is not None:
+            return found if found in self.callable else found.recipient
+        return meant if recipient is not None and CALL_NAME.fullmatch(meant) else None
+
+    def _callee(self, meant: str) -> Callee | None:
+        exact = self.by_recipient.get(meant)
+        if exact is not None:
+            return exact
+        bare = re.sub(rf"^(?:{FUNCTIONS}\.)+", "", meant)
+        return self.by_recipient.get(bare) or self.by_recipient.get(f"{FUNCTIONS}.{bare}") or self.by_name.get(bare)

@@ -1,0 +1,118 @@
+"""What stands inside a seal: a reasoning, or what a compaction left of a conversation, as bytes.
+
+A payload begins with its format version, so that a later release reads all older ones and an older release refuses
+what it can't know. Never change what a version means: add the next one. Who may read a payload is the affair of whoever
+seals it (service/responses/seal.py); in here nothing is secret, and the same value always makes the same bytes.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from store.turn import Messages, StoredMessage
+
+REASONING = "reasoning"
+COMPACTION = "compaction"
+"""The kinds of what is sealed, as the sealer is told them."""
+
+FORMAT = 1
+_VERSION = bytes([FORMAT])
+_WITH_NEWEST = bytes([2])
+"""The version of a compaction with messages behind its summary; all others stay what older releases read."""
+
+MAX_PAYLOAD_BYTES = 768 << 10
+"""The most that is sealed at once, in some 5 ms: more than a context of 131,072 tokens, at 4 bytes each."""
+
+MAX_SUMMARY_BYTES = 256 << 10
+"""The most of that which a compaction's summary may take; the rest is for the messages that travel with it."""
+
+MAX_KEPT_BYTES = MAX_PAYLOAD_BYTES - MAX_SUMMARY_BYTES - 64
+"""The most that those may take (`size_of`): what remains but for the heads of the lists."""
+
+T = TypeVar("T")
+
+
+class TooLong(ValueError):
+    """A payload is longer than MAX_PAYLOAD_BYTES."""
+
+
+class Unsealable(Exception):
+    """A text can't be opened: no seal of this service, another tenant's, forged, cut, or of a later release.
+
+    Its message says no more than that, and is fit to be shown.
+    """
+
+
+class Opener(Protocol):
+    """Opens what a client sends back, for one tenant."""
+
+    def open(self, text: str) -> tuple[str, bytes]:
+        """The kind and the payload. Raises Unsealable."""
+        ...
+
+
+class Compaction(msgspec.Struct, frozen=True, array_like=True):
+    """What a conversation is continued from once it was compacted: the summary, and the messages kept word by word.
+
+    `kept` are Harmony messages of the user in their order; empty where the client keeps them itself. `newest` are those
+    that came behind all that the summary tells of, of whomever they are.
+    """
+
+    summary: str
+    kept: Messages = ()
+    newest: Messages = ()
+
+
+_reasoning = msgspec.msgpack.Decoder(StoredMessage | str)
+_compaction = msgspec.msgpack.Decoder(Compaction)
+
+
+def reasoning(thought: StoredMessage | str) -> bytes:
+    """The payload of a reasoning: the message as it was sampled, or its text where that is all there is."""
+    return _VERSION + msgspec.msgpack.encode(thought)
+
+
+def read_reasoning(payload: bytes) -> StoredMessage | str:
+    """The reasoning of a payload. Raises Unsealable for one of a later release."""
+    return _read(payload, _reasoning)
+
+
+def compaction(summary: str, kept: Sequence[StoredMessage] = (), newest: Sequence[StoredMessage] = ()) -> bytes:
+    """The payload of a compaction."""
+    if newest:
+        return _WITH_NEWEST + msgspec.msgpack.encode((summary, kept, newest))
+    return _VERSION + msgspec.msgpack.encode((summary, kept))
+
+
+def size_of(message: StoredMessage) -> int:
+    """How many bytes a message takes in the payload of a compaction."""
+    return len(msgspec.msgpack.encode(message))
+
+
+def read_compaction(payload: bytes) -> Compaction:
+    """The compaction of a payload. Raises Unsealable for one of a later release."""
+    return _read(payload, _compaction, (_VERSION, _WITH_NEWEST))
+
+
+def open_reasoning(text: str, opener: Opener) -> StoredMessage | str:
+    """The reasoning sealed in `text`. Raises Unsealable, also for what is sealed and no reasoning."""
+    return read_reasoning(_opened(text, REASONING, opener))
+
+
+def open_compaction(text: str, opener: Opener) -> Compaction:
+    """The compaction sealed in `text`. Raises Unsealable, also for what is sealed and no compaction."""
+    return read_compaction(_opened(text, COMPACTION, opener))
+
+
+def _opened(text: str, wanted: str, opener: Opener) -> bytes:
+    kind, payload = opener.open(text)
+    if kind != wanted:
+        raise Unsealable(f"it is the content of a {kind} item, not of a {wanted} item")
+    return payload
+
+
+def _read(payload: bytes, decoder: msgspec.msgpack.Decoder[T], versions: Sequence[bytes] = (_VERSION,)) -> T:
+    if payload[:1] not in versions:
+        raise Unsealable("it was sealed by a later release than the one that answers")
+    return decoder.decode(payload[1:])

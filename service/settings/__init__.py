@@ -1,0 +1,5 @@
+"""Settings: every setting with its bounds and description, read once at start and checked against each other.
+
+The only room that reads the environment.
+Never a default anywhere else: who needs a number is given it.
+"""

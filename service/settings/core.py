@@ -1,0 +1,362 @@
+"""The settings of the service and its store: every knob with its bounds and its description.
+
+Rules between settings are in settings.py. The environment is looked at here for two things: where data goes by default,
+and where several processes count together.
+"""
+
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, cast
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from service.api.ids import MAX_INPUT_ITEMS
+from store.keys import MAX_SHARDS
+from store.redis.address import parse
+
+PREFIX = "HARMONIUM_"
+ENV_FILE = ".env"
+DEFAULT_TENANT = "default"
+MAX_API_KEYS = 10_000
+MAX_KEY_CHARS = 512
+
+MAX_VLLM_SERVERS = 64
+LEAST_CONTEXT_TOKENS = 1024
+
+KIB = 1024
+MIB = 1024 * KIB
+
+_TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_CHARS}}}")
+
+
+class ApiKey(NamedTuple):
+    """A key that may be presented, and the tenant whose conversations it opens."""
+
+    tenant: str
+    key: SecretStr
+
+
+def _zero_or_context(tokens: int) -> int:
+    """Refuse a context in which nothing has room."""
+    if 0 < tokens < LEAST_CONTEXT_TOKENS:
+        raise ValueError(f"should be 0, or at least {LEAST_CONTEXT_TOKENS}")
+    return tokens
+
+
+def _default_data_dir() -> Path:
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "harmonium"
+
+
+class CoreSettings(BaseSettings):
+    """What serving and storing need. `description` is the help text and the documentation of each."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file=ENV_FILE, extra="ignore", frozen=True, hide_input_in_errors=True
+    )
+
+    host: str = Field("127.0.0.1", description="Address to listen on. Without API keys it must be loopback.")
+    port: int = Field(8000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
+    workers: int = Field(1, ge=1, le=64, description="Processes that share the port and the store.")
+    api_keys: Annotated[tuple[ApiKey, ...], NoDecode] = Field(
+        (),
+        max_length=MAX_API_KEYS,
+        description="Keys that clients may present, comma-separated: `key` (tenant `default`) or "
+        "`tenant:key`. Tenants never see each other's conversations.",
+    )
+
+    engine: Literal["demo", "vllm", "vllm-local"] = Field(
+        "demo",
+        description="What samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers; "
+        "`vllm-local`, vLLM in this process.",
+    )
+    model: str = Field(
+        "",
+        max_length=256,
+        description="Id of the model that is served. Empty is the first that the vLLM server lists, VLLM_MODEL for "
+        "`vllm-local`, and gpt-oss-20b on the demo engine.",
+    )
+    model_identity: str = Field(
+        "You are ChatGPT, a large language model trained by OpenAI.",
+        max_length=4096,
+        description="First line of the system message. gpt-oss was trained with the default.",
+    )
+    knowledge_cutoff: str = Field(
+        "2024-06", max_length=32, description="Knowledge cutoff that the system message tells the model."
+    )
+    context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(
+        0,
+        ge=0,
+        le=16_777_216,
+        description="The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the "
+        "engine says, 131,072 for the demo engine. It never raises what a vLLM server says.",
+    )
+    vllm_url: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("http://127.0.0.1:8001",),
+        min_length=1,
+        max_length=MAX_VLLM_SERVERS,
+        description="The vLLM servers of `vllm`, comma-separated. They have to serve the same model.",
+    )
+    vllm_api_key: SecretStr = Field(
+        SecretStr(""), description="The key that the vLLM servers ask for. Empty sends none."
+    )
+    vllm_connections: int = Field(
+        512,
+        ge=1,
+        le=100_000,
+        description="The most generations that one process has under way at each vLLM server; more are told to come "
+        "back.",
+    )
+    vllm_connect_seconds: float = Field(
+        5, gt=0, le=60, description="How long a vLLM server may take to accept a connection, or to answer a probe."
+    )
+    vllm_probe_seconds: float = Field(
+        5, ge=0.1, le=300, description="How often each vLLM server is asked whether it is well."
+    )
+    vllm_model: str = Field(
+        "openai/gpt-oss-20b", min_length=1, description="The model that `vllm-local` loads: a name or a folder."
+    )
+    vllm_args: Annotated[dict[str, Any], NoDecode] = Field(
+        {}, description="Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs."
+    )
+    demo_tokens_per_second: float = Field(
+        0, ge=0, le=1_000_000, description="Pace of the demo engine; 0 is as fast as it can."
+    )
+
+    store: bool = Field(
+        True,
+        description="Whether responses are stored unless a request says otherwise; false forbids storing.",
+    )
+    redis_url: str = Field(
+        "",
+        repr=False,
+        description="Redis to keep conversations in: redis://, unix://, redis+sentinel:// or redis+cluster://, with "
+        "rediss for TLS. Empty starts an embedded server that keeps its data in the data folder.",
+    )
+    key_prefix: str = Field(
+        "harmonium",
+        pattern=r"^[A-Za-z0-9_.:-]{1,64}$",
+        description="What every Redis key begins with; services that share a Redis need different ones.",
+    )
+    shards: int = Field(
+        1,
+        ge=1,
+        le=MAX_SHARDS,
+        description="Parts that conversations are spread over, each on one node of a cluster. It may grow at any time, "
+        "and must never shrink.",
+    )
+    data_dir: Path = Field(
+        default_factory=_default_data_dir,
+        description="Folder of the embedded server's data. One harmonium at a time can own it.",
+    )
+    store_timeout_seconds: float = Field(
+        2.0,
+        gt=0,
+        le=60,
+        description="The most that one operation of the store may take before it counts as down.",
+    )
+    store_cache_bytes: int = Field(
+        64 * MIB,
+        ge=0,
+        le=64 * 1024 * MIB,
+        description="Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none.",
+    )
+    store_connections: int = Field(
+        64,
+        ge=1,
+        le=10_000,
+        description="The most connections that one process opens to Redis, or to each node of a cluster.",
+    )
+
+    max_responses: int = Field(
+        1_000_000,
+        ge=0,
+        description="The most responses kept in a shard; the least recently used go for new ones. 0 is no limit.",
+    )
+    max_trees: int = Field(
+        0,
+        ge=0,
+        description="The most conversations kept in a shard, each with all its forks; the least recently used go for "
+        "new ones. 0 is no limit.",
+    )
+    max_bytes: int = Field(
+        4096 * MIB,
+        ge=0,
+        description="The most memory that Redis may hold for a shard's conversations, in bytes; the least recently "
+        "used responses go for new ones. 0 is no limit.",
+    )
+    idle_days: float = Field(
+        30,
+        ge=0,
+        le=36_500,
+        description="A conversation that nobody used for so many days is deleted. 0 keeps it.",
+    )
+    sweep_seconds: float = Field(
+        60, gt=0, le=86_400, description="How often what is to be deleted for that reason is looked for."
+    )
+
+    max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB, description="The largest request body, in bytes.")
+    max_chain_bytes: int = Field(
+        32 * MIB,
+        ge=KIB,
+        le=1024 * MIB,
+        description="A conversation whose stored messages have this many bytes can't be continued.",
+    )
+    max_chain_messages: int = Field(
+        20_000,
+        ge=0,
+        description="A conversation that has this many messages can't be continued. 0 is no limit.",
+    )
+    max_input_items: int = Field(4096, ge=1, le=MAX_INPUT_ITEMS, description="The most input items in one request.")
+    max_tools: int = Field(128, ge=0, le=10_000, description="The most tools that one request may declare.")
+    max_tools_bytes: int = Field(
+        MIB, ge=KIB, le=16 * MIB, description="The largest `tools` of one request as JSON, in bytes."
+    )
+    max_output_tokens: int = Field(
+        32_768,
+        ge=16,
+        description="Output tokens, reasoning included, when a request names no limit of its own.",
+    )
+    max_concurrent_requests: int = Field(
+        512,
+        ge=1,
+        le=100_000,
+        description="Requests that one process works on at once; more are told to come back.",
+    )
+    body_seconds: float = Field(60, gt=0, le=3600, description="How long a request's body may take to arrive.")
+    request_seconds: float = Field(600, gt=0, le=86_400, description="The most that one response may take.")
+    keepalive_seconds: float = Field(
+        15, gt=0, le=3600, description="Silence on a stream before a comment keeps the connection alive."
+    )
+    send_seconds: float = Field(
+        60, gt=0, le=3600, description="How long a client may leave a stream unread before it counts as gone."
+    )
+    shutdown_seconds: int = Field(
+        30, ge=1, le=3600, description="How long open streams may go on after a stop was asked for."
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
+    log_format: Literal["text", "json"] = Field("text", description="Lines for people, or one JSON object a line.")
+
+    @field_validator("api_keys", mode="before")
+    @classmethod
+    def _parse_api_keys(cls, value: object) -> object:
+        return parse_api_keys(value) if isinstance(value, str) else value
+
+    @field_validator("vllm_url", mode="before")
+    @classmethod
+    def _parse_vllm_url(cls, value: object) -> object:
+        return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
+
+    @field_validator("vllm_url")
+    @classmethod
+    def _check_vllm_url(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_server_url(each) for each in value)
+
+    @field_validator("vllm_args", mode="before")
+    @classmethod
+    def _parse_vllm_args(cls, value: object) -> object:
+        try:
+            parsed = json.loads(value or "{}") if isinstance(value, str) else value
+        except ValueError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise ValueError('should be a JSON object such as {"max_model_len": 32768}')
+        return cast(dict[str, object], parsed)
+
+    @field_validator("vllm_api_key")
+    @classmethod
+    def _check_vllm_api_key(cls, value: SecretStr) -> SecretStr:
+        if value.get_secret_value() and not _KEY.fullmatch(value.get_secret_value()):
+            raise ValueError(f"should be 1 to {MAX_KEY_CHARS} printable ASCII characters, no space")
+        return value
+
+    @field_validator("data_dir")
+    @classmethod
+    def _expand_data_dir(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("redis_url")
+    @classmethod
+    def _check_redis_url(cls, value: str) -> str:
+        if value:
+            parse(value)
+        return value
+
+
+def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
+    """The keys in `text`: `key` or `tenant:key`, comma-separated.
+
+    Raises ValueError, which names the place of the entry that is wrong and never the key.
+    """
+    keys: list[ApiKey] = []
+    seen: set[str] = set()
+    for place, entry in enumerate(text.split(","), start=1):
+        entry = entry.strip()
+        if not entry:
+            continue
+        tenant, colon, key = entry.partition(":")
+        if not colon:
+            tenant, key = DEFAULT_TENANT, entry
+        if not _TENANT.fullmatch(tenant):
+            raise ValueError(f"entry {place}: a tenant's name should be 1 to 64 of the characters A-Z a-z 0-9 _ . -")
+        if not _KEY.fullmatch(key):
+            raise ValueError(
+                f"entry {place}: a key should be 1 to {MAX_KEY_CHARS} printable ASCII characters, no space"
+            )
+        if key in seen:
+            raise ValueError(f"entry {place}: this key is listed twice, so its tenant would be a matter of luck")
+        seen.add(key)
+        keys.append(ApiKey(tenant, SecretStr(key)))
+    return tuple(keys)
+
+
+def _server_url(url: str) -> str:
+    """A vLLM server's URL without the slash at its end. Raises ValueError."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("should be URLs such as http://10.0.0.5:8000, comma-separated") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("should be URLs that begin with http:// or https://, comma-separated")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError(f"should have no user, password or query; a key goes into {PREFIX}VLLM_API_KEY")
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`: 127.0.0.0/8, ::1 or the name localhost."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""prometheus_client's own variable, which it looks up whenever it makes a value: it can be told in no other way where
+several processes count together. Processes inherit it, so it tells those behind one port of each other too."""
+
+
+def metrics_folder() -> Path | None:
+    """Where this process counts together with others, or None if it counts alone."""
+    folder = os.environ.get(METRICS_FOLDER)
+    return Path(folder) if folder else None
+
+
+@contextmanager
+def count_in(folder: Path) -> Generator[None]:
+    """Have all processes that are started within the block count together in `folder`."""
+    os.environ[METRICS_FOLDER] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[METRICS_FOLDER]

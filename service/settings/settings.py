@@ -1,0 +1,187 @@
+"""The settings of the service: read from where they are set, checked against each other, and shown.
+
+They come from the command line, then from `HARMONIUM_*` in the environment, then from `.env` in the working
+directory, and are read once, at start, into one frozen object that is passed to whoever needs it. Never look
+at the environment anywhere else, and never print an API key: keys are SecretStr, and `display` masks them.
+"""
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Iterable
+from typing import Self, cast
+
+from dotenv import dotenv_values
+from pydantic import SecretStr, ValidationError, model_validator
+
+from service.settings.background import RENEWALS, BackgroundSettings
+from service.settings.core import DEFAULT_TENANT, ENV_FILE, PREFIX, ApiKey, CoreSettings, is_loopback, parse_api_keys
+from service.settings.protocol import ProtocolSettings
+
+__all__ = [
+    "DAY_SECONDS",
+    "DEFAULT_TENANT",
+    "MASK",
+    "MAX_CONNECTIONS",
+    "PREFIX",
+    "ApiKey",
+    "Settings",
+    "SettingsError",
+    "display",
+    "is_loopback",
+    "load_settings",
+    "parse_api_keys",
+    "variable",
+]
+
+MASK = "****"
+DAY_SECONDS = 86_400
+
+MAX_CONNECTIONS = 4096
+"""The most connections of one process, idle ones and open streams included; more are hung up on."""
+
+CHAINS_KEPT = 4
+"""How many of the largest conversations the memory has to have room for."""
+
+PREPARING_SECONDS = 60
+"""What a pin lasts beyond the run itself: for building the prompt, and for storing the turn."""
+
+LEASE_TIMEOUTS = 2 * RENEWALS / (RENEWALS - 1)
+"""The times of the store's time limit that a lease is longer than, as follows from Settings.renewed_seconds."""
+
+_SECRET = re.compile(r"token$|key|password|secret")
+"""What in an engine argument's name says that nobody should see its value."""
+
+
+class SettingsError(Exception):
+    """The settings can't be used. The message is one line: each variable, the reason, the way out."""
+
+
+class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
+    """Everything that can be set."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if not self.api_keys and not is_loopback(self.host):
+            raise ValueError(
+                f"{PREFIX}HOST={self.host} can be reached from other machines, but no API key is set, "
+                f"so anybody could read every conversation; set {PREFIX}API_KEYS, or listen on 127.0.0.1"
+            )
+        if self.engine == "vllm-local" and self.workers > 1:
+            raise ValueError(
+                f"{PREFIX}WORKERS={self.workers} would load the model {self.workers} times with "
+                f"{PREFIX}ENGINE=vllm-local; set it to 1, or run a vLLM server"
+            )
+        if 0 < self.idle_days * DAY_SECONDS <= self.pin_seconds:
+            raise ValueError(
+                f"{PREFIX}IDLE_DAYS={self.idle_days:g} is {self.idle_days * DAY_SECONDS:g} s, and one response may "
+                f"take {self.pin_seconds:g} s: its conversation could be deleted meanwhile; set it to more, or to 0"
+            )
+        if 0 < self.max_bytes < CHAINS_KEPT * self.max_chain_bytes:
+            raise ValueError(
+                f"{PREFIX}MAX_BYTES={self.max_bytes} has no room for {CHAINS_KEPT} conversations of "
+                f"{PREFIX}MAX_CHAIN_BYTES={self.max_chain_bytes}; raise the first, or lower the second"
+            )
+        if self.lease_seconds <= self.renewed_seconds:
+            raise ValueError(
+                f"{PREFIX}LEASE_SECONDS={self.lease_seconds:g} is too short for {PREFIX}STORE_TIMEOUT_SECONDS="
+                f"{self.store_timeout_seconds:g}: a quarter of it passes between two renewals, and each may take the "
+                f"timeout, {self.renewed_seconds:g} s in all, so a worker whose store is slow would lose what it is at "
+                f"work on; set it to more than {LEASE_TIMEOUTS:.2f} times the timeout"
+            )
+        if self.webhook_url and not self.webhook_secret.get_secret_value():
+            raise ValueError(
+                f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so nobody could tell a webhook from a "
+                "forgery; set it to whsec_ and what `openssl rand -base64 32` prints"
+            )
+        if len(set(self.vllm_url)) < len(self.vllm_url):
+            raise ValueError(f"{PREFIX}VLLM_URL names a server twice")
+        return self
+
+    @model_validator(mode="after")
+    def _check_connections(self) -> Self:
+        if self.max_concurrent_requests + self.max_followers > MAX_CONNECTIONS:
+            raise ValueError(
+                f"{PREFIX}MAX_CONCURRENT_REQUESTS={self.max_concurrent_requests} and {PREFIX}MAX_FOLLOWERS="
+                f"{self.max_followers} are more together than the {MAX_CONNECTIONS:,} connections that one process "
+                "has, so followers could keep everybody else out; lower one of them"
+            )
+        return self
+
+    @property
+    def renewed_seconds(self) -> float:
+        """How much of a lease may pass until it is renewed: the answer to one renewal may take as long as the store may
+        take, the next comes a while after it, and takes as long again.
+        """
+        return self.lease_seconds / RENEWALS + 2 * self.store_timeout_seconds
+
+    @property
+    def pin_seconds(self) -> float:
+        """For how long a run keeps what it continues: the longest that it may take from its first read to its end."""
+        return self.request_seconds + self.send_seconds + self.shutdown_seconds + PREPARING_SECONDS
+
+
+def load_settings(**overrides: object) -> Settings:
+    """Read the settings once. An override that is not None wins over the environment, `.env` and the default.
+
+    Raises SettingsError, whose message never holds a secret.
+    """
+    if overrides.keys() - Settings.model_fields.keys():
+        raise TypeError(f"not a setting: {', '.join(sorted(overrides.keys() - Settings.model_fields.keys()))}")
+    _refuse_unknown({*os.environ, *dotenv_values(ENV_FILE)})
+    try:
+        return Settings.model_validate({k: v for k, v in overrides.items() if v is not None})
+    except ValidationError as error:
+        raise SettingsError("; ".join(_reasons(error))) from None
+
+
+def variable(name: str) -> str:
+    """The environment variable of the setting `name`."""
+    return PREFIX + name.upper()
+
+
+def display(settings: Settings) -> dict[str, str | int | float | bool]:
+    """Every setting by name, fit to be shown: keys and the password in the Redis URL are masked."""
+    shown: dict[str, str | int | float | bool] = {}
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        shown[name] = value if isinstance(value, (str, int, float)) else _displayed(value)
+    shown["api_keys"] = ",".join(f"{key.tenant}:{MASK}" for key in settings.api_keys)
+    shown["seal_keys"] = ",".join(MASK for _ in settings.seal_keys)
+    shown["redis_url"] = _without_password(settings.redis_url)
+    return shown
+
+
+def _displayed(value: object) -> str:
+    """A value as its variable would be written; a secret is masked."""
+    if isinstance(value, SecretStr):
+        return MASK if value.get_secret_value() else ""
+    if isinstance(value, tuple):
+        return ",".join(map(str, cast(tuple[object, ...], value)))
+    if isinstance(value, dict):
+        shown = cast(dict[str, object], value)
+        return json.dumps({name: MASK if _SECRET.search(name) else each for name, each in shown.items()})
+    return str(value)
+
+
+def _without_password(url: str) -> str:
+    """`url` with its passwords masked, in the user part and in the query."""
+    masked = re.sub(r"(://[^/?#@:]*:).*@", rf"\g<1>{MASK}@", url)
+    return re.sub(r"(?i)([?&]\w*password=)[^&]*", rf"\g<1>{MASK}", masked)
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    """Raise SettingsError for a HARMONIUM_* variable that is no setting: a misspelt limit is no limit."""
+    known = [variable(name) for name in Settings.model_fields]
+    for name in sorted(names):
+        if name.upper().startswith(PREFIX) and name.upper() not in known:
+            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)[0]
+            raise SettingsError(f"{name} is not a setting; did you mean {near}? `harmonium settings` lists all of them")
+
+
+def _reasons(error: ValidationError) -> Iterable[str]:
+    """One phrase for each thing that is wrong. The value is left out: it might be a secret."""
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        reason = each["msg"].removeprefix("Value error, ")
+        yield f"{variable(str(each['loc'][0]))}: {reason}" if each["loc"] else reason

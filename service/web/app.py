@@ -1,0 +1,172 @@
+"""The application: routes, what they share, and how refusals leave. Built once a process from the settings."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from typing import cast
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from service.api.decoding import bounded_list
+from service.api.input.read import MAX_PARTS
+from service.background.tasks import Background
+from service.engine.port import Engine, EngineError, EngineUnavailable
+from service.errors import ApiError, InvalidRequest, fault
+from service.harmony import segments, tokens
+from service.logs import event
+from service.metrics.scrape import Exposition, read_shards
+from service.responses.opening import close_service, open_service
+from service.responses.refusals import engine_refusal, store_refusal
+from service.responses.service import Service
+from service.settings.settings import Settings
+from service.web.admission import Admission
+from service.web.auth import Keyring
+from service.web.body import ClientGone
+from service.web.dialect import DIALECTS, OPENAI
+from service.web.errors import envelope
+from service.web.middleware import Arrival, Gate
+from service.web.routes import compact, create, health, input_tokens, metrics, models, stored
+from service.web.stopping import on_stop_signal
+from store.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+PROBE_REQUESTS = 16
+"""What is worked on at once of all that is neither a probe nor a scrape: it is only told that it isn't there."""
+
+
+def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
+    """The ASGI application. `engine` replaces the one that the settings name, for tests."""
+    tokens.byte_table()
+    segments.text_table()
+    for limit in (settings.max_input_items, settings.max_tools, MAX_PARTS):
+        bounded_list(limit)
+    service = open_service(settings, engine)
+    app = FastAPI(
+        title="harmonium",
+        version=version("harmonium"),
+        description="The OpenAI Responses API over gpt-oss, with every conversation kept.",
+        lifespan=_lifespan,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.service = service
+    app.state.background = Background(service, works=settings.worker)
+    app.state.exposition = Exposition(service.metrics, partial(read_shards, service.jobs))
+    admission = Admission(
+        service.metrics.refused, requests=settings.max_concurrent_requests, followers=settings.max_followers
+    )
+    app.state.admission = admission
+    for dialect in DIALECTS:
+        for router in (create.router, compact.router, input_tokens.router, stored.router, models.router):
+            app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
+    app.include_router(health.router)
+    app.include_router(metrics.router)
+    for kind, handler in HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+    return Gate(app, Keyring(settings.api_keys), admission, service.metrics, metrics_key=settings.metrics_key)
+
+
+def create_probe_app(service: Service, background: Background) -> ASGIApp:
+    """`/health`, `/ready` and `/metrics` of a worker: of the store and the engine in `service`, and what it counted."""
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app.state.service = service
+    app.state.background = background
+    app.state.exposition = Exposition(service.metrics, partial(read_shards, service.jobs))
+    app.include_router(health.router)
+    app.include_router(metrics.router)
+    for kind, handler in HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+    admission = Admission(service.metrics.refused, requests=PROBE_REQUESTS, followers=0)
+    settings = service.settings
+    return Gate(app, Keyring(settings.api_keys), admission, service.metrics, metrics_key=settings.metrics_key)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
+    service = cast(Service, app.state.service)
+    try:
+        await service.engine.start()
+    except BaseException as error:
+        if isinstance(error, EngineUnavailable):
+            event(logger, logging.ERROR, "the engine does not start", reason=str(error))
+        await close_service(service)
+        raise
+    gc.collect()
+    gc.freeze()  # what start-up made stays for good; looking through it again and again took a tenth of the time
+    background = cast(Background, app.state.background)
+    working = asyncio.create_task(background.run())
+    try:
+        with on_stop_signal(background.stop):
+            yield
+    finally:
+        background.stop()
+        # requests that were cut off may still be storing what was said
+        await cast(Admission, app.state.admission).wait_until_empty(2 * service.settings.store_timeout_seconds)
+        await asyncio.wait([working])
+        await close_service(service)
+
+
+async def _on_api_error(request: Request, error: Exception) -> Response:
+    return envelope(cast(ApiError, error))
+
+
+async def _on_store_error(request: Request, error: Exception) -> Response:
+    return envelope(store_refusal(cast(StoreError, error)))
+
+
+async def _on_engine_error(request: Request, error: Exception) -> Response:
+    failure = cast(EngineError, error)
+    cast(Arrival, request.scope["arrival"]).metrics.engine_failed(failure)
+    return envelope(engine_refusal(failure))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """A route or a method that isn't there."""
+    status = cast(HTTPException, error).status_code
+    return envelope(ApiError(status, f"Invalid URL ({request.method} {request.url.path[:200]})."))
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    """A query or path parameter of the wrong kind."""
+    first = cast(RequestValidationError, error).errors()[0]
+    param = str(first["loc"][-1])
+    return envelope(
+        InvalidRequest(
+            f"Invalid value for '{param}': {str(first['input'])[:60]!r}. {first['msg']}.",
+            code="invalid_value",
+            param=param,
+        )
+    )
+
+
+async def _on_client_gone(request: Request, error: Exception) -> Response:
+    """Nobody is there to be answered; the log gets the status that nginx uses for it."""
+    cast(Arrival, request.scope["arrival"]).facts["client"] = "gone"
+    return Response(status_code=499)
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
+    """A mistake of ours. Starlette raises it again behind the answer, so the gate logs it."""
+    return envelope(fault())
+
+
+HANDLERS = {
+    ApiError: _on_api_error,
+    StoreError: _on_store_error,
+    EngineError: _on_engine_error,
+    ClientGone: _on_client_gone,
+    HTTPException: _on_http_error,
+    RequestValidationError: _on_invalid,
+    Exception: _on_fault,
+}

@@ -1,0 +1,74 @@
+"""Who a request is for: API keys to tenants, and what a service without keys still refuses.
+
+Keys are compared as digests in a dictionary, so that neither their bytes nor their number show in the time taken.
+Without keys everybody on this machine is the tenant `default`, and what a web page could send from a browser is kept
+out: another Host (DNS rebinding) and what is not JSON (a form needs no permission to cross origins). A POST with
+neither a body nor a type, as Node's SDK cancels a response, is from no page: a browser names the origin of every POST.
+"""
+
+from collections.abc import Iterable
+from hashlib import sha256
+
+from service.errors import ApiError
+from service.settings.settings import DEFAULT_TENANT, ApiKey
+
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+Headers = dict[bytes, bytes]
+
+
+class Keyring:
+    """The keys that may be presented, each with its tenant."""
+
+    def __init__(self, keys: Iterable[ApiKey]) -> None:
+        self._tenants = {_digest(each.key.get_secret_value().encode()): each.tenant for each in keys}
+
+    @property
+    def empty(self) -> bool:
+        """Whether anybody may come."""
+        return not self._tenants
+
+    def tenant(self, headers: Headers) -> str:
+        """The tenant whose key the request presents. Raises ApiError 401."""
+        if self.empty:
+            return DEFAULT_TENANT
+        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        if not key or scheme.lower() != b"bearer":
+            raise _unauthorized("You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY'.")
+        tenant = self._tenants.get(_digest(key.strip()))
+        if tenant is None:
+            raise _unauthorized("Incorrect API key provided. Check it, or ask who runs this service for one.")
+        return tenant
+
+
+def refuse_foreign(method: str, headers: Headers) -> None:
+    """Refuse what only a web page would send to a service without keys. Raises ApiError."""
+    host = headers.get(b"host", b"").decode("latin-1").lower()
+    name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
+    if name not in _LOCAL_NAMES:
+        raise ApiError(
+            403,
+            f"The Host header {host[:100]!r} is not localhost. Without API keys this service answers to localhost "
+            "alone; set HARMONIUM_API_KEYS to serve others.",
+            code="host_not_allowed",
+        )
+    if method == "POST":
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != b"application/json" and (kind or b"origin" in headers or _has_body(headers)):
+            raise ApiError(
+                415,
+                f"The Content-Type {kind.decode('latin-1')[:100]!r} is not application/json; send JSON.",
+                code="unsupported_media_type",
+            )
+
+
+def _has_body(headers: Headers) -> bool:
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+
+
+def _digest(key: bytes) -> bytes:
+    return sha256(key).digest()
+
+
+def _unauthorized(message: str) -> ApiError:
+    return ApiError(401, message, code="invalid_api_key")

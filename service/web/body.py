@@ -1,0 +1,76 @@
+"""Reads a request's body, and afterwards watches for its client to go away.
+
+Both use ASGI's `receive` directly: nothing may stand between it and the server, or a disconnect is seen late.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.types import Receive
+
+from service.errors import ApiError, InvalidRequest
+
+
+class ClientGone(Exception):
+    """The client went away before its request was whole."""
+
+
+async def read_body(receive: Receive, content_length: bytes | None, *, limit: int, seconds: float) -> bytes:
+    """The whole body. Refuses one longer than `limit` bytes before reading it where its length was announced.
+
+    Raises ApiError: 413, or 408 when it isn't whole after `seconds`. Raises ClientGone.
+    """
+    if content_length is not None and (not content_length.isdigit() or int(content_length[:20]) > limit):
+        raise _too_large(limit)
+    try:
+        async with asyncio.timeout(seconds):
+            body = await _pieces(receive, limit)
+    except TimeoutError:
+        raise ApiError(
+            408, f"The request's body didn't arrive within {seconds:g} s. Send it faster.", code="request_timeout"
+        ) from None
+    if not body:
+        raise InvalidRequest("The request has no body; send a JSON object.", code="invalid_json")
+    if not _is_utf8(body):
+        reason = "it is not valid UTF-8"
+        raise InvalidRequest(f"The body of the request could not be parsed as JSON: {reason}.", code="invalid_json")
+    return body
+
+
+async def _pieces(receive: Receive, limit: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+def _is_utf8(body: bytes) -> bool:
+    """Whether bytes are UTF-8; parts of a body are echoed or listed as they came, and nobody else looks at those."""
+    try:
+        return body.isascii() or bool(body.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+async def watch(receive: Receive, gone: Callable[[], None]) -> None:
+    """Wait for the client to go away, then call `gone`. Cancel it when the answer is out."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    gone()
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(
+        413,
+        f"The request's body is larger than {limit} bytes. Send less, or continue a stored response.",
+        code="request_too_large",
+    )

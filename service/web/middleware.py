@@ -1,0 +1,196 @@
+"""The outermost layer: who may enter, under which request id, with which headers, what is logged and counted of it.
+
+Pure ASGI. It stamps the time of arrival and wraps `send`, and leaves `receive` alone, so that an endpoint sees its
+client go away at once. Every answer leaves through here, so each has the headers that SDKs read.
+"""
+
+import asyncio
+import logging
+import secrets
+import sys
+from time import monotonic
+from typing import Any
+
+from pydantic import SecretStr
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service import logs
+from service.engine.port import EngineUnavailable
+from service.errors import ApiError, fault, unavailable
+from service.metrics.counters import Metrics, Pace
+from service.settings.settings import DEFAULT_TENANT, ApiKey
+from service.web.admission import Admission, Place
+from service.web.auth import Keyring, refuse_foreign
+from service.web.dialect import DIALECTS, dialect_of
+from service.web.errors import envelope
+
+logger = logging.getLogger(__name__)
+
+OPENAI_VERSION = b"2020-10-01"
+OPEN_PATHS = frozenset({"/health", "/ready"})
+"""What needs no key: probes have none, and learn nothing but whether the service works."""
+
+METRICS_PATH = "/metrics"
+NO_ENDPOINT = "none"
+METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
+
+CLIENT_ID_CHARS = 512
+LEFT_OUT = b"x-harmonium-tools-left-out"
+"""Names the hosted tools of a request that the model isn't told of, as nothing here could run them."""
+
+
+class Arrival:
+    """A request as the gate saw it; endpoints find it in the scope and add what belongs in the log line."""
+
+    place: Place
+    """What it takes up, once the gate has let it in."""
+
+    def __init__(
+        self, tenant: str, request_id: str, headers: dict[bytes, bytes], metrics: Metrics, path: str = ""
+    ) -> None:
+        self.at = monotonic()
+        self.pace = Pace(self.at)
+        self.metrics = metrics
+        self.tenant = tenant
+        self.dialect = dialect_of(path)
+        self.request_id = request_id
+        self.headers = headers
+        self.answer_headers: list[tuple[bytes, bytes]] = []
+        """Headers that the answer gets besides those that every one has."""
+        self.facts: dict[str, str | int | float | bool | None] = {}
+        self.status = 0
+
+    def left_out(self, tools: tuple[str, ...]) -> None:
+        """Say in the answer and in the log which hosted tools the model isn't told of."""
+        if tools:
+            names = ", ".join(dict.fromkeys(tools))
+            self.answer_headers.append((LEFT_OUT, names.encode("ascii", "replace")))
+            self.facts["tools_left_out"] = names
+
+
+class Gate:
+    """Wraps the application."""
+
+    def __init__(
+        self, app: ASGIApp, keyring: Keyring, admission: Admission, metrics: Metrics, *, metrics_key: SecretStr
+    ) -> None:
+        """`metrics_key` opens /metrics; where it is empty, nobody may read them, or everybody if there are no keys."""
+        self._app = app
+        self._admission = admission
+        self._keyring = keyring
+        self._metrics = metrics
+        self._scrapers = Keyring([ApiKey(DEFAULT_TENANT, metrics_key)] if metrics_key.get_secret_value() else ())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let one request in, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, _briefly(send))
+            return
+        arrival = Arrival("", f"req_{secrets.token_hex(16)}", dict(scope["headers"]), self._metrics, scope["path"])
+        scope["arrival"] = arrival
+        token = logs.request_id.set(arrival.request_id)
+        answer = _answering(arrival, send)
+        try:
+            if self._keyring.empty:
+                refuse_foreign(scope["method"], arrival.headers)
+            if scope["path"] in OPEN_PATHS:
+                await self._app(scope, receive, answer)
+            elif scope["path"] == METRICS_PATH:
+                self._check_scraper(arrival.headers)
+                await self._app(scope, receive, answer)
+            else:
+                arrival.tenant = self._keyring.tenant(arrival.headers)
+                with self._metrics.requests_in_progress.track_inprogress(), self._admission.place() as arrival.place:
+                    await self._app(scope, receive, answer)
+        except ApiError as error:
+            await envelope(error)(scope, receive, answer)
+        except asyncio.CancelledError:  # the server stops and its patience is over; what was said is stored
+            arrival.facts["client"] = "cut off"
+            if not arrival.status:
+                await envelope(unavailable("The service is stopping. Try again in a moment."))(scope, receive, answer)
+        except Exception:
+            logger.exception("request failed")
+            if not arrival.status:
+                await envelope(fault())(scope, receive, answer)
+        finally:
+            _log(scope, arrival)
+            _count(scope, arrival)
+            logs.request_id.reset(token)
+
+    def _check_scraper(self, headers: dict[bytes, bytes]) -> None:
+        """Refuse who may not read the metrics: they say how much others use the service. Raises ApiError 401."""
+        if not self._scrapers.empty:
+            self._scrapers.tenant(headers)
+        elif not self._keyring.empty:
+            raise ApiError(
+                401,
+                "/metrics is for whoever runs this service, so no API key opens it. Set HARMONIUM_METRICS_KEY and send "
+                "it as 'Authorization: Bearer METRICS_KEY'.",
+                code="invalid_api_key",
+            )
+
+
+def _briefly(send: Send) -> Send:
+    """`send` without the traceback of an engine that doesn't start: the log has the reason."""
+
+    async def brief(message: Message) -> None:
+        known = EngineUnavailable | asyncio.CancelledError
+        if message["type"] == "lifespan.startup.failed" and isinstance(sys.exc_info()[1], known):
+            message["message"] = ""
+        await send(message)
+
+    return brief
+
+
+def _answering(arrival: Arrival, send: Send) -> Send:
+    """`send` with our headers on the first message."""
+
+    async def answer(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            arrival.status = message["status"]
+            elapsed = round((monotonic() - arrival.at) * 1000)
+            message["headers"] = [
+                *message.get("headers", ()),
+                (b"x-request-id", arrival.request_id.encode()),
+                (b"openai-processing-ms", str(elapsed).encode()),
+                (b"openai-version", OPENAI_VERSION),
+                *arrival.answer_headers,
+            ]
+        await send(message)
+
+    return answer
+
+
+def _log(scope: Scope, arrival: Arrival) -> None:
+    level = logging.DEBUG if scope["path"] in OPEN_PATHS or scope["path"] == METRICS_PATH else logging.INFO
+    fields: dict[str, Any] = {
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": arrival.status,
+        "ms": round((monotonic() - arrival.at) * 1000, 1),
+        "tenant": arrival.tenant or None,
+        **arrival.facts,
+    }
+    client_id = arrival.headers.get(b"x-client-request-id", b"")[:CLIENT_ID_CHARS]
+    if client_id:
+        fields["client_request_id"] = client_id.decode("ascii", "replace")
+    logs.event(logger, level, "request", **fields)
+
+
+def _count(scope: Scope, arrival: Arrival) -> None:
+    method = scope["method"] if scope["method"] in METHODS else "other"
+    endpoint = _endpoint(scope)
+    arrival.metrics.requests.labels(endpoint, method, str(arrival.status)).inc()
+    arrival.metrics.request_seconds.labels(endpoint, method).observe(monotonic() - arrival.at)
+
+
+def _endpoint(scope: Scope) -> str:
+    """The template of the path; `none` where there is none, or where the request was refused before it was looked up.
+
+    Depending on FastAPI's version the template lacks the prefix under which its router was included.
+    """
+    template = getattr(scope.get("route"), "path", NO_ENDPOINT)
+    for dialect in DIALECTS:
+        if scope["path"].startswith(f"{dialect.prefix}/") and template != NO_ENDPOINT:
+            return dialect.prefix + template.removeprefix(dialect.prefix)
+    return template

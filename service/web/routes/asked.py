@@ -1,0 +1,74 @@
+"""What the endpoints that sample have in common: the request's body, its beginning, and its response in one piece."""
+
+import asyncio
+from typing import cast
+
+from fastapi import Request
+from starlette.types import Receive
+
+from service.api.request import CreateRequest
+from service.api.response import Response
+from service.responses.output.fold import Fold
+from service.responses.prepare import Creation, begin
+from service.responses.refusals import nothing_said, store_refusal
+from service.responses.run import Run
+from service.responses.service import Caller, Service
+from service.web.body import read_body, watch
+from service.web.middleware import Arrival
+from service.web.stream import count_outcome, note_outcome
+from service.web.trace import trace_headers
+from store.errors import StoreFull
+
+
+def service_of(request: Request) -> Service:
+    """What this process serves with."""
+    return cast(Service, request.app.state.service)
+
+
+def arrival_of(request: Request) -> Arrival:
+    """The request as the gate saw it."""
+    return cast(Arrival, request.scope["arrival"])
+
+
+async def body_of(request: Request) -> bytes:
+    """The whole body, in time and of a bounded size. Raises ApiError, ClientGone."""
+    settings = service_of(request).settings
+    return await read_body(
+        request.receive,
+        arrival_of(request).headers.get(b"content-length"),
+        limit=settings.max_body_bytes,
+        seconds=settings.body_seconds,
+    )
+
+
+async def begun(request: Request, wanted: CreateRequest) -> Creation:
+    """The creation of what is wanted, on behalf of whoever sent the request. Raises ApiError, EngineUnavailable."""
+    arrival = arrival_of(request)
+    creation = await begin(service_of(request), Caller(arrival.tenant, trace_headers(arrival.headers)), wanted)
+    arrival.facts["response_id"] = creation.id
+    return creation
+
+
+async def whole(run: Run, receive: Receive, arrival: Arrival) -> Response:
+    """The response of a run. Raises ApiError if it failed before anything was said, or if the store is full."""
+    fold = Fold()
+
+    def gone() -> None:
+        arrival.facts["client"] = "gone"
+        run.stop()
+
+    watcher = asyncio.create_task(watch(receive, gone))
+    try:
+        async for batch in run.events():
+            arrival.pace.note(batch)
+            fold.add(batch)
+    finally:
+        watcher.cancel()
+    response = fold.response
+    note_outcome(arrival, response)
+    count_outcome(arrival, response, run, "plain")
+    if isinstance(run.unstored, StoreFull) or (run.unstored is not None and not response.output):
+        raise store_refusal(run.unstored)
+    if response.error is not None and not response.output:
+        raise nothing_said(response.error.message, run.failure, timed_out=run.timed_out)
+    return response

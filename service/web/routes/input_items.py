@@ -1,0 +1,114 @@
+"""The input items of a stored response, page by page: the conversation it continued, then its own input.
+
+Only the turns that a page touches are read. A page may begin after any item, as an item's id names its turn.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from service.api import ids
+from service.errors import InvalidRequest
+from store.history.history import ConversationHistoryStore
+
+TURNS_A_READ = 4
+MAX_PAGE_BYTES = 8 << 20
+"""Where a page ends, however few items it has; the next one goes on behind it."""
+
+
+class _Output(msgspec.Struct):
+    output: list[msgspec.Raw]
+
+
+class _Id(msgspec.Struct):
+    id: str
+
+
+class Page(msgspec.Struct):
+    """A page of a list, as the SDKs page through it."""
+
+    data: list[msgspec.Raw]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: str = "list"
+
+
+_OUTPUT = msgspec.json.Decoder(_Output)
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+_ID = msgspec.json.Decoder(_Id)
+
+
+async def list_input_items(
+    store: ConversationHistoryStore, tenant: str, id: str, *, limit: int, ascending: bool, after: str | None
+) -> Page:
+    """At most `limit` items behind `after`. Raises InvalidRequest for an `after` of no item here, NotFound."""
+    turns: Sequence[str] = await store.lineage(tenant, id)
+    if not ascending:
+        turns = turns[::-1]
+    found: list[msgspec.Raw] = []
+    if after is not None:
+        turns = _from_turn_of(after, turns)
+    waiting, unread = after, False
+    for start in range(0, len(turns), TURNS_A_READ):
+        some = turns[start : start + TURNS_A_READ]
+        for turn, blobs in zip(some, await store.items(tenant, some), strict=True):
+            items = _listed(blobs, own=turn == id)
+            for item in items if ascending else reversed(items):
+                if waiting is None:
+                    found.append(item)
+                elif _ID.decode(item).id == waiting:
+                    waiting = None
+        if waiting is not None:
+            raise _no_such_item(waiting)
+        if len(found) > limit or sum(map(_size, found)) > MAX_PAGE_BYTES:
+            unread = start + TURNS_A_READ < len(turns)
+            break
+        await asyncio.sleep(0)
+    page = _fitting(found[:limit])
+    return Page(
+        data=page,
+        first_id=_ID.decode(page[0]).id if page else None,
+        last_id=_ID.decode(page[-1]).id if page else None,
+        has_more=unread or len(found) > len(page),
+    )
+
+
+def _size(item: msgspec.Raw) -> int:
+    return len(memoryview(item))
+
+
+def _fitting(items: list[msgspec.Raw]) -> list[msgspec.Raw]:
+    """As many of the items as a page may hold in bytes, and at least one."""
+    size = 0
+    for place, item in enumerate(items):
+        size += _size(item)
+        if place and size > MAX_PAGE_BYTES:
+            return items[:place]
+    return items
+
+
+def _listed(blobs: tuple[bytes, bytes], *, own: bool) -> list[msgspec.Raw]:
+    """A turn's input, and its output too where a later turn was given it. A deleted turn lists nothing."""
+    response, items = blobs
+    if not response:
+        return []
+    given = _ITEMS.decode(items)
+    return given if own else given + _OUTPUT.decode(response).output
+
+
+def _from_turn_of(after: str, turns: Sequence[str]) -> Sequence[str]:
+    turn: Any = ids.response_of(after)
+    if turn not in turns:
+        raise _no_such_item(after)
+    return turns[turns.index(turn) :]
+
+
+def _no_such_item(after: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"No item '{after[:100]}' in this list. Give 'after' the last_id of the page before.",
+        code="invalid_value",
+        param="after",
+    )

@@ -1,0 +1,121 @@
+"""Stored responses: retrieve, follow, delete and cancel them, and list what a response was asked."""
+
+from typing import Annotated, Literal, cast, get_args
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response as HttpResponse
+
+from service.api.request import MAX_INCLUDES, MAX_INT, Include
+from service.background.cancel import cancel as cancel_response
+from service.background.snapshot import look
+from service.background.tasks import Background
+from service.errors import invalid_value, unsupported
+from service.responses.refusals import events_gone
+from service.responses.service import Service
+from service.web.errors import JsonResponse
+from service.web.follow import follow
+from service.web.routes.asked import arrival_of, service_of
+from service.web.routes.input_items import list_input_items
+
+router = APIRouter()
+
+MAX_PAGE_ITEMS = 100
+
+INCLUDES: tuple[str, ...] = get_args(Include)
+"""What a reader may ask for. A stored response has what was asked for when it was made, and is shown as it is."""
+
+STREAMED = "stream"
+"""How the store calls a background response whose events may be followed."""
+
+
+@router.get("/responses/{response_id}", summary="Retrieve a response")
+async def retrieve(
+    request: Request,
+    response_id: str,
+    stream: bool = False,
+    starting_after: Annotated[int | None, Query(ge=0, le=MAX_INT)] = None,
+    include_obfuscation: bool | None = None,
+    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
+    included: Annotated[list[str] | None, Query(alias="include")] = None,
+) -> HttpResponse:
+    """The response: as it was served, or while it is under way with what is there so far.
+
+    With `stream`, the events of a background response that was created with it, those behind `starting_after`.
+    """
+    _check_includes([*(include or ()), *(included or ())])
+    service = service_of(request)
+    if stream:
+        return await _stream(service, request, response_id, starting_after, include_obfuscation is not False)
+    if starting_after is not None:
+        raise invalid_value("starting_after", starting_after, "It is only allowed with stream=true.")
+    _, response = await look(service, _tenant(request), response_id)
+    return arrival_of(request).dialect.answer(response)
+
+
+async def _stream(
+    service: Service, request: Request, response_id: str, starting_after: int | None, obfuscate: bool
+) -> HttpResponse:
+    found = await service.store.look(_tenant(request), response_id)
+    if found.background != STREAMED:
+        raise invalid_value(
+            "stream", "true", "Only a response that was created with background=true and stream=true can be streamed."
+        )
+    if not found.logged:
+        raise events_gone(service.settings.stream_retention_seconds)
+    arrival_of(request).place.take_follower()
+    after = -1 if starting_after is None else starting_after
+    return follow(request, response_id, after, obfuscate=obfuscate)
+
+
+@router.delete("/responses/{response_id}", summary="Delete a response")
+async def delete(request: Request, response_id: str, erase: bool = False, tree: bool = False) -> HttpResponse:
+    """Forget a response. Responses that continue it keep their history.
+
+    With `erase` they go on without what this response and its input added to it. With `tree` the whole conversation
+    is forgotten, with every response before and after this one and all forks.
+    """
+    store, tenant = service_of(request).store, _tenant(request)
+    if tree:
+        await store.forget_tree(tenant, response_id)
+    else:
+        await store.forget(tenant, response_id, erase=erase)
+    return JsonResponse({"id": response_id, "object": "response.deleted", "deleted": True})
+
+
+@router.post("/responses/{response_id}/cancel", summary="Cancel a background response")
+async def cancel(request: Request, response_id: str) -> HttpResponse:
+    """Cancel a background response; what was said by then stays. Cancelling it again changes nothing."""
+    service = service_of(request)
+    response = await cancel_response(service, _tenant(request), response_id)
+    cast(Background, request.app.state.background).ended(response_id)
+    return arrival_of(request).dialect.answer(response)
+
+
+@router.get("/responses/{response_id}/input_items", summary="List the input items of a response")
+async def input_items(
+    request: Request,
+    response_id: str,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)] = 20,
+    order: Literal["asc", "desc"] = "desc",
+    after: str | None = None,
+    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
+    included: Annotated[list[str] | None, Query(alias="include")] = None,
+) -> HttpResponse:
+    """All that the model was given for a response: the conversation before it and its own input, page by page."""
+    _check_includes([*(include or ()), *(included or ())])
+    service = service_of(request)
+    page = await list_input_items(
+        service.store, _tenant(request), response_id, limit=limit, ascending=order == "asc", after=after
+    )
+    return JsonResponse(page)
+
+
+def _check_includes(wanted: list[str]) -> None:
+    unknown = next((each for each in wanted if each not in INCLUDES), None)
+    if unknown is not None or len(wanted) > MAX_INCLUDES:
+        value = f"{len(wanted)} values" if unknown is None else unknown
+        raise unsupported("include", value, f"Give some of {', '.join(INCLUDES)}, or leave it out.")
+
+
+def _tenant(request: Request) -> str:
+    return arrival_of(request).tenant

@@ -1,0 +1,173 @@
+"""Webhooks: whoever runs the service is told by an HTTP request how each background response ended.
+
+    due ─▶ taken ─▶ accepted: done
+     ▲       ├────▶ given up: too old, or never wanted again (410)
+     └───────┴ not accepted, or whoever took it died
+
+What is due waits in the outbox (store/jobs/outbox.py). Whoever takes a webhook holds it for longer than a delivery may
+take, so each is sent at least once, whatever dies, and seldom twice. Every process delivers, as every process sweeps.
+Never take more than there is room to send at once: what is held waits in nobody's memory.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
+
+from service.logs import event
+from service.webhooks.receiver import NotAccepted, Receiver, event_type
+from store.errors import StoreError
+from store.jobs.outbox import Outbox, Webhook
+from store.keys import ShardKeys
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 32
+"""Deliveries that one process has under way."""
+
+POLL_SECONDS = 1.0
+"""How often each shard is asked for what is due, on average. What ends in this process needn't wait for that."""
+
+MAX_POLL_SECONDS = 30.0
+"""How long a shard that can't be asked is left alone at most."""
+
+HOLD_MARGIN_SECONDS = 5.0
+"""For how long a webhook is held beyond the time for its delivery: enough to note how that went."""
+
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 2.0, 3600.0
+"""The longest pause before the first repeat; each further one may be twice as long, up to the maximum."""
+
+MAX_DOUBLINGS = 30
+
+LEAVE_SECONDS = 2.0
+"""What a process that ends leaves to deliveries under way. One that it cuts off is sent again when its hold is over."""
+
+
+Outcome = Literal["delivered", "failed", "given_up"]
+"""What became of a delivery; one that failed is tried again."""
+
+
+class Deliverer:
+    """Takes what is due from the outboxes of all shards to the receiver."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        receiver: Receiver,
+        retry_seconds: float,
+        *,
+        count: Callable[[Outcome], None] = lambda outcome: None,
+        now: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """A webhook is tried again until its response has ended `retry_seconds` ago. `count` hears of each delivery."""
+        self._outbox = outbox
+        self._receiver = receiver
+        self._hold_ms = round((receiver.seconds + HOLD_MARGIN_SECONDS) * 1000)
+        self._retry_seconds = retry_seconds
+        self._count = count
+        self._now = now
+        self._chance = chance
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._bells = {shard.outbox: asyncio.Event() for shard in outbox.shards}
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def poke(self, id: str) -> None:
+        """A response has ended in this process: what tells of it is due now."""
+        self._bells[self._outbox.shard(id).outbox].set()
+
+    async def deliver_for_ever(self) -> None:
+        """Deliver what is due, until cancelled. No failure of the store or of the receiver ends it."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for shard in self._outbox.shards:
+                    group.create_task(self._serve(shard))
+        finally:
+            await self._leave()
+
+    async def _serve(self, shard: ShardKeys) -> None:
+        """Deliver what is due in a shard, one after the other; then again when the bell rings, or at the next poll."""
+        bell, failures = self._bells[shard.outbox], 0
+        while True:
+            bell.clear()
+            try:
+                more, failures = await self._deliver_next(shard), 0
+            except StoreError as error:
+                if not failures:
+                    event(logger, logging.WARNING, "webhooks can't be read", reason=str(error))
+                more, failures = False, failures + 1
+            if not more:
+                pause = min(MAX_POLL_SECONDS, POLL_SECONDS * 2 ** min(failures, MAX_DOUBLINGS))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause * (0.5 + self._chance())):
+                        await bell.wait()
+
+    async def _deliver_next(self, shard: ShardKeys) -> bool:
+        """Begin to send what is due next, once there is room for it; whether anything was."""
+        await self._room.acquire()
+        taken: list[Webhook] = []
+        try:
+            taken = await self._outbox.take(shard, 1, self._hold_ms)
+        finally:
+            if not taken:
+                self._room.release()
+        for webhook in taken:
+            task = asyncio.create_task(self._deliver(webhook))
+            self._under_way.add(task)
+            task.add_done_callback(self._end)
+        return bool(taken)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._room.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("webhook failed by a mistake of ours", exc_info=error)
+
+    async def _leave(self) -> None:
+        """Wait a little for deliveries under way, and cut off the rest."""
+        if self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=LEAVE_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _deliver(self, webhook: Webhook) -> None:
+        """Send a webhook, and note what became of it; where the store can't, it is sent again when its hold is over."""
+        facts = {
+            "tenant": webhook.tenant,
+            "response_id": webhook.id,
+            "type": event_type(webhook),
+            "tries": webhook.tries,
+        }
+        try:
+            try:
+                await self._receiver.tell(webhook)
+            except NotAccepted as error:
+                await self._put_off(webhook, error, facts)
+            else:
+                self._count("delivered")
+                event(logger, logging.INFO, "webhook delivered", **facts)
+                await self._outbox.done(webhook)
+        except StoreError as error:
+            event(logger, logging.WARNING, "webhook not noted", **facts, reason=str(error))
+
+    async def _put_off(self, webhook: Webhook, error: NotAccepted, facts: dict[str, str | int]) -> None:
+        left = webhook.ended + self._retry_seconds - self._now()
+        if error.final or left <= 0:
+            await self._outbox.done(webhook)
+            self._count("given_up")
+            event(logger, logging.WARNING, "webhook given up", **facts, reason=str(error))
+            return
+        delay = min(left, max(back_off(webhook.tries, self._chance()), error.wait_seconds))
+        self._count("failed")
+        event(logger, logging.INFO, "webhook not accepted", **facts, reason=str(error), seconds=delay)
+        await self._outbox.later(webhook, max(1, round(delay * 1000)))
+
+
+def back_off(tries: int, chance: float) -> float:
+    """For how many seconds to rest after so many tries; `chance` from 0 to 1 spreads it over the upper half."""
+    longest = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(tries - 1, MAX_DOUBLINGS))
+    return longest * (1 + chance) / 2

@@ -1,0 +1,132 @@
+"""Examination: what a Redis says of itself, as far as the store depends on it. It changes nothing.
+
+The facts are gathered here and judged in doctor.py. A fact that a server refuses to give is missing, not guessed.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+from redis import exceptions as redis_errors
+from redis.asyncio import RedisCluster
+
+from store.errors import StoreUnavailable
+from store.keys import Keyspace
+from store.redis.address import Kind, parse
+from store.redis.client import Client, connect
+
+ASKED = ("appendfsync", "save", "busy-reply-threshold")
+"""What CONFIG alone tells. Never ask it for more: a pattern would give passwords too."""
+
+Ask = Callable[..., Awaitable[Any]]
+"""Sends a command to one node; the reply comes as redis-py's methods give it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What one server says: the fields of INFO and CLUSTER INFO, and CONFIG's, None where it keeps those to itself."""
+
+    name: str
+    shards: int
+    ping_ms: float
+    info: Mapping[str, Any]
+    config: Mapping[str, str] | None = None
+    cluster: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The servers that hold the shards, and why others could not be asked, by their names."""
+
+    nodes: tuple[Node, ...]
+    silent: Mapping[str, str]
+
+
+async def examine(url: str, prefix: str, shards: int, timeout_seconds: float) -> Examined:
+    """Ask the server, the primary behind Sentinels, or every primary of a cluster, for `timeout_seconds` each.
+
+    Raises StoreUnavailable when none can be found, ValueError or TypeError for a URL that can't be used.
+    """
+    keyspace = Keyspace(prefix, shards)
+    client = connect(url, timeout_seconds=timeout_seconds)
+    nodes: list[Node] = []
+    silent: dict[str, str] = {}
+    try:
+        for name, held, ask in await _places(client, keyspace, timeout_seconds):
+            try:
+                async with _answering(timeout_seconds):
+                    nodes.append(await _node(name, held, ask, parse(url).kind is Kind.CLUSTER))
+            except StoreUnavailable as error:
+                silent[name] = str(error)
+    finally:
+        await client.aclose()
+    return Examined(tuple(nodes), silent)
+
+
+async def _places(client: Client, keyspace: Keyspace, timeout_seconds: float) -> list[tuple[str, int, Ask]]:
+    """Each server's name, how many shards it holds, and how to ask it."""
+    if not isinstance(client, RedisCluster):
+        ask = cast(Ask, client.execute_command)  # pyright: ignore[reportUnknownMemberType]
+        return [("", keyspace.shards, ask)]
+    async with _answering(timeout_seconds):
+        await client.initialize()
+    held = [client.get_node_from_key(keys.clock) for keys in keyspace.all_shards()]
+    return [
+        (node.name, held.count(node), partial(cast(Ask, client.execute_command), target_nodes=node))
+        for node in client.get_primaries()
+    ]
+
+
+async def _node(name: str, shards: int, ask: Ask, in_cluster: bool) -> Node:
+    await _ping_ms(ask)  # it connects
+    return Node(
+        name=name,
+        shards=shards,
+        ping_ms=await _ping_ms(ask),
+        info=await _fields(ask, "INFO"),
+        config=await _config(ask),
+        cluster=await _fields(ask, "CLUSTER INFO") if in_cluster else {},
+    )
+
+
+async def _ping_ms(ask: Ask) -> float:
+    """How long an answer takes. One that can't write to its disk refuses even this; INFO says why."""
+    start = time.perf_counter()
+    with suppress(redis_errors.ResponseError):
+        await ask("PING")
+    return (time.perf_counter() - start) * 1000
+
+
+async def _fields(ask: Ask, command: str) -> Mapping[str, Any]:
+    """What the command says; nothing where this user may not ask."""
+    try:
+        return await ask(command)
+    except redis_errors.NoPermissionError:
+        return {}
+
+
+async def _config(ask: Ask) -> Mapping[str, str] | None:
+    """The asked settings that this server knows; None for one that doesn't let everybody read them."""
+    found: dict[str, str] = {}
+    try:
+        for name in ASKED:
+            found |= await ask("CONFIG GET", name)
+    except redis_errors.ResponseError:  # not permitted, or renamed, as on many a managed server
+        return None
+    return found
+
+
+@asynccontextmanager
+async def _answering(timeout_seconds: float) -> AsyncGenerator[None]:
+    """Turn what keeps a server from answering, or from answering in time, into StoreUnavailable."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            yield
+    except TimeoutError as error:
+        raise StoreUnavailable(f"it did not answer within {timeout_seconds} s") from error
+    except (redis_errors.RedisError, redis_errors.RedisClusterException) as error:
+        raise StoreUnavailable(str(error)) from error

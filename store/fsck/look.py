@@ -1,0 +1,226 @@
+"""One look at all turns of a shard: what is wrong with each, and what they come to together.
+
+Keys are found by SCAN and judged some turns at a time by a script that can't write (lua/judging.lua), so each turn is
+judged by what is true at one moment, however busy the store is. Sums are not of one moment: they hold if the shard's
+state is the same before and after. Memory is a dict entry a turn, some 150 bytes; never keep more of each.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from typing import NamedTuple
+
+from store.fsck.scan import KINDS, PLACES, Shard
+
+MAX_FAULTS = 10_000
+"""How many turns of a kind a look remembers for a closer look; the next one finds the others."""
+
+_FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot"
+_TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
+_LINE = re.compile(rb"line:([0-3]:[A-Za-z0-9_.-]{1,64})")
+_NOTE = re.compile(rb"(?:claim|outbox-take):[0-9a-f]+")
+_MEMBER = re.compile(rb"[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
+_DIGITS = re.compile(rb"[0-9a-f]{48}")
+
+
+class Fault(NamedTuple):
+    """A member as lua/judging.lua has it, and a word for each of its faults, or 'unneeded'."""
+
+    member: str
+    words: list[str]
+
+
+class Look:
+    """What one look at a shard finds. `wanted` are turns whose children are remembered, None is all."""
+
+    def __init__(self, shard: Shard, wanted: Iterable[str] | None = ()) -> None:
+        self.turns = 0
+        self.counted: Counter[str] = Counter()
+        self.newer = self.unknown = self.unneeded = 0
+        self.events = 0
+        """The bytes of all event logs."""
+        self.misnamed: dict[str, list[bytes]] = {}
+        self.mistyped: list[str] = []
+        """Lines, as LEVEL:TENANT, that are none."""
+        self.endless: list[str] = []
+        """What calls left for their repeats, and never expires."""
+        self._shard = shard
+        self._all_children = wanted is None
+        self.children: dict[str, list[str]] = {member: [] for member in wanted or ()}
+        self._balance: defaultdict[str, dict[bytes, int]] = defaultdict(dict)
+        self._awaited: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
+        self._leftovers: set[str] = set()
+        self._mixed: list[str] = []
+        self._lines: list[str] = []
+        self._jobs: Counter[str] = Counter()
+        self._jobs_noted: dict[str, int] = {}
+
+    async def run(self) -> AsyncGenerator[list[Fault]]:
+        """Judge every turn of the shard once; the faults of each step."""
+        async for keys in self._shard.scan("SCAN", match=f"{self._shard.base}*"):
+            names = [key.removeprefix(self._shard.base.encode()) for key in keys]
+            async for faults in self._judge(self._members(names)):
+                yield faults
+            await self._look_at_notes(names)
+        for place in (self._shard.keys.leaves, self._shard.keys.trees):
+            async for some in self._shard.scan("ZSCAN", place):
+                async for faults in self._judge(self._named(place, some[::2], _MEMBER)):
+                    yield faults
+        for root in self._mixed:
+            async for faults in self._judge_tree(root):
+                yield faults
+        async for faults in self._judge_places():
+            yield faults
+
+    def suspects(self) -> list[str]:
+        """The turns that don't have as many children as they count."""
+        wrong = (
+            f"{tenant}/{digits.hex()}"
+            for tenant, balances in self._balance.items()
+            for digits, balance in balances.items()
+            if balance
+        )
+        return [member for member, _ in zip(wrong, range(MAX_FAULTS), strict=False)]
+
+    def balance(self, member: str) -> int:
+        """How many more children a turn counts than were found."""
+        tenant, _, digits = member.partition("/")
+        return self._balance[tenant][bytes.fromhex(digits)]
+
+    def _members(self, names: Iterable[bytes]) -> set[str]:
+        """The turns that keys are of; keys of which nobody knows what they are get counted."""
+        found: set[str] = set()
+        for name in names:
+            if match := _TURN.fullmatch(name):
+                found.add(f"{match[1].decode()}/{match[2].decode()}")
+            elif match := _LINE.fullmatch(name):
+                self._lines.append(match[1].decode())
+            elif name.decode("utf-8", "replace") not in KINDS and not _NOTE.fullmatch(name):
+                self.unknown += 1
+        return found
+
+    async def _look_at_notes(self, names: Iterable[bytes]) -> None:
+        for name in names:
+            if _NOTE.fullmatch(name) and await self._shard.is_endless(name.decode()):
+                self.endless.append(name.decode())
+
+    async def _judge_tree(self, root: str) -> AsyncGenerator[list[Fault]]:
+        """Judge whether what a tree names as its leaves belongs there."""
+        tenant, _, digits = root.partition("/")
+        async for some in self._shard.scan("SSCAN", f"{self._shard.keys.turns}{tenant}:tree:{digits}"):
+            named = self._named(root, some, _DIGITS)
+            async for faults in self._judge_listed(f"{tenant}/{leaf}/{digits}" for leaf in named):
+                yield faults
+
+    async def _judge_places(self) -> AsyncGenerator[list[Fault]]:
+        """Judge whether what queues, leases and logs name belongs there."""
+        for place in PLACES:
+            async for some in self._shard.scan("ZSCAN", self._shard.base + place):
+                named = self._named(self._shard.base + place, some[::2], _MEMBER)
+                async for faults in self._judge_listed(f"{member}/{place}" for member in named):
+                    yield faults
+        for line in dict.fromkeys(self._lines):
+            level, _, tenant = line.partition(":")
+            if await self._shard.type_of(f"line:{line}") not in ("zset", "none"):
+                self.mistyped.append(line)
+                continue
+            async for some in self._shard.scan("ZSCAN", f"{self._shard.base}line:{line}"):
+                named = self._named(f"{self._shard.base}line:{line}", some[::2], _DIGITS)
+                async for faults in self._judge_listed(f"{tenant}/{digits}/line:{level}" for digits in named):
+                    yield faults
+
+    async def _judge_listed(self, members: Iterable[str]) -> AsyncGenerator[list[Fault]]:
+        async for rows in self._shard.judge(members):
+            yield [Fault(row.member, row.words) for row in map(_Row.of, rows)]
+
+    def _named(self, place: str, members: Iterable[bytes], pattern: re.Pattern[bytes]) -> Iterator[str]:
+        """Those of `members` that can name a turn; others are noted."""
+        for member in members:
+            if pattern.fullmatch(member):
+                yield member.decode()
+            elif len(self.misnamed.setdefault(place, [])) < MAX_FAULTS:
+                self.misnamed[place].append(member)
+
+    async def _judge(self, members: Iterable[str]) -> AsyncGenerator[list[Fault]]:
+        """Judge those of some turns that were not judged before."""
+        async for rows in self._shard.judge(member for member in members if not self._is_judged(member)):
+            yield [fault for fault in map(self._note, rows) if fault.words]
+
+    def _is_judged(self, member: str) -> bool:
+        tenant, _, digits = member.partition("/")
+        return bytes.fromhex(digits) in self._balance[tenant] or member in self._leftovers
+
+    def _note(self, words: list[str]) -> Fault:
+        row = _Row.of(words)
+        tenant, _, digits = row.member.partition("/")
+        if row.kind == "-" or self._is_judged(row.member):
+            self._leftovers.add(row.member)
+            return Fault(row.member, row.words)
+        self.turns += 1
+        self.newer += row.newer
+        self._balance[tenant][bytes.fromhex(digits)] = row.children - self._awaited[tenant].pop(
+            bytes.fromhex(digits), 0
+        )
+        if row.parent != "-":
+            self._note_child(tenant, row.parent, digits)
+        for field, change in ((row.kind, 1), ("trees", int(row.parent == "-")), ("bytes", row.held)):
+            self.counted[field] += change
+            self.counted[f"{field}/{tenant}"] += change
+        if row.jobs:
+            self._jobs_noted[row.member] = row.jobs
+        if row.tree != "-":
+            self._jobs[f"{tenant}/{row.tree}"] += 1
+        self.events += row.events
+        if row.mixed:
+            self._mixed.append(row.member)
+        self.unneeded += "unneeded" in row.words
+        return Fault(row.member, row.words)
+
+    def _note_child(self, tenant: str, parent: str, digits: str) -> None:
+        above = bytes.fromhex(parent)
+        if above in self._balance[tenant]:
+            self._balance[tenant][above] -= 1
+        else:
+            self._awaited[tenant][above] += 1
+        member = f"{tenant}/{parent}"
+        if self._all_children:
+            self.children.setdefault(member, []).append(digits)
+        elif member in self.children:
+            self.children[member].append(digits)
+
+    def wrong_jobs(self) -> dict[str, int]:
+        """How many jobs the tree of a turn has, for each that says something else."""
+        members = {*self._jobs, *self._jobs_noted}
+        return {each: self._jobs[each] for each in members if self._jobs_noted.get(each, 0) != self._jobs[each]}
+
+    def jobs_noted(self, member: str) -> int:
+        """How many jobs a turn says that its tree has; -1 for what is no number."""
+        return self._jobs_noted.get(member, 0)
+
+    def wrong_counters(self, noted: dict[str, int | None]) -> dict[str, int]:
+        """What was counted, for each counter that says something else."""
+        fields = {*noted, *(field for field, number in self.counted.items() if number)}
+        return {field: self.counted[field] for field in fields if noted.get(field, 0) != self.counted[field]}
+
+
+class _Row(NamedTuple):
+    """What lua/inspect_turns.lua says of one turn."""
+
+    member: str
+    parent: str
+    children: int
+    kind: str
+    held: int
+    newer: bool
+    mixed: bool
+    jobs: int
+    tree: str
+    events: int
+    words: list[str]
+
+    @classmethod
+    def of(cls, row: list[str]) -> "_Row":
+        """The row whose words these are."""
+        member, parent, children, kind, held, newer, mixed, jobs, tree, events, *words = row
+        numbers = int(jobs), tree, int(events)
+        return cls(member, parent, int(children), kind, int(held), newer == "1", mixed == "1", *numbers, words)

@@ -1,0 +1,178 @@
+"""Mending what the check has found in a shard: each call finds the fault again before it changes anything.
+
+What can be read stays as it is. A turn that nobody can read any more goes with all that continue it, as no history is
+better than one with a hole. Never mend a shard in which a later release has written.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from store import codec
+from store.fsck.faults import HOPELESS
+from store.fsck.look import Fault, Look
+from store.fsck.scan import COUNTERS, Shard, batches
+from store.redis import scripts
+
+PRUNED = 100
+"""The most turns that go with one tombstone in one call, and the most leaves by which a tree's last use is found."""
+
+
+class Mender:
+    """Mends one shard."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._keys = shard.keys
+        self._hopeless: list[str] = []
+        self._lineage: list[str] = []
+
+    async def mend(self, faults: Iterable[Fault]) -> None:
+        """Mend what concerns single turns, and remember what concerns those below them, too.
+
+        A deleted turn that nothing needs is taken away, as the next sweep would.
+        """
+        members: list[str] = []
+        for fault in faults:
+            if HOPELESS.intersection(fault.words):
+                self._hopeless.append(fault.member)
+            elif "lineage" in fault.words:
+                self._lineage.append(fault.member)
+            else:
+                members.append(fault.member)
+        await self._mend(members)
+
+    async def refit(
+        self,
+        misnamed: Mapping[str, list[bytes]],
+        counters: Iterable[str] = (),
+        lines: Iterable[str] = (),
+        notes: Iterable[str] = (),
+    ) -> None:
+        """Put right what all trees share; take out what names no turn, by its place, a key or TENANT/ROOT, counters
+        that are no numbers, lines LEVEL:TENANT that are none, and notes that never expire."""
+        prefix = f"{self._shard.base}line:"
+        roots = [place for place in misnamed if not place.startswith(self._shard.base)]
+        lined = [place.removeprefix(prefix) for place in misnamed if place.startswith(prefix)]
+        names = [name for place, found in misnamed.items() if place not in roots for name in found]
+        async with self._shard.server.operation() as operation:
+            await scripts.refit(
+                operation,
+                clock=self._keys.clock,
+                usage=self._keys.usage,
+                leaves=self._keys.leaves,
+                trees=self._keys.trees,
+                turns=self._keys.turns,
+                names=b"".join(name + b"\0" for name in names if b"\0" not in name),
+                lines=" ".join([*lines, *lined]),
+                notes=" ".join(notes),
+                counters=" ".join(counters),
+                roots=" ".join(roots),
+            )
+
+    async def mend_trees(self, look: Look) -> None:
+        """Mend what lies below the turns that were found at fault in this look, which remembers all children."""
+        parents = _parents(look.children) if self._lineage else {}
+        circles = [member for member in self._lineage if _in_circle(parents, member)]
+        for top in (*self._hopeless, *circles):
+            await self._discard(top, list(reversed(below(look.children, top))))
+        for top in set(self._lineage).difference(circles):
+            await self._mend(below(look.children, top))
+        self._hopeless, self._lineage = [], []
+
+    async def settle(
+        self,
+        since: str,
+        children: Mapping[str, int],
+        jobs: Mapping[str, int],
+        counters: Mapping[str, int],
+        events: tuple[str, int] | None,
+    ) -> None:
+        """Note what was counted, if the shard's moment is still `since`; `events` is what was noted of their bytes, and
+        what they are.
+        """
+        last = {field: number for field, number in counters.items() if field in COUNTERS}
+        tenants = (f"{field}={number}" for field, number in counters.items() if field not in last)
+        for some in batches(f"{member}={number}" for member, number in children.items()):
+            await self._settle(since, children=" ".join(some))
+        for some in batches(f"{member}={number}" for member, number in jobs.items()):
+            await self._settle(since, jobs=" ".join(some))
+        if events is not None:
+            await self._settle(since, events=f"{events[0]}={events[1]}")
+        for some in batches(tenants):
+            await self._settle(since, counters=" ".join(some))
+        if last:
+            await self._settle(since, counters=" ".join(f"{field}={number}" for field, number in last.items()))
+
+    async def _mend(self, members: Iterable[str]) -> None:
+        for some in batches(members):
+            async with self._shard.server.operation() as operation:
+                await scripts.mend(
+                    operation,
+                    clock=self._keys.clock,
+                    usage=self._keys.usage,
+                    leaves=self._keys.leaves,
+                    trees=self._keys.trees,
+                    turns=self._keys.turns,
+                    members=" ".join(some),
+                    version=codec.FORMAT,
+                    budget=PRUNED,
+                )
+
+    async def _discard(self, top: str, members: list[str]) -> None:
+        for some in batches(members):
+            async with self._shard.server.operation() as operation:
+                (word,) = await scripts.discard(
+                    operation,
+                    clock=self._keys.clock,
+                    usage=self._keys.usage,
+                    leaves=self._keys.leaves,
+                    trees=self._keys.trees,
+                    turns=self._keys.turns,
+                    top=top,
+                    members=" ".join(some),
+                    version=codec.FORMAT,
+                )
+            if word == b"sound":
+                return
+
+    async def _settle(
+        self, since: str, *, children: str = "", jobs: str = "", events: str = "", counters: str = ""
+    ) -> None:
+        async with self._shard.server.operation() as operation:
+            await scripts.settle(
+                operation,
+                clock=self._keys.clock,
+                usage=self._keys.usage,
+                logged=self._keys.logged,
+                turns=self._keys.turns,
+                since=since,
+                children=children,
+                jobs=jobs,
+                events=events,
+                counters=counters,
+            )
+
+
+def below(children: Mapping[str, list[str]], top: str) -> list[str]:
+    """A turn and all below it, parents first; each once, even where they go in a circle."""
+    tenant = top.partition("/")[0]
+    found = {top: None}
+    row = [top]
+    while row:
+        row = [f"{tenant}/{digits}" for member in row for digits in children.get(member, ())]
+        row = [member for member in row if member not in found]
+        found.update(dict.fromkeys(row))
+    return list(found)
+
+
+def _parents(children: Mapping[str, list[str]]) -> dict[str, str]:
+    return {f"{above.partition('/')[0]}/{child}": above for above, below in children.items() for child in below}
+
+
+def _in_circle(parents: Mapping[str, str], member: str) -> bool:
+    """Whether the way up from a turn never ends."""
+    seen: set[str] = set()
+    at: str | None = member
+    while at is not None and at not in seen:
+        seen.add(at)
+        at = parents.get(at)
+    return at is not None

@@ -1,0 +1,147 @@
+"""A shard as the check sees it: what it is called, and the ways to ask for all of it without holding anyone up.
+
+Each question is an operation of its own, so it is answered in time or is StoreUnavailable. Nothing here writes.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from itertools import islice
+
+from store import codec
+from store.fsck.faults import Complaint
+from store.jobs.model import LEVELS
+from store.keys import HEX_DIGITS, Keyspace, id_of
+from store.redis import scripts
+from store.redis.connection import Server
+
+SCAN_KEYS = 500
+"""How many keys one SCAN looks at."""
+
+TURNS = 25
+"""How many turns one script call judges, which takes about a millisecond."""
+
+COUNTERS = ("responses", "tombstones", "trees", "bytes")
+"""The counters of a shard, and of each tenant in it (lua/usage.lua)."""
+
+KINDS = {
+    **dict.fromkeys(("clock", "logged", "secret"), "string"),
+    **dict.fromkeys(("leaves", "trees", "leases", "logs", "outbox", "outbox-ages"), "zset"),
+    **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),
+    **dict.fromkeys(("usage", "outbox-tries"), "hash"),
+}
+"""What all trees of a shard share, by the names of the keys, and which types of value they hold."""
+
+PLACES = ("leases", "logs", *(f"queued:{level}" for level in range(LEVELS)))
+"""Those that name jobs and logs, as lua/judging_jobs.lua knows them."""
+
+_NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
+"""What Redis can count with."""
+
+
+class Shard:
+    """The keys of one shard on their server."""
+
+    def __init__(self, server: Server, keyspace: Keyspace, number: int, turns_per_second: float) -> None:
+        """`turns_per_second` is the pace of judging; 0 is as fast as the server answers."""
+        self.number = number
+        self.server = server
+        self.keys = keyspace.all_shards()[number]
+        self.base = self.keys.turns.removesuffix("t:")
+        self._turns_per_second = turns_per_second
+
+    def complaint(self, what: str, member: str = "", detail: str = "") -> Complaint:
+        """A complaint about the turn TENANT/DIGITS, or about the shard."""
+        tenant, _, digits = member.partition("/")
+        id = id_of(digits[:HEX_DIGITS]) if digits else None
+        return Complaint(self.number, what, tenant or None, id, detail)
+
+    async def moment(self) -> str:
+        """The shard's clock and counters, one of which changes with all that is appended, deleted or taken away.
+
+        If the clock moves on meanwhile, both its times stand there, as no later moment has them. Else something might
+        go, and as much come between the two questions, and all would look as before.
+        """
+        async with self.server.operation() as operation:
+            clock = await operation.command("GET", self.keys.clock)
+            counted = await operation.command("HMGET", self.keys.usage, *COUNTERS)
+            later = await operation.command("GET", self.keys.clock)
+        if later != clock:
+            clock = b"%b~%b" % (clock or b"", later or b"")
+        return b" ".join(b"-" if value is None else value for value in (clock, *counted)).decode("utf-8", "replace")
+
+    async def events_moment(self) -> tuple[bytes, ...]:
+        """The bytes of all event logs as they are noted, and the leases.
+
+        Whoever adds to the log of a job holds its lease for longer by that, and all else that adds to one changes
+        `moment`. So where both are the same as before nothing was added; else as much might come as went.
+        """
+        async with self.server.operation() as operation:
+            leases = await operation.command("ZRANGE", self.keys.leases, 0, -1, "WITHSCORES")
+            logged = await operation.command("GET", self.keys.logged)
+        return logged or b"0", *leases
+
+    async def type_of(self, name: str) -> str:
+        """The type of what a key of the shard holds."""
+        async with self.server.operation() as operation:
+            return (await operation.command("TYPE", self.base + name)).decode()
+
+    async def is_endless(self, name: str) -> bool:
+        """Whether a key is there and never expires."""
+        async with self.server.operation() as operation:
+            return await operation.command("PTTL", self.base + name) == -1
+
+    async def process(self) -> bytes:
+        """Which process of a server has the shard: a cursor of one means nothing to another."""
+        async with self.server.operation() as operation:
+            text = await operation.command("INFO", "server", at=self.keys.clock)
+        return next((line for line in text.splitlines() if line.startswith(b"run_id:")), b"")
+
+    async def counters(self) -> dict[str, int | None]:
+        """The counters of shard and tenants as they are noted; None is one that isn't a number."""
+        found: dict[str, int | None] = {}
+        async for some in self.scan("HSCAN", self.keys.usage):
+            for field, value in zip(some[::2], some[1::2], strict=True):
+                name = field.decode("utf-8", "replace")
+                if name.partition("/")[0] in COUNTERS:
+                    found[name] = int(value) if _NUMBER.fullmatch(value) else None
+        return found
+
+    async def total(self) -> int:
+        """How many turns there are, by the counters."""
+        counted = (await self.moment()).split(" ")[1:3]
+        return sum(int(number) for number in counted if number.isdigit())
+
+    async def scan(self, command: str, key: str = "", match: str = "*") -> AsyncGenerator[list[bytes]]:
+        """What SCAN gives on the shard's server, or HSCAN, SSCAN or ZSCAN of one key, call by call."""
+        cursor: bytes | int = 0
+        place = [key] if key else []
+        while cursor != b"0":
+            async with self.server.operation() as operation:
+                args = (command, *place, cursor, "MATCH", match, "COUNT", SCAN_KEYS)
+                cursor, found = await operation.command(*args, at=self.keys.clock)
+            yield found
+
+    async def judge(self, members: Iterable[str]) -> AsyncGenerator[list[list[str]]]:
+        """What lua/inspect_turns.lua says of some turns, call by call: the words of each."""
+        for some in batches(members):
+            async with self.server.operation() as operation:
+                _, *rows = await scripts.inspect_turns(
+                    operation,
+                    clock=self.keys.clock,
+                    leaves=self.keys.leaves,
+                    trees=self.keys.trees,
+                    turns=self.keys.turns,
+                    members=" ".join(some),
+                    version=codec.FORMAT,
+                )
+            yield [row.decode().split(" ") for row in rows]
+            if self._turns_per_second:
+                await asyncio.sleep(len(some) / self._turns_per_second)
+
+
+def batches(members: Iterable[str], size: int = TURNS) -> Iterator[list[str]]:
+    """Lists of at most `size` of them, in order."""
+    left = iter(members)
+    while some := list(islice(left, size)):
+        yield some

@@ -1,0 +1,175 @@
+"""Appending: a turn, and the room for it.
+
+The script makes room and stores in one step, as far as one call may take turns away. Where more has to go, it says so
+and stores nothing, and calls without the turn's bytes make the room first. Never take more than is missing: evict.lua
+looks for itself each time, so several that need room at once don't each take for all.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from redis.exceptions import OutOfMemoryError
+
+from store import codec
+from store.errors import ChainTooLong, Conflict, NotContinuable, ParentNotFound, StoreFull, TurnTooLarge
+from store.history.caps import EVICT_BATCH, EVICT_CALLS, UNBOUNDED, Caps, room
+from store.keys import Families, Key, ShardKeys
+from store.redis import scripts
+from store.redis.connection import Operation
+from store.turn import CONTINUABLE, Status, Turn
+
+MEMORY_TRIES = 5
+"""How often a turn is tried on a server that has no memory; what was freed is not all there at once."""
+
+
+class Place(NamedTuple):
+    """Where a turn is to go: below the digits `parent`, or '' for a root; it needs `room` bytes at most."""
+
+    tenant: str
+    parent: str
+    room: int
+
+
+def arguments(
+    shard: ShardKeys, names: Families, digits: str, place: Place, turn: Turn, packed: codec.Packed, *, pin: str
+) -> dict[str, Any]:
+    """What every script that adds a turn is given, but for the caps."""
+    return {
+        "node": Key(names.node + digits),
+        "messages": Key(names.messages + digits),
+        "response": Key(names.response + digits),
+        "clock": shard.clock,
+        "usage": shard.usage,
+        "leaves": shard.leaves,
+        "trees": shard.trees,
+        "turns": shard.turns,
+        "tenant": place.tenant,
+        "digits": digits,
+        "parent": place.parent,
+        "pin": pin,
+        "status": turn.status,
+        "continuable": continuable(turn.status),
+        "digest": packed.digest,
+        "added": len(turn.messages),
+        "room": place.room,
+        "budget": EVICT_BATCH,
+        "messages_blob": packed.messages,
+        "response_blob": packed.response,
+    }
+
+
+def bounds(caps: Caps) -> dict[str, Any]:
+    """The caps as those scripts are given them."""
+    return {"max_responses": caps.responses, "max_trees": caps.trees, "max_bytes": caps.bytes}
+
+
+def continuable(status: Status) -> str:
+    """Whether a turn with this status may have children, as a script is told it."""
+    return "1" if status in CONTINUABLE else "0"
+
+
+async def append(
+    operation: Operation,
+    shard: ShardKeys,
+    names: Families,
+    tenant: str,
+    digits: str,
+    parent: str,
+    turn: Turn,
+    packed: codec.Packed,
+    *,
+    pin: str,
+    caps: Caps,
+    max_depth: int,
+) -> scripts.Reply:
+    """Store a turn below the digits `parent`, or '' for a root; what append.lua says of it in the end.
+
+    Raises StoreFull, and redis-py's errors.
+    """
+    place = Place(tenant, parent, room(len(packed.messages) + len(packed.response)))
+    given = arguments(shard, names, digits, place, turn, packed, pin=pin)
+
+    def store(caps_now: Caps) -> Awaitable[scripts.Reply]:
+        return scripts.append(operation, **given, **bounds(caps_now), max_depth=max_depth, idle_us=caps.idle_us)
+
+    return await with_room(operation, shard, place, caps, store)
+
+
+def refuse_addition(word: bytes, detail: list[bytes], turn: Turn) -> None:
+    """Raise what a script's word means for a turn that was to be stored, if it means no."""
+    if word == b"conflict":
+        raise Conflict(turn.id)
+    if word == b"large":
+        raise TurnTooLarge(turn.id)
+    refuse_continuation(word, detail, str(turn.parent))
+
+
+def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:
+    """Raise what a script's word means for the turn that was to be continued, if it means no."""
+    if word == b"missing":
+        raise ParentNotFound(parent)
+    if word == b"status":
+        raise NotContinuable(parent, detail[0].decode())
+    if word == b"long":
+        raise ChainTooLong(parent)
+
+
+async def with_room(
+    operation: Operation,
+    shard: ShardKeys,
+    place: Place,
+    caps: Caps,
+    call: Callable[[Caps], Awaitable[scripts.Reply]],
+) -> scripts.Reply:
+    """Make a call that stores a turn, after evicting what it asks for; some times more where the server had no memory.
+
+    Where a cap was lowered by so much that EVICT_CALLS don't suffice, it is made without: each turn that is stored then
+    makes room for many, and the new cap is reached step by step. Raises StoreFull when nothing can go.
+    """
+    refusals = 0
+    while True:
+        try:
+            reply = await call(caps)
+        except OutOfMemoryError as error:
+            refusals += 1
+            if refusals == MEMORY_TRIES:
+                raise StoreFull from error
+            await _evict(operation, shard, place, caps, memory=refusals * place.room)
+        else:
+            if reply[0] == b"full":
+                raise StoreFull
+            if reply[0] != b"again":
+                return reply
+            if not await _evict(operation, shard, place, caps, memory=0):
+                caps = UNBOUNDED
+
+
+async def _evict(operation: Operation, shard: ShardKeys, place: Place, caps: Caps, *, memory: int) -> bool:
+    """Take turns away until the place is free, and `memory` bytes of the server if that has a limit; False if that
+    takes too many calls. Turns of other shards are left alone. Raises StoreFull, and redis-py's errors.
+    """
+    ranks = 0, 0
+    for _ in range(EVICT_CALLS):
+        word, *looked_at = await scripts.evict(
+            operation,
+            usage=shard.usage,
+            leaves=shard.leaves,
+            trees=shard.trees,
+            turns=shard.turns,
+            tenant=place.tenant,
+            parent=place.parent,
+            room=place.room,
+            max_responses=caps.responses,
+            max_trees=caps.trees,
+            max_bytes=caps.bytes,
+            memory=memory,
+            leaf_rank=ranks[0],
+            tree_rank=ranks[1],
+            budget=EVICT_BATCH,
+        )
+        if word == b"full":
+            raise StoreFull
+        if word == b"ok":
+            return True
+        ranks = int(looked_at[0]), int(looked_at[1])
+    return False

@@ -1,0 +1,124 @@
+"""Deleting: one turn, as far as nothing needs it any more, or a whole tree.
+
+First it is unknown to everybody, by one script; then it is taken away, a bounded number of turns a call, so that nobody
+waits long for the server. Every call may be sent twice: it passes over what is gone. Whoever is cut short in between
+leaves nothing that anyone could read, and what is left goes with the next sweep. Never give `prune` turns that are not
+one path: it stops at the first that is needed, as all above that are needed too.
+"""
+
+from store import codec
+from store.errors import NotTerminal
+from store.history.caps import EVICT_BATCH
+from store.keys import HEX_DIGITS, Families, Key, ShardKeys, id_of
+from store.redis import scripts
+from store.redis.connection import Operation
+
+_SLICE = EVICT_BATCH * HEX_DIGITS
+
+
+async def prune(operation: Operation, shard: ShardKeys, tenant: str, path: bytes) -> None:
+    """Take away the tombstones of `path` that nothing needs.
+
+    `path` has the digits of a turn and of all above it, newest first, as scripts give it; empty is nothing to do.
+    Raises redis-py's errors. What is left then goes with the next sweep.
+    """
+    text = path.decode()
+    for start in range(0, len(text), _SLICE):
+        (word,) = await scripts.prune(
+            operation,
+            usage=shard.usage,
+            leaves=shard.leaves,
+            trees=shard.trees,
+            turns=shard.turns,
+            tenant=tenant,
+            path=text[start : start + _SLICE],
+            size=HEX_DIGITS,
+        )
+        if word == b"needed":
+            return
+
+
+async def sweep(operation: Operation, shard: ShardKeys, idle_us: int, *, only: str = "") -> bool:
+    """Take away some of the trees that are gone, or of the one tree `only`; whether there may be more.
+
+    Raises redis-py's errors.
+    """
+    (word,) = await scripts.sweep(
+        operation,
+        usage=shard.usage,
+        leaves=shard.leaves,
+        trees=shard.trees,
+        turns=shard.turns,
+        only=only,
+        idle_us=idle_us,
+        budget=EVICT_BATCH,
+    )
+    return word == b"again"
+
+
+FELL_CALLS = 100
+"""The most calls that take a tree away at once: ten thousand turns, some tenths of a second."""
+
+
+async def forget(
+    operation: Operation,
+    shard: ShardKeys,
+    names: Families,
+    tenant: str,
+    digits: str,
+    *,
+    token: str,
+    idle_us: int,
+    erase: bool,
+) -> bool:
+    """Delete a turn, with `erase` its messages too; whether it was known. `token` names this call.
+
+    Raises NotTerminal, and redis-py's errors.
+    """
+    word, path = await scripts.forget(
+        operation,
+        node=Key(names.node + digits),
+        messages=Key(names.messages + digits),
+        response=Key(names.response + digits),
+        pins=Key(names.pins + digits),
+        usage=shard.usage,
+        leaves=shard.leaves,
+        trees=shard.trees,
+        turns=shard.turns,
+        tenant=tenant,
+        digits=digits,
+        token=token,
+        idle_us=idle_us,
+        erase="1" if erase else "0",
+        no_messages=codec.NO_MESSAGES,
+    )
+    if word == b"running":
+        raise NotTerminal(id_of(digits))
+    await prune(operation, shard, tenant, path)
+    return word == b"ok"
+
+
+async def forget_tree(
+    operation: Operation, shard: ShardKeys, names: Families, tenant: str, digits: str, *, token: str, idle_us: int
+) -> bool:
+    """Delete the tree of a turn; whether that was known. `token` names this call.
+
+    Raises NotTerminal where a run in it hasn't ended, and redis-py's errors.
+    """
+    word, *root = await scripts.abandon(
+        operation,
+        node=Key(names.node + digits),
+        trees=shard.trees,
+        nodes=names.node,
+        tenant=tenant,
+        token=token,
+        idle_us=idle_us,
+    )
+    if word == b"running":
+        raise NotTerminal(id_of(digits))
+    if word == b"missing":
+        return False
+    for _ in range(FELL_CALLS):
+        if not await sweep(operation, shard, idle_us, only=f"{tenant}/{root[0].decode()}"):
+            break
+    return True

@@ -1,0 +1,348 @@
+"""ConversationHistoryStore: conversations as trees of immutable turns in Redis.
+
+A turn is written once, under its own id, with a link to its parent. A chain is the walk from a turn to its
+root, so two runs that continue the same turn share nothing that either could spoil. All that must be atomic
+is one Lua script; payloads are read by plain MGET, since bytes through Lua cost ten times as much.
+
+Never change or delete a key outside a script here, and never answer for a turn of another tenant: it is not
+found.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import cast
+
+from store import codec
+from store.errors import NotFound, ParentNotFound, StoreUnavailable
+from store.history.append import append, refuse_addition, refuse_continuation
+from store.history.caps import LEAF_BYTES, ROOM_BYTES, TREE_BYTES, Caps
+from store.history.delete import forget, forget_tree, prune, sweep
+from store.history.read import TurnReader, mget
+from store.keys import Key, Keyspace, ShardKeys, checked_tenant, id_of, shard_of, split_path
+from store.redis import scripts
+from store.redis.connection import Client, Operation, Server
+from store.states import TERMINAL
+from store.turn import Chain, Found, Status, Turn, Usage
+
+MAX_DEPTH = 10_000
+"""The most turns of a chain; reading so many takes tens of milliseconds and no context holds them."""
+
+MAX_CHAIN_BYTES = 32 << 20
+"""The most bytes of messages in a chain that may still be continued: a read of some 20 ms."""
+
+ENTROPY_BYTES = 27
+TOKEN_BYTES = 12
+
+NOTHING_LISTED = (b"", b"")
+"""What `items` gives for a turn that was deleted: neither a response nor input items."""
+
+
+class ConversationHistoryStore:
+    """Append turns, read the chain that a turn ends, read a response, forget one."""
+
+    def __init__(
+        self,
+        redis: Client,
+        *,
+        prefix: str = "harmonium",
+        shards: int = 1,
+        timeout_seconds: float = 2.0,
+        attempts: int = 3,
+        pin_seconds: float = 900.0,
+        max_depth: int = MAX_DEPTH,
+        max_chain_bytes: int = MAX_CHAIN_BYTES,
+        caps: Caps | None = None,
+        cache_bytes: int = 0,
+        entropy: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        """A store over `redis` (see connection.connect), which it closes.
+
+        Every operation ends within `timeout_seconds`, sending a command up to `attempts` times. A pin counts
+        for `pin_seconds`, which must exceed the longest run. `caps` hold in each shard; without, they are those of
+        caps.Caps. `entropy(n)` gives the n random bytes of ids and tokens. Raises ValueError for a setting that can't
+        work.
+        """
+        if pin_seconds <= 0 or max_depth < 1 or max_chain_bytes < 1:
+            raise ValueError(f"{pin_seconds=}, {max_depth=} and {max_chain_bytes=} must be positive")
+        self.caps = caps or Caps()
+        if 0 < self.caps.idle_seconds <= pin_seconds:
+            raise ValueError(
+                f"idle_seconds={self.caps.idle_seconds} must exceed {pin_seconds=}: a run would lose its past"
+            )
+        self.keyspace = Keyspace(prefix, shards)
+        self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self._pin_ms = max(1, round(pin_seconds * 1000))
+        self.max_depth = min(max_depth, self.caps.responses or max_depth)
+        self._max_chain_bytes = max_chain_bytes
+        self._reader = TurnReader(cache_bytes)
+        self._entropy = entropy
+
+    def new_id(self, parent: str | None = None) -> str:
+        """An id that nobody else has, in the parent's shard, or for a root in any. Raises ParentNotFound."""
+        random = self._entropy(ENTROPY_BYTES)
+        shard = (
+            int.from_bytes(random[-4:]) % self.keyspace.shards
+            if parent is None
+            else shard_of(self.parent_digits(parent))
+        )
+        return id_of(self.keyspace.new_digits(shard, random))
+
+    async def chain(self, tenant: str, tip: str, *, pin: bool = False) -> Chain:
+        """The chain that `tip` ends, to continue it, and note that it was used.
+
+        With `pin`, the tip can be continued by whoever holds `Chain.pin` even if it is deleted meanwhile, for
+        `pin_seconds` at most; hand it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises
+        ParentNotFound, NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
+        """
+        digits = self.parent_digits(tip)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        token = self.token() if pin else None
+        async with self.server.operation() as operation:
+            word, *detail = await scripts.chain(
+                operation,
+                node=Key(names.node + digits),
+                pins=Key(names.pins + digits),
+                clock=shard.clock,
+                leaves=shard.leaves,
+                trees=shard.trees,
+                nodes=names.node,
+                runs=names.runs,
+                tenant=tenant,
+                tip=digits,
+                pin=token or "",
+                pin_ms=self._pin_ms,
+                max_depth=self.max_depth,
+                max_messages=self.caps.chain_messages,
+                max_bytes=self._max_chain_bytes,
+                max_held=max(0, self.caps.bytes - ROOM_BYTES),
+                idle_us=self.caps.idle_us,
+            )
+            refuse_continuation(word, detail, tip)
+            path, erased = split_path(detail[0]), detail[1] == b"1"
+            turns = await self._reader.turns(operation, [names.messages + each for each in path], erased=erased)
+        if turns is None:  # deleted, with all that only it had kept, between the walk and the reading
+            raise ParentNotFound(tip)
+        return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=token)
+
+    async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
+        """Store a turn whole and release its run's `pin` on the parent; a repeat of a stored turn is welcome.
+
+        But it stores a turn that was deleted meanwhile again. The store repeats it when a reply is lost: so a turn
+        deleted while its append is under way, for `timeout_seconds` at most, may come back.
+        Raises Conflict when another turn has the id, ParentNotFound when the parent is gone and not kept by
+        `pin`, NotContinuable when its status or depth forbids a child (ChainTooLong), StoreFull when all turns that
+        could make room have to stay, TurnTooLarge, StoreUnavailable.
+        """
+        if turn.status not in TERMINAL:
+            raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
+        digits, parent = self.digits_of(turn)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        packed = await codec.pack(turn)
+        async with self.server.operation() as operation:
+            word, *detail = await append(
+                operation,
+                shard,
+                names,
+                tenant,
+                digits,
+                parent,
+                turn,
+                packed,
+                pin=pin or "",
+                caps=self.caps,
+                max_depth=self.max_depth,
+            )
+        refuse_addition(word, detail, turn)
+        self._reader.note(names.messages + digits, turn.messages)
+
+    def note_written(self, tenant: str, turn: Turn) -> None:
+        """Remember the messages of a turn that this process has stored by other means than `append`."""
+        digits = self.keyspace.digits(turn.id)
+        self._reader.note(self.keyspace.families(tenant, digits).messages + digits, turn.messages)
+
+    async def unpin(self, tenant: str, tip: str, pin: str) -> None:
+        """Let go of a pin whose run ended without a turn; it may be gone already. Raises StoreUnavailable."""
+        digits = self.parent_digits(tip)
+        names = self.keyspace.families(tenant, digits)
+        async with self.server.operation() as operation:
+            node, pins = Key(names.node + digits), Key(names.pins + digits)
+            _, path = await scripts.unpin(
+                operation, node=node, pins=pins, nodes=names.node, runs=names.runs, digits=digits, pin=pin
+            )
+            await prune(operation, self.keyspace.shard(digits), tenant, path)
+
+    async def look(self, tenant: str, id: str) -> Found:
+        """A response and where it stands, and note that it was used. Raises NotFound, StoreUnavailable."""
+        digits = self.keyspace.digits(id)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        async with self.server.operation() as operation:
+            word, *found = await scripts.touch(
+                operation,
+                node=Key(names.node + digits),
+                job=Key(names.job + digits),
+                clock=shard.clock,
+                leaves=shard.leaves,
+                trees=shard.trees,
+                tenant=tenant,
+                digits=digits,
+                idle_us=self.caps.idle_us,
+            )
+            blob = None if word == b"missing" else await operation.command("GET", names.response + digits)
+        if blob is None:
+            raise NotFound(id)
+        status, background, under_way, logged = cast(tuple[bytes, bytes, int, int], found)
+        return Found(
+            status=Status(status.decode()),
+            response=(await codec.unpack_response(blob))[0],
+            background=background.decode() or None,
+            under_way=bool(under_way),
+            logged=bool(logged),
+        )
+
+    async def get(self, tenant: str, id: str) -> bytes:
+        """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""
+        return (await self.look(tenant, id)).response
+
+    async def items(self, tenant: str, ids: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        """(response JSON, input items JSON) of each of several turns of one chain, as `lineage` gives them.
+
+        A turn that was deleted lists no more, so it comes as NOTHING_LISTED, as does one that isn't there.
+        Raises NotFound for an id that can't exist, ValueError for turns of several shards, StoreUnavailable.
+        """
+        path = list(map(self.keyspace.digits, ids))
+        if not path:
+            return []
+        if len({shard_of(digits) for digits in path}) > 1:
+            raise ValueError("the turns of one chain are in one shard, these are not")
+        names = self.keyspace.families(tenant, path[0])
+        async with self.server.operation() as operation:
+            blobs = await mget(operation, [names.response + digits for digits in path])
+        return [NOTHING_LISTED if blob is None else await codec.unpack_response(blob) for blob in blobs]
+
+    async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
+        """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
+        digits = self.keyspace.digits(id)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        async with self.server.operation() as operation:
+            word, *detail = await scripts.lineage(
+                operation,
+                node=Key(names.node + digits),
+                trees=shard.trees,
+                nodes=names.node,
+                tenant=tenant,
+                digits=digits,
+                idle_us=self.caps.idle_us,
+            )
+        if word == b"missing":
+            raise NotFound(id)
+        return tuple(map(id_of, split_path(detail[0])))
+
+    async def forget(self, tenant: str, id: str, *, erase: bool = False) -> None:
+        """Delete a turn: its id is unknown and its response gone from now on; its descendants keep their
+        history, or with `erase` continue without what this turn added to it.
+
+        What no descendant and no run needs goes at once; also when the turn was deleted before, by a call that
+        was cut short or that didn't erase. A run that has read the chain goes on with what it read. Raises NotFound,
+        StoreUnavailable.
+        """
+        digits = self.keyspace.digits(id)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        async with self.server.operation() as operation:
+            known = await forget(
+                operation, shard, names, tenant, digits, token=self.token(), idle_us=self.caps.idle_us, erase=erase
+            )
+        if not known:
+            raise NotFound(id)
+
+    async def forget_tree(self, tenant: str, id: str) -> None:
+        """Delete the whole tree that a turn is in: the conversation, and all its forks.
+
+        All its ids are unknown at once, and no run can add to it. What it held is taken away before this returns; of a
+        very large tree the rest goes with the next sweep. Raises NotFound, NotTerminal where a run in it hasn't ended,
+        StoreUnavailable.
+        """
+        digits = self.keyspace.digits(id)
+        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        async with self.server.operation() as operation:
+            known = await forget_tree(
+                operation, shard, names, tenant, digits, token=self.token(), idle_us=self.caps.idle_us
+            )
+        if not known:
+            raise NotFound(id)
+
+    async def sweep(self) -> None:
+        """Take away all trees that are gone: forgotten whole, or unused for longer than the caps allow.
+
+        Each call to the server takes some, with a rest after it as long, so it holds nobody up. Raises StoreUnavailable
+        if it failed in a shard; what is left there is for the next call.
+        """
+        failures: list[StoreUnavailable] = []
+        for shard in self.keyspace.all_shards():
+            try:
+                await self._sweep(shard)
+            except StoreUnavailable as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+
+    async def _sweep(self, shard: ShardKeys) -> None:
+        more = True
+        while more:
+            start = monotonic()
+            async with self.server.operation() as operation:
+                more = await sweep(operation, shard, self.caps.idle_us)
+            await asyncio.sleep(monotonic() - start)
+
+    async def usage(self, tenant: str | None = None, *, shard: int | None = None) -> Usage:
+        """What a tenant has stored, or all of them, in all shards, or the one with this number. Raises
+        StoreUnavailable.
+        """
+        suffix = "" if tenant is None else f"/{checked_tenant(tenant)}"
+        fields = [f"{field}{suffix}" for field in Usage.__struct_fields__]
+        rows: list[list[int]] = []
+        shards = self.keyspace.all_shards()
+        async with self.server.operation() as operation:
+            for each in shards if shard is None else [shards[shard]]:
+                rows.append([int(value or 0) for value in await operation.command("HMGET", each.usage, *fields)])
+                if tenant is None:
+                    rows.append([0, 0, 0, await _shared_bytes(operation, each)])
+        return Usage(*map(sum, zip(*rows, strict=True)))
+
+    async def check(self) -> None:
+        """Return if every shard can be asked, or raise StoreUnavailable."""
+        shards = self.keyspace.all_shards()
+        async with self.server.operation() as operation:
+            await operation.command("PING", at=shards[0].clock)  # which fails where writing to the disk has failed
+            for shard in shards:
+                await operation.command("EXISTS", shard.clock)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.server.close()
+
+    def token(self) -> str:
+        """What names a pin, a lease, or one call among its repeats."""
+        return self._entropy(TOKEN_BYTES).hex()
+
+    def parent_digits(self, id: str) -> str:
+        """The digits of a turn to continue. Raises ParentNotFound."""
+        try:
+            return self.keyspace.digits(id)
+        except NotFound as error:
+            raise ParentNotFound(id) from error
+
+    def digits_of(self, turn: Turn) -> tuple[str, str]:
+        """The digits of a turn and of its parent, which are '' for a root. Raises NotFound, ParentNotFound."""
+        digits = self.keyspace.digits(turn.id)
+        parent = "" if turn.parent is None else self.parent_digits(turn.parent)
+        if parent and shard_of(parent) != shard_of(digits):
+            raise ValueError(f"{turn.id} must be in the shard of its parent {turn.parent}: make it by new_id(parent)")
+        return digits, parent
+
+
+async def _shared_bytes(operation: Operation, shard: ShardKeys) -> int:
+    """What the server holds for a shard beside the keys of its turns."""
+    leaves, trees = [await operation.command("ZCARD", key) for key in (shard.leaves, shard.trees)]
+    return leaves * LEAF_BYTES + trees * TREE_BYTES

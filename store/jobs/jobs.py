@@ -1,0 +1,334 @@
+"""Jobs: background responses from their acceptance to their end, and the queue in which they wait.
+
+Whoever works on a job holds its lease: a token that every write carries, timed by the server's clock. A holder that
+dies or falls silent loses it, and the next one goes on from the job's log; what the former one still writes is refused.
+So nobody can write over his successor, and no job is forgotten: it waits in the queue, or its lease ends by itself.
+
+What a job is about (its spec, the entries of its log, its snapshots) are bytes that the store never reads. Never finish
+a job whose last event isn't terminal, and never change a job but by its scripts.
+"""
+
+from collections.abc import Awaitable, Sequence
+from typing import cast
+
+import msgspec
+
+from store import codec
+from store.errors import LeaseLost, LogBehind, NotCancellable, NotFound, QueueFull, StoreUnavailable
+from store.history.append import Place, arguments, bounds, continuable, refuse_addition, with_room
+from store.history.caps import Caps, room
+from store.history.history import ConversationHistoryStore
+from store.history.read import mget
+from store.jobs import log_write
+from store.jobs.log import Entry
+from store.jobs.model import LEVELS, Claim, Job, JobLimits, Lease, Priority, Queue
+from store.keys import Families, Key, ShardKeys, id_of, shard_of
+from store.redis import scripts
+from store.states import TERMINAL
+from store.turn import Status, Turn
+
+REPEAT_MS = 10_000
+"""For how long a claim knows what it took; its repeats come within the time limit of an operation."""
+
+CLAIM_BATCH = 64
+"""The most jobs that one call claims."""
+
+
+class Jobs:
+    """Submit jobs, claim them, write to their logs, end them."""
+
+    def __init__(self, history: ConversationHistoryStore, limits: JobLimits | None = None) -> None:
+        """The jobs of a store's conversations, over its connections."""
+        self.limits = limits or JobLimits()
+        self.history = history
+        self._keyspace = history.keyspace
+        self._server = history.server
+
+    @property
+    def shards(self) -> int:
+        """How many shards there are, each with a queue of its own."""
+        return self._keyspace.shards
+
+    def shard_of(self, lease: Lease) -> int:
+        """The shard that a job is in."""
+        return shard_of(lease.id[5:])
+
+    def control(self, shard: int) -> str:
+        """The channel on which workers hear that a job waits in a shard, or `cancelled TENANT/DIGITS`."""
+        return self._keyspace.all_shards()[shard].control
+
+    async def submit(
+        self,
+        tenant: str,
+        turn: Turn,
+        spec: bytes,
+        entry: Entry,
+        *,
+        priority: Priority = Priority.DEFAULT,
+        streams: bool = False,
+        fleeting: bool = False,
+        pin: str | None = None,
+    ) -> None:
+        """Accept a response as a child of its parent, which is then kept until it ends; a repeat is welcome.
+
+        `turn` is what is known of it, with the status queued; `entry` begins its log. With `streams` its events are
+        kept for a while after its end; a `fleeting` one goes with them, and can't be continued. One that has ended
+        and was deleted meanwhile comes back, as with `append`. Raises QueueFull, and what `append` raises.
+        """
+        if turn.status is not Status.QUEUED:
+            raise ValueError(f"{turn.id} is {turn.status}: only what is queued can be submitted")
+        history = self.history
+        digits, parent = history.digits_of(turn)
+        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
+        packed = await codec.pack(turn)
+        place = Place(tenant, parent, room(len(packed.messages) + len(packed.response) + len(spec)))
+        given = arguments(shard, names, digits, place, turn, packed, pin=pin or "")
+
+        async with self._server.operation() as operation:
+
+            def store(caps_now: Caps) -> Awaitable[scripts.Reply]:
+                return scripts.submit(
+                    operation,
+                    **given,
+                    **bounds(caps_now),
+                    job=Key(names.job + digits),
+                    spec=Key(names.spec + digits),
+                    level=priority.value,
+                    mode="stream" if streams else "plain",
+                    fleeting="1" if fleeting else "0",
+                    last=entry.last,
+                    max_queued=self.limits.waiting,
+                    max_logged=self.limits.log_bytes,
+                    max_depth=history.max_depth,
+                    idle_us=history.caps.idle_us,
+                    spec_blob=spec,
+                    entry=entry.blob,
+                )
+
+            word, *detail = await with_room(operation, shard, place, history.caps, store)
+        if word == b"queue":
+            raise QueueFull(self.limits.waiting)
+        refuse_addition(word, detail, turn)
+
+    async def claim(self, shard: int, most: int) -> Claim:
+        """Take up to `most` jobs of a shard to work on them, in their order; those whose holder fell silent come first.
+
+        With 0 such jobs only go back into the queue. Raises StoreUnavailable.
+        """
+        keys, token = self._keyspace.all_shards()[shard], self.history.token()
+        async with self._server.operation() as operation:
+            _, rescued, *rows = await scripts.claim(
+                operation,
+                leases=keys.leases,
+                turns=keys.turns,
+                token=token,
+                lease_ms=self.limits.lease_ms,
+                repeat_ms=REPEAT_MS,
+                most=min(most, CLAIM_BATCH),
+            )
+            jobs = [_job(row, token) for row in rows]
+            specs = [self._names(job.lease).spec + job.lease.id[5:] for job in jobs]
+            blobs = await mget(operation, specs)
+        # one without a spec was cancelled in between, and has ended
+        claimed = [msgspec.structs.replace(job, spec=blob) for job, blob in zip(jobs, blobs, strict=True) if blob]
+        return Claim(claimed, int(rescued))
+
+    async def write(
+        self,
+        lease: Lease,
+        entry: Entry,
+        *,
+        after: int | None = None,
+        progress: bool = True,
+        snapshot: bytes = b"",
+    ) -> None:
+        """Add an entry to the job's log, and hold its lease for longer; a repeat is welcome.
+
+        `after` is the number of the event before it, which the log has to end with. With `progress` it counts as
+        getting further. A `snapshot` of what all events so far come to spares readers the log. Never write events again
+        in another entry: the next one begins behind this. Raises LeaseLost, LogFull, LogBehind, StoreUnavailable.
+        """
+        digits, shard, _ = self._place(lease)
+        if snapshot:
+            snapshot = b"%d " % entry.last + snapshot
+        async with self._server.operation() as operation:
+            await log_write.write(
+                operation,
+                shard,
+                lease,
+                digits,
+                entry,
+                after=after,
+                progress=progress,
+                snapshot=snapshot,
+                limits=self.limits,
+            )
+
+    async def renew(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Hold leases of one shard for longer; those that are lost. Raises StoreUnavailable."""
+        if not leases:
+            return []
+        shard = self._place(leases[0])[1]
+        held = {f"{each.tenant}/{each.id[5:]}": each for each in leases}
+        async with self._server.operation() as operation:
+            _, *lost = await scripts.renew(
+                operation,
+                leases=shard.leases,
+                turns=shard.turns,
+                held=" ".join(f"{member} {each.token}" for member, each in held.items()),
+                lease_ms=self.limits.lease_ms,
+            )
+        return [held[member.decode()] for member in lost]
+
+    async def hand_back(self, lease: Lease, *, failed: bool) -> None:
+        """Put a job back into the queue, before all that has not begun; `failed` counts this as a try without success.
+
+        Raises StoreUnavailable; the lease then ends by itself.
+        """
+        digits, shard, _ = self._place(lease)
+        async with self._server.operation() as operation:
+            await scripts.hand_back(
+                operation,
+                leases=shard.leases,
+                turns=shard.turns,
+                tenant=lease.tenant,
+                digits=digits,
+                token=lease.token,
+                counts="1" if failed else "0",
+            )
+
+    async def cancel(self, tenant: str, id: str) -> Job | None:
+        """Cancel a response: from now on its status is cancelled, and nobody else writes to its log.
+
+        The caller gets the job, to end it; None where it was cancelled before. Raises NotFound, NotCancellable,
+        StoreUnavailable.
+        """
+        digits = self._keyspace.digits(id)
+        lease = Lease(tenant, id, self.history.token())
+        _, shard, names = self._place(lease)
+        async with self._server.operation() as operation:
+            word, *detail = await scripts.cancel(
+                operation,
+                node=Key(names.node + digits),
+                job=Key(names.job + digits),
+                trees=shard.trees,
+                turns=shard.turns,
+                tenant=tenant,
+                digits=digits,
+                token=lease.token,
+                lease_ms=self.limits.lease_ms,
+                idle_us=self.history.caps.idle_us,
+            )
+            spec = await operation.command("GET", names.spec + digits) if word == b"ok" else None
+        if word == b"missing":
+            raise NotFound(id)
+        if word in (b"ended", b"synchronous"):
+            raise NotCancellable(id, detail[0].decode() if detail else None)
+        if spec is None:
+            return None
+        epoch, last, age_ms, run_ms = map(int, detail)
+        return Job(lease, epoch, Status.CANCELLED, 1, last, age_ms / 1000, run_ms / 1000, 0.0, cast(bytes, spec))
+
+    async def finish(
+        self, lease: Lease, turn: Turn, entry: Entry, *, after: int | None = None, announced: bool = False
+    ) -> int:
+        """Store the turn of a response that has ended, with the last entry of its log; a repeat is welcome.
+
+        Its place was taken when it was accepted, so there is always room. `after` is as for `write`. `announced` puts
+        its end into the outbox; how many older ones were dropped for it is returned.
+        Raises LeaseLost, LogBehind, StoreUnavailable, and ValueError for an end that can't be: states.py has no such
+        move, or the log has its last event already.
+        """
+        if turn.id != lease.id or turn.status not in TERMINAL:
+            raise ValueError(f"{lease.id} can't end with {turn.id}, which is {turn.status}")
+        digits, shard, names = self._place(lease)
+        packed = await codec.pack(turn)
+        async with self._server.operation() as operation:
+            word, *detail = await scripts.finish(
+                operation,
+                node=Key(names.node + digits),
+                messages=Key(names.messages + digits),
+                response=Key(names.response + digits),
+                job=Key(names.job + digits),
+                spec=Key(names.spec + digits),
+                clock=shard.clock,
+                usage=shard.usage,
+                leaves=shard.leaves,
+                trees=shard.trees,
+                turns=shard.turns,
+                tenant=lease.tenant,
+                digits=digits,
+                token=lease.token,
+                status=turn.status,
+                continuable=continuable(turn.status),
+                digest=packed.digest,
+                added=len(turn.messages),
+                after="" if after is None else str(after),
+                last=entry.last,
+                entry=entry.blob,
+                announced="1" if announced else "0",
+                max_pending=self.limits.pending,
+                messages_blob=packed.messages,
+                response_blob=packed.response,
+            )
+        _refuse_end(word, detail, turn, entry)
+        self.history.note_written(lease.tenant, turn)
+        return int(detail[0])
+
+    async def snapshot(self, tenant: str, id: str) -> tuple[int, bytes] | None:
+        """The number of the last event of the last snapshot, and the snapshot. Raises NotFound, StoreUnavailable."""
+        digits = self._keyspace.digits(id)
+        async with self._server.operation() as operation:
+            blob = await operation.command("GET", self._keyspace.families(tenant, digits).snapshot + digits)
+        if blob is None:
+            return None
+        last, _, taken = cast(bytes, blob).partition(b" ")
+        return int(last), taken
+
+    async def expire_logs(self) -> None:
+        """Take away the logs that were kept for long enough, in all shards.
+
+        Raises StoreUnavailable if it failed in a shard; what is left there is for the next call.
+        """
+        failures: list[StoreUnavailable] = []
+        for shard in self._keyspace.all_shards():
+            try:
+                await log_write.expire(self._server, shard, self.limits)
+            except StoreUnavailable as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+
+    async def queue(self, shard: int) -> Queue:
+        """What is under way in a shard, and what it holds, at one moment. Raises StoreUnavailable."""
+        keys = self._keyspace.all_shards()[shard]
+        async with self._server.operation() as operation:
+            _, *counts = await scripts.gauge(operation, usage=keys.usage, leaves=keys.leaves, turns=keys.turns)
+        waiting, (oldest_ms, *others) = counts[:LEVELS], map(int, counts[LEVELS:])
+        return Queue(tuple(map(int, waiting)), oldest_ms / 1000, *others)
+
+    def _names(self, lease: Lease) -> Families:
+        return self._keyspace.families(lease.tenant, lease.id[5:])
+
+    def _place(self, lease: Lease) -> tuple[str, ShardKeys, Families]:
+        digits = self._keyspace.digits(lease.id)
+        return digits, self._keyspace.shard(digits), self._keyspace.families(lease.tenant, digits)
+
+
+def _refuse_end(word: bytes, detail: list[bytes], turn: Turn, entry: Entry) -> None:
+    """Raise what finish.lua's word means, if it means no."""
+    if word == b"lost":
+        raise LeaseLost(turn.id)
+    if word == b"behind":
+        raise LogBehind(turn.id, int(detail[0]))
+    if word == b"status":
+        raise ValueError(f"{turn.id} is {detail[0].decode()} and can't become {turn.status}")
+    if word == b"written":
+        raise ValueError(f"the log of {turn.id} has event {detail[0].decode()}, so {entry.last} can't be its last")
+
+
+def _job(row: bytes, token: str) -> Job:
+    member, epoch, status, tries, last, *spans = row.decode().split()
+    tenant, _, digits = member.partition("/")
+    age, run, waited = (int(span) / 1000 for span in spans)
+    return Job(Lease(tenant, id_of(digits), token), int(epoch), Status(status), int(tries), int(last), age, run, waited)

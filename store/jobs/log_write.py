@@ -1,0 +1,85 @@
+"""Journaling: writing to the event logs of jobs, and taking logs away again.
+
+All logs of a shard share one bound. Those of responses that have ended go first, the oldest before all others; where
+only such are left that are under way, nothing more is written. What was taken away by then stays away.
+"""
+
+import asyncio
+from time import monotonic
+
+from store.errors import LeaseLost, LogBehind, LogFull
+from store.jobs.log import Entry
+from store.jobs.model import JobLimits, Lease
+from store.keys import ShardKeys
+from store.redis import scripts
+from store.redis.connection import Operation, Server
+
+DROP_BATCH = 20
+"""The most logs that one call takes away, so that others get their turn in between."""
+
+
+async def write(
+    operation: Operation,
+    shard: ShardKeys,
+    lease: Lease,
+    digits: str,
+    entry: Entry,
+    *,
+    after: int | None,
+    progress: bool,
+    snapshot: bytes,
+    limits: JobLimits,
+) -> None:
+    """Add an entry to the log of a job, after taking away as many logs as that needs.
+
+    `snapshot`, unless it is empty, begins with the number of the last event and a space. Raises LeaseLost, LogFull,
+    LogBehind, and redis-py's errors.
+    """
+    word, detail = b"again", []
+    while word == b"again":  # each call takes logs away, until there are none
+        word, *detail = await scripts.journal(
+            operation,
+            leases=shard.leases,
+            usage=shard.usage,
+            leaves=shard.leaves,
+            trees=shard.trees,
+            turns=shard.turns,
+            tenant=lease.tenant,
+            digits=digits,
+            token=lease.token,
+            lease_ms=limits.lease_ms,
+            after="" if after is None else str(after),
+            last=entry.last,
+            entry=entry.blob,
+            progress="1" if progress else "0",
+            snapshot=snapshot,
+            max_logged=limits.log_bytes,
+            budget=DROP_BATCH,
+        )
+    if word == b"lost":
+        raise LeaseLost(lease.id)
+    if word == b"full":
+        raise LogFull(lease.id)
+    if word == b"behind":
+        raise LogBehind(lease.id, int(detail[0]))
+
+
+async def expire(server: Server, shard: ShardKeys, limits: JobLimits) -> None:
+    """Take away the logs of a shard that were kept for long enough. Raises StoreUnavailable.
+
+    Each call to the server takes some, with a rest after it as long, so it holds nobody up.
+    """
+    word = b"again"
+    while word == b"again":
+        start = monotonic()
+        async with server.operation() as operation:
+            (word,) = await scripts.expire_logs(
+                operation,
+                usage=shard.usage,
+                leaves=shard.leaves,
+                trees=shard.trees,
+                turns=shard.turns,
+                kept_ms=round(limits.log_seconds * 1000),
+                budget=DROP_BATCH,
+            )
+        await asyncio.sleep(monotonic() - start)

@@ -1,0 +1,129 @@
+"""The outbox: who is to be told how a background response ended, kept until somebody has accepted it.
+
+Whatever ends a response announces it in the same script (lua/outbox.lua), so no end goes untold. Taking a webhook out
+leaves it here and only moves the time at which it is due: whoever takes one and dies delays it. So each is sent at
+least once, now and then twice, and in no certain order. Never take one away before it was accepted or given up.
+"""
+
+import math
+import secrets
+
+import msgspec
+
+from store.history.history import ConversationHistoryStore
+from store.keys import ID_PREFIX, ShardKeys, checked_tenant, id_of
+from store.redis import scripts
+from store.turn import Status
+
+TOKEN_BYTES = 12
+
+
+class Webhook(msgspec.Struct, frozen=True):
+    """How a tenant's response ended, and when, in Unix seconds; `tries` counts this one and all before it."""
+
+    tenant: str
+    id: str
+    status: str
+    ended: int
+    tries: int
+
+    @property
+    def member(self) -> str:
+        """Its name in the outbox."""
+        return f"{self.tenant}/{self.id.removeprefix(ID_PREFIX)}/{self.status}"
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """How many webhooks wait, and for how many seconds the oldest has."""
+
+    webhooks: int
+    oldest_seconds: float
+
+
+class Outbox:
+    """The outboxes of all shards of a store, which it doesn't close. All its operations raise StoreUnavailable."""
+
+    def __init__(self, history: ConversationHistoryStore) -> None:
+        self._server = history.server
+        self._keyspace = history.keyspace
+
+    @property
+    def shards(self) -> list[ShardKeys]:
+        """Each has an outbox of its own."""
+        return self._keyspace.all_shards()
+
+    def shard(self, id: str) -> ShardKeys:
+        """The shard whose outbox has a response's webhook. Raises NotFound for what is no id."""
+        return self._keyspace.shard(self._keyspace.digits(id))
+
+    async def put(self, tenant: str, id: str, status: Status, *, max_pending: int) -> int:
+        """Announce that a response has ended, unless that waits already; how many of the oldest were dropped for it.
+
+        That is for what ended in no script of its own: those that end a response announce it themselves. Raises
+        NotFound for what is no id.
+        """
+        digits = self._keyspace.digits(id)
+        shard = self._keyspace.shard(digits)
+        async with self._server.operation() as operation:
+            _, dropped = await scripts.put_webhook(
+                operation,
+                outbox=shard.outbox,
+                turns=shard.turns,
+                tenant=checked_tenant(tenant),
+                digits=digits,
+                status=status,
+                max_pending=max_pending,
+            )
+        return int(dropped)
+
+    async def take(self, shard: ShardKeys, limit: int, hold_ms: int) -> list[Webhook]:
+        """At most `limit` of those that are due, the longest due first. Nobody else gets them for `hold_ms`, 1 or more.
+
+        Each is to be over with by then, by `done` or `later`: else it is due again.
+        """
+        async with self._server.operation() as operation:
+            _, *taken = await scripts.take_webhooks(
+                operation,
+                outbox=shard.outbox,
+                turns=shard.turns,
+                token=secrets.token_hex(TOKEN_BYTES),
+                most=limit,
+                hold_ms=hold_ms,
+            )
+        return [_webhook(*each.decode().split(" ")) for each in taken]
+
+    async def later(self, webhook: Webhook, delay_ms: int) -> None:
+        """One that was taken is due again after so long; unless it is gone, or somebody else has taken it since."""
+        shard = self.shard(webhook.id)
+        async with self._server.operation() as operation:
+            await scripts.delay_webhook(
+                operation,
+                outbox=shard.outbox,
+                turns=shard.turns,
+                member=webhook.member,
+                tries=str(webhook.tries),
+                delay_ms=delay_ms,
+            )
+
+    async def done(self, webhook: Webhook) -> None:
+        """One that was accepted, or given up, waits no longer; it may be gone already."""
+        shard = self.shard(webhook.id)
+        async with self._server.operation() as operation:
+            await scripts.drop_webhook(operation, outbox=shard.outbox, turns=shard.turns, member=webhook.member)
+
+    async def pending(self) -> Pending:
+        """How many wait in all shards, and for how long the oldest, by the server's clock."""
+        waiting, oldest = 0, math.inf
+        async with self._server.operation() as operation:
+            for shard in self.shards:
+                waiting += await operation.command("ZCARD", shard.outbox)
+                first = await operation.command("ZRANGE", shard.outbox_ages, 0, 0, "WITHSCORES")
+                oldest = min(oldest, float(first[1]) if first else math.inf)
+            seconds, micros = await operation.command("TIME", at=self.shards[0].outbox)
+        now = int(seconds) + int(micros) / 1e6
+        return Pending(waiting, max(0.0, now - oldest / 1000) if waiting else 0.0)
+
+
+def _webhook(member: str, tries: str, ended_ms: str) -> Webhook:
+    tenant, digits, status = member.split("/")
+    return Webhook(tenant, id_of(digits), status, int(ended_ms) // 1000, int(tries))

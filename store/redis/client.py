@@ -1,0 +1,105 @@
+"""Clients: what redis-py offers for each kind of address, with the limits and options that the store relies on.
+
+redis-py's own repeats are off, as Operation repeats. Its pools never wait here: they hold as many connections as
+there may be operations, which wait for their turn before they take one.
+"""
+
+from typing import Any
+
+from redis.asyncio import ConnectionPool, Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import NoBackoff
+
+from store.redis.address import Address, Kind, parse
+
+RESP = 2
+"""The protocol's version, pinned as reply shapes differ: 2 has all we need, and needs no greeting."""
+
+REDIS_PORT = 6379
+SENTINEL_PORT = 26379
+
+TRIES = 4
+"""Into how many tries to connect an operation's time is divided, where there are several hosts to try."""
+
+Client = Redis | RedisCluster
+"""A redis-py client with all its methods, for whoever looks behind the store's back."""
+
+Options = dict[str, Any]
+
+
+class SentinelPool(SentinelConnectionPool):
+    """A pool of connections to whoever is primary, which closes those to the Sentinels too."""
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        try:
+            await super().aclose()
+        finally:
+            await self.sentinel_manager.aclose()  # pyright: ignore[reportUnknownMemberType]
+
+
+def connect(url: str, *, max_connections: int = 64, timeout_seconds: float = 2.0) -> Client:
+    """A client for a URL as in address.py, with at most `max_connections`: to each node, where it is a cluster.
+
+    `timeout_seconds` bounds connecting. Replies have no limit here: an Operation's deadline covers them, and
+    redis-py's limit per reply would cost a task each. Nothing is connected yet. Close it with `aclose()`. Raises
+    ValueError or TypeError for a URL or an option that can't be used.
+    """
+    address = parse(url)
+    several = address.kind is not Kind.SINGLE
+    options: Options = {
+        "max_connections": max_connections,
+        "socket_timeout": None,
+        "socket_connect_timeout": timeout_seconds / TRIES if several else timeout_seconds,
+        **parse_url(address.urls[0]),
+        "protocol": RESP,  # the store knows these replies and no others, whatever the URL says
+        "decode_responses": False,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    if address.kind is Kind.CLUSTER:
+        return _cluster(address, options)
+    pool = ConnectionPool(**options) if address.kind is Kind.SINGLE else _sentinel_pool(address, options)
+    pool.make_connection()  # it connects to nobody; an option that no connection takes is refused now
+    return Redis.from_pool(pool)
+
+
+def _cluster(address: Address, options: Options) -> RedisCluster:
+    """One slot that moves changes one entry, and a slot without a node is no reason to give up the others."""
+    nodes = [ClusterNode(host, port) for host, port in _places(address, REDIS_PORT)]
+    return RedisCluster(
+        startup_nodes=nodes,
+        ssl=address.tls,
+        require_full_coverage=False,
+        reinitialize_steps=0,
+        **_without_place(options),
+    )
+
+
+def _sentinel_pool(address: Address, options: Options) -> SentinelPool:
+    """Sentinels answer at once or not at all, so each gets no more time than it may take to connect."""
+    options = _without_place(options)
+    sentinels = {
+        **{name: value for name, value in options.items() if name.startswith(("socket_", "ssl_"))},
+        "ssl": address.tls,
+        "socket_timeout": options["socket_connect_timeout"],
+        "max_connections": options["max_connections"],
+        "username": options.pop("sentinel_username", None),
+        "password": options.pop("sentinel_password", None),
+        "protocol": RESP,
+        "retry": options["retry"],
+    }
+    manager = Sentinel(_places(address, SENTINEL_PORT), sentinel_kwargs=sentinels)
+    return SentinelPool(address.service, manager, ssl=address.tls, **options)
+
+
+def _places(address: Address, port: int) -> list[tuple[str, int]]:
+    parsed = [parse_url(each) for each in address.urls]
+    return [(each.get("host", ""), each.get("port", port)) for each in parsed]
+
+
+def _without_place(options: Options) -> Options:
+    """The options that say how to connect, without where to."""
+    return {name: value for name, value in options.items() if name not in ("connection_class", "host", "port")}

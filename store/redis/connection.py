@@ -1,0 +1,122 @@
+"""The way to the server: a client for every kind of URL, and operations that answer in time or raise StoreUnavailable.
+
+redis-py would repeat a command whose reply was late up to ten times, so its own retries are off. `Operation`
+repeats instead: a bounded number of times, with a jittered pause, within one deadline for the whole
+operation. Hence the rule: never send a command through it that does harm when it is carried out twice.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from redis import exceptions as redis_errors
+
+from store.errors import StoreUnavailable
+from store.redis.client import Client, connect
+from store.redis.links import Argument, Link, links_of
+
+__all__ = ["Argument", "Client", "Operation", "Server", "connect"]
+
+MAX_PAUSE_SECONDS = 0.2
+FIRST_PAUSE_SECONDS = 0.02
+"""The longest pause before the first repeat; each further one may be twice as long, up to the maximum."""
+
+Failed = Callable[[str], None]
+
+
+def _nobody_listens(why: str) -> None:
+    """What a Server tells of a failed operation until somebody asks to be told."""
+
+
+class Server:
+    """A Redis server, or several that are one store: every operation is over in time, one way or the other.
+
+    As many operations as there may be connections are under way at once, and others wait for their turn, within
+    their time. That is a semaphore of ours: of redis-py's pools some refuse at their limit, and the one that waits
+    does so by asyncio.Condition, which before Python 3.13 can lose a notification to a waiter that is cancelled.
+    """
+
+    def __init__(self, redis: Client, *, timeout_seconds: float, attempts: int) -> None:
+        """Raises ValueError for limits that leave no attempt or no time."""
+        if timeout_seconds <= 0 or attempts < 1:
+            raise ValueError(f"timeout_seconds={timeout_seconds} and attempts={attempts} must be positive")
+        self._redis = redis
+        self._new_link, limit = links_of(redis)
+        self._room = asyncio.Semaphore(limit)
+        self._timeout_seconds = timeout_seconds
+        self._attempts = attempts
+        self.failed: Failed = _nobody_listens
+        """Told of every operation that becomes StoreUnavailable, with why: `timeout` or `error`."""
+
+    def operation(self) -> "Operation":
+        """`async with server.operation() as operation:` around the commands of one operation."""
+        return Operation(self._new_link(), self._room, self._timeout_seconds, self._attempts, self.failed)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._redis.aclose()
+
+
+class Operation:
+    """Some commands in a row over one link, under one deadline; and where Redis's errors become ours."""
+
+    def __init__(
+        self,
+        link: Link,
+        room: asyncio.Semaphore,
+        timeout_seconds: float,
+        attempts: int,
+        failed: Failed = _nobody_listens,
+    ) -> None:
+        self._link = link
+        self._failed = failed
+        self._room = room
+        self._entered = False
+        self._timeout_seconds = timeout_seconds
+        self._deadline = asyncio.timeout(timeout_seconds)
+        self._attempts = attempts
+
+    async def command(self, *args: Argument, at: Argument | None = None) -> Any:
+        """The reply to one command, which must be harmless to repeat. Raises redis-py's errors.
+
+        On a cluster the node that has the command's first key answers; `at` is a key that stands for one, where a
+        command has none, like INFO. Where nothing names a key, the node is one that stays the same.
+        """
+        for attempt in range(1, self._attempts):
+            try:
+                return await self._attempt(args, at)
+            except (redis_errors.ConnectionError, redis_errors.TimeoutError):
+                pause = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
+                await asyncio.sleep(pause * random.random())
+        return await self._attempt(args, at)
+
+    async def _attempt(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
+        if not self._entered:
+            await self._room.acquire()
+            self._entered = True
+        return await self._link.ask(args, at)
+
+    async def __aenter__(self) -> Self:
+        await self._deadline.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._deadline.__aexit__(kind, error, trace)
+        except TimeoutError as late:
+            self._link.late()
+            self._failed("timeout")
+            raise StoreUnavailable(f"the server did not answer within {self._timeout_seconds} s") from late
+        finally:
+            try:
+                await self._link.close()
+            finally:
+                if self._entered:
+                    self._room.release()
+        if isinstance(error, redis_errors.RedisError):
+            self._failed("error")
+            raise StoreUnavailable(f"the server failed: {error}") from error

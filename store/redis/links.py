@@ -1,0 +1,226 @@
+"""Links: how one operation's commands reach a server, be it one, the primary behind Sentinels, or a cluster.
+
+redis-py knows the addresses: its pools ask Sentinels for the primary, and its cluster client knows which node has
+which slot. A link takes a connection from it and speaks on it directly, with commands packed in C
+(docs/decisions/0021-links-speak-on-connections.md). A task that is cancelled between a command and its reply closes
+the connection, so that nobody else can read that reply.
+
+What a repeat may cure leaves a link as redis-py's ConnectionError or TimeoutError. Never repeat a command here.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import hiredis
+from redis import exceptions as redis_errors
+from redis.asyncio import RedisCluster
+
+from store.redis.client import Client
+
+Argument = str | bytes | int
+
+MAX_REDIRECTS = 4
+"""How often one command follows a slot that moved, before it counts as failed."""
+
+REFRESH_SECONDS = 0.5
+"""The least time between two questions for the nodes of a cluster: each costs every idle connection a new greeting."""
+
+KEY_PLACES = {"EVAL": 3, "EVALSHA": 3, "MEMORY": 2}
+"""Where a command's first key stands. With all others that the store sends it is the first argument."""
+
+pack = cast(Callable[[tuple[Argument, ...]], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
+
+_ASKING = pack(("ASKING",))
+
+
+class Connection(Protocol):
+    """What is used of a redis-py connection: it reconnects by itself, and closes when it is cut short."""
+
+    async def send_packed_command(self, command: bytes) -> None: ...
+    async def read_response(self) -> Any: ...
+
+
+class Pool(Protocol):
+    """What is used of a redis-py connection pool."""
+
+    async def get_connection(self) -> Connection: ...
+    async def release(self, connection: Connection) -> None: ...
+
+
+class Node(Protocol):
+    """What is used of a cluster's node, which redis-py gives a pool of its own."""
+
+    @property
+    def name(self) -> str: ...
+    def acquire_connection(self) -> Connection: ...
+    def release(self, connection: Connection) -> None: ...
+    async def disconnect_if_needed(self, connection: Connection) -> None: ...
+
+
+class Link(Protocol):
+    """Carries the commands of one operation."""
+
+    async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
+        """The reply to one command, from the node that has the key `at`, by default the command's own.
+
+        Raises ConnectionError or TimeoutError for what a repeat may cure, and other errors of redis-py.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back what is held; called once, at the end."""
+        ...
+
+    def late(self) -> None:
+        """Note that the operation ran out of time."""
+        ...
+
+
+class PooledLink:
+    """One connection of a pool for all commands of an operation: a single server, or a primary behind Sentinels."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._connection: Connection | None = None
+
+    async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
+        """The reply; one server has all keys."""
+        if self._connection is None:
+            self._connection = await self._pool.get_connection()
+        try:
+            await self._connection.send_packed_command(pack(args))
+            return await self._connection.read_response()
+        except (redis_errors.ConnectionError, redis_errors.TimeoutError):
+            await self.close()  # a connection reconnects to where it was; the pool asks the Sentinels anew
+            raise
+
+    async def close(self) -> None:
+        """Return the connection to its pool."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._pool.release(connection)
+
+    def late(self) -> None:
+        """Nothing: the connection was closed, and the next one is made to whoever is primary then."""
+
+
+class ClusterLink:
+    """A connection for each command, to the node that has its key."""
+
+    def __init__(self, nodes: "Nodes") -> None:
+        self._nodes = nodes
+        self._node: Node | None = None
+
+    async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
+        """The reply of the key's node, wherever its slot has moved; without any key, of one that stays the same."""
+        key = _key(args) if at is None else at
+        command = pack(args)
+        for _ in range(MAX_REDIRECTS):
+            self._node = await self._nodes.of(key)
+            try:
+                return await _exchange(self._node, command)
+            except redis_errors.MovedError as moved:
+                await self._nodes.move(moved)
+            except redis_errors.AskError as elsewhere:  # the slot is moving, and all that the command names has moved
+                return await self._ask_elsewhere(elsewhere, command)
+            except redis_errors.TryAgainError as error:
+                raise redis_errors.ConnectionError(f"{key} is on the way to another node: {error}") from error
+            except (redis_errors.ConnectionError, redis_errors.TimeoutError, redis_errors.ClusterDownError) as error:
+                await self._nodes.refresh(self._node.name)
+                raise redis_errors.ConnectionError(f"node {self._node.name}: {error}") from error
+        raise redis_errors.ConnectionError(f"the slot of {key} is nowhere, after {MAX_REDIRECTS} redirections")
+
+    async def _ask_elsewhere(self, elsewhere: redis_errors.AskError, command: bytes) -> Any:
+        self._node = await self._nodes.at(elsewhere)
+        try:
+            return await _exchange(self._node, _ASKING, command)
+        except (redis_errors.TryAgainError, redis_errors.MovedError) as error:
+            raise redis_errors.ConnectionError(f"slot {elsewhere.slot_id} is on the way to another node") from error
+
+    async def close(self) -> None:
+        """Nothing: a node has its connection back after each command."""
+
+    def late(self) -> None:
+        """Doubt the node that was asked last: one that hangs says nothing of its successor."""
+        if self._node is not None:
+            self._nodes.doubt(self._node.name)
+
+
+class Nodes:
+    """Who has which slot, as redis-py's client knows it, and when the cluster is asked again. All links share it."""
+
+    def __init__(self, cluster: RedisCluster) -> None:
+        self._cluster = cluster
+        self._refreshed = -REFRESH_SECONDS
+        self._doubted: str | None = None
+
+    async def of(self, key: Argument | None) -> Node:
+        """The primary that has the key, or any that stays the same. Raises ConnectionError where none is known."""
+        try:
+            await self._cluster.initialize()
+            if self._doubted is not None:
+                await self.refresh(self._doubted)
+            if key is None:
+                return cast(Node, self._cluster.get_default_node())
+            return cast(Node, self._cluster.get_node_from_key(cast(str, key)))
+        except redis_errors.RedisClusterException as error:  # which is no RedisError
+            raise redis_errors.ConnectionError(str(error)) from error
+
+    async def move(self, moved: redis_errors.MovedError) -> None:
+        """Note the node that a slot has moved to."""
+        await self._cluster.nodes_manager.move_slot(moved)
+
+    async def at(self, elsewhere: redis_errors.AskError) -> Node:
+        """The node with an address that another node gave. Raises ConnectionError for one that nobody knows."""
+        host, port = cast(tuple[str, int], elsewhere.node_addr)  # pyright: ignore[reportUnknownMemberType]
+        node = self._cluster.get_node(host, port)
+        if node is None:
+            await self.refresh("")
+            raise redis_errors.ConnectionError(f"{host}:{port} is new to the cluster")
+        return cast(Node, node)
+
+    def doubt(self, name: str) -> None:
+        """Ask the others before the node is used again."""
+        self._doubted = name
+
+    async def refresh(self, name: str) -> None:
+        """Ask the cluster for its nodes, the one called `name` last; not more often than REFRESH_SECONDS permits."""
+        self._doubted = None
+        now = time.monotonic()
+        if now - self._refreshed < REFRESH_SECONDS:
+            return
+        self._refreshed = now
+        try:
+            await self._cluster.nodes_manager.initialize(last_failed_node_name=name)
+        except redis_errors.RedisClusterException as error:
+            raise redis_errors.ConnectionError(str(error)) from error
+
+
+def links_of(client: Client) -> tuple[Callable[[], Link], int]:
+    """What makes a link for each operation on the client's server, and how many there may be at once."""
+    if isinstance(client, RedisCluster):
+        nodes = Nodes(client)
+        return lambda: ClusterLink(nodes), cast(int, client.get_connection_kwargs()["max_connections"])
+    pool = client.connection_pool
+    return lambda: PooledLink(cast(Pool, pool)), pool.max_connections
+
+
+def _key(args: tuple[Argument, ...]) -> Argument | None:
+    """The key by which a command finds its node; None for one without arguments."""
+    place = KEY_PLACES.get(str(args[0]), 1)
+    return args[place] if len(args) > place else None
+
+
+async def _exchange(node: Node, *commands: bytes) -> Any:
+    """The last reply to commands that belong on one connection."""
+    connection = node.acquire_connection()
+    try:
+        await node.disconnect_if_needed(connection)
+        reply: Any = None
+        for command in commands:
+            await connection.send_packed_command(command)
+            reply = await connection.read_response()
+        return reply
+    finally:
+        node.release(connection)
