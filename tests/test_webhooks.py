@@ -147,7 +147,7 @@ async def test_what_ends_in_this_process_waits_for_no_poll(desk: Desk, monkeypat
     async with inbox() as box, desk.delivering(box.url) as delivering:
         await until(lambda: len(box.letters) == 1)
         second = await desk.end()
-        delivering.poke(second)
+        delivering.wake(second)
         await until(lambda: len(box.letters) == 2)
     assert [unwrapped(letter).data.id for letter in box.letters] == [first, second]
 

@@ -39,7 +39,7 @@ class Delivering:
     def __init__(self, outbox: Outbox, receiver: Receiver, retry_seconds: float) -> None:
         self._outcomes: Counter[Outcome] = Counter()
         self._deliverer = Deliverer(outbox, receiver, retry_seconds, count=lambda each: self._outcomes.update([each]))
-        self.poke = self._deliverer.poke
+        self.wake = self._deliverer.wake
         self.task = asyncio.create_task(self._deliverer.deliver_for_ever())
 
     @property

@@ -21,7 +21,7 @@ import msgspec
 
 from bench._background.processes import TENANT, WAIT_SECONDS, Bench, Target, opened, submitted, table, until, worker
 from bench._rig import Server, running
-from service.background.snapshot import look
+from service.background.snapshot import find
 from service.responses.prepare import Service
 from service.settings.settings import Settings
 
@@ -134,7 +134,7 @@ async def until_left(service: Service, count: int) -> None:
 async def written_by(redis: Server, service: Service, ids: Sequence[str]) -> Written:
     """What a job wrote. Raises RuntimeError if responses are not what was asked for."""
     for id in ids[:: max(1, len(ids) // LOOKED_AT)]:
-        _, response = await look(service, TENANT, id)
+        _, response = await find(service, TENANT, id)
         if msgspec.json.decode(response)["usage"]["output_tokens"] != TOKENS:
             raise RuntimeError(f"an answer of another length: {response.decode()}")
     names = service.store.keyspace.families(TENANT, ids[0].removeprefix("resp_"))

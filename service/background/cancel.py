@@ -13,7 +13,7 @@ from time import monotonic
 
 from service import logs
 from service.background.attempt import Attempt
-from service.background.snapshot import look
+from service.background.snapshot import find
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from store.errors import StoreError, StoreUnavailable
@@ -31,11 +31,11 @@ async def cancel(service: Service, tenant: str, id: str) -> bytes:
     job = await service.jobs.cancel(tenant, id)
     if job is not None:
         try:
-            async with _held(service, job.lease), service.closings:
+            async with _held(service, job.lease), service.cancel_slots:
                 await Attempt(service, job, patience=service.settings.store_timeout_seconds).make()
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "cancelled, not yet closed", response_id=id, reason=str(failure))
-    _, response = await look(service, tenant, id)
+    _, response = await find(service, tenant, id)
     service.metrics.cancel_seconds.observe(monotonic() - began)
     return response
 

@@ -18,12 +18,12 @@ READ_ENTRIES = 256
 """The most entries that are read and folded at once: a millisecond's work or two."""
 
 LOOKS = 3
-"""How often a response is looked at that ends just then: once is enough, as what has ended stays so."""
+"""How often a response is read that ends just then: once is enough, as what has ended stays so."""
 
 _JSON = msgspec.json.Encoder()
 
 
-async def look(service: Service, tenant: str, id: str) -> tuple[Found, bytes]:
+async def find(service: Service, tenant: str, id: str) -> tuple[Found, bytes]:
     """A response and where it stands: as served, or with what is there so far, as JSON.
 
     Raises NotFound, StoreUnavailable.

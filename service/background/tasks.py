@@ -1,18 +1,23 @@
 """What a process does beside its requests: it works on background responses, delivers webhooks, and sweeps.
 
 `harmonium serve` and `harmonium worker` do the same here. Every process may do all of it: what it takes, it holds by a
-lease, and what it leaves undone when it dies, another does.
+lease, and what it leaves undone when it dies, another does. What is swept is unknown to everybody already, so a store
+that can't be reached now only means that its memory is freed later.
 """
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable
 
-from service.background.sweeping import sweep_for_ever
+from service import logs
 from service.background.worker import Worker
 from service.responses.service import Service
 from service.webhooks.deliver import Deliverer
 from service.webhooks.receiver import Receiver
+from store.errors import StoreError
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
 from store.jobs.outbox import Outbox
 
 logger = logging.getLogger(__name__)
@@ -38,7 +43,7 @@ class Background:
     def ended(self, id: str) -> None:
         """A response has ended in this process: what tells of it needn't wait."""
         if self._deliverer is not None:
-            self._deliverer.poke(id)
+            self._deliverer.wake(id)
 
     @property
     def state(self) -> str | None:
@@ -89,3 +94,16 @@ class Background:
             self._broken = True
             logger.exception("background work has ended by a mistake of ours", extra={"fields": {"part": part}})
             on_fault()
+
+
+async def sweep_for_ever(store: ConversationHistoryStore, jobs: Jobs, seconds: float) -> None:
+    """Every `seconds` on average, delete a part of what is left of deleted conversations, of what nobody used for too
+    long, and of event logs that were kept for long enough, until cancelled. Never in step with other processes.
+    """
+    while True:
+        await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
+        try:
+            await store.sweep()
+            await jobs.expire_logs()
+        except StoreError as error:
+            logs.event(logger, logging.WARNING, "not swept", reason=str(error))

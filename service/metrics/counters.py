@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from service.api.events import Event, OutputItemAdded
 from service.api.response import Response
 from service.engine.port import EngineError, EngineOverloaded, EngineRefused, EngineUnavailable
-from service.metrics.processes import Place, take_place
+from service.metrics.processes import ProcessSlot, take_slot
 
 PREFIX = "harmonium_"
 
@@ -87,8 +87,8 @@ class Metrics:
     """All metrics of a process. Made once, by `make_metrics`."""
 
     registry: CollectorRegistry
-    place: Place | None
-    """This process's place among several that share a port."""
+    slot: ProcessSlot | None
+    """This process's slot among several that share a port."""
 
     requests: Annotated[
         Counter,
@@ -285,8 +285,8 @@ def declared() -> Iterator[tuple[str, type[Kind], Description]]:
 
 
 def make_metrics(workers: int = 1) -> Metrics:
-    """All metrics, in a registry of their own. With several `workers` they go on in the place of one that died."""
-    place = take_place(workers)
+    """All metrics, in a registry of their own. With several `workers` they go on in the slot of one that died."""
+    slot = take_slot(workers)
     registry = CollectorRegistry()
     made: dict[str, Any] = {name: description.make(kind, registry) for name, kind, description in declared()}
-    return Metrics(registry=registry, place=place, **made)
+    return Metrics(registry=registry, slot=slot, **made)

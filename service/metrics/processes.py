@@ -1,8 +1,8 @@
 """Several processes behind one port count together, in files of a folder that all of them can read.
 
 Whoever scrapes meets one of the processes by chance and has to learn the sum. So prometheus_client keeps each value in
-a mapped file, one set of files a place. A process takes a place with a lock, which the kernel lets go of when it dies,
-and goes on with the counters of whoever had the place before: sums never fall, and there are never more places than
+a mapped file, one set of files a slot. A process takes a slot with a lock, which the kernel lets go of when it dies,
+and goes on with the counters of whoever had the slot before: sums never fall, and there are never more slots than
 there were processes at once. prometheus_client's own way, a set of files for each process id, leaves one behind for
 every process that ever died. Nothing here is used by a process that serves alone.
 """
@@ -23,7 +23,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from service.settings.core import count_in, metrics_folder
 
-MAX_PLACES = 1024
+MAX_SLOTS = 1024
 """Far more than WORKERS may be: a replacement may begin before its predecessor has ended."""
 
 FILE_BYTES = 256 * 1024
@@ -40,24 +40,24 @@ def shared_folder() -> Generator[None]:
         yield
 
 
-class Place:
-    """A process's place in the folder: its number, by which its files are known."""
+class ProcessSlot:
+    """A process's slot in the folder: its number, by which its files are known."""
 
     def __init__(self, folder: Path, number: int, lock: int) -> None:
         self.folder = folder
         self.number = number
         self._lock = lock
-        """The descriptor of the lock. It is never closed, so the place is given back with the process's last breath."""
+        """The descriptor of the lock. It is never closed, so the slot is free once the process has ended."""
 
     @classmethod
-    def take(cls, folder: Path) -> "Place":
-        """The first free place, in which all metrics count that are made from now on. Raises OSError."""
-        for number in range(MAX_PLACES):
+    def take(cls, folder: Path) -> "ProcessSlot":
+        """The first free slot, in which all metrics count that are made from now on. Raises OSError."""
+        for number in range(MAX_SLOTS):
             if (lock := _locked(folder, number)) is not None:
-                place = cls(folder, number, lock)
-                place._move_in()
-                return place
-        raise OSError(f"all {MAX_PLACES} places in {folder} are taken")
+                slot = cls(folder, number, lock)
+                slot._move_in()
+                return slot
+        raise OSError(f"all {MAX_SLOTS} slots in {folder} are taken")
 
     def _move_in(self) -> None:
         os.pwrite(self._lock, b"%10d" % os.getpid(), 0)
@@ -66,11 +66,11 @@ class Place:
         values.ValueClass = values.MultiProcessValue(lambda: self.number)  # pyright: ignore[reportUnknownMemberType]
 
 
-def take_place(workers: int) -> Place | None:
-    """This process's place among `workers` of them, or None if it is the only one and counts in its memory."""
+def take_slot(workers: int) -> ProcessSlot | None:
+    """This process's slot among `workers` of them, or None if it is the only one and counts in its memory."""
     folder = metrics_folder()
     if workers > 1 and folder is not None:
-        return Place.take(folder)
+        return ProcessSlot.take(folder)
     values.ValueClass = values.MutexValue  # whatever the variable says: somebody may have set it for another program
     return None
 
@@ -90,7 +90,7 @@ class Together:
         yield from _of_processes(living)
 
     def _living(self) -> Iterator[tuple[int, int]]:
-        """The places that are taken, with the process ids; the gauges of the others are deleted."""
+        """The slots that are taken, with the process ids; the gauges of the others are deleted."""
         for path in sorted(self._folder.glob("*.lock")):
             number = int(path.stem)
             if (lock := _locked(self._folder, number)) is None:
@@ -105,7 +105,7 @@ class Together:
 
 
 def _of_processes(living: Mapping[int, int]) -> Iterable[Metric]:
-    """CPU time, memory and open files of the processes in some places, by their process ids."""
+    """CPU time, memory and open files of the processes in some slots, by their process ids."""
     families: dict[str, Metric] = {}
     for number, pid in living.items():
         for found in ProcessCollector(pid=lambda pid=pid: pid, registry=None).collect():
@@ -116,7 +116,7 @@ def _of_processes(living: Mapping[int, int]) -> Iterable[Metric]:
 
 
 def _locked(folder: Path, number: int) -> int | None:
-    """The descriptor of a place's lock, or None if somebody has it."""
+    """The descriptor of a slot's lock, or None if somebody has it."""
     lock = os.open(folder / f"{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -79,8 +79,8 @@ class Exposition:
     """Answers scrapes."""
 
     def __init__(self, metrics: Metrics, read_shards: ReadShards) -> None:
-        self._counted = metrics.registry if metrics.place is None else Together(metrics.place.folder)
-        self._alone = metrics.place is None
+        self._counted = metrics.registry if metrics.slot is None else Together(metrics.slot.folder)
+        self._alone = metrics.slot is None
         self._read_shards = read_shards
         self._under_way = 0
 

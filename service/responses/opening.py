@@ -49,7 +49,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
         metrics=metrics,
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(shared_secret, store)),
         templates=Templates(settings.prompts_dir),
-        closings=asyncio.Semaphore(CLOSINGS_AT_ONCE),
+        cancel_slots=asyncio.Semaphore(CLOSINGS_AT_ONCE),
     )
 
 

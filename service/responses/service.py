@@ -34,7 +34,7 @@ class Service(msgspec.Struct, frozen=True):
     metrics: Metrics
     seals: Seals
     templates: Templates
-    closings: asyncio.Semaphore
+    cancel_slots: asyncio.Semaphore
     """How many cancelled responses may be closed at once, each of which replays its log."""
     clock: Callable[[], float] = time
 

@@ -33,7 +33,7 @@ from service.web.auth import Keyring
 from service.web.body import ClientGone
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
-from service.web.middleware import Arrival, Gate
+from service.web.middleware import Exchange, Gate
 from service.web.routes import compact, create, health, input_tokens, metrics, models, stored
 from service.web.stopping import on_stop_signal
 from store.errors import StoreError
@@ -127,7 +127,7 @@ async def _on_store_error(request: Request, error: Exception) -> Response:
 
 async def _on_engine_error(request: Request, error: Exception) -> Response:
     failure = cast(EngineError, error)
-    cast(Arrival, request.scope["arrival"]).metrics.engine_failed(failure)
+    cast(Exchange, request.scope["exchange"]).metrics.engine_failed(failure)
     return envelope(engine_refusal(failure))
 
 
@@ -152,7 +152,7 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
 
 async def _on_client_gone(request: Request, error: Exception) -> Response:
     """Nobody is there to be answered; the log gets the status that nginx uses for it."""
-    cast(Arrival, request.scope["arrival"]).facts["client"] = "gone"
+    cast(Exchange, request.scope["exchange"]).facts["client"] = "gone"
     return Response(status_code=499)
 
 

@@ -25,7 +25,7 @@ from service.responses.service import Service
 from service.settings.settings import Settings
 from service.web.body import watch
 from service.web.http_protocol import BREAK_OFF
-from service.web.middleware import Arrival
+from service.web.middleware import Exchange
 from service.web.sse import DONE, Pulse
 from service.web.stream import HEADERS, note_outcome
 from store.errors import StoreError
@@ -38,48 +38,48 @@ def follow(
 ) -> "FollowStream":
     """The streaming answer about a response, from the event behind number `after` on, or from its first ones, `begun`.
 
-    The request has to have a follower's place.
+    The request has to have a follower's slot.
     """
     service, background = cast(Service, request.app.state.service), cast(Background, request.app.state.background)
-    arrival = cast(Arrival, request.scope["arrival"])
+    exchange = cast(Exchange, request.scope["exchange"])
     following = Following(
         service.log,
         service.listening,
-        arrival.tenant,
+        exchange.tenant,
         id,
         after,
         begun=begun,
         leaving=lambda: background.stopping,
     )
-    return FollowStream(following, arrival, service.settings, obfuscate=obfuscate)
+    return FollowStream(following, exchange, service.settings, obfuscate=obfuscate)
 
 
 class FollowStream(HttpResponse):
     """The streaming answer about a background response."""
 
-    def __init__(self, following: Following, arrival: Arrival, settings: Settings, *, obfuscate: bool) -> None:
+    def __init__(self, following: Following, exchange: Exchange, settings: Settings, *, obfuscate: bool) -> None:
         self.status_code = 200
         self.background = None
         self._following = following
-        self._arrival = arrival
+        self._exchange = exchange
         self._settings = settings
-        self._encoder = arrival.dialect.encoder(obfuscate=obfuscate)
+        self._encoder = exchange.dialect.encoder(obfuscate=obfuscate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises ApiError or StoreError where there is nothing to follow, before it answers."""
 
         def gone() -> None:
-            self._arrival.facts["client"] = "gone"
+            self._exchange.facts["client"] = "gone"
             self._following.stop()
 
         watcher = asyncio.create_task(watch(receive, gone))
-        followers = self._arrival.metrics.followers
+        followers = self._exchange.metrics.followers
         followers.inc()
         try:
             async with aclosing(self._following.events()) as batches:
                 first = await self._begun(batches)
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-                self._arrival.place.follow()
+                self._exchange.slot.follow()
                 await self._go_on(first, batches, send)
             if self._following.over:
                 await send({"type": "http.response.body", "body": DONE, "more_body": False})
@@ -113,8 +113,8 @@ class FollowStream(HttpResponse):
 
     async def _break_off(self, scope: Scope, receive: Receive) -> None:
         """Hang up, unless the client has, and return once that is so."""
-        if self._arrival.facts.get("client") != "gone":
-            self._arrival.facts["outcome"] = "broken off"
+        if self._exchange.facts.get("client") != "gone":
+            self._exchange.facts["outcome"] = "broken off"
         cast(Callable[[], None], scope["extensions"][BREAK_OFF]["now"])()
         await watch(receive, lambda: None)
 
@@ -122,5 +122,5 @@ class FollowStream(HttpResponse):
         buffer = bytearray()
         self._encoder.append(batch, buffer)
         if isinstance(batch[-1], Terminal):
-            note_outcome(self._arrival, batch[-1].response)
+            note_outcome(self._exchange, batch[-1].response)
         await send({"type": "http.response.body", "body": bytes(buffer), "more_body": True})

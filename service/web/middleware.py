@@ -1,6 +1,6 @@
 """The outermost layer: who may enter, under which request id, with which headers, what is logged and counted of it.
 
-Pure ASGI. It stamps the time of arrival and wraps `send`, and leaves `receive` alone, so that an endpoint sees its
+Pure ASGI. It notes when a request came and wraps `send`, and leaves `receive` alone, so that an endpoint sees its
 client go away at once. Every answer leaves through here, so each has the headers that SDKs read.
 """
 
@@ -19,7 +19,7 @@ from service.engine.port import EngineUnavailable
 from service.errors import ApiError, fault, unavailable
 from service.metrics.counters import Metrics, Pace
 from service.settings.settings import DEFAULT_TENANT, ApiKey
-from service.web.admission import Admission, Place
+from service.web.admission import Admission, Slot
 from service.web.auth import Keyring, refuse_foreign
 from service.web.dialect import DIALECTS, dialect_of
 from service.web.errors import envelope
@@ -39,10 +39,10 @@ LEFT_OUT = b"x-harmonium-tools-left-out"
 """Names the hosted tools of a request that the model isn't told of, as nothing here could run them."""
 
 
-class Arrival:
+class Exchange:
     """A request as the gate saw it; endpoints find it in the scope and add what belongs in the log line."""
 
-    place: Place
+    slot: Slot
     """What it takes up, once the gate has let it in."""
 
     def __init__(
@@ -86,35 +86,35 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, _briefly(send))
             return
-        arrival = Arrival("", f"req_{secrets.token_hex(16)}", dict(scope["headers"]), self._metrics, scope["path"])
-        scope["arrival"] = arrival
-        token = logs.request_id.set(arrival.request_id)
-        answer = _answering(arrival, send)
+        exchange = Exchange("", f"req_{secrets.token_hex(16)}", dict(scope["headers"]), self._metrics, scope["path"])
+        scope["exchange"] = exchange
+        token = logs.request_id.set(exchange.request_id)
+        answer = _answering(exchange, send)
         try:
             if self._keyring.empty:
-                refuse_foreign(scope["method"], arrival.headers)
+                refuse_foreign(scope["method"], exchange.headers)
             if scope["path"] in OPEN_PATHS:
                 await self._app(scope, receive, answer)
             elif scope["path"] == METRICS_PATH:
-                self._check_scraper(arrival.headers)
+                self._check_scraper(exchange.headers)
                 await self._app(scope, receive, answer)
             else:
-                arrival.tenant = self._keyring.tenant(arrival.headers)
-                with self._metrics.requests_in_progress.track_inprogress(), self._admission.place() as arrival.place:
+                exchange.tenant = self._keyring.tenant(exchange.headers)
+                with self._metrics.requests_in_progress.track_inprogress(), self._admission.slot() as exchange.slot:
                     await self._app(scope, receive, answer)
         except ApiError as error:
             await envelope(error)(scope, receive, answer)
         except asyncio.CancelledError:  # the server stops and its patience is over; what was said is stored
-            arrival.facts["client"] = "cut off"
-            if not arrival.status:
+            exchange.facts["client"] = "cut off"
+            if not exchange.status:
                 await envelope(unavailable("The service is stopping. Try again in a moment."))(scope, receive, answer)
         except Exception:
             logger.exception("request failed")
-            if not arrival.status:
+            if not exchange.status:
                 await envelope(fault())(scope, receive, answer)
         finally:
-            _log(scope, arrival)
-            _count(scope, arrival)
+            _log(scope, exchange)
+            _count(scope, exchange)
             logs.request_id.reset(token)
 
     def _check_scraper(self, headers: dict[bytes, bytes]) -> None:
@@ -142,46 +142,46 @@ def _briefly(send: Send) -> Send:
     return brief
 
 
-def _answering(arrival: Arrival, send: Send) -> Send:
+def _answering(exchange: Exchange, send: Send) -> Send:
     """`send` with our headers on the first message."""
 
     async def answer(message: Message) -> None:
         if message["type"] == "http.response.start":
-            arrival.status = message["status"]
-            elapsed = round((monotonic() - arrival.at) * 1000)
+            exchange.status = message["status"]
+            elapsed = round((monotonic() - exchange.at) * 1000)
             message["headers"] = [
                 *message.get("headers", ()),
-                (b"x-request-id", arrival.request_id.encode()),
+                (b"x-request-id", exchange.request_id.encode()),
                 (b"openai-processing-ms", str(elapsed).encode()),
                 (b"openai-version", OPENAI_VERSION),
-                *arrival.answer_headers,
+                *exchange.answer_headers,
             ]
         await send(message)
 
     return answer
 
 
-def _log(scope: Scope, arrival: Arrival) -> None:
+def _log(scope: Scope, exchange: Exchange) -> None:
     level = logging.DEBUG if scope["path"] in OPEN_PATHS or scope["path"] == METRICS_PATH else logging.INFO
     fields: dict[str, Any] = {
         "method": scope["method"],
         "path": scope["path"],
-        "status": arrival.status,
-        "ms": round((monotonic() - arrival.at) * 1000, 1),
-        "tenant": arrival.tenant or None,
-        **arrival.facts,
+        "status": exchange.status,
+        "ms": round((monotonic() - exchange.at) * 1000, 1),
+        "tenant": exchange.tenant or None,
+        **exchange.facts,
     }
-    client_id = arrival.headers.get(b"x-client-request-id", b"")[:CLIENT_ID_CHARS]
+    client_id = exchange.headers.get(b"x-client-request-id", b"")[:CLIENT_ID_CHARS]
     if client_id:
         fields["client_request_id"] = client_id.decode("ascii", "replace")
     logs.event(logger, level, "request", **fields)
 
 
-def _count(scope: Scope, arrival: Arrival) -> None:
+def _count(scope: Scope, exchange: Exchange) -> None:
     method = scope["method"] if scope["method"] in METHODS else "other"
     endpoint = _endpoint(scope)
-    arrival.metrics.requests.labels(endpoint, method, str(arrival.status)).inc()
-    arrival.metrics.request_seconds.labels(endpoint, method).observe(monotonic() - arrival.at)
+    exchange.metrics.requests.labels(endpoint, method, str(exchange.status)).inc()
+    exchange.metrics.request_seconds.labels(endpoint, method).observe(monotonic() - exchange.at)
 
 
 def _endpoint(scope: Scope) -> str:

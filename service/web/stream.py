@@ -18,7 +18,7 @@ from service.metrics.counters import Mode
 from service.responses.run import Run
 from service.settings.settings import Settings
 from service.web.body import watch
-from service.web.middleware import Arrival
+from service.web.middleware import Exchange
 from service.web.sse import DONE, Pulse
 
 HEADERS = [
@@ -31,19 +31,19 @@ HEADERS = [
 class EventStream(HttpResponse):
     """The streaming answer to a create request."""
 
-    def __init__(self, run: Run, arrival: Arrival, settings: Settings, *, obfuscate: bool) -> None:
+    def __init__(self, run: Run, exchange: Exchange, settings: Settings, *, obfuscate: bool) -> None:
         self.status_code = 200
         self.background = None
         self._run = run
-        self._arrival = arrival
+        self._exchange = exchange
         self._settings = settings
-        self._encoder = arrival.dialect.encoder(obfuscate=obfuscate)
+        self._encoder = exchange.dialect.encoder(obfuscate=obfuscate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
 
         def gone() -> None:
-            self._arrival.facts["client"] = "gone"
+            self._exchange.facts["client"] = "gone"
             self._run.stop()
 
         watcher = asyncio.create_task(watch(receive, gone))
@@ -64,11 +64,11 @@ class EventStream(HttpResponse):
                 self._note(batch)
 
     def _note(self, batch: list[Event]) -> None:
-        self._arrival.pace.note(batch)
+        self._exchange.pace.note(batch)
         last = batch[-1]
         if isinstance(last, events.Terminal):
-            note_outcome(self._arrival, last.response)
-            count_outcome(self._arrival, last.response, self._run, "stream")
+            note_outcome(self._exchange, last.response)
+            count_outcome(self._exchange, last.response, self._run, "stream")
 
     def _encoded(self, batch: list[Event]) -> bytes:
         buffer = bytearray()
@@ -78,18 +78,18 @@ class EventStream(HttpResponse):
         return bytes(buffer)
 
 
-def note_outcome(arrival: Arrival, response: Response) -> None:
+def note_outcome(exchange: Exchange, response: Response) -> None:
     """What the log says of a response."""
-    arrival.facts["outcome"] = response.status.value
+    exchange.facts["outcome"] = response.status.value
     if response.usage is not None:
-        arrival.facts["input_tokens"] = response.usage.input_tokens
-        arrival.facts["cached_tokens"] = response.usage.input_tokens_details.cached_tokens
-        arrival.facts["output_tokens"] = response.usage.output_tokens
+        exchange.facts["input_tokens"] = response.usage.input_tokens
+        exchange.facts["cached_tokens"] = response.usage.input_tokens_details.cached_tokens
+        exchange.facts["output_tokens"] = response.usage.output_tokens
 
 
-def count_outcome(arrival: Arrival, response: Response, run: Run, mode: Mode) -> None:
+def count_outcome(exchange: Exchange, response: Response, run: Run, mode: Mode) -> None:
     """What the metrics say of a response that ended here. Whoever only follows one, or reads it, doesn't count it."""
-    arrival.metrics.ended(mode, response, arrival.pace)
+    exchange.metrics.ended(mode, response, exchange.pace)
     failed = response.status is ResponseStatus.FAILED and not run.timed_out and run.unstored is None
     if run.failure is not None or failed:
-        arrival.metrics.engine_failed(run.failure or EngineError("it ended without a word"))
+        exchange.metrics.engine_failed(run.failure or EngineError("it ended without a word"))

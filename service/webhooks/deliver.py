@@ -75,7 +75,7 @@ class Deliverer:
         self._bells = {shard.outbox: asyncio.Event() for shard in outbox.shards}
         self._under_way: set[asyncio.Task[None]] = set()
 
-    def poke(self, id: str) -> None:
+    def wake(self, id: str) -> None:
         """A response has ended in this process: what tells of it is due now."""
         self._bells[self._outbox.shard(id).outbox].set()
 

@@ -15,7 +15,7 @@ from service.settings.settings import load_settings
 from service.web.admission import Admission
 from service.web.follow import FollowStream
 from service.web.http_protocol import BREAK_OFF
-from service.web.middleware import Arrival
+from service.web.middleware import Exchange
 from service.web.sse import KEEP_ALIVE
 from store.errors import StoreUnavailable
 from tests.followed import TENANT, World, entry_of, events_of, following
@@ -39,20 +39,20 @@ class Client:
         self, world: World, after: int = -1, *, obfuscate: bool = False, keepalive_seconds: float = 60
     ) -> None:
         metrics = make_metrics()
-        self.arrival = Arrival(TENANT, "req_1", {}, metrics)
+        self.exchange = Exchange(TENANT, "req_1", {}, metrics)
         self.admission = Admission(metrics.refused, requests=1, followers=1)
         self.following = following(world, after)
         self.bodies: list[bytes] = []
         self.started = self.ended = self.late = self.cut = False
         self.leave = asyncio.Event()
         settings = load_settings(keepalive_seconds=keepalive_seconds)
-        self._stream = FollowStream(self.following, self.arrival, settings, obfuscate=obfuscate)
+        self._stream = FollowStream(self.following, self.exchange, settings, obfuscate=obfuscate)
 
     async def follow(self) -> bytes:
         """All that it is sent."""
         scope = {"extensions": {BREAK_OFF: {"now": self._cut}}}
-        with self.admission.place() as self.arrival.place:
-            self.arrival.place.take_follower()
+        with self.admission.slot() as self.exchange.slot:
+            self.exchange.slot.take_follower()
             await self._stream(scope, self._receive, self._send)
         return b"".join(self.bodies)
 
@@ -83,7 +83,7 @@ async def test_a_whole_response_is_sent_and_then_that_it_is_done() -> None:
     client = Client(world)
     assert parsed((await client.follow()).decode()) == [samples.as_json(event) for event in said]
     assert (client.ended, client.cut) == (True, False)
-    assert client.arrival.facts["outcome"] == "completed"
+    assert client.exchange.facts["outcome"] == "completed"
 
 
 async def test_events_that_wait_together_go_out_together() -> None:
@@ -152,7 +152,7 @@ async def test_a_client_that_goes_away_is_followed_no_more() -> None:
     body = await following
     assert DONE not in body
     assert not world.listening
-    assert client.arrival.facts == {"client": "gone"}
+    assert client.exchange.facts == {"client": "gone"}
 
 
 async def test_a_stream_that_is_cut_off_is_followed_no_more() -> None:
@@ -204,9 +204,9 @@ async def test_a_stream_that_cannot_go_on_is_cut_before_its_end_and_the_log_says
         body = await client.follow()
     assert DONE not in body
     assert (client.ended, client.cut) == (False, True)
-    assert "client" not in client.arrival.facts
+    assert "client" not in client.exchange.facts
     assert json_numbers(client) == [0, 1, 2]
-    assert client.arrival.facts["outcome"] == "broken off"
+    assert client.exchange.facts["outcome"] == "broken off"
     assert "a stream was broken off" in caplog.text
 
 
@@ -221,19 +221,19 @@ async def test_a_response_that_ended_before_what_its_client_has_is_cut_and_never
     assert (client.ended, client.cut) == (False, True)
 
 
-async def test_whoever_follows_leaves_his_place_among_the_requests_to_others() -> None:
+async def test_whoever_follows_leaves_its_slot_among_the_requests_to_others() -> None:
     world = World()
     client = Client(world)
     world.write(events_of(3, ended=False))
     following = asyncio.create_task(client.follow())
     await until(lambda: client.bodies)
-    with client.admission.place() as place, pytest.raises(ApiError, match="HARMONIUM_MAX_FOLLOWERS"):
-        place.take_follower()
+    with client.admission.slot() as slot, pytest.raises(ApiError, match="HARMONIUM_MAX_FOLLOWERS"):
+        slot.take_follower()
     client.leave.set()
     await following
     assert await client.admission.wait_until_empty(0)
-    with client.admission.place() as place:
-        place.take_follower()
+    with client.admission.slot() as slot:
+        slot.take_follower()
 
 
 async def test_events_that_went_just_now_are_a_400_and_no_stream() -> None:

@@ -14,7 +14,7 @@ from service.responses.refusals import nothing_said, store_refusal
 from service.responses.run import Run
 from service.responses.service import Caller, Service
 from service.web.body import read_body, watch
-from service.web.middleware import Arrival
+from service.web.middleware import Exchange
 from service.web.stream import count_outcome, note_outcome
 from service.web.trace import trace_headers
 from store.errors import StoreFull
@@ -25,9 +25,9 @@ def service_of(request: Request) -> Service:
     return cast(Service, request.app.state.service)
 
 
-def arrival_of(request: Request) -> Arrival:
+def exchange_of(request: Request) -> Exchange:
     """The request as the gate saw it."""
-    return cast(Arrival, request.scope["arrival"])
+    return cast(Exchange, request.scope["exchange"])
 
 
 async def body_of(request: Request) -> bytes:
@@ -35,7 +35,7 @@ async def body_of(request: Request) -> bytes:
     settings = service_of(request).settings
     return await read_body(
         request.receive,
-        arrival_of(request).headers.get(b"content-length"),
+        exchange_of(request).headers.get(b"content-length"),
         limit=settings.max_body_bytes,
         seconds=settings.body_seconds,
     )
@@ -43,30 +43,30 @@ async def body_of(request: Request) -> bytes:
 
 async def begun(request: Request, wanted: CreateRequest) -> Creation:
     """The creation of what is wanted, on behalf of whoever sent the request. Raises ApiError, EngineUnavailable."""
-    arrival = arrival_of(request)
-    creation = await begin(service_of(request), Caller(arrival.tenant, trace_headers(arrival.headers)), wanted)
-    arrival.facts["response_id"] = creation.id
+    exchange = exchange_of(request)
+    creation = await begin(service_of(request), Caller(exchange.tenant, trace_headers(exchange.headers)), wanted)
+    exchange.facts["response_id"] = creation.id
     return creation
 
 
-async def whole(run: Run, receive: Receive, arrival: Arrival) -> Response:
+async def whole(run: Run, receive: Receive, exchange: Exchange) -> Response:
     """The response of a run. Raises ApiError if it failed before anything was said, or if the store is full."""
     fold = Fold()
 
     def gone() -> None:
-        arrival.facts["client"] = "gone"
+        exchange.facts["client"] = "gone"
         run.stop()
 
     watcher = asyncio.create_task(watch(receive, gone))
     try:
         async for batch in run.events():
-            arrival.pace.note(batch)
+            exchange.pace.note(batch)
             fold.add(batch)
     finally:
         watcher.cancel()
     response = fold.response
-    note_outcome(arrival, response)
-    count_outcome(arrival, response, run, "plain")
+    note_outcome(exchange, response)
+    count_outcome(exchange, response, run, "plain")
     if isinstance(run.unstored, StoreFull) or (run.unstored is not None and not response.output):
         raise store_refusal(run.unstored)
     if response.error is not None and not response.output:

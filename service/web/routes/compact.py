@@ -9,7 +9,7 @@ from starlette.responses import Response as HttpResponse
 from service.api.response import Compaction, ResponseStatus
 from service.responses.compaction.request import Compacted, read_compact, window
 from service.responses.refusals import not_compacted
-from service.web.routes.asked import arrival_of, begun, body_of, service_of, whole
+from service.web.routes.asked import begun, body_of, exchange_of, service_of, whole
 
 router = APIRouter()
 
@@ -17,13 +17,13 @@ router = APIRouter()
 @router.post("/responses/compact", summary="Compact a conversation")
 async def compact(request: Request) -> HttpResponse:
     """The user's messages of a conversation word by word, and all else of it as one sealed item."""
-    arrival, service = arrival_of(request), service_of(request)
+    exchange, service = exchange_of(request), service_of(request)
     wanted = read_compact(await body_of(request), store=service.settings.store)
     creation = await begun(request, wanted)
     prompt, base = await creation.rendered()
-    response = await whole(await creation.run(prompt, base), request.receive, arrival)
+    response = await whole(await creation.run(prompt, base), request.receive, exchange)
     made = [item for item in response.output if isinstance(item, Compaction)]
     if response.status is not ResponseStatus.COMPLETED or not made:
         raise not_compacted(response)
     output = window(creation.id, prompt.items, prompt.rules.carried, made[-1])
-    return arrival.dialect.answer(Compacted(creation.id, response.created_at, output, response.usage))
+    return exchange.dialect.answer(Compacted(creation.id, response.created_at, output, response.usage))

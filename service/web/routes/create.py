@@ -11,7 +11,7 @@ from service.api.request import read_create
 from service.background.submit import submit
 from service.responses.prepare import Creation
 from service.web.follow import follow
-from service.web.routes.asked import arrival_of, begun, body_of, service_of, whole
+from service.web.routes.asked import begun, body_of, exchange_of, service_of, whole
 from service.web.stream import EventStream
 
 router = APIRouter()
@@ -20,17 +20,17 @@ router = APIRouter()
 @router.post("/responses", summary="Create a response")
 async def create(request: Request) -> HttpResponse:
     """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
-    arrival, settings = arrival_of(request), service_of(request).settings
+    exchange, settings = exchange_of(request), service_of(request).settings
     body = await body_of(request)
     wanted = read_create(body, store=settings.store, unstored_background=settings.background_without_store)
     creation = await begun(request, wanted)
     if wanted.background:
         return await _queued(request, creation)
     run = await creation.build()
-    arrival.left_out(creation.left_out)
+    exchange.left_out(creation.left_out)
     if wanted.stream:
-        return EventStream(run, arrival, settings, obfuscate=wanted.obfuscate)
-    return arrival.dialect.answer(await whole(run, request.receive, arrival))
+        return EventStream(run, exchange, settings, obfuscate=wanted.obfuscate)
+    return exchange.dialect.answer(await whole(run, request.receive, exchange))
 
 
 async def _queued(request: Request, creation: Creation) -> HttpResponse:
@@ -38,13 +38,13 @@ async def _queued(request: Request, creation: Creation) -> HttpResponse:
 
     Once it is queued nothing is refused any more: whoever was, would ask again and have it made twice.
     """
-    service, arrival = service_of(request), arrival_of(request)
+    service, exchange = service_of(request), exchange_of(request)
     streams = creation.request.stream
     if streams:
-        arrival.place.take_follower()
-    response, events = await submit(service, arrival.tenant, creation)
-    arrival.left_out(creation.left_out)
-    arrival.facts["outcome"] = response.status.value
+        exchange.slot.take_follower()
+    response, events = await submit(service, exchange.tenant, creation)
+    exchange.left_out(creation.left_out)
+    exchange.facts["outcome"] = response.status.value
     if not streams:
-        return arrival.dialect.answer(response)
+        return exchange.dialect.answer(response)
     return follow(request, creation.id, begun=events, obfuscate=creation.request.obfuscate)

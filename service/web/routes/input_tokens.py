@@ -11,7 +11,7 @@ from starlette.responses import Response as HttpResponse
 
 from service.api.request import read_count
 from service.responses.prepare import known_model
-from service.web.routes.asked import arrival_of, begun, body_of, service_of
+from service.web.routes.asked import begun, body_of, exchange_of, service_of
 
 router = APIRouter()
 
@@ -26,12 +26,12 @@ class InputTokens(msgspec.Struct):
 @router.post("/responses/input_tokens", summary="Count the tokens of a request")
 async def count(request: Request) -> HttpResponse:
     """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
-    arrival, service = arrival_of(request), service_of(request)
+    exchange, service = exchange_of(request), service_of(request)
     body = await body_of(request)
     model = (await known_model(service.engine)).id
     creation = await begun(request, read_count(body, model, store=service.settings.store))
     prompt, _ = await creation.rendered()
     await creation.release()
-    arrival.left_out(creation.left_out)
-    arrival.facts["input_tokens"] = len(prompt.tokens)
-    return arrival.dialect.answer(InputTokens(len(prompt.tokens)))
+    exchange.left_out(creation.left_out)
+    exchange.facts["input_tokens"] = len(prompt.tokens)
+    return exchange.dialect.answer(InputTokens(len(prompt.tokens)))

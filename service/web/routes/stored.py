@@ -7,14 +7,14 @@ from starlette.responses import Response as HttpResponse
 
 from service.api.request import MAX_INCLUDES, MAX_INT, Include
 from service.background.cancel import cancel as cancel_response
-from service.background.snapshot import look
+from service.background.snapshot import find
 from service.background.tasks import Background
 from service.errors import invalid_value, unsupported
 from service.responses.refusals import events_gone
 from service.responses.service import Service
 from service.web.errors import JsonResponse
 from service.web.follow import follow
-from service.web.routes.asked import arrival_of, service_of
+from service.web.routes.asked import exchange_of, service_of
 from service.web.routes.input_items import list_input_items
 
 router = APIRouter()
@@ -48,8 +48,8 @@ async def retrieve(
         return await _stream(service, request, response_id, starting_after, include_obfuscation is not False)
     if starting_after is not None:
         raise invalid_value("starting_after", starting_after, "It is only allowed with stream=true.")
-    _, response = await look(service, _tenant(request), response_id)
-    return arrival_of(request).dialect.answer(response)
+    _, response = await find(service, _tenant(request), response_id)
+    return exchange_of(request).dialect.answer(response)
 
 
 async def _stream(
@@ -62,7 +62,7 @@ async def _stream(
         )
     if not found.logged:
         raise events_gone(service.settings.stream_retention_seconds)
-    arrival_of(request).place.take_follower()
+    exchange_of(request).slot.take_follower()
     after = -1 if starting_after is None else starting_after
     return follow(request, response_id, after, obfuscate=obfuscate)
 
@@ -88,7 +88,7 @@ async def cancel(request: Request, response_id: str) -> HttpResponse:
     service = service_of(request)
     response = await cancel_response(service, _tenant(request), response_id)
     cast(Background, request.app.state.background).ended(response_id)
-    return arrival_of(request).dialect.answer(response)
+    return exchange_of(request).dialect.answer(response)
 
 
 @router.get("/responses/{response_id}/input_items", summary="List the input items of a response")
@@ -118,4 +118,4 @@ def _check_includes(wanted: list[str]) -> None:
 
 
 def _tenant(request: Request) -> str:
-    return arrival_of(request).tenant
+    return exchange_of(request).tenant
