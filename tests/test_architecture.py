@@ -13,6 +13,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from scripts import house
+
 ROOT = Path(__file__).parents[1]
 PASSED_OVER = {
     ".git",
@@ -195,3 +197,55 @@ def test_a_breach_of_the_rule_is_found(rule: Rule, path: str, snippet: str) -> N
 )
 def test_what_the_rule_allows_is_let_through(rule: Rule, path: str, snippet: str) -> None:
     assert list(rule(path, snippet)) == []
+
+
+SMALL = house.parsed(
+    {
+        "service/api/__init__.py": "",
+        "service/api/ids.py": "import service.web.app\nfrom .read import Reading, f\ndef ids() -> Reading[int]: 0",
+        "service/api/read.py": "Reading = Generator[None, None, T]\ndef f() -> Iterator[None]: 0",
+        "service/web/__init__.py": "",
+        "service/web/app.py": "import store.turn\ndef f(): from service.api import ids\nwait = min(MOST, pause * 2)",
+        "service/logs.py": "del kept[next(iter(kept))]\nTurn(1)\na.Turn(2)\nmin(2, 3)",
+        "store/turn.py": "from service import logs",
+    }
+)
+"""Two rooms that reach each other, and one of each thing that is counted."""
+
+
+def test_the_rooms_and_their_arrows_are_counted() -> None:
+    arrows = house.between_rooms(SMALL)
+    assert house.rooms(SMALL) == {"service.api", "service.web"}
+    assert arrows == {("service.api", "service.web"), ("service.web", "service.api")}
+    assert house.upward(arrows, ["service.web", "service.api"]) == {("service.api", "service.web")}
+    assert house.knots(arrows) == {frozenset({"service.api", "service.web"})}
+    assert house.knots({("a", "b"), ("b", "c"), ("a", "c")}) == set()
+    assert house.crowded(SMALL)["service/api"] == 2
+    assert house.arrows_inside(SMALL) == {"service/api": 1}
+
+
+def test_what_is_made_in_one_place_is_counted() -> None:
+    assert house.calls(SMALL, "Turn") == ["service/logs.py:2"]
+    assert house.stepping(SMALL) == ["service/api/ids.py:3 ids"]
+    assert house.evictions(SMALL) == ["service/logs.py:1"]
+    assert house.backoffs(SMALL) == {"service/web/app.py"}
+    tests = house.parsed({"tests/x.py": "m.setattr(a, 'ONE', 1)\nm.setattr('a.TWO', 1)\nm.setattr(a, 'Three', 1)"})
+    assert house.patches(tests) == ["tests/x.py:1 ONE", "tests/x.py:2 TWO"]
+
+
+def test_a_climb_is_a_call_from_a_lower_room() -> None:
+    watch = house.Watch(["service.web", "service.api"])
+    code = "def run(f):\n    return f()\n"
+    web, api, loose = ({"__name__": name} for name in "wal")
+    for namespace, path in ((web, "service/web/x.py"), (api, "service/api/x.py"), (loose, "service/logs.py")):
+        exec(compile(code, str(ROOT / path), "exec"), namespace)
+    watch.watched.set(True)
+    sys.setprofile(watch)
+    web["run"](lambda: api["run"](lambda: loose["run"](lambda: web["run"](int))))
+    sys.setprofile(None)
+    assert watch.entered == {"service.web", "service.api"}
+    assert watch.climbs == {("service.api: run", "service.web: run")}
+
+
+def test_every_room_has_its_layer() -> None:
+    assert house.rooms(house.sources("service", "store")) <= set(house.layers())
