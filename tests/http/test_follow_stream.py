@@ -13,7 +13,7 @@ from service.metrics.counters import make_metrics
 from service.responses.output.machine import Ending
 from service.settings.settings import load_settings
 from service.web.admission import Admission
-from service.web.follow import FollowStream
+from service.web.event_stream import EventStream, FollowSource
 from service.web.http_protocol import BREAK_OFF
 from service.web.middleware import Exchange
 from service.web.sse import KEEP_ALIVE
@@ -46,7 +46,8 @@ class Client:
         self.started = self.ended = self.late = self.cut = False
         self.leave = asyncio.Event()
         settings = load_settings(keepalive_seconds=keepalive_seconds)
-        self._stream = FollowStream(self.following, self.exchange, settings, obfuscate=obfuscate)
+        source = FollowSource(self.following, self.exchange, settings.stream_retention_seconds)
+        self._stream = EventStream(source, self.exchange, settings, obfuscate=obfuscate)
 
     async def follow(self) -> bytes:
         """All that it is sent."""
@@ -138,7 +139,8 @@ async def test_a_quiet_stream_is_kept_alive() -> None:
     await following
     await nobody_at_work()
     await asyncio.sleep(0.03)
-    assert client.bodies[-1] == DONE
+    assert client.bodies[-2].endswith(DONE)
+    assert client.bodies[-1] == b""
     assert not client.late
 
 

@@ -14,8 +14,8 @@ from service.responses.refusals import nothing_said, store_refusal
 from service.responses.run import Run
 from service.responses.service import Caller, Service
 from service.web.body import read_body, watch
+from service.web.event_stream import count_outcome, note_outcome
 from service.web.middleware import Exchange
-from service.web.stream import count_outcome, note_outcome
 from service.web.trace import trace_headers
 from store.errors import StoreFull
 

@@ -10,9 +10,8 @@ from starlette.responses import Response as HttpResponse
 from service.api.request import read_create
 from service.background.submit import submit
 from service.responses.prepare import Creation
-from service.web.follow import follow
+from service.web.event_stream import EventStream, RunSource, follow
 from service.web.routes.asked import begun, body_of, exchange_of, service_of, whole
-from service.web.stream import EventStream
 
 router = APIRouter()
 
@@ -29,7 +28,7 @@ async def create(request: Request) -> HttpResponse:
     run = await creation.build()
     exchange.left_out(creation.left_out)
     if wanted.stream:
-        return EventStream(run, exchange, settings, obfuscate=wanted.obfuscate)
+        return EventStream(RunSource(run, exchange), exchange, settings, obfuscate=wanted.obfuscate)
     return exchange.dialect.answer(await whole(run, request.receive, exchange))
 
 

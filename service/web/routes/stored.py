@@ -13,7 +13,7 @@ from service.errors import invalid_value, unsupported
 from service.responses.refusals import events_gone
 from service.responses.service import Service
 from service.web.errors import JsonResponse
-from service.web.follow import follow
+from service.web.event_stream import follow
 from service.web.routes.asked import exchange_of, service_of
 from service.web.routes.input_items import list_input_items
 

@@ -1,0 +1,221 @@
+"""The one answer of server-sent events: what a run makes as it is made, or a background response from any event on.
+
+One task sends each batch of events as it comes. A client that lags makes its source wait, as `send` does once the
+connection holds enough unsent, so nothing grows; the connection of one that stops reading altogether is cut after
+`send_seconds` (http_protocol.py). What differs is the source's: a run is stopped when its client goes away, and what
+was said by then is stored; a background response goes on, and its client comes back with `starting_after`. Never end
+an answer that lacks events: its connection is cut instead, so that no client takes what it has for all of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Protocol, cast
+
+from fastapi import Request
+from starlette.responses import Response as HttpResponse
+from starlette.types import Receive, Scope, Send
+
+from service.api.events import Event, Terminal
+from service.api.response import Response, ResponseStatus
+from service.background.follow import Following, LogGone
+from service.background.tasks import Background
+from service.engine.port import EngineError
+from service.logs import event
+from service.metrics.counters import Mode
+from service.responses.refusals import events_gone
+from service.responses.run import Run
+from service.responses.service import Service
+from service.settings.settings import Settings
+from service.web.body import watch
+from service.web.http_protocol import BREAK_OFF
+from service.web.middleware import Exchange
+from service.web.sse import DONE, Pulse
+from store.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Source(Protocol):
+    """Where the events of one answer come from."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the response has ended, and all its events were handed over; else the connection is cut."""
+        ...
+
+    def events(self) -> AsyncGenerator[list[Event], None]:
+        """The events in batches, the first of which may be empty. What it raises before that is the answer."""
+        ...
+
+    def stop(self) -> None:
+        """The client is gone. Never blocks."""
+        ...
+
+
+class RunSource:
+    """A run, which is counted here, as it ends here."""
+
+    def __init__(self, run: Run, exchange: Exchange) -> None:
+        self._run = run
+        self._exchange = exchange
+        self.over = False
+        self.stop = run.stop
+
+    async def events(self) -> AsyncGenerator[list[Event], None]:
+        """See Source. Where sending was broken off, the run is stopped and what was said is stored all the same."""
+        batches = self._run.events()
+        try:
+            async for batch in batches:
+                self._note(batch)
+                yield batch
+        finally:
+            self.stop()
+            async for batch in batches:
+                self._note(batch)
+
+    def _note(self, batch: list[Event]) -> None:
+        self._exchange.pace.note(batch)
+        last = batch[-1]
+        if isinstance(last, Terminal):
+            self.over = True
+            note_outcome(self._exchange, last.response)
+            count_outcome(self._exchange, last.response, self._run, "stream")
+
+
+class FollowSource:
+    """A background response that is followed. The exchange needs a follower's slot, and gives the other one back."""
+
+    def __init__(self, following: Following, exchange: Exchange, retention_seconds: float) -> None:
+        """`retention_seconds` is for how long events are kept, as a refusal says."""
+        self._following = following
+        self._exchange = exchange
+        self._retention_seconds = retention_seconds
+        self.stop = following.stop
+
+    @property
+    def over(self) -> bool:
+        """See Source."""
+        return self._following.over
+
+    async def events(self) -> AsyncGenerator[list[Event], None]:
+        """See Source. Raises ApiError or StoreError where there is nothing to follow."""
+        with self._exchange.metrics.followers.track_inprogress():
+            async with aclosing(self._following.events()) as batches:
+                try:
+                    first = await anext(batches)
+                except LogGone as error:
+                    raise events_gone(self._retention_seconds) from error
+                self._exchange.slot.follow()
+                yield self._noted(first)
+                try:
+                    async for batch in batches:
+                        yield self._noted(batch)
+                except (LogGone, StoreError) as failure:
+                    id, reason = self._following.id, str(failure)
+                    event(logger, logging.WARNING, "a stream was broken off", response_id=id, reason=reason)
+        if not self.over and self._exchange.facts.get("client") != "gone":
+            self._exchange.facts["outcome"] = "broken off"
+
+    def _noted(self, batch: list[Event]) -> list[Event]:
+        if batch and isinstance(batch[-1], Terminal):
+            note_outcome(self._exchange, batch[-1].response)
+        return batch
+
+
+class EventStream(HttpResponse):
+    """The streaming answer to one request."""
+
+    def __init__(self, source: Source, exchange: Exchange, settings: Settings, *, obfuscate: bool) -> None:
+        self.status_code = 200
+        self.background = None
+        self._source = source
+        self._exchange = exchange
+        self._keepalive_seconds = settings.keepalive_seconds
+        self._encoder = exchange.dialect.encoder(obfuscate=obfuscate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer. What the source raises before its first batch is raised before the answer has begun."""
+
+        def gone() -> None:
+            self._exchange.facts["client"] = "gone"
+            self._source.stop()
+
+        watcher = asyncio.create_task(watch(receive, gone))
+        try:
+            async with aclosing(self._source.events()) as batches:
+                first = await anext(batches)
+                await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+                done = await self._send_all(first, batches, send)
+            if self._source.over:
+                await send({"type": "http.response.body", "body": b"" if done else DONE, "more_body": False})
+        finally:
+            watcher.cancel()
+        if not self._source.over:
+            cast(Callable[[], None], scope["extensions"][BREAK_OFF]["now"])()
+            await watch(receive, lambda: None)  # before the client is gone, returning would be taken for a mistake
+
+    async def _send_all(self, first: list[Event], batches: AsyncGenerator[list[Event], None], send: Send) -> bool:
+        """Send what comes until no more does; whether that it is done was among it."""
+        pulse, done = Pulse(send, self._keepalive_seconds), False
+        try:
+            if first:
+                done = await self._send(first, send)
+            async for batch in batches:
+                done = await self._send(batch, send)
+                pulse.sent()
+        finally:
+            pulse.stop()
+        return done
+
+    async def _send(self, batch: list[Event], send: Send) -> bool:
+        buffer, done = bytearray(), isinstance(batch[-1], Terminal)
+        self._encoder.append(batch, buffer)
+        if done:
+            buffer += DONE
+        await send({"type": "http.response.body", "body": bytes(buffer), "more_body": True})
+        return done
+
+
+def follow(request: Request, id: str, after: int = -1, *, begun: Sequence[Event] = (), obfuscate: bool) -> EventStream:
+    """The streaming answer about a response, from the event behind number `after` on, or from its first ones, `begun`.
+
+    The request needs a follower's slot.
+    """
+    service, background = cast(Service, request.app.state.service), cast(Background, request.app.state.background)
+    exchange, settings = cast(Exchange, request.scope["exchange"]), service.settings
+    following = Following(
+        service.log,
+        service.listening,
+        exchange.tenant,
+        id,
+        after,
+        begun=begun,
+        leaving=lambda: background.stopping,
+    )
+    source = FollowSource(following, exchange, settings.stream_retention_seconds)
+    return EventStream(source, exchange, settings, obfuscate=obfuscate)
+
+
+def note_outcome(exchange: Exchange, response: Response) -> None:
+    """What the log says of a response."""
+    exchange.facts["outcome"] = response.status.value
+    if response.usage is not None:
+        exchange.facts["input_tokens"] = response.usage.input_tokens
+        exchange.facts["cached_tokens"] = response.usage.input_tokens_details.cached_tokens
+        exchange.facts["output_tokens"] = response.usage.output_tokens
+
+
+def count_outcome(exchange: Exchange, response: Response, run: Run, mode: Mode) -> None:
+    """What the metrics say of a response that ended here. Whoever only follows one, or reads it, doesn't count it."""
+    exchange.metrics.ended(mode, response, exchange.pace)
+    failed = response.status is ResponseStatus.FAILED and not run.timed_out and run.unstored is None
+    if run.failure is not None or failed:
+        exchange.metrics.engine_failed(run.failure or EngineError("it ended without a word"))
