@@ -189,7 +189,7 @@ class Attempt:
             after = entries[-1].last
             await asyncio.sleep(BRIEFLY)
         await in_steps(machine.replay(bytes(sampled), logprobs or None))
-        machine.turns.note_again(cached)
+        machine.stretches.note_again(cached)
         self._service.metrics.tokens_replayed.inc(machine.sampled)
 
     async def _read(self, after: int) -> list[Entry]:

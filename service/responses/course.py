@@ -32,9 +32,9 @@ def ended(machine: Machine, max_tokens: int) -> Ending | None:
 
 def _left(machine: Machine, max_tokens: int) -> int:
     """How many more ids may be sampled: of a response that compacts first, no more than its context has room for."""
-    turns, onward = machine.turns, machine.onward
-    left = max_tokens - turns.length
-    return left if onward is None else min(left, onward.context_tokens - turns.opening - len(turns.tail))
+    stretches, onward = machine.stretches, machine.after_compaction
+    left = max_tokens - stretches.length
+    return left if onward is None else min(left, onward.context_tokens - stretches.prefix_tokens - len(stretches.tail))
 
 
 def asked(whole: Generation, machine: Machine, number: int = 0) -> Generation:
@@ -43,14 +43,14 @@ def asked(whole: Generation, machine: Machine, number: int = 0) -> Generation:
     `whole` is how it would be asked at the beginning. Raises ValueError where nothing is left to ask for, as `ended`
     tells.
     """
-    left, turns = _left(machine, whole.sampling.max_tokens), machine.turns
+    left, stretches = _left(machine, whole.sampling.max_tokens), machine.stretches
     if left < 1:
         raise ValueError(f"all {whole.sampling.max_tokens} tokens of {whole.id} have been sampled")
-    prompt = whole.prompt if len(whole.prompt) <= turns.opening else whole.prompt[: turns.opening]
+    prompt = whole.prompt if len(whole.prompt) <= stretches.prefix_tokens else whole.prompt[: stretches.prefix_tokens]
     return msgspec.structs.replace(
         whole,
         id=f"{whole.id}-{number}" if number else whole.id,
-        prompt=array("I", prompt) + turns.tail if turns.tail else prompt,
+        prompt=array("I", prompt) + stretches.tail if stretches.tail else prompt,
         sampling=_held(msgspec.structs.replace(whole.sampling, max_tokens=left), machine),
     )
 

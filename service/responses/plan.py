@@ -60,7 +60,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """About how many bytes it takes before it is compressed."""
-        again = (*self.rules.carried, *self.rules.newest) if self.rules is not None else ()
+        again = (*self.rules.kept_messages, *self.rules.newest) if self.rules is not None else ()
         said = sum(len(message.tokens) for message in (*self.messages, *again))
         return len(self.prompt) + len(self.base) + len(self.items) + said
 

@@ -184,7 +184,7 @@ class Creation:
             id=f"{self.id}-{request.request_id}" if request.request_id else self.id,
             prompt=prompt.tokens,
             sampling=Sampling(
-                max_tokens=wanted if prompt.rules.onward is not None else min(wanted, room),
+                max_tokens=wanted if prompt.rules.after_compaction is not None else min(wanted, room),
                 temperature=self._temperature,
                 top_p=self._top_p,
                 stop_ids=tokens.ENDS,
@@ -284,7 +284,7 @@ async def begin(service: Service, caller: Caller, request: CreateRequest) -> Cre
 
 async def sealing(service: Service, tenant: str, rules: Rules) -> Seal | None:
     """What closes the parts of a response that are sealed; None where it has none. Raises StoreUnavailable."""
-    if not rules.sealed and not rules.compacting and rules.onward is None:
+    if not rules.sealed and not rules.compacting and rules.after_compaction is None:
         return None
     seal = (await service.seals.of(tenant)).seal
     seal(REASONING, b"")  # where the key can't be had, better now than amid the answer

@@ -20,12 +20,12 @@ _NOBODY = ("assistant", "all")
 """Recipients that are no tools: the model itself, and Harmony's word for everybody."""
 
 
-class Onward(msgspec.Struct, frozen=True):
-    """How a response goes on behind its own compaction: from a prompt of which the first `opening` ids are those of the
-    one before, then come the compaction and the `newest` messages. The model's context has `context_tokens`.
+class AfterCompaction(msgspec.Struct, frozen=True):
+    """How a response goes on behind its own compaction: from a prompt of which the first `prefix_tokens` ids are those
+    of the one before, then come the compaction and the `newest` messages. The model's context has `context_tokens`.
     """
 
-    opening: int
+    prefix_tokens: int = msgspec.field(name="opening")
     newest: Messages
     context_tokens: int
 
@@ -38,7 +38,9 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     alternatives each token of the answer is shown with; None shows no log probabilities at all. `sealed` asks for
     reasoning's encrypted content, `summary` for reasoning as a summary. `stop` are texts before which the answer ends.
     `harmony` asks for input and output messages beside the items. A `compacting` response is one compaction item, in
-    which the `carried` messages travel too; with `onward` it makes that first, and then it answers.
+    which the `kept_messages` travel too; with `after_compaction` it makes that first, and then it answers.
+
+    Queued jobs hold rules, so a field keeps its name there (`msgspec.field`) when it is renamed here.
     """
 
     callees: tuple[Callee, ...] = ()
@@ -52,25 +54,25 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     stop: tuple[str, ...] = ()
     harmony: bool = False
     compacting: bool = False
-    carried: Messages = ()
-    onward: Onward | None = None
+    kept_messages: Messages = msgspec.field(default=(), name="carried")
+    after_compaction: AfterCompaction | None = msgspec.field(default=None, name="onward")
 
     @property
     def first(self) -> "Rules":
         """What holds at the beginning: of a response that compacts before it answers, the rules of the compaction."""
-        if self.onward is None:
+        if self.after_compaction is None:
             return self
         return msgspec.structs.replace(self, choice="none", allowed=None, answer=None, stop=(), compacting=True)
 
     @property
     def then(self) -> "Rules":
         """What holds once it has compacted."""
-        return msgspec.structs.replace(self, carried=(), onward=None)
+        return msgspec.structs.replace(self, kept_messages=(), after_compaction=None)
 
     @property
     def newest(self) -> Messages:
         """The messages that stand behind a compaction of this response, and travel in it."""
-        return self.onward.newest if self.onward is not None else ()
+        return self.after_compaction.newest if self.after_compaction is not None else ()
 
     @cached_property
     def by_recipient(self) -> dict[str, Callee]:

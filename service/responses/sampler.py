@@ -94,7 +94,7 @@ class Sampler:
         """One generation. `_further` says whether another one is to follow, and else `ending` how it all ended."""
         machine, chunks = self._machine, self._engine.generate(generation)
         before = machine.sampled
-        begins = machine.turns.begins  # the prompt of any later one is cached because that of the first was read
+        begins = machine.stretches.begins  # the prompt of any later one is cached because that of the first was read
         try:
             while self.stopped is None:
                 self._waiting = asyncio.current_task()
@@ -130,7 +130,7 @@ class Sampler:
         try:
             with suppress(TimeoutError, EngineError):
                 async with asyncio.timeout(LAST_WORD_SECONDS):
-                    if self._machine.turns.unknown and await self._engine.finish(generation.id):
+                    if self._machine.stretches.unknown and await self._engine.finish(generation.id):
                         async for chunk in chunks:
                             if chunk.cached_tokens is not None:
                                 self._machine.note_cached(chunk.cached_tokens)

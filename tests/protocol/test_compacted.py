@@ -131,7 +131,7 @@ def test_there_is_nothing_to_compact_without_a_conversation() -> None:
 def test_what_a_compaction_keeps_are_the_user_s_words_those_of_an_earlier_one_too() -> None:
     made = prompt(input=[*OLD, compaction(*KEPT), NOW], compacting="Summarize.")
 
-    assert made.rules.carried == (*KEPT, made.messages[-1])
+    assert made.rules.kept_messages == (*KEPT, made.messages[-1])
 
 
 NARROW = msgspec.structs.replace(IDENTITY, context_tokens=2000)
@@ -146,7 +146,7 @@ def test_only_the_newest_words_that_fit_travel_and_the_model_is_told(truncation:
     made = prompt(input=items, identity=NARROW, truncation=truncation, compacting="Summarize.")
     said = [message for message in made.messages if message.role == "user"]
 
-    assert made.rules.carried == tuple(said[-2:])
+    assert made.rules.kept_messages == tuple(said[-2:])
     assert PARTLY in decode(made.tokens)
     assert PARTLY not in decode(prompt(input=LONG, compacting="Summarize.").tokens)
 
@@ -164,7 +164,7 @@ def test_a_conversation_always_goes_on_from_its_compaction(context: int, words: 
         "instructions": "word " * instructions,
     }
     made = prompt(input=[*items, NOW], truncation="auto", compacting="Summarize.", **options)
-    payload = sealed.compaction("short " * 50, made.rules.carried)
+    payload = sealed.compaction("short " * 50, made.rules.kept_messages)
     item = {"type": "compaction", "encrypted_content": ENVELOPES.seal(sealed.COMPACTION, payload)}
 
     assert len(prompt(input=[*items, item, NOW], **options).tokens) <= context - context // 8

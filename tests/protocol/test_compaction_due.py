@@ -23,11 +23,11 @@ from tests.protocol.test_compaction_turns import ANSWER, AT_ONCE, CALL, NEXT, OU
 
 def test_what_is_older_than_the_newest_input_is_compacted() -> None:
     made = outgrown(USER, ANSWER, NEXT)
-    assert made.rules.onward is not None
+    assert made.rules.after_compaction is not None
     text = tokens.decode(made.tokens)
 
-    assert made.rules.carried == (made.messages[0],)
-    assert made.rules.onward.newest == (made.messages[2],)
+    assert made.rules.kept_messages == (made.messages[0],)
+    assert made.rules.after_compaction.newest == (made.messages[2],)
     assert "heron" in text
     assert text.index("heron") < text.index(ASK)
     assert "Where does she lie?" not in text
@@ -42,8 +42,8 @@ def test_a_chain_is_compacted_like_what_a_client_sends() -> None:
 
 def test_the_new_prompt_opens_as_the_old_one_does() -> None:
     made, plain = (outgrown(USER, ANSWER, NEXT, instructions="Be brief.", **more) for more in ({}, NOTHING))
-    assert made.rules.onward is not None
-    opening = made.rules.onward.opening
+    assert made.rules.after_compaction is not None
+    opening = made.rules.after_compaction.prefix_tokens
 
     assert made.tokens[:opening] == plain.tokens[:opening]
     assert tokens.decode(made.tokens[opening:]).startswith("<|start|>user") or made.tokens[opening] == tokens.START
@@ -68,7 +68,7 @@ def test_a_threshold_is_crossed_by_one_token() -> None:
         for threshold in (length, length - 1)
     )
 
-    assert (at.rules.onward is None, below.rules.onward is None) == (True, False)
+    assert (at.rules.after_compaction is None, below.rules.after_compaction is None) == (True, False)
 
 
 def test_without_a_threshold_three_quarters_of_the_context_are_one() -> None:
@@ -76,34 +76,34 @@ def test_without_a_threshold_three_quarters_of_the_context_are_one() -> None:
     for context, due in ((4200, False), (3900, True)):
         identity = msgspec.structs.replace(IDENTITY, context_tokens=context)
         made = prompt((), identity, input=[USER, long, NEXT], context_management=[{"type": "compaction"}])
-        assert (made.rules.onward is not None) == due
+        assert (made.rules.after_compaction is not None) == due
 
 
 @pytest.mark.parametrize("items", [[NEXT], [USER, NEXT]])
 def test_there_is_nothing_to_compact_before_the_model_has_spoken(items: list[Json]) -> None:
-    assert outgrown(*items).rules.onward is None
+    assert outgrown(*items).rules.after_compaction is None
 
 
 def test_what_is_compacted_already_is_not_compacted_again() -> None:
     shut = Rules(compacting=True)
     machine = samples.sampled(SUMMARY, rules=shut)
 
-    assert outgrown(NEXT, chain=machine.messages).rules.onward is None
+    assert outgrown(NEXT, chain=machine.messages).rules.after_compaction is None
 
 
 def test_an_output_stays_with_its_call_and_the_thought_before_it() -> None:
     thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "I look."}]}
     made = outgrown(USER, ANSWER, NEXT, thought, CALL, OUTPUT)
-    assert made.rules.onward is not None
+    assert made.rules.after_compaction is not None
 
-    assert made.rules.onward.newest == tuple(made.messages[3:])
-    assert made.rules.carried == (made.messages[0], made.messages[2])
+    assert made.rules.after_compaction.newest == tuple(made.messages[3:])
+    assert made.rules.kept_messages == (made.messages[0], made.messages[2])
 
 
 def test_a_trigger_comes_before_a_threshold() -> None:
     made = prompt(input=[USER, ANSWER], context_management=AT_ONCE, compacting=ASK)
 
-    assert (made.rules.compacting, made.rules.onward) == (True, None)
+    assert (made.rules.compacting, made.rules.after_compaction) == (True, None)
 
 
 def test_what_no_longer_fits_can_still_be_compacted() -> None:
@@ -111,7 +111,7 @@ def test_what_no_longer_fits_can_still_be_compacted() -> None:
     narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
     body: Json = {"input": [USER, {**ANSWER, "content": "word " * 900}, long], "context_management": AT_ONCE}
 
-    assert prompt((), narrow, **body, max_output_tokens=16).rules.onward is not None
+    assert prompt((), narrow, **body, max_output_tokens=16).rules.after_compaction is not None
 
 
 def test_where_the_user_s_own_words_are_too_long_the_oldest_are_left_to_the_summary() -> None:
@@ -119,8 +119,8 @@ def test_where_the_user_s_own_words_are_too_long_the_oldest_are_left_to_the_summ
     items = [{**USER, "content": "word " * 1000}, ANSWER, USER, ANSWER, NEXT]
     made = prompt((), narrow, input=items, context_management=AT_ONCE)
 
-    assert made.rules.onward is not None
-    assert made.rules.carried == (made.messages[2],)
+    assert made.rules.after_compaction is not None
+    assert made.rules.kept_messages == (made.messages[2],)
     assert PARTLY in tokens.decode(made.tokens)
 
 
@@ -133,9 +133,9 @@ def test_however_much_the_user_says_it_is_not_compacted_at_each_turn_nor_for_eve
         said = {"role": "user", "content": f"{number} " + "word " * 100}
         made = prompt(chain, narrow, input=[said], context_management=threshold, max_output_tokens=50)
         chain += made.messages
-        compactions.append(made.rules.onward is not None)
-        if made.rules.onward is not None:
-            done = sealed.Compaction("A summary.", made.rules.carried, made.rules.onward.newest)
+        compactions.append(made.rules.after_compaction is not None)
+        if made.rules.after_compaction is not None:
+            done = sealed.Compaction("A summary.", made.rules.kept_messages, made.rules.after_compaction.newest)
             chain += in_one_go(compacted.compaction_messages(done, limit=1000))
         chain.append(message("Short.", "assistant", channel="final"))
 
@@ -148,16 +148,16 @@ def test_what_is_not_worth_a_summary_is_not_compacted() -> None:
     items = [{**USER, "content": "word " * 400}, ANSWER, NEXT]
     managing = [{"type": "compaction", "compact_threshold": 450}]
 
-    assert prompt(input=items, context_management=managing).rules.onward is not None
+    assert prompt(input=items, context_management=managing).rules.after_compaction is not None
     items = [USER, ANSWER, {**NEXT, "content": "word " * 400}]
-    assert prompt(input=items, context_management=managing).rules.onward is None
+    assert prompt(input=items, context_management=managing).rules.after_compaction is None
 
 
 def test_where_the_newest_input_is_too_long_nothing_is_compacted() -> None:
     narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
     items = [USER, ANSWER, {**NEXT, "content": "word " * 1200}]
 
-    assert prompt((), narrow, input=items, context_management=AT_ONCE).rules.onward is None
+    assert prompt((), narrow, input=items, context_management=AT_ONCE).rules.after_compaction is None
 
 
 ROLES = st.lists(st.sampled_from(["user", "final", "analysis", "call", "output", "unnamed", "answered"]), max_size=14)

@@ -54,9 +54,9 @@ def texts(messages: Sequence[StoredMessage]) -> list[str]:
 
 SCHEMA = schema_content({"type": "object", "properties": {}, "additionalProperties": False})
 MADE = outgrown(USER, ANSWER, NEXT)
-ONWARD = MADE.rules.onward
+ONWARD = MADE.rules.after_compaction
 assert ONWARD is not None
-OPENING = ONWARD.opening
+OPENING = ONWARD.prefix_tokens
 WHOLE = Generation("resp_1", MADE.tokens, Sampling(500, stop_ids=tokens.ENDS))
 
 
@@ -129,7 +129,7 @@ def test_what_travels_in_the_item_is_what_the_user_said_and_the_newest_input() -
     _, response, _ = made(SUMMARY, FINAL)
     payload = bytes.fromhex(response.output[0].encrypted_content.partition(":")[2])
 
-    assert sealed.read_compaction(payload) == sealed.Compaction("A boat.", MADE.rules.carried, MADE.rules.newest)
+    assert sealed.read_compaction(payload) == sealed.Compaction("A boat.", MADE.rules.kept_messages, MADE.rules.newest)
 
 
 def test_its_usage_counts_both_turns() -> None:
@@ -152,7 +152,9 @@ def test_a_budget_spans_both_turns() -> None:
 
 def test_an_answer_has_no_more_room_than_the_context_leaves() -> None:
     onward = msgspec.structs.replace(ONWARD, context_tokens=1000)
-    _, _, generations = made(SUMMARY, FINAL, rules=msgspec.structs.replace(MADE.rules, onward=onward), budget=5000)
+    _, _, generations = made(
+        SUMMARY, FINAL, rules=msgspec.structs.replace(MADE.rules, after_compaction=onward), budget=5000
+    )
 
     assert [len(each.prompt) + each.sampling.max_tokens for each in generations] == [1000, 1000]
 

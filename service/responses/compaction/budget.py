@@ -16,7 +16,7 @@ import msgspec
 
 from service.harmony.tokens import BYTES_A_TOKEN
 from service.responses.compaction.messages import is_marker, is_summary, users_words
-from service.responses.rules import Onward, Rules
+from service.responses.rules import AfterCompaction, Rules
 from service.responses.sealed import MAX_KEPT_BYTES, size_of
 from store.turn import StoredMessage
 
@@ -132,23 +132,23 @@ def onward_rules(
     """The rules of a response that compacts what is `older` before it answers, as its prompt is longer than `due`. That
     opens with `opening` ids.
     """
-    onward = Onward(opening, tuple(newest), context_tokens)
+    onward = AfterCompaction(opening, tuple(newest), context_tokens)
     words = carried(older, opening, context_tokens, reserve, newest, due)
-    return msgspec.structs.replace(rules, carried=words, onward=onward)
+    return msgspec.structs.replace(rules, kept_messages=words, after_compaction=onward)
 
 
 def fits(rules: Rules, reserve: int) -> bool:
     """Whether there is room for a summary and an answer behind what will stay as it is."""
-    onward = rules.onward
+    onward = rules.after_compaction
     if onward is None:
         return True
-    said = sum(len(message.tokens) for message in (*rules.carried, *onward.newest)) // BYTES_A_TOKEN
-    sealable = sum(map(size_of, (*rules.carried, *onward.newest))) <= MAX_KEPT_BYTES
-    return sealable and onward.opening + said + 2 * reserve <= onward.context_tokens
+    said = sum(len(message.tokens) for message in (*rules.kept_messages, *onward.newest)) // BYTES_A_TOKEN
+    sealable = sum(map(size_of, (*rules.kept_messages, *onward.newest))) <= MAX_KEPT_BYTES
+    return sealable and onward.prefix_tokens + said + 2 * reserve <= onward.context_tokens
 
 
 def pays(rules: Rules, older: Sequence[StoredMessage], due: int) -> bool:
     """Whether enough of what is older goes for its summary to be worth it."""
     said = sum(len(message.tokens) for message in older if not is_marker(message) and not is_summary(message))
-    kept = sum(len(message.tokens) for message in rules.carried)
+    kept = sum(len(message.tokens) for message in rules.kept_messages)
     return (said - kept) // BYTES_A_TOKEN >= due // WORTH_SHARE

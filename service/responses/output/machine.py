@@ -35,8 +35,8 @@ from service.responses.output.items.emitter import Making, Seal, emitter_for
 from service.responses.output.logprobs import TokenLogprobs, shown_logprob
 from service.responses.output.open_message import OpenItem, told
 from service.responses.output.stops import Stopper
-from service.responses.output.usage import Cached, Turns
-from service.responses.rules import Onward, Rules
+from service.responses.output.usage import Cached, Stretches
+from service.responses.rules import AfterCompaction, Rules
 from store.turn import StoredMessage
 
 __all__ = ["STATUS", "Ending", "Machine"]
@@ -58,13 +58,12 @@ class Machine:
         self._base = base
         self._whole = rules
         self.rules = rules.first
-        self.onward = rules.onward
+        self.after_compaction = rules.after_compaction
         """How it goes on behind its own compaction, where it makes one first."""
-        self._making = Making(base.id, self.rules, seal, rules.carried)
+        self._making = Making(base.id, self.rules, seal, rules.kept_messages)
         self._segmenter = Segmenter()
         self._next_number = 0
-        self.turns = Turns(input_tokens)
-        self._reasoning = 0
+        self.stretches = Stretches(input_tokens)
         self._open_item: OpenItem | None = None
         self._say: Callable[[str], list[Event]] | None = None
         """Takes the open item's text where that is all there is to do with it."""
@@ -80,7 +79,7 @@ class Machine:
         """How many of the caller's tools it called."""
         self.full = False
         """Whether the response may have no more items. What follows is dropped."""
-        self.owed: StoredMessage | Onward | None = None
+        self.owed: StoredMessage | AfterCompaction | None = None
         """What the model has to be told before it goes on, or how its prompt begins anew: `tell` it."""
         self._told = 0
         self.fault: str | None = None
@@ -113,11 +112,11 @@ class Machine:
         out: list[Event] = []
         if logprobs is None and not self.full and ids and max(ids) < tokens.FIRST_SPECIAL and min(ids) >= 0:
             self._fresh, self.taken = False, len(ids)  # nearly all chunks are words alone
-            self.turns.tail.extend(ids)
+            self.stretches.tail.extend(ids)
             self._take(self._segmenter.feed(ids), out, complete=True)
         else:
             self._feed_piecewise(ids, logprobs, out)
-        self.turns.add(self.taken)
+        self.stretches.add(self.taken)
         return self._stamp(out)
 
     def _feed_piecewise(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None, out: list[Event]) -> None:
@@ -129,7 +128,7 @@ class Machine:
                 break
             end = tokens.behind_the_next_mark(ids, place) if logprobs is None else place + 1
             piece, self._fresh = ids[place:end], False
-            self.turns.tail.extend(id for id in piece if 0 <= id <= tokens.LAST_LEGAL)
+            self.stretches.tail.extend(id for id in piece if 0 <= id <= tokens.LAST_LEGAL)
             if logprobs is not None:
                 self._note(piece[0], logprobs[place])
             self._take(self._segmenter.feed(piece), out, complete=True)
@@ -144,22 +143,22 @@ class Machine:
         if owed is None:
             raise ValueError("nothing is owed to the model")
         self._segmenter = Segmenter()
-        if isinstance(owed, Onward):
+        if isinstance(owed, AfterCompaction):
             self.rules = self._whole.then
             self._making = Making(self._base.id, self.rules, self._making.seal)
-            self.turns.anew(owed.opening, self.messages)
+            self.stretches.begin_anew(owed.prefix_tokens, self.messages)
         else:
             self.messages.append(owed)
-            self.turns.tell(owed)
+            self.stretches.give_feedback(owed)
 
     def note_cached(self, cached_tokens: int) -> None:
         """The engine's prefix cache held so much of the prompt of what is being sampled."""
-        self.turns.note_cached(cached_tokens)
+        self.stretches.note_cached(cached_tokens)
 
     @property
     def cached_tokens(self) -> Cached:
         """What `note_cached` was told."""
-        return self.turns.cached
+        return self.stretches.cached
 
     def replay(self, packed: bytes, logprobs: Sequence[TokenLogprobs] | None = None) -> Generator[None, None, None]:
         """Take ids (`tokens.pack`) whose events are known, in steps, and tell what is owed where it was told.
@@ -195,7 +194,7 @@ class Machine:
     @property
     def sampled(self) -> int:
         """How many ids it was fed."""
-        return self.turns.sampled
+        return self.stretches.sampled
 
     @property
     def held(self) -> str | None:
@@ -225,7 +224,7 @@ class Machine:
             return Ending.ERROR
         if self.owed is not None:
             return None
-        last = self.turns.last
+        last = self.stretches.last
         goes_on = last == tokens.CALL and 0 < self.calls < self.rules.parallel
         return Ending.STOP if self.full or (last in tokens.ENDS and not goes_on) else None
 
@@ -257,8 +256,8 @@ class Machine:
             self._base,
             ending,
             self.output,
-            self.turns.usage(self._reasoning),
-            answered=len(self.output) > (self.onward is not None),
+            self.stretches.usage(),
+            answered=len(self.output) > (self.after_compaction is not None),
             now=now,
             error=error,
             messages=self.messages if self.rules.harmony else None,
@@ -349,10 +348,10 @@ class Machine:
         self.output.append(done)
         out += closing
         if isinstance(done, Reasoning) and closed is not None:
-            self._reasoning += len(closed.ids)
+            self.stretches.reasoning += len(closed.ids)
         self.messages += item.kept(done, sampled, self.rules)
-        if status == "completed" and isinstance(done, Compaction) and self.onward is not None:
-            self.owed = self.onward
+        if status == "completed" and isinstance(done, Compaction) and self.after_compaction is not None:
+            self.owed = self.after_compaction
         if status != "completed" or item.target is None:
             return
         if isinstance(item.target, Callee):

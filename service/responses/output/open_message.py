@@ -118,7 +118,7 @@ class OpenItem:
         if isinstance(done, Compaction):
             if not done.encrypted_content:
                 return ()
-            short = sealed.Compaction(self.content, rules.carried, rules.newest)
+            short = sealed.Compaction(self.content, rules.kept_messages, rules.newest)
             return tuple(in_one_go(compaction_messages(short, limit=MAX_SUMMARY_TOKENS)))
         if isinstance(done, Message | Reasoning):
             return (sampled or _said(done),)

@@ -1,8 +1,8 @@
-"""The turns of one response: what stands before the model at each, and what they come to as its usage.
+"""The stretches of one response: what stands before the model at each, and what they come to as its usage.
 
-A turn is what was sampled without a break: a response has several where a tool's word came in between, or where the
-conversation was compacted first. Each of them read all that stood before it. So a response's input tokens are those of
-all turns, as an engine works for each.
+A stretch is what was sampled without a break: a response has several where the model got feedback in between, or where
+the conversation was compacted first. Each of them read all that stood before it. So a response's input tokens are those
+of all stretches, as an engine works for each. Usage calls them turns, as the API does. Never counts anything else.
 """
 
 from array import array
@@ -16,25 +16,29 @@ from service.harmony.render import PROMPT_END
 from store.turn import StoredMessage
 
 Cached = int | list[int | None] | None
-"""Of one turn, or of several; None is not known."""
+"""Of one stretch, or of several; None is not known."""
 
 
-class _Turn(msgspec.Struct):
+class _Stretch(msgspec.Struct):
     prompt: int
-    told: int = 0
+    feedback: int = 0
     cached: int | None = None
     sampled: int = 0
 
 
-class Turns:
-    """The turns of one response; `input_tokens` is the length of its prompt."""
+class Stretches:
+    """The stretches of one response; `input_tokens` is the length of its prompt."""
 
     def __init__(self, input_tokens: int) -> None:
-        self._turns = [_Turn(input_tokens)]
-        self.opening = input_tokens
+        self._all = [_Stretch(input_tokens)]
+        self.prefix_tokens = input_tokens
         """How many ids of the prompt stand before the `tail`: all, until the prompt begins anew."""
         self.tail: array[int] = array("I")
-        """The ids behind the prompt by now: all that was sampled and is legal, and what was told in between."""
+        """The ids behind the prompt by now: all that was sampled and is legal, and the feedback in between."""
+        self.sampled = 0
+        """How many tokens were sampled."""
+        self.reasoning = 0
+        """How many of these were reasoning."""
 
     @property
     def last(self) -> int | None:
@@ -43,76 +47,72 @@ class Turns:
 
     @property
     def length(self) -> int:
-        """How many ids the response has taken: what was sampled, and what was told in between."""
-        return self.sampled + self.told
+        """How many ids the response has taken: what was sampled, and the feedback in between."""
+        return self.sampled + sum([each.feedback for each in self._all])
+
+    @property
+    def feedbacks(self) -> int:
+        """How often the model got feedback."""
+        return sum([each.feedback > 0 for each in self._all])
 
     @property
     def unknown(self) -> bool:
-        """Whether it is not known yet how much of the present turn's prompt was cached."""
-        return self._turns[-1].cached is None
+        """Whether it is not known yet how much of the present stretch's prompt was cached."""
+        return self._all[-1].cached is None
 
     @property
     def begins(self) -> bool:
-        """Whether nothing of the present turn has been sampled yet."""
-        return not self._turns[-1].sampled
-
-    @property
-    def sampled(self) -> int:
-        """How many tokens were sampled."""
-        return sum([turn.sampled for turn in self._turns])
-
-    @property
-    def told(self) -> int:
-        """How many tokens were told in between."""
-        return sum([turn.told for turn in self._turns])
+        """Whether nothing of the present stretch has been sampled yet."""
+        return not self._all[-1].sampled
 
     @property
     def cached(self) -> Cached:
-        """How much of each turn's prompt the engine's prefix cache held, as far as that is known."""
-        return self._turns[0].cached if len(self._turns) == 1 else [turn.cached for turn in self._turns]
+        """How much of each stretch's prompt the engine's prefix cache held, as far as that is known."""
+        return self._all[0].cached if len(self._all) == 1 else [each.cached for each in self._all]
 
     def note_again(self, cached: Cached) -> None:
-        """What `cached` was when these turns, or the first of them, were under way elsewhere."""
+        """What `cached` was when these stretches, or the first of them, were under way elsewhere."""
         known = cached if isinstance(cached, list) else [cached]
-        for turn, each in zip(self._turns, known, strict=False):
-            turn.cached = each if turn.cached is None else turn.cached
+        for stretch, each in zip(self._all, known, strict=False):
+            stretch.cached = each if stretch.cached is None else stretch.cached
+
+    def note_cached(self, cached: int) -> None:
+        """The engine's prefix cache held so much of the present stretch's prompt. Only the first note counts."""
+        if self._all[-1].cached is None:
+            self._all[-1].cached = cached
 
     def add(self, sampled: int) -> None:
         """So many more were sampled."""
-        self._turns[-1].sampled += sampled
+        self.sampled += sampled
+        self._all[-1].sampled += sampled
 
-    def note_cached(self, cached: int) -> None:
-        """The engine's prefix cache held so much of the present turn's prompt. Only its first word on it counts."""
-        if self._turns[-1].cached is None:
-            self._turns[-1].cached = cached
-
-    def tell(self, message: StoredMessage) -> None:
-        """Another turn begins, behind a message that the model is told."""
+    def give_feedback(self, message: StoredMessage) -> None:
+        """Another stretch begins, behind a message to the model."""
         if self.last in (tokens.START, tokens.CHANNEL):
             self.tail.pop()
         if self.last not in (*tokens.ENDS, tokens.END):
             self.tail.append(tokens.CALL)
-        word = tokens.unpack(message.tokens + PROMPT_END)
-        self.tail += word
-        before = self._turns[-1]
-        self._turns.append(_Turn(before.prompt + before.sampled + len(word), len(word)))
+        given = tokens.unpack(message.tokens + PROMPT_END)
+        self.tail += given
+        before = self._all[-1]
+        self._all.append(_Stretch(before.prompt + before.sampled + len(given), len(given)))
 
-    def anew(self, opening: int, messages: Sequence[StoredMessage]) -> None:
-        """Another turn begins, behind so many ids of the prompt and these messages alone."""
-        self.opening = opening
+    def begin_anew(self, prefix_tokens: int, messages: Sequence[StoredMessage]) -> None:
+        """Another stretch begins, behind so many ids of the prompt and these messages alone."""
+        self.prefix_tokens = prefix_tokens
         self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
-        self._turns.append(_Turn(opening + len(self.tail)))
+        self._all.append(_Stretch(prefix_tokens + len(self.tail)))
 
-    def usage(self, reasoning: int) -> Usage:
-        """What the response took; `reasoning` is how many of the sampled tokens were."""
-        prompts = [turn.prompt for turn in self._turns]
-        cached = [turn.cached or 0 for turn in self._turns]
-        sampled = [turn.sampled for turn in self._turns]
-        told = [turn.told for turn in self._turns]
+    def usage(self) -> Usage:
+        """What the response took."""
+        prompts = [each.prompt for each in self._all]
+        cached = [each.cached or 0 for each in self._all]
+        sampled = [each.sampled for each in self._all]
+        feedback = [each.feedback for each in self._all]
         return Usage(
             input_tokens=sum(prompts),
             input_tokens_details=InputTokensDetails(sum(cached), 0, prompts, cached),
-            output_tokens=sum(sampled),
-            output_tokens_details=OutputTokensDetails(reasoning, sum(told), sampled, told),
-            total_tokens=sum(prompts) + sum(sampled),
+            output_tokens=self.sampled,
+            output_tokens_details=OutputTokensDetails(self.reasoning, sum(feedback), sampled, feedback),
+            total_tokens=sum(prompts) + self.sampled,
         )

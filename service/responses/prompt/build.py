@@ -111,9 +111,9 @@ def build_prompt(
     onward = _onward(request, rules, opening, messages, limit) if compacting is None else None
     if compacting is not None:
         rules = _compacting_rules(request, read, opening, messages, limit)
-        ending.insert(0, _developer_message(asked(compacting, messages, rules.carried)))
+        ending.insert(0, _developer_message(asked(compacting, messages, rules.kept_messages)))
     if onward is not None:
-        ask = asked(ASK, messages[: -len(onward[0].newest)], onward[0].carried)
+        ask = asked(ASK, messages[: -len(onward[0].newest)], onward[0].kept_messages)
         rules, messages = onward
         ending.insert(0, _developer_message(ask))
     elif shortens:
@@ -153,7 +153,7 @@ def _compacting_rules(
 ) -> Rules:
     rules = rules_of(request, read.tools, read.chosen, read.format, compacting=True)
     words = carried(messages, _length(opening), limit, reserve(limit, request.max_output_tokens))
-    return msgspec.structs.replace(rules, carried=words)
+    return msgspec.structs.replace(rules, kept_messages=words)
 
 
 def _length(messages: Sequence[bytes]) -> int:

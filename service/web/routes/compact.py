@@ -25,5 +25,5 @@ async def compact(request: Request) -> HttpResponse:
     made = [item for item in response.output if isinstance(item, Compaction)]
     if response.status is not ResponseStatus.COMPLETED or not made:
         raise not_compacted(response)
-    output = window(creation.id, prompt.items, prompt.rules.carried, made[-1])
+    output = window(creation.id, prompt.items, prompt.rules.kept_messages, made[-1])
     return exchange.dialect.answer(Compacted(creation.id, response.created_at, output, response.usage))
