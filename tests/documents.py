@@ -16,7 +16,7 @@ from service.settings.settings import Settings, variable
 from store.states import MOVES, TERMINAL
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "store" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "store" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _BLOCK = re.compile(r"(?ms)^```([^\n]*)\n(.*?)^```$")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -148,6 +148,25 @@ def test_every_decision_is_listed_and_says_what_was_given_up() -> None:
         assert headings == ["Context", "Choice", "What we gave up"], name
 
 
+def test_every_decision_has_its_date_and_status() -> None:
+    folder = ROOT / "docs" / "decisions"
+    for path in sorted(folder.glob("0*.md")):
+        _, line = path.read_text().split("\n\n")[:2]
+        status = re.fullmatch(r"Date: 20\d\d-\d\d-\d\d\. Status: (accepted|superseded by \[\d+\]\((\S+)\))\.", line)
+        assert status, (
+            f"{path.name}: its second paragraph is 'Date: YYYY-MM-DD. Status: accepted.' or 'superseded by …'"
+        )
+        assert not status[2] or (folder / status[2]).exists(), path.name
+
+
+def test_the_glossary_has_each_word_once_in_order_with_its_file() -> None:
+    table = rows(read("docs/glossary.md"))
+    words = [row[0].lower().replace("-", " ") for row in table]
+    assert len(words) > 50
+    assert words == sorted(set(words))
+    assert [row[0] for row in table if not (ROOT / row[2].strip("`")).is_file()] == []
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     for target in links(document.read_text()):

@@ -1,6 +1,6 @@
-"""The documents' examples, run: README's quick start as pasted, and the conversation that docs/lifecycle.md follows.
+"""The documents' examples, run: README's quick start and docs/tour.md as pasted, and docs/lifecycle.md's conversation.
 
-The quick start runs against `harmonium serve` on a free port in place of 8000, with an empty data folder and no
+The first two run against `harmonium serve` on a free port in place of 8000, with an empty data folder and no
 setting from outside. Output is compared with what the document shows. Never show output that wasn't printed.
 """
 
@@ -36,6 +36,7 @@ from tests.documents import block, blocks, read, rows, section, shows
 DEADLINE_SECONDS = 30
 ADDRESS = "http://localhost:8000"
 NEXT = "----- next block -----"
+TOUR = "docs/tour.md"
 LIFECYCLE = "docs/lifecycle.md"
 MODEL = "gpt-oss-20b"
 DATE = "2026-11-20"
@@ -79,10 +80,14 @@ def address(log: Path, process: "subprocess.Popen[bytes]") -> str:
     raise AssertionError(f"the service did not start: {log.read_text()}")
 
 
-def quick_start(*labels: str) -> list[tuple[str, str]]:
-    """The quick start's blocks with these labels, each with the output that is shown right after it."""
-    found = blocks(section(read("README.md"), "Quick start"))
-    return [(text, after.text) for (label, text), after in pairwise(found) if label in labels]
+def quick_start() -> str:
+    """README's quick start."""
+    return section(read("README.md"), "Quick start")
+
+
+def shown(text: str, label: str) -> list[tuple[str, str]]:
+    """The blocks with this label, each with the output that is shown right after it."""
+    return [(each, after.text) for (found, each), after in pairwise(blocks(text)) if found == label]
 
 
 def run(command: Sequence[str], url: str) -> str:
@@ -94,24 +99,26 @@ def run(command: Sequence[str], url: str) -> str:
 
 
 def test_the_quick_start_begins_with_the_command_that_the_tests_start() -> None:
-    assert quick_start("bash")[0][0] == "scripts/serve"
+    assert shown(quick_start(), "bash")[0][0] == "scripts/serve"
     assert 'exec "$root/.venv/bin/harmonium" serve "$@"' in read("scripts/serve")
     assert ADDRESS.endswith(f":{Settings.model_fields['port'].default}")
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="the shell part of the quick start needs curl")
-def test_the_quick_start_s_shell_prints_what_readme_shows(service: str) -> None:
-    _, (command, shown), (in_background, followed) = quick_start("bash")
-    assert shows(shown.replace("\n", ""), run(["bash", "-c", command], service))
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the shell parts need curl")
+def test_the_shell_parts_print_what_is_shown(service: str) -> None:
+    _, (command, answer) = shown(quick_start(), "bash")
+    ((in_background, followed),) = shown(read(TOUR), "bash")
+    assert shows(answer.replace("\n", ""), run(["bash", "-c", command], service))
     assert shows(followed, run(["bash", "-c", in_background], service).rstrip("\n"))
 
 
-def test_the_quick_start_s_python_prints_what_readme_shows(service: str) -> None:
-    shown = quick_start("python")
-    assert len(shown) == 10
-    script = f"\nprint({NEXT!r})\n".join(code for code, _ in shown)
+@pytest.mark.parametrize(("document", "count"), [("README.md", 4), (TOUR, 10)])
+def test_the_python_parts_print_what_is_shown(service: str, document: str, count: int) -> None:
+    pasted = shown(quick_start() if document == "README.md" else read(document), "python")
+    assert len(pasted) == count
+    script = f"\nprint({NEXT!r})\n".join(code for code, _ in pasted)
     printed = run([sys.executable, "-c", script], service).split(f"{NEXT}\n")
-    assert [text.rstrip("\n") for text in printed] == [output for _, output in shown]
+    assert [text.rstrip("\n") for text in printed] == [output for _, output in pasted]
 
 
 def test_every_route_has_its_row_in_readme(service: str) -> None:

@@ -1,4 +1,4 @@
-"""README's section "With a real engine", run as pasted: what it shows is what a real vLLM and the service print."""
+"""Section "With a real engine" of docs/deploy.md, run as pasted: it shows what a real vLLM and the service print."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ def url(vllm_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 def shown(label: str) -> tuple[str, str]:
     """The section's one block with this label that has an output, and the output."""
-    found = blocks(section(read("README.md"), "With a real engine"))
+    found = blocks(section(read("docs/deploy.md"), "With a real engine"))
     (pair,) = [(text, after.text) for (kind, text), after in pairwise(found) if kind == label and after.label == "text"]
     return pair
 
@@ -39,16 +39,18 @@ def run(argv: list[str], url: str) -> str:
 
 
 def test_the_section_starts_what_the_tests_start() -> None:
-    commands = [text for label, text in blocks(section(read("README.md"), "With a real engine")) if label == "bash"]
+    commands = [
+        text for label, text in blocks(section(read("docs/deploy.md"), "With a real engine")) if label == "bash"
+    ]
     assert commands[:2] == ["scripts/vllm-cpu", "scripts/serve --engine vllm"]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the section's shell part needs curl")
-def test_its_shell_prints_what_readme_shows(url: str) -> None:
+def test_its_shell_prints_what_the_section_shows(url: str) -> None:
     command, output = shown("bash")
     assert shows(output.replace("\n", ""), run(["bash", "-c", command], url))
 
 
-def test_its_python_prints_what_readme_shows(url: str) -> None:
+def test_its_python_prints_what_the_section_shows(url: str) -> None:
     code, output = shown("python")
     assert run([sys.executable, "-c", code], url).rstrip("\n") == output
