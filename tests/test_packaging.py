@@ -15,7 +15,10 @@ import pytest
 from service.settings.settings import Settings, variable
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = [*sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file()), ROOT / ".ci" / "run"]
+SCRIPTS = [
+    *sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix),
+    ROOT / ".ci" / "run",
+]
 SECONDS = 10
 
 
