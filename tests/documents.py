@@ -1,18 +1,21 @@
 """The documents as tests read them: fenced blocks, tables, links, and the settings table as it has to stand.
 
 A document shows real output with `…` for what differs from one run to the next; `shows` compares the two. Never
-loosen a comparison here because one document is wrong: mend the document.
+loosen a comparison here because one document is wrong: correct the document.
 
-`python -m tests.documents` brings the rows of settings in all documents up to date, and the diagram of states.
+`python -m tests.documents` brings the rows of settings in all documents up to date, the faults that fsck finds, and the
+diagram of states.
 """
 
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import astuple
 from pydantic import SecretStr
 
 from service.settings.settings import Settings, variable
+from store.fsck.faults import MEANINGS
 from store.states import MOVES, TERMINAL
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,6 +141,15 @@ def rewrite_diagram() -> None:
     document.write_text(re.sub(r"(?s)```mermaid\n.*?\n```", drawn, document.read_text()))
 
 
+def rewrite_faults() -> None:
+    """Write the table of what fsck finds in docs/operating.md anew."""
+    document = ROOT / "docs" / "operating.md"
+    table = "".join(f"| {' | '.join((f'`{word}`', *astuple(meaning)))} |\n" for word, meaning in MEANINGS.items())
+    pattern = r"(?m)(?<=^\| Fault \| What is wrong \| What a repair does \|\n\| --- \| --- \| --- \|\n)(?:^\|.*\n)+"
+    document.write_text(re.sub(pattern, lambda _: table, document.read_text()))
+
+
 if __name__ == "__main__":
     rewrite_settings()
+    rewrite_faults()
     rewrite_diagram()
