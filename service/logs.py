@@ -99,10 +99,10 @@ class JsonFormatter(logging.Formatter):
 class QueuedHandler(logging.Handler):
     """Formats a record where it is logged and writes the line from a thread, so that no caller waits."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, lines: int = QUEUE_LINES) -> None:
         super().__init__()
         self._stream = stream
-        self._lines: queue.Queue[str | None] = queue.Queue(QUEUE_LINES)
+        self._lines: queue.Queue[str | None] = queue.Queue(lines)
         self._dropped = 0
         self._writer = threading.Thread(target=self._write, name="log writer", daemon=True)
         self._writer.start()

@@ -4,8 +4,7 @@ import asyncio
 import sys
 
 from service.settings.settings import Settings
-from service.webhooks import deliver
-from service.webhooks.deliver import Deliverer
+from service.webhooks.deliver import Deliverer, DeliveryTiming
 from service.webhooks.receiver import Receiver
 from store.history.history import ConversationHistoryStore
 from store.jobs.outbox import Outbox
@@ -14,7 +13,6 @@ from store.redis.connection import connect
 
 async def main(redis_url: str, prefix: str, webhook_url: str, secret: str, seconds: float) -> None:
     """Deliver from the store with the prefix, holding a webhook for twice `seconds`."""
-    deliver.HOLD_MARGIN_SECONDS = seconds
     settings = Settings.model_validate(
         {
             "webhook_url": webhook_url,
@@ -24,7 +22,8 @@ async def main(redis_url: str, prefix: str, webhook_url: str, secret: str, secon
         }
     )
     outbox = Outbox(ConversationHistoryStore(connect(redis_url), prefix=prefix))
-    await Deliverer(outbox, Receiver(settings), retry_seconds=60).deliver_for_ever()
+    timing = DeliveryTiming(margin_seconds=seconds)
+    await Deliverer(outbox, Receiver(settings), retry_seconds=60, timing=timing).deliver_for_ever()
 
 
 if __name__ == "__main__":

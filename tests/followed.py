@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from service.api import events
 from service.api.events import Event
 from service.background.follow import Following
+from service.backoff import Backoff
 from service.responses.output.journal import Batch, encode_batch
 from store.errors import StoreUnavailable
 from store.jobs.log import Entry
@@ -135,7 +136,7 @@ def following(
     world: World, after: int = -1, *, begun: Sequence[Event] = (), clock: Callable[[], float] = lambda: 0.0
 ) -> Following:
     """A follower who never really pauses."""
-    return Following(world, Ether(world), TENANT, ID, after, begun=begun, clock=clock, chance=lambda: 0.0)
+    return Following(world, Ether(world), TENANT, ID, after, begun=begun, clock=clock, backoff=Backoff(0, 0))
 
 
 async def numbers(follower: Following) -> list[int]:

@@ -11,8 +11,7 @@ from uvicorn.server import ServerState
 
 from service.commands.serve import listen
 from service.settings.settings import Settings
-from service.web import http_protocol
-from service.web.http_protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedHttpProtocol
+from service.web.http_protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedHttpProtocol, ConnectionLimits
 from tests.standin import create_app
 
 GET = b"GET /pid HTTP/1.1\r\nHost: localhost\r\n"
@@ -23,19 +22,26 @@ DEADLINE_SECONDS = 10
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
+def config_with(limits: ConnectionLimits) -> uvicorn.Config:
+    """A server's configuration, with the stand-in behind it."""
+    config = uvicorn.Config(
+        partial(create_app, Settings()), factory=True, http=BoundedHttpProtocol, ws="none", log_config=None
+    )
+    config.connection_limits = limits  # type: ignore[attr-defined]
+    return config
+
+
 @pytest.fixture
-async def connect() -> AsyncGenerator[Connect]:
+def limits() -> ConnectionLimits:
+    """The usual ones; a test that wants others is parametrized with them."""
+    return ConnectionLimits()
+
+
+@pytest.fixture
+async def connect(limits: ConnectionLimits) -> AsyncGenerator[Connect]:
     """Opens connections to a server with the stand-in behind it."""
     with listen("127.0.0.1", 0) as listener:
-        server = uvicorn.Server(
-            uvicorn.Config(
-                partial(create_app, Settings()),
-                factory=True,
-                http=BoundedHttpProtocol,
-                ws="none",
-                log_config=None,
-            )
-        )
+        server = uvicorn.Server(config_with(limits))
         writers: list[asyncio.StreamWriter] = []
 
         async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -122,11 +128,9 @@ async def test_requests_follow_each_other_on_one_connection(connect: Connect) ->
         assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), DEADLINE_SECONDS)
 
 
+@pytest.mark.parametrize("limits", [ConnectionLimits(head_seconds=0.05)])
 @pytest.mark.parametrize("sent", [b"", GET])
-async def test_a_head_that_does_not_come_in_time_is_hung_up_on(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.05)
+async def test_a_head_that_does_not_come_in_time_is_hung_up_on(connect: Connect, sent: bytes) -> None:
     reader, writer = await connect()
     writer.write(sent)
     assert await answer_to(reader) == b""
@@ -151,11 +155,8 @@ class Stuck(asyncio.Transport):
         return self.closing
 
 
-async def test_whoever_does_not_read_what_was_broken_off_is_hung_up_on_in_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(http_protocol, "SEND_SECONDS", 0.05)
-    config = uvicorn.Config(partial(create_app, Settings()), factory=True, log_config=None)
+async def test_whoever_does_not_read_what_was_broken_off_is_hung_up_on_in_the_end() -> None:
+    config = config_with(ConnectionLimits(send_seconds=0.05))
     protocol, transport = BoundedHttpProtocol(config, ServerState(), {}), Stuck()
     protocol.connection_made(transport)
     protocol.break_off()
@@ -164,8 +165,8 @@ async def test_whoever_does_not_read_what_was_broken_off_is_hung_up_on_in_the_en
     protocol.connection_lost(None)
 
 
-async def test_a_connection_too_many_is_hung_up_on(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "MAX_CONNECTIONS", 1)
+@pytest.mark.parametrize("limits", [ConnectionLimits(connections=1)])
+async def test_a_connection_too_many_is_hung_up_on(connect: Connect) -> None:
     first, first_writer = await connect()
     second, _ = await connect()
     assert await answer_to(second) == b""

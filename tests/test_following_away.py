@@ -6,6 +6,7 @@ from contextlib import aclosing
 import pytest
 
 from service.background.follow import AWAY_SECONDS, Following
+from service.backoff import Backoff
 from store.errors import StoreUnavailable
 from tests.followed import ID, TENANT, Ether, World, events_of, following, numbers
 
@@ -71,7 +72,7 @@ async def test_a_store_that_stays_away_is_given_up() -> None:
 async def test_one_that_waits_for_the_store_is_stopped_at_once() -> None:
     world = World()
     world.write(events_of(5, ended=False))
-    follower = Following(world, Ether(world), TENANT, ID, chance=lambda: 1e6)
+    follower = Following(world, Ether(world), TENANT, ID, backoff=Backoff(1e6, 1e6))
     async with aclosing(follower.events()) as batches:
         await anext(batches)
         world.away = 1_000

@@ -105,11 +105,10 @@ def test_what_is_below_the_level_is_not_written() -> None:
     assert [line.split()[-1] for line in lines()] == ["loud"]
 
 
-def test_a_reader_that_stalls_stops_nobody_and_the_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "QUEUE_LINES", 10)
+def test_a_reader_that_stalls_stops_nobody_and_the_loss_is_counted() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading) as reader, os.fdopen(writing, "w") as writer:
-        handler = logs.QueuedHandler(writer)
+        handler = logs.QueuedHandler(writer, lines=10)
         handler.setFormatter(logs.TextFormatter())
         for _ in range(1000):  # 1 MB into a pipe that holds 64 KiB
             handler.handle(logging.makeLogRecord({"msg": "y" * 1000, "levelname": "INFO"}))

@@ -48,9 +48,9 @@ async def shards() -> Mapping[int, ShardState]:
     return STATES
 
 
-async def told(read_shards: Callable[[], object] = shards, accept: str = "") -> str:
+async def told(read_shards: Callable[[], object] = shards, accept: str = "", **options: float) -> str:
     """The text of a scrape."""
-    text, _ = await Exposition(make_metrics(), cast(scrape.ReadShards, read_shards)).scrape(accept)
+    text, _ = await Exposition(make_metrics(), cast(scrape.ReadShards, read_shards), **options).scrape(accept)
     return text.decode()
 
 
@@ -134,11 +134,8 @@ async def hanging() -> Mapping[int, ShardState]:
 
 
 @pytest.mark.parametrize("read_shards", [down, hanging])
-async def test_a_scrape_is_answered_without_the_store(
-    read_shards: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scrape, "STORE_SECONDS", 0.05)
-    found = Scraped(await told(read_shards))
+async def test_a_scrape_is_answered_without_the_store(read_shards: Callable[[], object]) -> None:
+    found = Scraped(await told(read_shards, store_seconds=0.05))
     assert found.value("harmonium_store_up") == 0
     assert found.values("harmonium_queue_jobs") == []
     assert found.value("harmonium_input_tokens_total") == 0

@@ -15,7 +15,7 @@ from store.embedded import EmbeddedServer
 from store.turn import Status
 from tests.http.waiting import until
 from tests.inbox import endless, inbox, silence, status
-from tests.webhooks import SECRET, Desk, hurry, opened, unwrapped
+from tests.webhooks import SECRET, Desk, opened, unwrapped
 
 ENDS = [Status.COMPLETED, Status.FAILED, Status.INCOMPLETE, Status.CANCELLED]
 LONG_SECONDS = 30.0
@@ -31,11 +31,6 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 async def desk(redis_url: str) -> AsyncIterator[Desk]:
     async with opened(redis_url) as desk:
         yield desk
-
-
-@pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    hurry(monkeypatch)
 
 
 def test_the_signature_is_that_of_the_standard() -> None:

@@ -7,19 +7,19 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from service.webhooks import deliver
-from service.webhooks.deliver import back_off
+from service.webhooks.deliver import TIMING
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.jobs.outbox import Webhook
 from tests.http.waiting import until
 from tests.inbox import inbox, silence, status
 from tests.store.servers import server
-from tests.webhooks import SECRET, TENANT, Desk, hurry, opened, unwrapped
+from tests.webhooks import QUICK, SECRET, TENANT, Desk, opened, unwrapped
 
 ROOT = Path(__file__).parents[1]
 KILLED_SECONDS = 0.5
@@ -36,11 +36,6 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 async def desk(redis_url: str) -> AsyncIterator[Desk]:
     async with opened(redis_url) as desk:
         yield desk
-
-
-@pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    hurry(monkeypatch)
 
 
 async def test_what_is_not_accepted_is_sent_again_as_the_same_event(desk: Desk) -> None:
@@ -124,27 +119,25 @@ async def test_the_last_try_comes_when_time_is_up_and_not_after_a_longer_pause(d
     assert 90 < await desk.due_in_seconds() <= 100
 
 
-def test_pauses_double_up_to_an_hour_and_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliver, "FIRST_RETRY_SECONDS", 2.0)
-    assert [back_off(tries, 1.0) for tries in (1, 2, 3, 11, 12, 10_000)] == [2, 4, 8, 2048, 3600, 3600]
-    assert [back_off(tries, 0.0) for tries in (1, 2, 10_000)] == [1, 2, 1800]
+def test_pauses_double_up_to_an_hour_and_are_spread() -> None:
+    longest, shortest = (replace(TIMING.retry, chance=lambda chance=chance: chance) for chance in (1.0, 0.0))
+    assert [longest.seconds(tries) for tries in (1, 2, 3, 11, 12, 10_000)] == [2, 4, 8, 2048, 3600, 3600]
+    assert [shortest.seconds(tries) for tries in (1, 2, 10_000)] == [1, 2, 1800]
 
 
-async def test_no_more_are_under_way_than_there_is_room_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliver, "AT_ONCE", 3)
+async def test_no_more_are_under_way_than_there_is_room_for(desk: Desk) -> None:
     for _ in range(20):
         await desk.end()
     async with inbox() as box:
         box.answers = [silence] * 6
-        async with desk.delivering(box.url, webhook_seconds=0.2) as delivering:
+        async with desk.delivering(box.url, at_once=3, webhook_seconds=0.2) as delivering:
             await until(lambda: delivering.delivered == 20, 10)
     assert (box.most_under_way, delivering.failed) == (3, 6)
 
 
-async def test_what_ends_in_this_process_waits_for_no_poll(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliver, "POLL_SECONDS", NEVER)
-    first = await desk.end()
-    async with inbox() as box, desk.delivering(box.url) as delivering:
+async def test_what_ends_in_this_process_waits_for_no_poll(desk: Desk) -> None:
+    first, never = await desk.end(), replace(QUICK, poll_seconds=NEVER)
+    async with inbox() as box, desk.delivering(box.url, timing=never) as delivering:
         await until(lambda: len(box.letters) == 1)
         second = await desk.end()
         delivering.wake(second)
@@ -153,14 +146,12 @@ async def test_what_ends_in_this_process_waits_for_no_poll(desk: Desk, monkeypat
 
 
 async def test_a_process_that_ends_lets_deliveries_arrive_and_cuts_off_the_rest(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk,
 ) -> None:
-    monkeypatch.setattr(deliver, "HOLD_MARGIN_SECONDS", 0.1)
-    monkeypatch.setattr(deliver, "LEAVE_SECONDS", 0.1)
-    id = await desk.end()
+    id, timing = await desk.end(), replace(QUICK, margin_seconds=0.1, leave_seconds=0.1)
     async with inbox() as box:
         box.answers = [silence]
-        async with desk.delivering(box.url, webhook_seconds=2):
+        async with desk.delivering(box.url, timing=timing, webhook_seconds=2):
             await until(lambda: box.under_way)
             start = time.monotonic()
         assert time.monotonic() - start < 1.5
@@ -190,9 +181,9 @@ async def test_a_store_that_goes_away_and_comes_back_interrupts_nothing(
 async def test_a_store_that_can_not_note_an_acceptance_is_told_of_it_once_more(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(deliver, "HOLD_MARGIN_SECONDS", 0.1)
     await desk.end()
-    async with inbox() as box, desk.delivering(box.url, webhook_seconds=0.2) as delivering:
+    timing = replace(QUICK, margin_seconds=0.1)
+    async with inbox() as box, desk.delivering(box.url, timing=timing, webhook_seconds=0.2) as delivering:
         done, failures = desk.outbox.done, [StoreUnavailable("away")]
 
         async def away_once(webhook: Webhook) -> None:

@@ -15,9 +15,11 @@ import pytest
 
 from service.api.request import read_create
 from service.api.response import decode_response
-from service.background import attempt, cancel, worker
+from service.background import attempt, cancel
 from service.background.submit import submit
+from service.background.timing import Timing
 from service.background.worker import Worker
+from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
 from service.responses.opening import close_service, open_service
 from service.responses.prepare import Caller, Service, begin
@@ -32,6 +34,7 @@ from tests.http.process import MODEL
 LEASE_SECONDS = 0.4
 TENANT = "acme"
 SECONDS = 10.0
+IMPATIENT = Timing(poll_seconds=0.2, engine_away=Backoff(0.02, 0.02))
 
 
 @pytest.fixture
@@ -43,10 +46,7 @@ async def redis_url(tmp_path: Path) -> AsyncIterator[str]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that look and try again soon."""
-    monkeypatch.setattr(worker, "POLL_SECONDS", 0.2)
-    monkeypatch.setattr(worker, "FIRST_PAUSE_SECONDS", 0.02)
-    monkeypatch.setattr(worker, "MAX_PAUSE_SECONDS", 0.02)
+    """Attempts that are tried again soon."""
     monkeypatch.setattr(attempt, "RETRY_SECONDS", 0.01)
 
 
@@ -63,9 +63,9 @@ async def opened_service(url: str, engine: ScriptedEngine, **settings: object) -
 
 
 @asynccontextmanager
-async def working(service: Service) -> AsyncIterator[Worker]:
+async def working(service: Service, timing: Timing = IMPATIENT) -> AsyncIterator[Worker]:
     """A worker of the service, until the end of the block."""
-    one = Worker(service, ended=lambda id: None)
+    one = Worker(service, ended=lambda id: None, timing=timing)
     task = asyncio.create_task(one.work())
     try:
         yield one
@@ -153,8 +153,7 @@ async def test_an_engine_that_is_away_costs_a_response_no_try_and_no_time(
             assert (await over(service, id)).status is Status.COMPLETED
 
 
-async def test_what_fails_together_pauses_a_worker_once(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "MAX_PAUSE_SECONDS", 30.0)
+async def test_what_fails_together_pauses_a_worker_once(redis_url: str) -> None:
     met = asyncio.Event()
 
     def meet(generation: Generation) -> Script:
@@ -166,7 +165,7 @@ async def test_what_fails_together_pauses_a_worker_once(redis_url: str, monkeypa
     engine = scripted(meet)
     async with opened_service(redis_url, engine, worker_concurrency=16) as service:
         ids = [await queued(service) for _ in range(16)]
-        async with working(service):
+        async with working(service, Timing(poll_seconds=0.2, engine_away=Backoff(0.02, 30.0))):
             for id in ids:
                 assert (await over(service, id)).status is Status.COMPLETED
     assert service.metrics.registry.get_sample_value("harmonium_engine_pauses_total") == 1

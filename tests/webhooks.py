@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from openai import OpenAI
 
+from service.backoff import Backoff
 from service.settings.settings import Settings
-from service.webhooks import deliver
-from service.webhooks.deliver import Deliverer, Outcome
+from service.webhooks.deliver import AT_ONCE, Deliverer, DeliveryTiming, Outcome
 from service.webhooks.receiver import Receiver
 from store.history.history import ConversationHistoryStore
 from store.jobs.outbox import Outbox
@@ -27,18 +26,16 @@ RETRY_SECONDS = 60.0
 DEADLINE_SECONDS = 10.0
 
 
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let polls and repeats take next to no time."""
-    monkeypatch.setattr(deliver, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(deliver, "FIRST_RETRY_SECONDS", 0.01)
+QUICK = DeliveryTiming(poll_seconds=0.01, store_away=Backoff(0.02, 30.0), retry=Backoff(0.01, 3600.0))
+"""Polls and repeats take next to no time."""
 
 
 class Delivering:
     """A deliverer at work, and what became of its deliveries."""
 
-    def __init__(self, outbox: Outbox, receiver: Receiver, retry_seconds: float) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         self._outcomes: Counter[Outcome] = Counter()
-        self._deliverer = Deliverer(outbox, receiver, retry_seconds, count=lambda each: self._outcomes.update([each]))
+        self._deliverer = Deliverer(*args, count=lambda each: self._outcomes.update([each]), **options)
         self.wake = self._deliverer.wake
         self.task = asyncio.create_task(self._deliverer.deliver_for_ever())
 
@@ -88,12 +85,19 @@ class Desk:
 
     @asynccontextmanager
     async def delivering(
-        self, url: str, *, retry_seconds: float = RETRY_SECONDS, given: dict[str, Any] | None = None, **settings: Any
+        self,
+        url: str,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        timing: DeliveryTiming = QUICK,
+        at_once: int = AT_ONCE,
+        given: dict[str, Any] | None = None,
+        **settings: Any,
     ) -> AsyncIterator[Delivering]:
         """A deliverer at work, to a receiver at `url` that is `given` these; private addresses are allowed."""
         wanted = {"webhook_url": url, "webhook_secret": SECRET, "webhook_allow_private": True, **settings}
         receiver = Receiver(Settings.model_validate(wanted), **given or {})
-        delivering = Delivering(self.outbox, receiver, retry_seconds)
+        delivering = Delivering(self.outbox, receiver, retry_seconds, timing=timing, at_once=at_once)
         try:
             yield delivering
             assert not delivering.task.done(), delivering.task

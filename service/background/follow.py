@@ -9,13 +9,13 @@ the response nothing.
 """
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from time import monotonic
 from typing import Protocol, TypeVar
 
 from service.api.events import Event, Terminal
+from service.backoff import Backoff
 from service.responses.output.journal import decode_batch
 from store.errors import StoreUnavailable
 from store.jobs.log import Entry, told
@@ -26,10 +26,8 @@ QUIET_SECONDS = 1.0
 AWAY_SECONDS = 30.0
 """For how long a store that is away is asked again."""
 
-FIRST_PAUSE_SECONDS = 0.05
-MAX_PAUSE_SECONDS = 1.0
-"""The longest pause before it is asked again for the first time; each further one may be twice as long, up to the
-maximum."""
+BACKOFF = Backoff(0.05, 1.0)
+"""The pauses between."""
 
 READ_ENTRIES = 32
 """The most entries that are read at once."""
@@ -95,13 +93,13 @@ class Following:
         begun: Sequence[Event] = (),
         leaving: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = monotonic,
-        chance: Callable[[], float] = random.random,
+        backoff: Backoff = BACKOFF,
     ) -> None:
         """Follow a response from the event behind number `after` on, by default from the first.
 
         `begun` are its first events, where they are known: they come at once, and the store may be away by then.
         `leaving` is whether this process is about to end: silence is then the end, as whoever made the response may be
-        gone, and its client goes on elsewhere. `clock` gives seconds; pauses are multiplied by `chance`, 0 to 1.
+        gone, and its client goes on elsewhere. `clock` gives seconds.
         """
         self.id = id
         self.over = False
@@ -110,7 +108,7 @@ class Following:
         self._channels = channels
         self._tenant = tenant
         self._leaving = leaving
-        self._clock, self._chance = clock, chance
+        self._clock, self._backoff = clock, backoff
         self._begun = list(begun)
         self._after = begun[-1].sequence_number if begun else after
         """The number of the last event that was handed over, or that nobody wants."""
@@ -225,19 +223,18 @@ class Following:
     async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What the store answers, asked again while it is away, for as long as there is patience."""
         give_up: float | None = None
-        pause = FIRST_PAUSE_SECONDS
+        failures = 0
         while True:
             try:
                 return await ask()
             except StoreUnavailable:
-                now = self._clock()
+                now, failures = self._clock(), failures + 1
                 give_up = now + self._patience if give_up is None else give_up
                 if now >= give_up or self._stopped.is_set() or self._leaving():
                     raise
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause * self._chance()):
+                async with asyncio.timeout(self._backoff.seconds(failures)):
                     await self._stopped.wait()
-            pause = min(MAX_PAUSE_SECONDS, 2 * pause)
 
 
 def _mark(entry: Entry) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from service import logs
+from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
 from service.responses.service import Service
 from service.webhooks.deliver import Deliverer
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 class Background:
     """The work of one process that no request waits for. `run` it until `stop`."""
 
-    def __init__(self, service: Service, *, works: bool) -> None:
+    def __init__(self, service: Service, *, works: bool, timing: Timing = TIMING) -> None:
         """`works` is whether it takes background responses."""
         settings, count = service.settings, service.metrics.webhooks.labels
         self._service = service
@@ -36,7 +37,7 @@ class Background:
             self._deliverer = Deliverer(
                 outbox, receiver, settings.webhook_retry_seconds, count=lambda outcome: count(outcome).inc()
             )
-        self.worker = Worker(service, ended=self.ended) if works else None
+        self.worker = Worker(service, ended=self.ended, timing=timing) if works else None
         self._stopped = asyncio.Event()
         self._broken = False
 

@@ -2,7 +2,7 @@
 
     listen ─▶ claim ─▶ attempt ─▶ (room again) ─▶ claim ...
 
-It is told of new jobs by a channel, and looks by itself every POLL_SECONDS, so that a lost message costs no more than
+It is told of new jobs by a channel, and looks by itself every `poll_seconds`, so that a lost message costs no more than
 that. Its leases are held by renewing them; whoever cancels a response tells it at once, and it learns the same from the
 next write that is refused. When the engine is away it takes no job for a while, so that they wait in the queue, where
 others may have them. A job whose last chance this is, because those who had it died before they got any further, may
@@ -18,6 +18,7 @@ from contextlib import suppress
 
 from service import logs
 from service.background.attempt import Attempt, Outcome
+from service.background.timing import TIMING, Timing
 from service.engine.port import EngineError
 from service.responses.service import Service
 from service.settings.background import RENEWALS
@@ -28,16 +29,6 @@ from store.turn import Status
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0
-"""How often a worker with room looks for jobs that nobody told it of, and for leases that ran out."""
-
-FIRST_PAUSE_SECONDS = 0.5
-MAX_PAUSE_SECONDS = 30.0
-"""For how long no job is taken after the engine failed, at first and at most; each failure in a row doubles it."""
-
-ALONE_SECONDS = 10.0
-"""For how long at most a job that may be what killed its last workers keeps others from being taken beside it."""
-
 CANCELLED = b"cancelled "
 """What a control channel says before the name of a job that was cancelled; all else says that a job waits."""
 
@@ -45,10 +36,11 @@ CANCELLED = b"cancelled "
 class Worker:
     """A worker over a service's store and engine. `work` until `stop`."""
 
-    def __init__(self, service: Service, *, ended: Callable[[str], None]) -> None:
+    def __init__(self, service: Service, *, ended: Callable[[str], None], timing: Timing = TIMING) -> None:
         """`ended` is told the id of each response that ended here."""
         self._service = service
         self._ended = ended
+        self._timing = timing
         self._most = service.settings.worker_concurrency
         self._attempts: dict[str, Attempt] = {}
         """What is under way, by TENANT/DIGITS."""
@@ -106,7 +98,7 @@ class Worker:
         while not self._stopping:
             self._awake.clear()
             if loop.time() >= poll:  # whatever else happens: a shard may have what nobody told of
-                poll = loop.time() + POLL_SECONDS * random.uniform(0.5, 1)
+                poll = loop.time() + self._timing.poll_seconds * random.uniform(0.5, 1)
                 self._shards = set(range(self._service.jobs.shards))
                 if not self._takes:
                     await self._rescue()
@@ -189,7 +181,8 @@ class Worker:
         name = _name(job)
         self._attempts[name] = attempt
         if self._suspected(job):
-            self._suspect, self._alone_until = attempt, asyncio.get_running_loop().time() + ALONE_SECONDS
+            self._suspect = attempt
+            self._alone_until = asyncio.get_running_loop().time() + self._timing.alone_seconds
         if self._stopping:
             attempt.leave()
         task = asyncio.create_task(self._make(name, attempt))
@@ -236,8 +229,8 @@ class Worker:
         """Take no job for a while. What fails meanwhile, failed of the same."""
         if self.paused:
             return
-        pause = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self._failures) * random.uniform(0.5, 1)
-        self._failures = min(self._failures + 1, 16)
+        self._failures += 1
+        pause = self._timing.engine_away.seconds(self._failures)
         loop = asyncio.get_running_loop()
         self._paused_until = loop.time() + pause
         loop.call_later(pause, self._awake.set)
@@ -271,10 +264,10 @@ class Worker:
             with suppress(StoreError):
                 async with self._service.listening.channel(self._service.jobs.control(shard)) as control:
                     while True:
-                        messages = await control.messages(POLL_SECONDS)
+                        messages = await control.messages(self._timing.poll_seconds)
                         if messages != []:
                             self._hear(shard, messages or [])
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self._timing.poll_seconds)
 
     def _hear(self, shard: int, messages: list[bytes]) -> None:
         for message in messages:

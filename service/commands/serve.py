@@ -30,7 +30,7 @@ from uvicorn.supervisors import Multiprocess
 from service import logs
 from service.metrics.processes import shared_folder
 from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
-from service.web.http_protocol import BoundedHttpProtocol
+from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from store.errors import DataFolderBusy, StoreUnavailable
 from store.redis.connection import connect
 
@@ -176,7 +176,7 @@ class Config(uvicorn.Config):
 
     def __init__(self, settings: Settings, create_app: CreateApp, **options: Any) -> None:
         self.settings = settings
-        self.send_seconds = settings.send_seconds
+        self.connection_limits = ConnectionLimits(send_seconds=settings.send_seconds)
         super().__init__(partial(create_app, settings), factory=True, **options)
 
     def configure_logging(self) -> None:

@@ -78,10 +78,11 @@ SCRAPED = (BUILD, STORE_UP, QUEUED, *SHARD_GAUGES.values())
 class Exposition:
     """Answers scrapes."""
 
-    def __init__(self, metrics: Metrics, read_shards: ReadShards) -> None:
+    def __init__(self, metrics: Metrics, read_shards: ReadShards, *, store_seconds: float = STORE_SECONDS) -> None:
         self._counted = metrics.registry if metrics.slot is None else Together(metrics.slot.folder)
         self._alone = metrics.slot is None
         self._read_shards = read_shards
+        self._store_seconds = store_seconds
         self._under_way = 0
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
@@ -121,7 +122,7 @@ class Exposition:
     async def _shards(self) -> Mapping[int, ShardState] | None:
         """What the shards hold, or None if that can't be learned now."""
         try:
-            async with asyncio.timeout(STORE_SECONDS):
+            async with asyncio.timeout(self._store_seconds):
                 return await self._read_shards()
         except (StoreError, TimeoutError) as error:
             logs.event(logger, logging.WARNING, "shards not read for a scrape", reason=str(error) or "too slow")

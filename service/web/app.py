@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from service.api.decoding import bounded_list
 from service.api.input.read import MAX_PARTS
 from service.background.tasks import Background
+from service.background.timing import TIMING, Timing
 from service.engine.port import Engine, EngineError, EngineUnavailable
 from service.errors import ApiError, InvalidRequest, fault
 from service.harmony import segments, tokens
@@ -44,8 +45,8 @@ PROBE_REQUESTS = 16
 """What is worked on at once of all that is neither a probe nor a scrape: it is only told that it isn't there."""
 
 
-def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
-    """The ASGI application. `engine` replaces the one that the settings name, for tests."""
+def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timing = TIMING) -> ASGIApp:
+    """The ASGI application. `engine` replaces the one that the settings name; it and `timing` are for tests."""
     tokens.byte_table()
     segments.text_table()
     for limit in (settings.max_input_items, settings.max_tools, MAX_PARTS):
@@ -61,7 +62,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> ASGIApp:
         redoc_url=None,
     )
     app.state.service = service
-    app.state.background = Background(service, works=settings.worker)
+    app.state.background = Background(service, works=settings.worker, timing=timing)
     app.state.exposition = Exposition(service.metrics, partial(read_shards, service.jobs))
     admission = Admission(
         service.metrics.refused, requests=settings.max_concurrent_requests, followers=settings.max_followers

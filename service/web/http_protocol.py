@@ -7,6 +7,7 @@ reads nothing of its answer. Bodies are the application's to bound; never read o
 
 import asyncio
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.config import Config
@@ -24,11 +25,19 @@ MAX_HEADERS = 256
 BREAK_OFF = "harmonium.break_off"
 """The extension of a request's scope that has `now`, a function that ends the answer without its end."""
 
-SEND_SECONDS = 60.0
-"""How long a client may leave what was sent unread, where the configuration has no `send_seconds`."""
 
-HEAD_SECONDS = 30.0
-"""How long a head may take, from the connection or from its first byte to its end."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectionLimits:
+    """What one process and its clients may take; the server's configuration has them as `connection_limits`."""
+
+    connections: int = MAX_CONNECTIONS
+    """The most at once; one too many is closed."""
+
+    head_seconds: float = 30.0
+    """How long a head may take, from the connection or from its first byte to its end."""
+
+    send_seconds: float = 60.0
+    """How long a client may leave what was sent unread."""
 
 
 class HeadTooLarge(Exception):
@@ -53,17 +62,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._progressed = False
         self._bytes_without_progress = 0
         self._head_clock: asyncio.TimerHandle | None = None
-        self._send_seconds = float(getattr(config, "send_seconds", SEND_SECONDS))
+        self._limits: ConnectionLimits = getattr(config, "connection_limits", ConnectionLimits())
         self._send_clock: asyncio.TimerHandle | None = None
         self._end_clock: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection; one that never sends a request is closed, and so is one too many."""
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
+        if len(self.connections) > self._limits.connections:
             self.transport.close()
             return
-        self._head_clock = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        self._head_clock = self.loop.call_later(self._limits.head_seconds, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -76,7 +85,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client has more than enough to read. If it goes on like that, it is gone, whatever still waits here."""
         super().pause_writing()
-        self._send_clock = self.loop.call_later(self._send_seconds, self.transport.abort)
+        self._send_clock = self.loop.call_later(self._limits.send_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """The client has read on."""
@@ -91,7 +100,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """
         if not self.transport.is_closing():
             self.transport.close()
-            self._end_clock = self.loop.call_later(self._send_seconds, self.transport.abort)
+            self._end_clock = self.loop.call_later(self._limits.send_seconds, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Parse `data`; refuse when one URL, header or trailer goes on and on inside the parser."""
@@ -109,7 +118,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._progressed = self._in_head = True
         self._head_bytes = self._head_count = 0
         self._stop_clock()
-        self._head_clock = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        self._head_clock = self.loop.call_later(self._limits.head_seconds, self.transport.close)
 
     def on_url(self, url: bytes) -> None:
         """A piece of the URL."""

@@ -15,8 +15,10 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal
 
+from service.backoff import Backoff
 from service.logs import event
 from service.webhooks.receiver import NotAccepted, Receiver, event_type
 from store.errors import StoreError
@@ -28,23 +30,28 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 32
 """Deliveries that one process has under way."""
 
-POLL_SECONDS = 1.0
-"""How often each shard is asked for what is due, on average. What ends in this process needn't wait for that."""
 
-MAX_POLL_SECONDS = 30.0
-"""How long a shard that can't be asked is left alone at most."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeliveryTiming:
+    """How long a deliverer waits for what."""
 
-HOLD_MARGIN_SECONDS = 5.0
-"""For how long a webhook is held beyond the time for its delivery: enough to note how that went."""
+    poll_seconds: float = 1.0
+    """How often each shard is asked for what is due, on average. What ends in this process needn't wait for that."""
 
-FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 2.0, 3600.0
-"""The longest pause before the first repeat; each further one may be twice as long, up to the maximum."""
+    store_away: Backoff = Backoff(2.0, 30.0)
+    """How long a shard that can't be asked is left alone."""
 
-MAX_DOUBLINGS = 30
+    retry: Backoff = Backoff(2.0, 3600.0)
+    """The pauses before a webhook that was not accepted is sent again."""
 
-LEAVE_SECONDS = 2.0
-"""What a process that ends leaves to deliveries under way. One that it cuts off is sent again when its hold is over."""
+    margin_seconds: float = 5.0
+    """For how long a webhook is held beyond the time for its delivery: enough to note how that went."""
 
+    leave_seconds: float = 2.0
+    """What a process that ends leaves to deliveries under way. One that it cuts off is sent again after its hold."""
+
+
+TIMING = DeliveryTiming()
 
 Outcome = Literal["delivered", "failed", "given_up"]
 """What became of a delivery; one that failed is tried again."""
@@ -60,18 +67,22 @@ class Deliverer:
         retry_seconds: float,
         *,
         count: Callable[[Outcome], None] = lambda outcome: None,
+        timing: DeliveryTiming = TIMING,
+        at_once: int = AT_ONCE,
         now: Callable[[], float] = time.time,
-        chance: Callable[[], float] = random.random,
     ) -> None:
-        """A webhook is tried again until its response has ended `retry_seconds` ago. `count` hears of each delivery."""
+        """A webhook is tried again until its response has ended `retry_seconds` ago.
+
+        `count` is told of each delivery, of which `at_once` may be under way.
+        """
         self._outbox = outbox
         self._receiver = receiver
-        self._hold_ms = round((receiver.seconds + HOLD_MARGIN_SECONDS) * 1000)
+        self._hold_ms = round((receiver.seconds + timing.margin_seconds) * 1000)
         self._retry_seconds = retry_seconds
         self._count = count
         self._now = now
-        self._chance = chance
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._timing = timing
+        self._room = asyncio.Semaphore(at_once)
         self._bells = {shard.outbox: asyncio.Event() for shard in outbox.shards}
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -100,9 +111,9 @@ class Deliverer:
                     event(logger, logging.WARNING, "webhooks can't be read", reason=str(error))
                 more, failures = False, failures + 1
             if not more:
-                pause = min(MAX_POLL_SECONDS, POLL_SECONDS * 2 ** min(failures, MAX_DOUBLINGS))
+                poll = self._timing.poll_seconds * random.uniform(0.5, 1.5)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(pause * (0.5 + self._chance())):
+                    async with asyncio.timeout(self._timing.store_away.seconds(failures) if failures else poll):
                         await bell.wait()
 
     async def _deliver_next(self, shard: ShardKeys) -> bool:
@@ -129,7 +140,7 @@ class Deliverer:
     async def _leave(self) -> None:
         """Wait a little for deliveries under way, and cut off the rest."""
         if self._under_way:
-            _, late = await asyncio.wait(self._under_way, timeout=LEAVE_SECONDS)
+            _, late = await asyncio.wait(self._under_way, timeout=self._timing.leave_seconds)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -161,13 +172,7 @@ class Deliverer:
             self._count("given_up")
             event(logger, logging.WARNING, "webhook given up", **facts, reason=str(error))
             return
-        delay = min(left, max(back_off(webhook.tries, self._chance()), error.wait_seconds))
+        delay = min(left, max(self._timing.retry.seconds(webhook.tries), error.wait_seconds))
         self._count("failed")
         event(logger, logging.INFO, "webhook not accepted", **facts, reason=str(error), seconds=delay)
         await self._outbox.later(webhook, max(1, round(delay * 1000)))
-
-
-def back_off(tries: int, chance: float) -> float:
-    """For how many seconds to rest after so many tries; `chance` from 0 to 1 spreads it over the upper half."""
-    longest = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(tries - 1, MAX_DOUBLINGS))
-    return longest * (1 + chance) / 2

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from service.api.events import OutputTextDelta
-from service.background import worker
 from service.background.log_sink import MAX_WAITING_EVENTS, LogWriter
+from service.background.timing import Timing
 from service.background.worker import Worker
 from service.metrics.counters import make_metrics
 from service.responses.opening import job_limits
@@ -72,9 +72,9 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
 
 
 @asynccontextmanager
-async def at_work(service: Service) -> AsyncIterator[Worker]:
+async def at_work(service: Service, *, poll_seconds: float = 1.0) -> AsyncIterator[Worker]:
     """A worker, until the end of the block."""
-    worker = Worker(service, ended=lambda id: None)
+    worker = Worker(service, ended=lambda id: None, timing=Timing(poll_seconds=poll_seconds))
     work = asyncio.create_task(worker.work())
     try:
         yield worker
@@ -92,7 +92,7 @@ async def queue_in(service: Service, shard: int) -> str:
 
 
 async def test_a_job_that_comes_while_the_queue_is_looked_at_is_not_forgotten(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service,
 ) -> None:
     jobs: Any = service.jobs
     late: list[str] = []
@@ -104,11 +104,9 @@ async def test_a_job_that_comes_while_the_queue_is_looked_at_is_not_forgotten(
         await asyncio.sleep(0.2)  # the message is quicker than the answer
         late.append(id)
 
-    async with at_work(service):
+    async with at_work(service, poll_seconds=60.0):
         await eventually(lambda: _heard(service), SECONDS, "it doesn't listen")
-        monkeypatch.setattr(worker, "POLL_SECONDS", 60.0)
-        polls = jobs.claims
-        await until(lambda: jobs.claims > polls, SECONDS, "it doesn't look")  # and not again, by itself
+        await until(lambda: jobs.claims, SECONDS, "it doesn't look")  # and not again, by itself
         jobs.on_claimed = come
         await queue_in(service, 0)
         await until(lambda: late, SECONDS, "it isn't looked into the queue")
@@ -147,9 +145,8 @@ async def test_a_shard_that_is_slow_costs_no_lease_in_another(service: Service) 
 
 
 async def test_a_shard_that_is_down_keeps_no_other_from_being_worked_on(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service,
 ) -> None:
-    monkeypatch.setattr(worker, "POLL_SECONDS", 60.0)
     jobs: Any = service.jobs
 
     async def fail(shard: int) -> None:
@@ -159,7 +156,7 @@ async def test_a_shard_that_is_down_keeps_no_other_from_being_worked_on(
     jobs.on_claimed = fail
     await queue_in(service, 1)
     for _ in range(10):  # it begins with one by chance
-        async with at_work(service) as working:
+        async with at_work(service, poll_seconds=60.0) as working:
             await until(lambda: working.running, SECONDS, "nobody works")
 
 

@@ -13,6 +13,7 @@ import httpx
 import uvicorn
 from openai import AsyncOpenAI
 
+from service.background.timing import TIMING, Timing
 from service.commands.serve import listen
 from service.engine.port import Engine, ModelCard
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
@@ -50,11 +51,11 @@ class Inside:
 
 
 @asynccontextmanager
-async def serving(settings: Settings, engine: Engine | None = None) -> AsyncIterator[Inside]:
+async def serving(settings: Settings, engine: Engine | None = None, timing: Timing = TIMING) -> AsyncIterator[Inside]:
     """The service of `settings`, over `engine` where one is given, until the end of the block."""
     listener = listen("127.0.0.1", 0)
     config = uvicorn.Config(
-        create_app(settings, engine=engine),
+        create_app(settings, engine=engine, timing=timing),
         http=BoundedHttpProtocol,
         ws="none",
         lifespan="on",

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from service.background import worker
+from service.background.timing import Timing
+from service.backoff import Backoff
 from service.engine.port import Finish, Generation
 from service.settings.settings import Settings
 from tests.engine.scripted import EndWithoutFinish, FinishWith, Script, Step
@@ -16,6 +17,7 @@ from tests.http.inside import scripted, serving
 from tests.http.seen import made
 from tests.protocol.samples import harmony
 
+IMPATIENT = Timing(engine_away=Backoff(0.01, 0.02))
 REQUESTS = 120
 """Some two seconds."""
 
@@ -73,17 +75,15 @@ def any_script(random: Random) -> list[Step]:
 
 @pytest.mark.parametrize("seed", [0, 1])
 async def test_whatever_a_model_says_its_stream_is_whole_and_the_conversation_goes_on(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, seed: int
+    settings: Settings, seed: int
 ) -> None:
-    monkeypatch.setattr(worker, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(worker, "MAX_PAUSE_SECONDS", 0.02)
     random = Random(seed)
 
     def play(generation: Generation) -> Script:
         return any_script(random)
 
     ends = set[str]()
-    async with serving(changed(settings, max_attempts=2), scripted(play)) as inside:
+    async with serving(changed(settings, max_attempts=2), scripted(play), IMPATIENT) as inside:
         before: dict[str, Any] | None = None
         for _ in range(REQUESTS // 2):
             body = {"tools": random.choice(TOOLS), "parallel_tool_calls": random.random() < 0.6, **asked_after(before)}

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,7 +12,8 @@ from openai.types.responses import Response
 
 from service.api import events
 from service.api.response import decode_response
-from service.background import worker
+from service.background.timing import Timing
+from service.backoff import Backoff
 from service.engine.port import Chunk, EngineError, EngineRefused, EngineUnavailable, Finish, Generation
 from service.harmony.tokens import RETURN, encode
 from service.responses.output.journal import Batch, encode_batch
@@ -21,8 +23,9 @@ from store.jobs.log import Entry
 from store.jobs.model import JobLimits
 from tests.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine, Stall
 from tests.event_grammar import check_stream
+from tests.http import inside
 from tests.http.background import changed, ended, going_on, opened_stream, reached, retrieved, said, streamed, submitted
-from tests.http.inside import CARD, Inside, answer, opened, scripted, serving, then, thought
+from tests.http.inside import CARD, Inside, answer, opened, scripted, then, thought
 from tests.http.process import MODEL
 from tests.http.streams import sent
 from tests.http.waiting import until
@@ -32,12 +35,8 @@ SPOKEN = [*thought("I count."), *then(answer(WORDS))]
 DEATH = Die(EngineError("out of memory"))
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that try again soon."""
-    monkeypatch.setattr(worker, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(worker, "MAX_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(worker, "POLL_SECONDS", 0.1)
+serving = partial(inside.serving, timing=Timing(poll_seconds=0.1, engine_away=Backoff(0.01, 0.05)))
+"""The service, with a worker that tries again soon."""
 
 
 async def made(settings: Settings, engine: ScriptedEngine) -> Response:

@@ -5,12 +5,14 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from prometheus_client.exposition import generate_latest
 
-from service.background import log_sink, worker
+from service.background import log_sink
 from service.background.attempt import Attempt, Outcome
 from service.background.cancel import cancel
+from service.background.timing import Timing
 from service.background.worker import Worker
 from service.responses.opening import close_service, open_service
 from service.responses.prepare import Service
@@ -59,14 +61,26 @@ class Scene:
         await jobs.claim(jobs.shard_of(Lease(DEFAULT_TENANT, self.id, "")), 1)
 
 
+class Silence:
+    """Channels on which nothing is said, as a worker uses them."""
+
+    @asynccontextmanager
+    async def channel(self, name: str) -> AsyncIterator["Silence"]:
+        """As Listening."""
+        yield self
+
+    async def messages(self, seconds: float) -> list[bytes]:
+        """As Listener."""
+        await asyncio.sleep(seconds)
+        return []
+
+
 Stage = Callable[[], contextlib.AbstractAsyncContextManager[Scene]]
 
 
 @pytest.fixture
-def stage(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(settings: Settings) -> Stage:
     """Sets the scene, until the end of a block. Its worker doesn't hear what is cancelled, and looks for jobs once."""
-    monkeypatch.setattr(worker, "POLL_SECONDS", 600.0)
-    monkeypatch.setattr(worker, "CANCELLED", b"told in words that it doesn't know ")
 
     @asynccontextmanager
     async def scene() -> AsyncIterator[Scene]:
@@ -75,7 +89,8 @@ def stage(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stage:
         service = open_service(changed(settings, lease_seconds=600), engine)
         await engine.start()
         id = await queue(service, "hi")
-        working = Worker(service, ended=lambda id: None)
+        deaf = msgspec.structs.replace(service, listening=Silence())
+        working = Worker(deaf, ended=lambda id: None, timing=Timing(poll_seconds=600.0))
         work = asyncio.create_task(working.work())
         try:
             await until(lambda: engine.running == 1)

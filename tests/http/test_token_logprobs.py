@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.background import worker
+from service.background.timing import Timing
+from service.backoff import Backoff
 from service.engine.port import Chunk, EngineError, Generation, TokenLogprobs
 from service.harmony.tokens import encode
 from service.settings.settings import Settings
@@ -110,13 +111,13 @@ async def test_what_has_no_probability_at_all_is_the_least_number_there_is(setti
 
 
 async def test_a_background_response_has_them_also_when_its_engine_died_on_the_way(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: Settings,
 ) -> None:
-    monkeypatch.setattr(worker, "FIRST_PAUSE_SECONDS", 0.01)
+    soon = Timing(engine_away=Backoff(0.01, 30))
     death = Die(EngineError("out of memory"))
     dying = going_on(SAID, lambda left: [left[:14], death] if len(left) > 14 else [left])
     async with (
-        serving(settings, scripted(dying)) as inside,
+        serving(settings, scripted(dying), soon) as inside,
         inside.client() as client,
         opened_stream(client, **SHOWN) as (id, _),
     ):

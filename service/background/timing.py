@@ -1,0 +1,22 @@
+"""How long background work waits for what, given when it is constructed, so that tests are quick without patching."""
+
+from dataclasses import dataclass
+
+from service.backoff import Backoff
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """The times of a worker and its attempts. All but `engine_away` are seconds."""
+
+    poll_seconds: float = 1.0
+    """How often a worker with room looks for jobs that nobody told it of, and for leases that ran out."""
+
+    engine_away: Backoff = Backoff(0.5, 30.0)
+    """For how long no job is taken after the engine failed."""
+
+    alone_seconds: float = 10.0
+    """For how long at most a job that may be what killed its last workers keeps others from being taken beside it."""
+
+
+TIMING = Timing()
