@@ -18,7 +18,8 @@ from service.harmony import tokens
 from service.responses.course import ended
 from service.responses.output.journal import journaled
 from service.responses.output.machine import Ending, Machine
-from service.responses.plan import JobSpec, generation_of, machine_of
+from service.responses.plan import Plan
+from service.responses.run import machine_of
 from service.responses.sampler import Sampler, Step, error_of
 from service.steps import in_one_go
 from tests.engine.scripted import Die, EndWithoutFinish, FinishWith, Script, ScriptedEngine, Stall
@@ -41,7 +42,7 @@ def sampler(
     return Sampler(engine, Generation("one", [1], Sampling(100)), machine, seconds=seconds), engine, machine
 
 
-def begun(job: JobSpec) -> Machine:
+def begun(job: Plan) -> Machine:
     """The machine of a background response that a worker has begun with."""
     machine = machine_of(job)
     machine.queued()
@@ -82,7 +83,7 @@ async def test_it_says_how_much_of_the_prompt_was_cached_once_it_knows() -> None
 async def test_the_engine_is_aborted_once_the_response_may_have_no_more() -> None:
     job = spec(max_tokens=200, rules=msgspec.structs.replace(samples.RULES, parallel=1))
     engine = ScriptedEngine(CARD, [harmony("<|channel|>commentary to=functions.lookup<|message|>{}<|end|>"), Stall()])
-    sampling = Sampler(engine, generation_of(job), begun(job), seconds=LONG)
+    sampling = Sampler(engine, job.generation, begun(job), seconds=LONG)
     await all_of(sampling)
 
     assert (sampling.ending, list(engine.aborted)) == (Ending.STOP, [job.id])
@@ -201,9 +202,9 @@ def test_an_ending_that_does_not_fail_has_no_error(ending: Ending) -> None:
 GENERATIONS = st.one_of(samples.generations, st.just(harmony(ANSWER)))
 
 
-def playing(ids: list[int], job: JobSpec) -> ScriptedEngine:
+def playing(ids: list[int], job: Plan) -> ScriptedEngine:
     """An engine that samples `ids` behind the job's prompt, one at a time, from wherever the prompt it gets ends."""
-    prompt = tokens.unpack(job.prompt).tolist()
+    prompt = list(job.generation.prompt)
 
     def script(generation: Generation) -> Script:
         sampled = list(generation.prompt)[len(prompt) :]
@@ -213,7 +214,7 @@ def playing(ids: list[int], job: JobSpec) -> ScriptedEngine:
     return ScriptedEngine(CARD, script)
 
 
-async def attempts(job: JobSpec, engine: ScriptedEngine, deaths: Sequence[int]) -> tuple[list[Event], Ending | None]:
+async def attempts(job: Plan, engine: ScriptedEngine, deaths: Sequence[int]) -> tuple[list[Event], Ending | None]:
     """The events of a job whose workers die after so many steps; each of the next ones replays what was journaled."""
     log, journal = begun(job), b""
     told: list[Event] = []
@@ -222,10 +223,10 @@ async def attempts(job: JobSpec, engine: ScriptedEngine, deaths: Sequence[int]) 
         machine = begun(job)
         in_one_go(machine.replay(journal))
         assert machine.next_number == log.next_number + len(told)
-        ending = ended(machine, job.sampling.max_tokens)
+        ending = ended(machine, job.generation.sampling.max_tokens)
         if ending is not None:
             break
-        sampling = Sampler(engine, generation_of(job), machine, seconds=LONG)
+        sampling = Sampler(engine, job.generation, machine, seconds=LONG)
         async with aclosing(sampling.steps()) as running:
             count = 0
             while count != steps and (step := await anext(running, None)) is not None:

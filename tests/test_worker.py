@@ -22,7 +22,8 @@ from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
 from service.responses.opening import close_service, open_service
-from service.responses.prepare import Caller, Service, begin
+from service.responses.prepare import prepared
+from service.responses.service import Caller, Service
 from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
 from store.keys import shard_of
@@ -78,9 +79,9 @@ async def queued(service: Service, shard: int = 0) -> str:
     """A background response in a shard; its id."""
     body = msgspec.json.encode({"model": MODEL, "input": "hi", "background": True, "stream": True})
     while True:
-        creation = await begin(service, Caller(TENANT), read_create(body, store=True))
-        if shard_of(creation.id[5:]) == shard:
-            return (await submit(service, TENANT, creation)).response.id
+        async with prepared(service, Caller(TENANT), read_create(body, store=True)) as planned:
+            if shard_of(planned.plan.id[5:]) == shard:
+                return (await submit(service.jobs, service.metrics, TENANT, planned, streams=True)).response.id
 
 
 async def found(service: Service, id: str, wanted: Callable[[Found], bool]) -> Found:

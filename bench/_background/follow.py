@@ -30,7 +30,7 @@ from bench._rig import Server as Redis
 from bench._rig import running
 from service.api.events import Event, OutputTextDelta
 from service.responses.output.journal import Batch, encode_batch
-from service.responses.prepare import Service
+from service.responses.service import Service
 from store.jobs.log import Entry
 from store.jobs.model import Job
 

@@ -20,7 +20,8 @@ from bench._harness import HOST, Server
 from service.api.request import read_create
 from service.background.submit import submit as submit_job
 from service.responses.opening import close_service, open_service
-from service.responses.prepare import Caller, Service, begin
+from service.responses.prepare import prepared
+from service.responses.service import Caller, Service
 from service.settings.settings import DEFAULT_TENANT, load_settings, variable
 
 TENANT = DEFAULT_TENANT
@@ -126,8 +127,8 @@ def body(text: str, *, streams: bool, most: int | None = None) -> bytes:
 async def submit(service: Service, text: str, *, streams: bool = True, most: int | None = None) -> str:
     """Submit as the endpoint does, which would refuse so few tokens as `most` may be; the response's id."""
     request = msgspec.structs.replace(read_create(body(text, streams=streams), store=True), max_output_tokens=most)
-    creation = await begin(service, Caller(TENANT), request)
-    return (await submit_job(service, TENANT, creation)).response.id
+    async with prepared(service, Caller(TENANT), request) as planned:
+        return (await submit_job(service.jobs, service.metrics, TENANT, planned, streams=streams)).response.id
 
 
 async def submitted(service: Service, text: str, count: int, *, most: int | None = None) -> list[str]:

@@ -22,7 +22,7 @@ import msgspec
 from bench._background.processes import TENANT, WAIT_SECONDS, Bench, Target, opened, submitted, table, until, worker
 from bench._rig import Server, running
 from service.background.snapshot import find
-from service.responses.prepare import Service
+from service.responses.service import Service
 from service.settings.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,7 +1,7 @@
-"""A response under way whose event log grows at will: written by the worker's own LogWriter, without a worker's pace.
+"""A response under way whose event log grows at will: written by the worker's own LogSink, without a worker's pace.
 
 What the log is like depends on how many tokens come into a batch: two where a model makes 100 a second, many where an
-engine is fast. The snapshots are the LogWriter's. Nothing here may measure.
+engine is fast. The snapshots are the LogSink's. Nothing here may measure.
 """
 
 from itertools import cycle
@@ -9,14 +9,15 @@ from typing import Self
 
 from bench._background.processes import submit
 from bench._prepared import HEADER, PROSE_WORDS
-from service.background.log_sink import SNAPSHOT_EVENTS, LogWriter
+from service.background.log_sink import SNAPSHOT_EVENTS, LogSink
 from service.engine.demo.prose import story
 from service.harmony import tokens
 from service.responses.output.journal import Batch
 from service.responses.output.machine import Machine
-from service.responses.plan import decode, machine_of
-from service.responses.prepare import Service
+from service.responses.plan import decode
+from service.responses.run import machine_of
 from service.responses.sampler import Step
+from service.responses.service import Service
 from store.jobs.model import Job
 
 STORE_SECONDS = 10.0
@@ -25,13 +26,13 @@ STORE_SECONDS = 10.0
 class Growing:
     """A response that was claimed by this process, and is written in batches of `size` tokens."""
 
-    def __init__(self, job: Job, machine: Machine, writer: LogWriter, size: int) -> None:
+    def __init__(self, job: Job, machine: Machine, sink: LogSink, size: int) -> None:
         self.job = job
         self.id = job.lease.id
         self.tokens = 0
         self.events = 0
         self._machine = machine
-        self._writer = writer
+        self._sink = sink
         self._size = size
         self._since_snapshot = 0
         self._header: list[int] = list(HEADER)
@@ -46,18 +47,16 @@ class Growing:
             raise RuntimeError("somebody else's job was claimed")
         machine = machine_of(await decode(job.spec))
         machine.queued()
-        begun = Batch(machine.start(), b"", 0)
-        writer = LogWriter(
+        sink = LogSink(
             service.jobs,
             job.lease,
             service.metrics,
-            begun,
-            snapshot=machine.snapshot,
-            stop=lambda: None,
+            first=Batch(machine.start(), b"", 0),
             on_tokens=lambda: None,
-            seconds=STORE_SECONDS,
+            patience=lambda: STORE_SECONDS,
         )
-        return cls(job, machine, writer, size)
+        sink.begin(snapshot=machine.snapshot, stop=lambda: None)
+        return cls(job, machine, sink, size)
 
     async def grow(self, count: int) -> None:
         """Write until at least `count` tokens are there, and on until the next write would take a snapshot: what a
@@ -66,10 +65,10 @@ class Growing:
             ids = [*self._header, *(next(self._prose) for _ in range(self._size - len(self._header)))]
             self._header = []
             step = Step(ids, self._machine.feed(ids))
-            self._writer.add(step, None)
-            await self._writer.write()
-            if self._writer.failure is not None:
-                raise self._writer.failure
+            await self._sink.write(step, None)
+            await self._sink.flush()
+            if self._sink.failure is not None:
+                raise self._sink.failure
             self.tokens += len(ids)
             self.events += len(step.events)
             self._since_snapshot += len(step.events)
@@ -78,4 +77,4 @@ class Growing:
 
     async def close(self) -> None:
         """Write no more."""
-        await self._writer.close()
+        await self._sink.close()

@@ -19,25 +19,25 @@ from time import monotonic
 import msgspec
 
 from service import logs
-from service.api.response import Response, ResponseError
-from service.background.closing import give_up
-from service.background.log_sink import LogWriter, persistently
-from service.engine.port import EngineBroke, EngineError, EngineRefused, EngineUnavailable
-from service.metrics.counters import Pace
+from service.api.response import Response, ResponseError, decode_response
+from service.background.log_sink import LogSink, retry
+from service.engine.port import EngineBroke, EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
 from service.responses.course import ended
 from service.responses.output.items.emitter import Seal
-from service.responses.output.journal import Batch, Odds, decode_sampled, encode_batch
+from service.responses.output.journal import Batch, Odds, decode_sampled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
-from service.responses.plan import JobSpec, decode, generation_of, machine_of
-from service.responses.prepare import sealing
-from service.responses.sampler import Sampler, error_of
+from service.responses.plan import Plan, decode
+from service.responses.rules import Rules
+from service.responses.run import Run, machine_of
+from service.responses.sampler import error_of
+from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.steps import BRIEFLY, in_steps
 from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError
 from store.jobs.log import Entry
 from store.jobs.model import Job
-from store.turn import Status, Turn
+from store.turn import Status
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,8 @@ QUEUED_EVENTS = 2
 
 READ_ENTRIES = 256
 """The most entries of a log that are read and decoded at once: a millisecond's work or two."""
+
+UNREADABLE = "No worker could read what was to be done. Send the request again."
 
 RETRY_SECONDS = 0.5
 """How long a job is kept from the next attempt when the engine has failed with it, so that a fault isn't asked for
@@ -88,14 +90,13 @@ class Attempt:
         self._patience = patience
         self._service = service
         self._settings = service.settings
-        self._sampler: Sampler | None = None
+        self._run: Run | None = None
         self._lost = False
         self._told = asyncio.Event()
         """Set once somebody wants it to stop."""
         self._cancelled = False
         self._leaving = False
         self._began = monotonic()
-        self._pace = Pace(self._began)
 
     def lose(self, *, cancelled: bool = False) -> None:
         """Somebody else has the lease, or cancelled the response: stop at once, and write no more. Never blocks."""
@@ -110,8 +111,8 @@ class Attempt:
 
     def _stop(self) -> None:
         self._told.set()
-        if self._sampler is not None:
-            self._sampler.stop()
+        if self._run is not None:
+            self._run.stop()
 
     def _get_further(self) -> None:
         if not self.further:
@@ -141,35 +142,61 @@ class Attempt:
             return False
 
     async def _make(self) -> Outcome:
-        if self.job.tries > self._settings.max_attempts + 1:  # it can't even be read without dying of it
-            await give_up(self._service, self.job)
-            return Outcome.ENDED
+        job, jobs = self.job, self._service.jobs
+        if job.tries > self._settings.max_attempts + 1:  # it can't even be read without dying of it
+            return await self._give_up()
         try:
-            spec = await decode(self.job.spec)
+            plan = await decode(job.spec)
         except NewerFormat:
             logs.event(logger, logging.WARNING, "a job is for a later release", response_id=self.id)
             await self._rest(self._settings.lease_seconds / 2)
-            await self._service.jobs.hand_back(self.job.lease, failed=False)
+            await jobs.hand_back(job.lease, failed=False)
             return Outcome.HANDED_BACK
-        machine = machine_of(spec, await self._seal(spec))
+        machine = machine_of(plan, await self._seal(plan))
         machine.queued()
         await self._replay(machine)
-        foreign = machine.next_number != self.job.last + 1
-        if foreign:
-            machine.go_on_at(self.job.last + 1)
-        verdict = self._verdict(machine, spec, foreign=foreign)
-        starts = self.job.last < QUEUED_EVENTS and self.job.status is not Status.CANCELLED
-        begun = Batch(machine.start() if starts else [], b"", machine.cached_tokens)
+        strange = machine.next_number != job.last + 1
+        if strange:
+            machine.go_on_at(job.last + 1)
+        verdict = self._verdict(machine, plan, strange=strange)
+        starts = job.last < QUEUED_EVENTS and job.status is not Status.CANCELLED
+        run, sink = self._run_of(plan, machine, Batch(machine.start() if starts else [], b"", machine.cached_tokens))
         if verdict is not None:
-            return await self._finish(spec, machine, begun, *verdict)
-        return await self._sample(spec, machine, begun)
+            return await self._finish(run, *verdict)
+        return await self._sample(run, sink)
 
-    async def _seal(self, spec: JobSpec) -> Seal | None:
+    def _run_of(self, plan: Plan, machine: Machine, first: Batch) -> tuple[Run, LogSink]:
+        """The run of what is left, and where it is kept."""
+        service, job = self._service, self.job
+        if job.epoch > 1:  # the engine may not have noticed yet that the last attempt is over
+            generation = msgspec.structs.replace(plan.generation, id=f"{plan.generation.id}-{job.epoch}")
+            plan = msgspec.structs.replace(plan, generation=generation)
+        sink = LogSink(
+            service.jobs,
+            job.lease,
+            service.metrics,
+            first=first,
+            announced=bool(self._settings.webhook_url),
+            on_tokens=self._get_further,
+            patience=lambda: self._keeps_on,
+        )
+        run = Run(
+            plan,
+            machine,
+            sink,
+            service.engine,
+            service.metrics,
+            mode="background",
+            since=self._began,
+            seconds=self._seconds,
+            clock=service.clock,
+        )
+        return run, sink
+
+    async def _seal(self, plan: Plan) -> Seal | None:
         """What closes the parts of the response that are sealed."""
-        rules, tenant = spec.rules, self.job.lease.tenant
-        if rules is None:
-            return None
-        return await persistently(lambda: sealing(self._service, tenant, rules), self._keeps_on)
+        seals, tenant = self._service.seals, self.job.lease.tenant
+        return await retry(lambda: seal_for(seals, tenant, plan.rules), self._keeps_on)
 
     async def _replay(self, machine: Machine) -> None:
         """Bring the machine to where the log ends."""
@@ -178,7 +205,7 @@ class Attempt:
         if self.job.last > after:
             machine.start()
         while after < self.job.last:
-            entries = await persistently(partial(self._read, after), self._keeps_on)
+            entries = await retry(partial(self._read, after), self._keeps_on)
             if not entries:
                 break
             for entry in entries:
@@ -195,17 +222,17 @@ class Attempt:
     async def _read(self, after: int) -> list[Entry]:
         return await self._service.log.read(self.job.lease.tenant, self.id, after, READ_ENTRIES)
 
-    def _verdict(self, machine: Machine, spec: JobSpec, *, foreign: bool) -> tuple[Ending, ResponseError | None] | None:
-        """How the response ends without another token; None where it goes on. A `foreign` log is one that this machine
+    def _verdict(self, machine: Machine, plan: Plan, *, strange: bool) -> tuple[Ending, ResponseError | None] | None:
+        """How the response ends without another token; None where it goes on. A `strange` log is one that this machine
         would not have written.
         """
         job, settings = self.job, self._settings
         if job.status is Status.CANCELLED:
             return Ending.ABORT, None
-        if foreign:
+        if strange:
             reason = "Its events so far were made by another release, and this one can't continue them."
             return Ending.ERROR, ResponseError("server_error", reason)
-        ending = ended(machine, spec.sampling.max_tokens)
+        ending = ended(machine, plan.generation.sampling.max_tokens)
         if ending is not None:
             return ending, None
         if job.tries > settings.max_attempts:
@@ -234,62 +261,41 @@ class Attempt:
         """For how long the response has been under way, over all attempts."""
         return self.job.run_seconds + monotonic() - self._began
 
-    async def _sample(self, spec: JobSpec, machine: Machine, begun: Batch) -> Outcome:
+    async def _sample(self, run: Run, sink: LogSink) -> Outcome:
         """Sample what is left, writing it down as it comes."""
-        service, replayed = self._service, machine.sampled
-        generation = generation_of(spec)
-        if self.job.epoch > 1:  # the engine may not have noticed yet that the last attempt is over
-            generation = msgspec.structs.replace(generation, id=f"{self.id}-{self.job.epoch}")
-        sampler = Sampler(service.engine, generation, machine, seconds=self._seconds)
-        self._sampler = sampler
+        replayed, self._run = run.machine.sampled, run
         if self._lost or self._leaving:
-            sampler.stop()
-        writer = LogWriter(
-            service.jobs,
-            self.job.lease,
-            service.metrics,
-            begun,
-            snapshot=machine.snapshot,
-            stop=sampler.stop,
-            on_tokens=self._get_further,
-            seconds=self._seconds,
-        )
+            run.stop()
         try:
-            async with aclosing(sampler.steps()) as steps:
-                async for step in steps:
-                    self._pace.note(step.events)
-                    writer.add(step, sampler.cached_tokens)
-                    await writer.room()
+            async with aclosing(run.sample()) as batches:
+                async for _ in batches:
+                    pass
         finally:
-            await writer.close()
-        if self._lost or isinstance(writer.failure, LeaseLost):
+            await sink.close()
+        if self._lost or isinstance(sink.failure, LeaseLost):
             raise LeaseLost(self.id)
-        if writer.failure is not None and not isinstance(writer.failure, LogFull):
-            raise writer.failure
-        return await self._over(spec, machine, sampler, writer, further=machine.sampled > replayed)
+        if sink.failure is not None and not isinstance(sink.failure, LogFull):
+            raise sink.failure
+        return await self._sampled(run, sink, further=run.machine.sampled > replayed)
 
-    async def _over(
-        self, spec: JobSpec, machine: Machine, sampler: Sampler, writer: LogWriter, *, further: bool
-    ) -> Outcome:
-        """The generation is over: so is the response, or somebody else goes on with it."""
-        ending, failure = sampler.ending, sampler.failure
-        if isinstance(writer.failure, LogFull):
-            logs.event(logger, logging.WARNING, "an event log is full", response_id=self.id, reason=str(writer.failure))
-            return await self._finish(spec, machine, writer.take(), Ending.LENGTH, None, writer)
+    async def _sampled(self, run: Run, sink: LogSink, *, further: bool) -> Outcome:
+        """The generation has ended: so has the response, or somebody else goes on with it."""
+        ending, failure = run.ending, run.failure
+        if isinstance(sink.failure, LogFull):
+            logs.event(logger, logging.WARNING, "an event log is full", response_id=self.id, reason=str(sink.failure))
+            return await self._finish(run, Ending.LENGTH, None)
         if self._leaving and ending is Ending.ABORT:
-            await self._hand_back(writer, failed=False)
+            await self._hand_back(sink, failed=False)
             return Outcome.HANDED_BACK
-        if failure is not None:
-            self._service.metrics.engine_failed(failure)
-        if machine.fault is None and ending in (Ending.ABORT, Ending.ERROR) and not self._final(failure, further):
+        broke_off = run.machine.fault is None and ending in (Ending.ABORT, Ending.ERROR)
+        if broke_off and not self._final(failure, further):
             away = ending is Ending.ABORT or isinstance(failure, EngineUnavailable)
             if not away:
                 await self._rest(RETRY_SECONDS)
-            await self._hand_back(writer, failed=not away or isinstance(failure, EngineBroke))
+            await self._hand_back(sink, failed=not away or isinstance(failure, EngineBroke))
             return Outcome.ENGINE_AWAY if away else Outcome.ENGINE_FAILED
         ending = Ending.ERROR if ending is Ending.ABORT else ending
-        error = error_of(ending, failure, self._settings.max_run_seconds)
-        return await self._finish(spec, machine, writer.take(), ending, error, writer)
+        return await self._finish(run, ending, error_of(ending, failure, self._settings.max_run_seconds))
 
     def _final(self, failure: EngineError | None, further: bool) -> bool:
         """Whether there is no use in another attempt after the engine has failed."""
@@ -303,44 +309,45 @@ class Attempt:
             async with asyncio.timeout(seconds):
                 await self._told.wait()
 
-    async def _hand_back(self, writer: LogWriter, *, failed: bool) -> None:
-        await writer.write()
-        if isinstance(writer.failure, LeaseLost):
-            raise writer.failure
+    async def _hand_back(self, sink: LogSink, *, failed: bool) -> None:
+        await sink.flush()
+        if isinstance(sink.failure, LeaseLost):
+            raise sink.failure
         await self._service.jobs.hand_back(self.job.lease, failed=failed)
         self._service.metrics.jobs_handed_back.inc()
 
-    async def _finish(
-        self,
-        spec: JobSpec,
-        machine: Machine,
-        rest: Batch,
-        ending: Ending,
-        error: ResponseError | None,
-        writer: LogWriter | None = None,
-    ) -> Outcome:
-        """Store the turn, with the last events of its log."""
-        service = self._service
-        events = rest.events + machine.end(ending)
-        response = machine.result(ending, now=int(service.clock()), error=error)
-        events += machine.terminal(response)
-        entry = Entry(events[-1].sequence_number, encode_batch(msgspec.structs.replace(rest, events=events)))
-        turn = Turn(
-            id=self.id,
-            parent=spec.parent,
-            status=Status(response.status),
-            messages=(*spec.messages, *machine.messages),
-            response=_JSON.encode(response),
-            items=spec.items,
-        )
-        after, announced = events[0].sequence_number - 1, bool(self._settings.webhook_url)
-        dropped = await (persistently if writer is None else writer.whole)(
-            lambda: service.jobs.finish(self.job.lease, turn, entry, after=after, announced=announced),
-            self._keeps_on,
-        )
-        self.response = response
-        service.metrics.webhooks.labels("given_up").inc(dropped)
-        service.metrics.ended("background", response, self._pace)
-        if self._sampler is not None or self.job.last >= QUEUED_EVENTS:  # it has begun, here or elsewhere
-            service.metrics.run_seconds.observe(self._run_seconds)
+    async def _finish(self, run: Run, ending: Ending, error: ResponseError | None) -> Outcome:
+        """End the response: the last events of its log, and its turn."""
+        async with aclosing(run.end(ending, error)) as batches:
+            async for _ in batches:
+                pass
+        self.response = run.response
+        if self._run is not None or self.job.last >= QUEUED_EVENTS:  # it has begun, here or elsewhere
+            self._service.metrics.run_seconds.observe(self._run_seconds)
         return Outcome.ENDED
+
+    async def _give_up(self) -> Outcome:
+        """End a job that no worker can read, with what the store itself holds of it.
+
+        What is wrong with it (its plan, or its log) has ended attempt after attempt before anything of it was known.
+        Without this it would do so for ever, and whoever waits for it would never learn.
+        """
+        job, store, tenant = self.job, self._service.store, self.job.lease.tenant
+        accepted = decode_response((await store.look(tenant, self.id)).response)
+        path = await store.lineage(tenant, self.id)
+        plan = Plan(
+            base=accepted,
+            generation=Generation(self.id, (), Sampling(0)),
+            parent=path[-2] if len(path) > 1 else None,
+            stored=True,
+            messages=(),
+            items=(await store.items(tenant, [self.id]))[0][1],
+            rules=Rules(),
+        )
+        machine = machine_of(plan)
+        machine.go_on_at(job.last + 1)
+        run, _ = self._run_of(plan, machine, Batch([]))
+        logs.event(logger, logging.ERROR, "a job can't be read, and is given up", response_id=self.id, tries=job.tries)
+        cancelled = job.status is Status.CANCELLED
+        error = None if cancelled else ResponseError("server_error", UNREADABLE)
+        return await self._finish(run, Ending.ABORT if cancelled else Ending.ERROR, error)

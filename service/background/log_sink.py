@@ -1,9 +1,10 @@
-"""What a worker writes to a job's event log: the events of its steps, in batches, each with the tokens that made it.
+"""Where the run of a background response is kept: its events in the job's log, and its turn in the store.
 
-A batch is what came in BATCH_SECONDS, so that a stream costs Redis little and followers wait no longer than that. While
-the store is away the writer tries again, and the run waits for it: nothing is sampled that can't be kept. A server that
-comes back may lack what it was told last, as it writes to disk once a second, and so may the replica that takes its
-place: it is told again. Once the lease is lost nothing more is written; somebody else goes on from what is there.
+Events are written in batches, each with the tokens that made it. A batch is what came in BATCH_SECONDS, so that a
+stream costs Redis little and followers wait no longer than that. While the store is away the sink tries again, and the
+run waits for it: nothing is sampled that can't be kept. A server that comes back may lack what was written last, as it
+writes to disk once a second, and so may the replica that takes its place: that is written again. Once the lease is lost
+nothing more is written; somebody else goes on from what is there.
 """
 
 import asyncio
@@ -21,7 +22,9 @@ from service.engine.port import TokenLogprobs
 from service.logs import event
 from service.metrics.counters import Metrics
 from service.responses.output.journal import Batch, encode_batch, journaled
+from service.responses.output.machine import Machine
 from service.responses.output.usage import Cached
+from service.responses.plan import Plan, turn_of
 from service.responses.sampler import Step
 from store.errors import LeaseLost, LogBehind, LogFull, StoreUnavailable
 from store.jobs.jobs import Jobs
@@ -51,7 +54,6 @@ logger = logging.getLogger(__name__)
 _JSON = msgspec.json.Encoder()
 
 T = TypeVar("T")
-Snapshot = Callable[[], Response]
 
 
 class _Written(NamedTuple):
@@ -63,36 +65,38 @@ class _Written(NamedTuple):
     progress: bool
 
 
-class LogWriter:
-    """The writer of one attempt at one job: enter it, `add` what comes, then `close` it."""
+class LogSink:
+    """The sink of one attempt at one job, whose lease this process holds."""
 
     def __init__(
         self,
         jobs: Jobs,
         lease: Lease,
         metrics: Metrics,
-        begun: Batch,
         *,
-        snapshot: Snapshot,
-        stop: Callable[[], None],
+        first: Batch,
+        announced: bool = False,
         on_tokens: Callable[[], None],
-        seconds: float,
+        patience: Callable[[], float],
     ) -> None:
-        """`begun` is what there is already, `snapshot` gives the response as it stands, `stop` ends the run, and
-        `on_tokens` is told each time that tokens were written. The store may be away for `seconds`.
+        """`first` is what is to be written already. `on_tokens` is called each time that tokens were written.
+
+        The store may be away for `patience()` seconds. With `announced` the end of the response goes to the outbox of
+        webhooks.
         """
         self._jobs = jobs
         self._lease = lease
         self._metrics = metrics
-        self._snapshot = snapshot
-        self._stop = stop
+        self._announced = announced
         self._on_tokens = on_tokens
-        self._seconds = seconds
+        self._patience = patience
+        self._snapshot: Callable[[], Response] | None = None
+        self._stop: Callable[[], None] = lambda: None
         self._events: list[Event] = []
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         """One a token, or none at all."""
-        self._cached = begun.cached_tokens
+        self._cached = first.cached_tokens
         self._since_snapshot = 0
         self._kept: deque[_Written] = deque()
         """What was written last."""
@@ -100,33 +104,46 @@ class LogWriter:
         self._due = asyncio.Event()
         self._written = asyncio.Event()
         self._closed = False
-        self._task = asyncio.create_task(self._write_for_ever())
-        self.add(Step([], begun.events), None)
+        self._task: asyncio.Task[None] | None = None
+        self._add(Step([], first.events), None)
         self.failure: LeaseLost | LogBehind | LogFull | StoreUnavailable | None = None
         """Why nothing more can be written, once that is so."""
 
-    def add(self, step: Step, cached_tokens: Cached) -> None:
-        """Take what came of a chunk, to be written soon, and how much of the prompt was cached, where that is known."""
-        self._tokens += step.tokens
-        self._logprobs += step.logprobs or ()
-        self._events += step.events
-        if cached_tokens is not None:
-            self._cached = cached_tokens
-        if self._timer is None and self._events:
-            self._timer = asyncio.get_running_loop().call_later(BATCH_SECONDS, self._due.set)
+    def begin(self, *, snapshot: Callable[[], Response], stop: Callable[[], None]) -> None:
+        """Write what comes from now on as soon as it is due, until `close`."""
+        self._snapshot, self._stop = snapshot, stop
+        self._task = asyncio.create_task(self._write_for_ever())
 
-    async def room(self) -> None:
-        """Wait until not too much waits to be written, or nobody writes any more, which `close` tells of."""
-        while len(self._events) > MAX_WAITING_EVENTS and self.failure is None and not self._task.done():
+    async def write(self, step: Step, cached: Cached) -> None:
+        """Take what came of a chunk, to be written soon; wait where too much waits already.
+
+        That nobody writes any more is for `close` to say.
+        """
+        self._add(step, cached)
+        while len(self._events) > MAX_WAITING_EVENTS and self.failure is None and not self._idle:
             self._due.set()
             self._written.clear()
             await self._written.wait()
 
+    @property
+    def _idle(self) -> bool:
+        return self._task is None or self._task.done()
+
+    def _add(self, step: Step, cached: Cached) -> None:
+        self._tokens += step.tokens
+        self._logprobs += step.logprobs or ()
+        self._events += step.events
+        if cached is not None:
+            self._cached = cached
+        if self._timer is None and self._events:
+            self._timer = asyncio.get_running_loop().call_later(BATCH_SECONDS, self._due.set)
+
     async def close(self) -> None:
-        """Write no more than what is being written; the rest is the caller's, to `write` or to `take`."""
+        """Write no more than what is being written; the rest waits for `flush` or `finish`."""
         self._closed = True
         self._due.set()
-        await self._task
+        if self._task is not None:
+            await self._task
 
     async def _write_for_ever(self) -> None:
         """Write what is due, until closed or refused. A write that has begun is never broken off: it may be carried
@@ -136,29 +153,28 @@ class LogWriter:
                 await self._due.wait()
                 self._due.clear()
                 if not self._closed:
-                    await self.write()
+                    await self.flush()
         except BaseException:
             self._stop()
             raise
         finally:
             self._written.set()
 
-    async def write(self) -> None:
+    async def flush(self) -> None:
         """Write what waits, if there are events. What can't be written waits on; it is `failure`, and ends the run."""
         if not self._events:
             return
         events, ids, logprobs = self._events, self._tokens, self._logprobs
-        batch = self.take()
+        batch = self._take()
         entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
         after, progress = batch.events[0].sequence_number - 1, bool(batch.tokens)
         self._since_snapshot += len(batch.events)
         snapshot = b""
-        if self._since_snapshot >= SNAPSHOT_EVENTS:
+        if self._since_snapshot >= SNAPSHOT_EVENTS and self._snapshot is not None:
             self._since_snapshot, snapshot = 0, _JSON.encode(self._snapshot())
         try:
-            await self.whole(
-                lambda: self._jobs.write(self._lease, entry, after=after, progress=progress, snapshot=snapshot),
-                self._seconds,
+            await self._complete(
+                lambda: self._jobs.write(self._lease, entry, after=after, progress=progress, snapshot=snapshot)
             )
         except (LeaseLost, LogBehind, LogFull, StoreUnavailable) as failure:
             self.failure = failure
@@ -174,32 +190,45 @@ class LogWriter:
         finally:
             self._written.set()
 
-    async def whole(self, work: Callable[[], Awaitable[T]], seconds: float) -> T:
-        """Do persistently what adds to the log; where the log's end is lost, write that again first.
+    async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
+        """Store the turn of a response that has ended, with the last events of its log; the terminal ones."""
+        terminal = machine.terminal(response)
+        self._events += terminal
+        batch = self._take()
+        entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
+        turn, after = turn_of(plan, machine, response), batch.events[0].sequence_number - 1
+        dropped = await self._complete(
+            lambda: self._jobs.finish(self._lease, turn, entry, after=after, announced=self._announced)
+        )
+        self._metrics.webhooks.labels("given_up").inc(dropped)
+        return terminal
+
+    async def _complete(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do what adds to the log, again while the store is away; where the log's end is lost, write that again first.
 
         Raises what `work` raises, and LogBehind where more is lost than is known here.
         """
         try:
-            return await persistently(work, seconds)
+            return await retry(work, self._patience())
         except LogBehind as gap:
             lost = [each for each in self._kept if each.entry.last > gap.last]
             if not lost or lost[0].after != gap.last:
                 raise
             event(logger, logging.WARNING, "the end of an event log is written again", reason=str(gap))
         for each in lost:
-            await persistently(
+            await retry(
                 lambda each=each: self._jobs.write(self._lease, each.entry, after=each.after, progress=each.progress),
-                seconds,
+                self._patience(),
             )
-        return await persistently(work, seconds)
+        return await retry(work, self._patience())
 
     def _keep(self, written: _Written) -> None:
         self._kept.append(written)
         while self._kept[0].at < written.at - KEPT_SECONDS:
             self._kept.popleft()
 
-    def take(self) -> Batch:
-        """What waits, which is then the caller's to write."""
+    def _take(self) -> Batch:
+        """What waits, to be written by the caller."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -208,7 +237,7 @@ class LogWriter:
         return batch
 
 
-async def persistently(work: Callable[[], Awaitable[T]], seconds: float) -> T:
+async def retry(work: Callable[[], Awaitable[T]], seconds: float) -> T:
     """Do what is harmless to repeat, again while the store is away, for so long. Raises what `work` raises."""
     loop = asyncio.get_running_loop()
     give_up, pause = loop.time() + seconds, FIRST_PAUSE_SECONDS

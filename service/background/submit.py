@@ -1,6 +1,4 @@
-"""Submitting: a create request with `background`, from its spec to a place in the queue.
-
-    check ─▶ chain, pinned ─▶ prompt ─▶ spec ─▶ submit, unpinned
+"""Submitting: the plan of a create request with `background`, to a place in the queue.
 
 Once it is accepted nothing of the process that accepted it is needed any more. The first two events are in the log by
 then, so whoever follows the response begins with them.
@@ -12,17 +10,15 @@ import msgspec
 
 from service.api.events import Event
 from service.api.response import Response, ResponseStatus
+from service.metrics.counters import Metrics
 from service.responses.output.journal import Batch, encode_batch
-from service.responses.plan import encode, machine_of
-from service.responses.prepare import Creation
-from service.responses.refusals import store_refusal
-from service.responses.service import Service
-from store.errors import QueueFull, StoreError
+from service.responses.plan import encode, turn_of
+from service.responses.prepare import Prepared
+from service.responses.run import machine_of
+from store.errors import QueueFull
+from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Priority
-from store.turn import Status, Turn
-
-_JSON = msgspec.json.Encoder()
 
 _PRIORITIES = {"priority": Priority.PRIORITY, "default": Priority.DEFAULT, "flex": Priority.FLEX}
 
@@ -34,30 +30,26 @@ class Submitted(NamedTuple):
     events: list[Event]
 
 
-async def submit(service: Service, tenant: str, creation: Creation) -> Submitted:
-    """Queue a request. Raises ApiError; the parent is then let go of."""
-    spec = await creation.spec()
+async def submit(jobs: Jobs, metrics: Metrics, tenant: str, prepared: Prepared, *, streams: bool) -> Submitted:
+    """Queue a planned response; its parent's pin goes with it. `streams` is how it was asked for. Raises StoreError."""
+    plan = prepared.plan
+    machine = machine_of(plan)
+    events = machine.queued()
+    response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
     try:
-        machine = machine_of(spec)
-        events = machine.queued()
-        response = msgspec.structs.replace(spec.response, status=ResponseStatus.QUEUED)
-        turn = Turn(spec.id, spec.parent, Status.QUEUED, spec.messages, _JSON.encode(response), spec.items)
-        await service.jobs.submit(
+        await jobs.submit(
             tenant,
-            turn,
-            await encode(spec),
+            turn_of(plan, machine, response),
+            await encode(plan),
             Entry(events[-1].sequence_number, encode_batch(Batch(events))),
-            priority=_PRIORITIES[creation.request.tier],
-            streams=creation.request.stream,
-            fleeting=not creation.request.store,
-            pin=creation.pin,
+            priority=_PRIORITIES[response.service_tier],
+            streams=streams,
+            fleeting=not plan.stored,
+            pin=prepared.parent.pin,
         )
-    except BaseException as error:
-        await creation.release()
-        if isinstance(error, QueueFull):
-            service.metrics.refused.labels("queue").inc()
-        if isinstance(error, StoreError):
-            raise store_refusal(error) from error
+    except QueueFull:
+        metrics.refused.labels("queue").inc()
         raise
-    service.metrics.jobs_submitted.inc()
+    prepared.parent.released()
+    metrics.jobs_submitted.inc()
     return Submitted(response, events)

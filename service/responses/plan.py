@@ -1,38 +1,74 @@
-"""A background response as a job: all that any worker needs to make it, as it stands in the queue.
+"""A response that is to be made: all that is needed for it, read, checked and rendered once.
 
-    version | packing | msgpack of JobSpec
+    request ─▶ Plan ─┬─▶ Run
+                     └─▶ encode ─▶ queue ─▶ decode ─▶ Run
 
-What was asked is read, checked and rendered once, by the process that accepted it: a prompt holds the day on which it
-was asked, and a worker may be of another day or have other settings. Never put a key or a tenant's name into a spec:
-whose it is, says where it is kept. Never change what a version means: add the next one.
+In the background it waits in the queue as bytes: version | packing | msgpack. A prompt holds the day on which it was
+asked for, and a worker may be of another day or have other settings, so nothing of a plan is made twice. Never put a
+key or a tenant's name into a plan: whose it is, says where it is kept. Never change what a version means: add the next.
 """
 
 import asyncio
 
 import msgspec
 
-from service.api.ids import MAX_OUTPUT_ITEMS
 from service.api.response import Response, decode_response
-from service.api.tools.callee import Callee
 from service.engine.port import Generation, Sampling
 from service.harmony import tokens
-from service.responses.output.items.emitter import Seal
 from service.responses.output.machine import Machine
 from service.responses.rules import Rules
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
-from store.turn import Messages
+from store.turn import Messages, Status, Turn
 
 FORMAT = 2
 _VERSION = bytes([FORMAT])
 
+_JSON = msgspec.json.Encoder()
 
-class JobSpec(msgspec.Struct, frozen=True):
-    """A response that is to be made: what the engine is asked, and what the turn gets beside the answer.
 
-    `prompt` is the rendered prompt as little-endian u32 ids; `sampling.max_tokens` counts from its end. `base` is the
-    response as it is created, as JSON, as tools hold numbers that msgpack can't. `messages` are the new ones and
-    `items` the input as listed, JSON as in a Turn. `stored` says whether the response can be continued later, and
-    `rules` what holds for the answer.
+class Plan(msgspec.Struct, frozen=True):
+    """What a response is made of, in the foreground as in the background.
+
+    `base` is the response as it is created, and `generation` what the engine is asked at its beginning; its
+    `sampling.max_tokens` counts from the prompt's end. `messages` are the new ones and `items` the input as listed,
+    JSON as in a Turn. `stored` says whether the response can be continued later, and `rules` what holds for the answer.
+    """
+
+    base: Response
+    generation: Generation
+    parent: str | None
+    stored: bool
+    messages: Messages
+    items: bytes
+    rules: Rules
+
+    @property
+    def id(self) -> str:
+        """The response's id."""
+        return self.base.id
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes before it is compressed, the response's own aside."""
+        said = sum(len(message.tokens) for message in (*self.messages, *self.rules.kept_messages, *self.rules.newest))
+        return len(self.generation.prompt) * tokens.BYTES_A_TOKEN + len(self.items) + said
+
+
+def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
+    """The turn of a planned response as it stands: with what its machine sampled, and as it is served."""
+    return Turn(
+        id=plan.id,
+        parent=plan.parent,
+        status=Status(response.status),
+        messages=(*plan.messages, *machine.messages),
+        response=_JSON.encode(response),
+        items=plan.items,
+    )
+
+
+class _Queued(msgspec.Struct, frozen=True):
+    """A plan as it waits in the queue: `prompt` as little-endian u32 ids, `base` as JSON, as tools hold numbers that
+    msgpack can't.
     """
 
     id: str
@@ -44,73 +80,75 @@ class JobSpec(msgspec.Struct, frozen=True):
     affinity: str
     cache_salt: str | None
     trace: tuple[tuple[str, str], ...]
-    functions: frozenset[str]
-    """What the first release's specs had in place of `rules`."""
     base: bytes
     messages: Messages
     items: bytes
-    rules: Rules | None = None
+    rules: Rules
     priority: int = 0
-
-    @property
-    def response(self) -> Response:
-        """The response as it is created."""
-        return decode_response(self.base)
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it takes before it is compressed."""
-        again = (*self.rules.kept_messages, *self.rules.newest) if self.rules is not None else ()
-        said = sum(len(message.tokens) for message in (*self.messages, *again))
-        return len(self.prompt) + len(self.base) + len(self.items) + said
+    generation_id: str = ""
+    """Empty stands for the response's own."""
+    functions: tuple[str, ...] = ()
+    """Always empty. Workers of version 0.1.0 refuse a plan without it."""
 
 
-_decoder = msgspec.msgpack.Decoder(JobSpec)
+_decoder = msgspec.msgpack.Decoder(_Queued)
 
 
-async def encode(spec: JobSpec) -> bytes:
-    """The bytes of a spec, by a thread where it takes long."""
-    if spec.size > THREAD_FROM_BYTES:
-        return await asyncio.to_thread(_encode, spec)
-    return _encode(spec)
+async def encode(plan: Plan) -> bytes:
+    """The bytes of a plan, by a thread where it takes long."""
+    if plan.size > THREAD_FROM_BYTES:
+        return await asyncio.to_thread(_encode, plan)
+    return _encode(plan)
 
 
-def _encode(spec: JobSpec) -> bytes:
-    return _VERSION + squeeze(msgspec.msgpack.encode(spec))
+def _encode(plan: Plan) -> bytes:
+    asked = plan.generation
+    queued = _Queued(
+        id=plan.id,
+        parent=plan.parent,
+        stored=plan.stored,
+        prompt=tokens.pack(asked.prompt),
+        sampling=asked.sampling,
+        model=asked.model,
+        affinity=asked.affinity,
+        cache_salt=asked.cache_salt,
+        trace=asked.trace,
+        base=_JSON.encode(plan.base),
+        messages=plan.messages,
+        items=plan.items,
+        rules=plan.rules,
+        priority=asked.priority,
+        generation_id=asked.id,
+    )
+    return _VERSION + squeeze(msgspec.msgpack.encode(queued))
 
 
-async def decode(blob: bytes) -> JobSpec:
-    """The spec of some bytes, by a thread where it takes long. Raises NewerFormat."""
+async def decode(blob: bytes) -> Plan:
+    """The plan of some bytes, by a thread where it takes long. Raises NewerFormat."""
     check_version(blob, FORMAT)
     if len(blob) > THREAD_FROM_BYTES:
         return await asyncio.to_thread(_decode, blob)
     return _decode(blob)
 
 
-def _decode(blob: bytes) -> JobSpec:
-    return _decoder.decode(unsqueeze(blob[1:]))
-
-
-def machine_of(spec: JobSpec, seal: Seal | None = None) -> Machine:
-    """A machine at the beginning of the response: `queued`, `start` and what was sampled so far are still to come."""
-    rules = spec.rules or _rules_of_the_first(spec)
-    return Machine(spec.response, rules, len(spec.prompt) // tokens.BYTES_A_TOKEN, seal)
-
-
-def _rules_of_the_first(spec: JobSpec) -> Rules:
-    callees = tuple(Callee(name) for name in sorted(spec.functions))
-    return Rules(callees, parallel=MAX_OUTPUT_ITEMS if spec.response.parallel_tool_calls else 1)
-
-
-def generation_of(spec: JobSpec) -> Generation:
-    """What the engine is asked at the beginning; course.py has what it is asked later on."""
-    return Generation(
-        id=spec.id,
-        prompt=tokens.unpack(spec.prompt),
-        sampling=spec.sampling,
-        model=spec.model,
-        affinity=spec.affinity,
-        cache_salt=spec.cache_salt,
-        priority=spec.priority,
-        trace=spec.trace,
+def _decode(blob: bytes) -> Plan:
+    queued = _decoder.decode(unsqueeze(blob[1:]))
+    generation = Generation(
+        id=queued.generation_id or queued.id,
+        prompt=tokens.unpack(queued.prompt),
+        sampling=queued.sampling,
+        model=queued.model,
+        affinity=queued.affinity,
+        cache_salt=queued.cache_salt,
+        priority=queued.priority,
+        trace=queued.trace,
+    )
+    return Plan(
+        base=decode_response(queued.base),
+        generation=generation,
+        parent=queued.parent,
+        stored=queued.stored,
+        messages=queued.messages,
+        items=queued.items,
+        rules=queued.rules,
     )

@@ -1,104 +1,86 @@
-"""One response: the engine's tokens through the machine to events. Knows nothing of HTTP or Redis.
+"""One response from its plan to its end: the engine's tokens through the machine to events, and a turn.
 
-    begin ─▶ sample ─▶ end ─▶ keep ─▶ terminal
+    begin ─▶ sample ─▶ end ─▶ sink.finish ─▶ terminal
 
-A `Sampler` is the second step alone, for whoever does the others in ways of its own; a `Run` is all of them.
-`keep` is what the caller passes in to store the turn. It is awaited before the terminal event is handed over, so that
-whoever has seen `response.completed` can continue from it. If it fails, the terminal event is `response.failed` and
-still carries the output: the answer isn't lost, and nobody is misled. `release` lets go of what was held for the run,
-and is awaited in the end whatever happened.
+In the foreground and in the background it is the same; what differs is the sink. It stores the turn before the terminal
+event is handed over, so that whoever has seen `response.completed` can continue from it. Knows nothing of HTTP or
+Redis.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from typing import Protocol
 
 import msgspec
 
-from service.api.events import Event
+from service.api.events import Event, Terminal
 from service.api.response import Response, ResponseError, ResponseStatus
-from service.engine.port import Engine, EngineError, Generation
+from service.engine.port import Engine, EngineError
 from service.logs import event
+from service.metrics.counters import Metrics, Mode, Pace
+from service.responses.output.items.emitter import Seal
 from service.responses.output.machine import Ending, Machine
-from service.responses.sampler import Sampler, error_of
+from service.responses.output.usage import Cached
+from service.responses.plan import Plan, turn_of
+from service.responses.prepare import Parent
+from service.responses.sampler import Sampler, Step, error_of
 from store.errors import StoreError
+from store.history.history import ConversationHistoryStore
 
 logger = logging.getLogger(__name__)
 
-Keep = Callable[[Response], Awaitable[None]]
-Release = Callable[[], Awaitable[None]]
-Clock = Callable[[], float]
+
+class Sink(Protocol):
+    """Where a run's events and its turn are kept."""
+
+    def begin(self, *, snapshot: Callable[[], Response], stop: Callable[[], None]) -> None:
+        """Sampling begins. `snapshot` gives the response as it stands, and `stop` ends it where no more can be kept."""
+        ...
+
+    async def write(self, step: Step, cached: Cached) -> None:
+        """Keep what came of a chunk, and how much of the prompt was cached, where that is known.
+
+        Waits while there is no room, so that nothing is sampled that can't be kept.
+        """
+        ...
+
+    async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
+        """Store the turn of a response that has ended; its terminal events, which may say that it wasn't stored."""
+        ...
 
 
-class Run:
-    """One generation from its first event to its terminal one. Iterate `events` once."""
+class AppendSink:
+    """The sink of a response in the foreground: its turn is stored in one piece, at the end."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        generation: Generation,
-        machine: Machine,
-        keep: Keep,
-        release: Release,
-        *,
-        seconds: float,
-        clock: Clock,
-    ) -> None:
-        self._sampler = Sampler(engine, generation, machine, seconds=seconds)
-        self._machine = machine
-        self._keep = keep
-        self._release = release
-        self._seconds = seconds
-        self._clock = clock
+    def __init__(self, store: ConversationHistoryStore, tenant: str, parent: Parent, *, streamed: bool) -> None:
+        """`streamed` is whether the caller learns the response's id even where it fails without output."""
+        self._store = store
+        self._tenant = tenant
+        self._parent = parent
+        self._streamed = streamed
         self.unstored: StoreError | None = None
         """Why the turn could not be stored, once that is so."""
 
-    def stop(self, ending: Ending = Ending.ABORT) -> None:
-        """End the response now: the engine's work is aborted, and what was said so far is kept. Never blocks."""
-        self._sampler.stop(ending)
+    def begin(self, *, snapshot: Callable[[], Response], stop: Callable[[], None]) -> None:
+        """Nothing is kept before the end."""
 
-    @property
-    def timed_out(self) -> bool:
-        """Whether it was stopped because it took too long."""
-        return self._sampler.stopped is Ending.TIMEOUT
+    async def write(self, step: Step, cached: Cached) -> None:
+        """Nothing is kept before the end."""
 
-    @property
-    def failure(self) -> EngineError | None:
-        """What the engine failed with, once it has."""
-        return self._sampler.failure
-
-    async def events(self) -> AsyncGenerator[list[Event], None]:
-        """The response's events in batches as they come, the terminal one last and after the turn was kept."""
-        machine, sampler = self._machine, self._sampler
-        try:
-            yield machine.begin()
-            async with aclosing(sampler.steps()) as steps:
-                async for step in steps:
-                    if step.events:
-                        yield step.events
-            if batch := machine.end(sampler.ending):
-                yield batch
-            response = machine.result(
-                sampler.ending,
-                now=int(self._clock()),
-                error=error_of(sampler.ending, sampler.failure, self._seconds),
-            )
-            yield machine.terminal(await self._kept(response))
-        finally:
-            await self._release()
-        if sampler.interrupted:
-            raise asyncio.CancelledError
-
-    async def _kept(self, response: Response) -> Response:
-        """Keep the turn; the response to show in the end."""
-        try:
-            await self._keep(response)
-        except StoreError as error:
-            self.unstored = error
-            event(logger, logging.ERROR, "response not stored", response_id=response.id, reason=str(error))
-            return _not_stored(response)
-        return response
+    async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
+        """Store the turn, where that is wanted. If it can't be, the response fails and still carries its output."""
+        unheard = response.status is ResponseStatus.FAILED and not response.output and not self._streamed
+        if plan.stored and not unheard:
+            try:
+                await self._store.append(self._tenant, turn_of(plan, machine, response), pin=self._parent.pin)
+                self._parent.released()
+            except StoreError as error:
+                self.unstored = error
+                event(logger, logging.ERROR, "response not stored", response_id=response.id, reason=str(error))
+                response = _not_stored(response)
+        return machine.terminal(response)
 
 
 def _not_stored(response: Response) -> Response:
@@ -112,3 +94,106 @@ def _not_stored(response: Response) -> Response:
             "The response could not be stored, so it can't be continued. Its output is complete.",
         ),
     )
+
+
+def machine_of(plan: Plan, seal: Seal | None = None) -> Machine:
+    """A machine at the beginning of a planned response. `seal` closes what `plan.rules` want sealed."""
+    return Machine(plan.base, plan.rules, len(plan.generation.prompt), seal)
+
+
+class Run:
+    """A planned response under way. Iterate `events` once; or what they consist of, `sample` and then `end`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        machine: Machine,
+        sink: Sink,
+        engine: Engine,
+        metrics: Metrics,
+        *,
+        mode: Mode,
+        since: float,
+        seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """`machine` is one of the plan, which may have replayed what was sampled elsewhere. Sampling may take
+        `seconds`.
+
+        `mode` and `since`, when it was asked for by the monotonic clock, are for metrics.
+        """
+        self.plan = plan
+        self.machine = machine
+        self.response: Response | None = None
+        """The response, once it has ended."""
+        self._sink = sink
+        self._metrics = metrics
+        self._mode: Mode = mode
+        self._pace = Pace(since)
+        self._seconds = seconds
+        self._clock = clock
+        self._sampler = Sampler(engine, plan.generation, machine, seconds=seconds)
+
+    def stop(self, ending: Ending = Ending.ABORT) -> None:
+        """End the response now: the engine's work is aborted, and what was said so far is kept. Never blocks."""
+        self._sampler.stop(ending)
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it was stopped because it took too long."""
+        return self._sampler.stopped is Ending.TIMEOUT
+
+    @property
+    def ending(self) -> Ending:
+        """How the generation ended, once it has."""
+        return self._sampler.ending
+
+    @property
+    def failure(self) -> EngineError | None:
+        """What the engine failed with, once it has."""
+        return self._sampler.failure
+
+    async def events(self) -> AsyncGenerator[list[Event], None]:
+        """The response's events in batches as they come, the terminal one last and after the turn was stored."""
+        yield self.machine.begin()
+        async with aclosing(self.sample()) as batches:
+            async for batch in batches:
+                yield batch
+        async with aclosing(self.end(self.ending, self.error)) as batches:
+            async for batch in batches:
+                yield batch
+        if self._sampler.interrupted:
+            raise asyncio.CancelledError
+
+    async def sample(self) -> AsyncGenerator[list[Event], None]:
+        """Sample what is left; the events as they come. `ending` says how that went."""
+        self._sink.begin(snapshot=self.machine.snapshot, stop=self.stop)
+        async with aclosing(self._sampler.steps()) as steps:
+            async for step in steps:
+                self._pace.note(step.events)
+                await self._sink.write(step, self.machine.cached_tokens)
+                if step.events:
+                    yield step.events
+        if self.failure is not None:
+            self._metrics.engine_failed(self.failure)
+        elif self.ending is Ending.ERROR and self.machine.fault is None:
+            self._metrics.engine_failed(EngineError("it ended without a word"))
+
+    @property
+    def error(self) -> ResponseError | None:
+        """What the response says of how its generation ended, if that failed."""
+        return error_of(self.ending, self.failure, self._seconds)
+
+    async def end(self, ending: Ending, error: ResponseError | None) -> AsyncGenerator[list[Event], None]:
+        """End the response in this way; the events that close it, and the terminal one once the turn is stored."""
+        machine = self.machine
+        if closing := machine.end(ending):
+            await self._sink.write(Step([], closing), None)
+            yield closing
+        response = machine.result(ending, now=int(self._clock()), error=error)
+        terminal = await self._sink.finish(self.plan, machine, response)
+        last = terminal[-1]
+        assert isinstance(last, Terminal)
+        self.response = last.response
+        self._metrics.ended(self._mode, self.response, self._pace)
+        yield terminal

@@ -24,7 +24,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from service.responses.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
+from service.responses.output.items.emitter import Seal
+from service.responses.rules import Rules
+from service.responses.sealed import MAX_PAYLOAD_BYTES, REASONING, TooLong, Unsealable
 from store.errors import StoreUnavailable
 
 __all__ = ["MAX_PAYLOAD_BYTES", "Sealer", "Seals", "Unsealable"]
@@ -153,3 +155,12 @@ def _decoded(text: str) -> bytes:
 def _last_group(blob: bytes) -> int:
     """Where the last bytes begin that base64 writes together: only there one blob could be written in two ways."""
     return (len(blob) - 1) // 3 * 3
+
+
+async def seal_for(seals: Seals, tenant: str, rules: Rules) -> Seal | None:
+    """What closes the parts of a response that are sealed; None where it has none. Raises StoreUnavailable."""
+    if not rules.sealed and not rules.compacting and rules.after_compaction is None:
+        return None
+    seal = (await seals.of(tenant)).seal
+    seal(REASONING, b"")  # where the key can't be had, better now than amid the answer
+    return seal

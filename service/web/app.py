@@ -35,7 +35,7 @@ from service.web.body import ClientGone
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
 from service.web.middleware import Exchange, Gate
-from service.web.routes import compact, create, health, input_tokens, metrics, models, stored
+from service.web.routes import create, health, metrics, models, stored
 from service.web.stopping import on_stop_signal
 from store.errors import StoreError
 
@@ -69,7 +69,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timi
     )
     app.state.admission = admission
     for dialect in DIALECTS:
-        for router in (create.router, compact.router, input_tokens.router, stored.router, models.router):
+        for router in (create.router, stored.router, models.router):
             app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
     app.include_router(health.router)
     app.include_router(metrics.router)

@@ -10,7 +10,7 @@ an answer that lacks events: its connection is cut instead, so that no client ta
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Protocol, cast
 
 from fastapi import Request
@@ -18,12 +18,10 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
 from service.api.events import Event, Terminal
-from service.api.response import Response, ResponseStatus
+from service.api.response import Response
 from service.background.follow import Following, LogGone
 from service.background.tasks import Background
-from service.engine.port import EngineError
 from service.logs import event
-from service.metrics.counters import Mode
 from service.responses.refusals import events_gone
 from service.responses.run import Run
 from service.responses.service import Service
@@ -61,10 +59,12 @@ class Source(Protocol):
 
 
 class RunSource:
-    """A run, which is counted here, as it ends here."""
+    """A run, which ends here."""
 
-    def __init__(self, run: Run, exchange: Exchange) -> None:
+    def __init__(self, run: Run, held: AsyncExitStack, exchange: Exchange) -> None:
+        """`held` is what the run needs until its end; it is let go of then."""
         self._run = run
+        self._held = held
         self._exchange = exchange
         self.over = False
         self.stop = run.stop
@@ -78,16 +78,15 @@ class RunSource:
                 yield batch
         finally:
             self.stop()
-            async for batch in batches:
-                self._note(batch)
+            async with self._held:
+                async for batch in batches:
+                    self._note(batch)
 
     def _note(self, batch: list[Event]) -> None:
-        self._exchange.pace.note(batch)
         last = batch[-1]
         if isinstance(last, Terminal):
             self.over = True
             note_outcome(self._exchange, last.response)
-            count_outcome(self._exchange, last.response, self._run, "stream")
 
 
 class FollowSource:
@@ -211,11 +210,3 @@ def note_outcome(exchange: Exchange, response: Response) -> None:
         exchange.facts["input_tokens"] = response.usage.input_tokens
         exchange.facts["cached_tokens"] = response.usage.input_tokens_details.cached_tokens
         exchange.facts["output_tokens"] = response.usage.output_tokens
-
-
-def count_outcome(exchange: Exchange, response: Response, run: Run, mode: Mode) -> None:
-    """What the metrics say of a response that ended here. Whoever only follows one, or reads it, doesn't count it."""
-    exchange.metrics.ended(mode, response, exchange.pace)
-    failed = response.status is ResponseStatus.FAILED and not run.timed_out and run.unstored is None
-    if run.failure is not None or failed:
-        exchange.metrics.engine_failed(run.failure or EngineError("it ended without a word"))

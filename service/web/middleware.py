@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service import logs
 from service.engine.port import EngineUnavailable
 from service.errors import ApiError, fault, unavailable
-from service.metrics.counters import Metrics, Pace
+from service.metrics.counters import Metrics
 from service.settings.settings import DEFAULT_TENANT, ApiKey
 from service.web.admission import Admission, Slot
 from service.web.auth import Keyring, refuse_foreign
@@ -49,7 +49,6 @@ class Exchange:
         self, tenant: str, request_id: str, headers: dict[bytes, bytes], metrics: Metrics, path: str = ""
     ) -> None:
         self.at = monotonic()
-        self.pace = Pace(self.at)
         self.metrics = metrics
         self.tenant = tenant
         self.dialect = dialect_of(path)

@@ -19,7 +19,8 @@ from service.background.tasks import Background
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Engine, Generation, ModelCard
 from service.responses.opening import DEMO_CONTEXT_TOKENS, DEMO_MODEL, close_service, open_service
-from service.responses.prepare import Caller, Service, begin
+from service.responses.prepare import prepared
+from service.responses.service import Caller, Service
 from service.settings.settings import DEFAULT_TENANT, Settings
 
 CARD = ModelCard(DEMO_MODEL, 0, DEMO_CONTEXT_TOKENS)
@@ -80,8 +81,8 @@ async def working(settings: Settings, engine: Engine) -> AsyncIterator[Backgroun
 async def queue(service: Service, said: str) -> str:
     """Queue a response to what is said; its id."""
     body = json.dumps({"model": DEMO_MODEL, "input": said, "background": True, "stream": True}).encode()
-    creation = await begin(service, Caller(DEFAULT_TENANT), read_create(body, store=True))
-    return (await submit(service, DEFAULT_TENANT, creation)).response.id
+    async with prepared(service, Caller(DEFAULT_TENANT), read_create(body, store=True)) as planned:
+        return (await submit(service.jobs, service.metrics, DEFAULT_TENANT, planned, streams=True)).response.id
 
 
 async def follow(service: Service, id: str, seen: list[Event]) -> None:

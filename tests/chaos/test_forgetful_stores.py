@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from service.api.events import Event
 from service.api.response import ResponseStatus
 from service.background import log_sink
-from service.responses.prepare import Service
+from service.responses.service import Service
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from store.redis.connection import connect

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from service.api.events import OutputTextDelta
-from service.background.log_sink import MAX_WAITING_EVENTS, LogWriter
+from service.background.log_sink import MAX_WAITING_EVENTS, LogSink
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.metrics.counters import make_metrics
 from service.responses.opening import job_limits
 from service.responses.output.journal import Batch
-from service.responses.prepare import Service
 from service.responses.sampler import Step
+from service.responses.service import Service
 from service.settings.settings import DEFAULT_TENANT, Settings, load_settings
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
@@ -173,23 +173,19 @@ class _Broken(Jobs):
 
 async def test_a_log_that_can_t_be_written_by_our_mistake_holds_nobody_up() -> None:
     stopped = asyncio.Event()
-    writer = LogWriter(
+    sink = LogSink(
         _Broken(),
         Lease("acme", "resp_" + "0" * 48, "token"),
         make_metrics(),
-        Batch([]),
-        snapshot=samples.created,
-        stop=stopped.set,
+        first=Batch([]),
         on_tokens=lambda: pytest.fail("nothing was written"),
-        seconds=SECONDS,
+        patience=lambda: SECONDS,
     )
-    for number in range(2 * MAX_WAITING_EVENTS):
-        writer.add(Step([0], [OutputTextDelta("msg_", 0, 0, "word", (), sequence_number=number)]), None)
+    sink.begin(snapshot=samples.created, stop=stopped.set)
     async with asyncio.timeout(SECONDS):
-        await writer.room()
-        for number in range(2 * MAX_WAITING_EVENTS, 4 * MAX_WAITING_EVENTS):
-            writer.add(Step([0], [OutputTextDelta("msg_", 0, 0, "word", (), sequence_number=number)]), None)
-        await writer.room()
+        for number in range(4 * MAX_WAITING_EVENTS):
+            event = OutputTextDelta("msg_", 0, 0, "word", (), sequence_number=number)
+            await sink.write(Step([0], [event]), None)
     assert stopped.is_set()
     with pytest.raises(ZeroDivisionError):
-        await writer.close()
+        await sink.close()

@@ -15,7 +15,7 @@ from service.background.cancel import cancel
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.responses.opening import close_service, open_service
-from service.responses.prepare import Service
+from service.responses.service import Service
 from service.settings.settings import DEFAULT_TENANT, Settings
 from store.jobs.model import Lease
 from store.redis.connection import connect

@@ -1,24 +1,29 @@
 """A request as a job: what a worker is asked is what this process would have asked, and the parent stays pinned."""
 
+import contextlib
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from service.api.events import ResponseCreated
+from service.api.events import Event, ResponseCreated
 from service.api.request import read_create
 from service.errors import ApiError
 from service.harmony.render import message
+from service.metrics.counters import make_metrics
 from service.responses import course
-from service.responses.plan import decode, encode, generation_of, machine_of
-from service.responses.prepare import Caller, Creation, Service, begin
+from service.responses.plan import Plan, decode, encode
+from service.responses.prepare import Prepared, prepared
 from service.responses.read import Limits
-from service.responses.rules import Rules
+from service.responses.run import AppendSink, Run, machine_of
 from service.responses.seal import Seals
+from service.responses.service import Caller, Service
 from service.responses.templates import Templates
 from service.settings.settings import Settings
+from store.errors import ParentNotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
@@ -49,10 +54,39 @@ def engine_of(service: Service) -> ScriptedEngine:
     return cast(ScriptedEngine, service.engine)
 
 
-async def asked(service: Service, **body: Any) -> Creation:
-    """A request of acme's."""
+def asked(service: Service, **body: Any) -> AbstractAsyncContextManager[Prepared]:
+    """A request of acme's, planned."""
     request = read_create(msgspec.json.encode({"model": MODEL, "input": "What is 2 + 2?", **body}), store=True)
-    return await begin(service, ACME, request)
+    return prepared(service, ACME, request)
+
+
+async def planned(service: Service, **body: Any) -> Plan:
+    """The plan of a request of acme's, whose parent is let go of again."""
+    async with asked(service, **body) as made:
+        return made.plan
+
+
+async def ran(service: Service, made: Prepared) -> list[Event]:
+    """The events of a run in the foreground."""
+    run = Run(
+        made.plan,
+        machine_of(made.plan),
+        AppendSink(service.store, "acme", made.parent, streamed=False),
+        service.engine,
+        make_metrics(),
+        mode="plain",
+        since=0.0,
+        seconds=60.0,
+        clock=service.clock,
+    )
+    return [event async for batch in run.events() for event in batch]
+
+
+async def pins(service: Service, id: str) -> int:
+    """How many runs hold a response of acme's."""
+    key = service.store.keyspace.families("acme", id[5:]).pins + id[5:]
+    async with contextlib.aclosing(connect(service.settings.redis_url)) as redis:
+        return int(await redis.zcard(key))
 
 
 async def stored(service: Service) -> str:
@@ -65,26 +99,32 @@ async def stored(service: Service) -> str:
 async def test_a_worker_asks_the_engine_what_the_process_that_accepted_it_would(service: Service) -> None:
     tools = [{"type": "function", "name": "lookup", "parameters": {"maximum": 10**30}}]
     body = {"tools": tools, "max_output_tokens": 50, "prompt_cache_key": "k", "temperature": 0.5}
-    job = await (await asked(service, background=True, **body)).spec()
-    run = await (await asked(service, **body)).build()
-    told = [event async for batch in run.events() for event in batch]
+    job = await planned(service, background=True, **body)
+    async with asked(service, **body) as made:
+        told = await ran(service, made)
     (foreground,), queued = engine_of(service).generations, await decode(await encode(job))
     machine = machine_of(queued)
     machine.queued()
-    background = course.asked(generation_of(queued), machine)
+    background = course.asked(queued.generation, machine)
     created = cast(ResponseCreated, told[0]).response
 
     assert list(background.prompt) == list(foreground.prompt)
     assert replace(background, prompt=[], id="") == replace(foreground, prompt=[], id="")
-    assert replace(job.response, id="") == replace(created, id="", background=True)
-    assert (background.id, job.id) == (job.response.id, job.response.id)
-    assert [callee.recipient for callee in cast(Rules, job.rules).callees] == ["functions.lookup"]
+    assert replace(job.base, id="") == replace(created, id="", background=True)
+    assert background.id == job.id
+    assert [callee.recipient for callee in job.rules.callees] == ["functions.lookup"]
+
+
+async def test_a_request_s_own_id_is_part_of_the_engine_s_in_the_background_too(service: Service) -> None:
+    job = await decode(await encode(await planned(service, background=True, request_id="mine")))
+
+    assert job.generation.id == f"{job.id}-mine"
 
 
 async def test_a_job_makes_the_turn_that_the_request_would_have_made(service: Service) -> None:
-    job = await (await asked(service)).spec()
-    run = await (await asked(service)).build()
-    told = [event async for batch in run.events() for event in batch]
+    job = await planned(service)
+    async with asked(service) as made:
+        told = await ran(service, made)
     chain = await service.store.chain("acme", cast(ResponseCreated, told[0]).response.id)
 
     assert job.messages == chain.turns[0][:1]
@@ -92,27 +132,32 @@ async def test_a_job_makes_the_turn_that_the_request_would_have_made(service: Se
 
 
 async def test_a_job_keeps_its_parent_pinned_until_it_is_let_go(service: Service) -> None:
-    creation = await asked(service, previous_response_id=(parent := await stored(service)))
-    job = await creation.spec()
-    assert (job.parent, creation.parent) == (parent, parent)
-    assert creation.pin is not None
-    await service.store.forget("acme", parent)
-    await service.store.append(
-        "acme", Turn(creation.id, parent, Status.COMPLETED, job.messages, b"{}"), pin=creation.pin
-    )
-    await creation.release()
-
-    assert creation.pin is None
+    parent = await stored(service)
+    async with asked(service, previous_response_id=parent) as made:
+        assert (made.plan.parent, made.parent.id) == (parent, parent)
+        await service.store.forget("acme", parent)
+        turn = Turn(made.plan.id, parent, Status.COMPLETED, made.plan.messages, b"{}")
+        await service.store.append("acme", turn, pin=made.parent.pin)
+    with pytest.raises(ParentNotFound):
+        await service.store.chain("acme", parent)
 
 
 async def test_a_request_that_is_refused_lets_go_of_its_parent(service: Service) -> None:
-    creation = await asked(service, previous_response_id=await stored(service), input=[{"type": "nonsense"}])
+    parent = await stored(service)
     with pytest.raises(ApiError):
-        await creation.spec()
+        await planned(service, previous_response_id=parent, input=[{"type": "nonsense"}])
 
-    assert creation.pin is None
+    assert await pins(service, parent) == 0
+
+
+async def test_a_run_that_was_stored_has_let_go_of_its_parent_once(service: Service) -> None:
+    parent = await stored(service)
+    async with asked(service, previous_response_id=parent) as made:
+        assert await pins(service, parent) == 1
+        await ran(service, made)
+        assert (await pins(service, parent), made.parent.pin) == (0, None)
 
 
 async def test_a_job_says_whether_it_may_be_continued(service: Service) -> None:
-    assert (await (await asked(service)).spec()).stored
-    assert not (await (await asked(service, store=False)).spec()).stored
+    assert (await planned(service)).stored
+    assert not (await planned(service, store=False)).stored

@@ -1,49 +1,165 @@
-"""`POST /v1/responses`: plain, streaming, and in the background.
+"""The routes that make a prompt: `POST /v1/responses`, `/v1/responses/compact` and `/v1/responses/input_tokens`.
 
-Plain and streaming consume one run's events; the plain answer is their fold. In the background a worker makes the
-response, and its stream is a follower's like any other.
+    body ─▶ checked request ─▶ Plan ─┬─▶ Run ─▶ events ─▶ one answer, or a stream of them
+                                     └─▶ queue, for a worker
+
+A compaction is a response in one piece that is never stored; a count has the same plan and never runs.
 """
 
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Literal
+
+import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
 
-from service.api.request import read_create
+from service.api.request import CreateRequest, read_count, read_create
+from service.api.response import Compaction, Response, ResponseStatus
 from service.background.submit import submit
-from service.responses.prepare import Creation
-from service.web.event_stream import EventStream, RunSource, follow
-from service.web.routes.asked import begun, body_of, exchange_of, service_of, whole
+from service.metrics.counters import Mode
+from service.responses.compaction.request import Compacted, read_compact, window
+from service.responses.output.fold import Fold
+from service.responses.prepare import Prepared, known_model, prepared
+from service.responses.refusals import not_compacted, nothing_said, store_refusal
+from service.responses.run import AppendSink, Run, machine_of
+from service.responses.seal import seal_for
+from service.web.body import watch
+from service.web.event_stream import EventStream, RunSource, follow, note_outcome
+from service.web.routes.received import body_of, caller_of, exchange_of, service_of
+from store.errors import StoreFull
 
 router = APIRouter()
+
+
+class InputTokens(msgspec.Struct):
+    """How long a prompt is."""
+
+    input_tokens: int
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """What the answer needs to know of a request, once its plan is made."""
+
+    background: bool
+    stream: bool
+    obfuscate: bool
 
 
 @router.post("/responses", summary="Create a response")
 async def create(request: Request) -> HttpResponse:
     """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
-    exchange, settings = exchange_of(request), service_of(request).settings
+    settings = service_of(request).settings
+
+    def read(body: bytes) -> CreateRequest:
+        return read_create(body, store=settings.store, unstored_background=settings.background_without_store)
+
+    async with AsyncExitStack() as held:
+        planned, wanted = await _plan(request, read, held)
+        if wanted.background:
+            return await _queued(request, planned, wanted)
+        run, sink = await _run_of(request, planned, "stream" if wanted.stream else "plain")
+        if wanted.stream:
+            source = RunSource(run, held.pop_all(), exchange_of(request))
+            return EventStream(source, exchange_of(request), settings, obfuscate=wanted.obfuscate)
+        return exchange_of(request).dialect.answer(await _whole(request, run, sink))
+
+
+@router.post("/responses/compact", summary="Compact a conversation")
+async def compact(request: Request) -> HttpResponse:
+    """The user's messages of a conversation word by word, and all else of it as one sealed item."""
+    settings = service_of(request).settings
+    async with AsyncExitStack() as held:
+        planned, _ = await _plan(request, lambda body: read_compact(body, store=settings.store), held)
+        response = await _whole(request, *await _run_of(request, planned, "plain"))
+    made = [item for item in response.output if isinstance(item, Compaction)]
+    if response.status is not ResponseStatus.COMPLETED or not made:
+        raise not_compacted(response)
+    output = window(response.id, planned.items, planned.plan.rules.kept_messages, made[-1])
+    return exchange_of(request).dialect.answer(Compacted(response.id, response.created_at, output, response.usage))
+
+
+@router.post("/responses/input_tokens", summary="Count the tokens of a request")
+async def count(request: Request) -> HttpResponse:
+    """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
+    exchange, service = exchange_of(request), service_of(request)
     body = await body_of(request)
-    wanted = read_create(body, store=settings.store, unstored_background=settings.background_without_store)
-    creation = await begun(request, wanted)
-    if wanted.background:
-        return await _queued(request, creation)
-    run = await creation.build()
-    exchange.left_out(creation.left_out)
-    if wanted.stream:
-        return EventStream(RunSource(run, exchange), exchange, settings, obfuscate=wanted.obfuscate)
-    return exchange.dialect.answer(await whole(run, request.receive, exchange))
+    model = (await known_model(service.engine)).id
+    async with prepared(service, caller_of(request), read_count(body, model, store=service.settings.store)) as planned:
+        length = len(planned.plan.generation.prompt)
+    exchange.left_out(planned.left_out)
+    exchange.facts["input_tokens"] = length
+    return exchange.dialect.answer(InputTokens(length))
 
 
-async def _queued(request: Request, creation: Creation) -> HttpResponse:
+async def _plan(
+    request: Request, read: Callable[[bytes], CreateRequest], held: AsyncExitStack
+) -> tuple[Prepared, _Wanted]:
+    """The plan of a request, whose parent stays pinned until `held` is left; the body and what was read of it go here.
+
+    Raises ApiError, StoreError, EngineUnavailable.
+    """
+    exchange, wanted = exchange_of(request), read(await body_of(request))
+    planned = await held.enter_async_context(prepared(service_of(request), caller_of(request), wanted))
+    exchange.facts["response_id"] = planned.plan.id
+    exchange.left_out(planned.left_out)
+    return planned, _Wanted(wanted.background, wanted.stream, wanted.obfuscate)
+
+
+async def _run_of(request: Request, planned: Prepared, mode: Mode) -> tuple[Run, AppendSink]:
+    """The run of a plan in this process, and where it is kept. Raises StoreUnavailable."""
+    service, exchange = service_of(request), exchange_of(request)
+    plan = planned.plan
+    sink = AppendSink(service.store, exchange.tenant, planned.parent, streamed=mode == "stream")
+    run = Run(
+        plan,
+        machine_of(plan, await seal_for(service.seals, exchange.tenant, plan.rules)),
+        sink,
+        service.engine,
+        service.metrics,
+        mode=mode,
+        since=exchange.at,
+        seconds=service.settings.request_seconds,
+        clock=service.clock,
+    )
+    return run, sink
+
+
+async def _queued(request: Request, planned: Prepared, wanted: _Wanted) -> HttpResponse:
     """The response as it waits for a worker, or its events from the first one on.
 
     Once it is queued nothing is refused any more: whoever was, would ask again and have it made twice.
     """
     service, exchange = service_of(request), exchange_of(request)
-    streams = creation.request.stream
-    if streams:
+    if wanted.stream:
         exchange.slot.take_follower()
-    response, events = await submit(service, exchange.tenant, creation)
-    exchange.left_out(creation.left_out)
+    response, events = await submit(service.jobs, service.metrics, exchange.tenant, planned, streams=wanted.stream)
     exchange.facts["outcome"] = response.status.value
-    if not streams:
+    if not wanted.stream:
         return exchange.dialect.answer(response)
-    return follow(request, creation.id, begun=events, obfuscate=creation.request.obfuscate)
+    return follow(request, response.id, begun=events, obfuscate=wanted.obfuscate)
+
+
+async def _whole(request: Request, run: Run, sink: AppendSink) -> Response:
+    """The response of a run. Raises ApiError if it failed before anything was said, or if the store is full."""
+    exchange, fold = exchange_of(request), Fold()
+
+    def gone() -> None:
+        exchange.facts["client"] = "gone"
+        run.stop()
+
+    watcher = asyncio.create_task(watch(request.receive, gone))
+    try:
+        async for batch in run.events():
+            fold.add(batch)
+    finally:
+        watcher.cancel()
+    response = fold.response
+    note_outcome(exchange, response)
+    if isinstance(sink.unstored, StoreFull) or (sink.unstored is not None and not response.output):
+        raise store_refusal(sink.unstored)
+    if response.error is not None and not response.output:
+        raise nothing_said(response.error.message, run.failure, timed_out=run.timed_out)
+    return response

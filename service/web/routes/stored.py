@@ -14,8 +14,8 @@ from service.responses.refusals import events_gone
 from service.responses.service import Service
 from service.web.errors import JsonResponse
 from service.web.event_stream import follow
-from service.web.routes.asked import exchange_of, service_of
 from service.web.routes.input_items import list_input_items
+from service.web.routes.received import exchange_of, service_of
 
 router = APIRouter()
 
