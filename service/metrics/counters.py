@@ -118,7 +118,7 @@ class Metrics:
         Counter,
         Description(
             "admission_refused_total",
-            "Requests that were told to come back: the process had MAX_CONCURRENT_REQUESTS or MAX_FOLLOWERS, or the "
+            "Requests that were refused for a limit: the process had MAX_CONCURRENT_REQUESTS or MAX_FOLLOWERS, or the "
             "queue was full.",
             limit=REFUSALS,
         ),

@@ -38,20 +38,20 @@ class BackgroundSettings(BaseSettings):
         10,
         ge=0.5,
         le=3600,
-        description="How long a worker may be silent before another takes its background responses over.",
+        description="How long a worker may go without renewing before another takes its background responses over.",
     )
     max_attempts: int = Field(
         3,
         ge=1,
         le=100,
-        description="How many workers in a row may die or fail on a background response without getting any further, "
-        "before it fails.",
+        description="How many workers in a row may die or fail on a background response without progress, before it "
+        "fails.",
     )
     max_run_seconds: float = Field(
         3600, gt=0, le=7 * 86_400, description="The most that a background response may take once it has begun."
     )
     max_queued: int = Field(
-        10_000, ge=1, description="Background responses that may wait in a shard; more are told to come back."
+        10_000, ge=1, description="Background responses that may wait in a shard; more are refused with 429."
     )
     max_queued_seconds: float = Field(
         86_400, gt=0, le=30 * 86_400, description="How long a background response may wait before it fails."
@@ -70,8 +70,8 @@ class BackgroundSettings(BaseSettings):
     max_followers: int = Field(
         2048,
         ge=1,
-        description="Streams of background responses that one process has open at once, which take no place of "
-        "MAX_CONCURRENT_REQUESTS; more are told to come back. Both together are at most 4,096.",
+        description="Streams of background responses that one process has open at once, which take no slot of "
+        "MAX_CONCURRENT_REQUESTS; more are refused with 503. Both together are at most 4,096.",
     )
     max_log_bytes: int = Field(
         1024 * MIB,
@@ -81,7 +81,7 @@ class BackgroundSettings(BaseSettings):
     )
     webhook_url: str = Field(
         "",
-        description="Where the end of each background response is told: an http or https URL. Empty tells nobody.",
+        description="Where the end of each background response is sent: an http or https URL. Empty sends none.",
     )
     webhook_secret: SecretStr = Field(
         SecretStr(""), description="What webhooks are signed with: `whsec_` and at least 24 bytes as base64."
@@ -93,10 +93,10 @@ class BackgroundSettings(BaseSettings):
         10, gt=0, le=300, description="How long the receiver of a webhook may take to answer."
     )
     webhook_retry_seconds: float = Field(
-        86_400, gt=0, le=30 * 86_400, description="For how long a webhook that nobody accepts is tried again."
+        86_400, gt=0, le=30 * 86_400, description="For how long a webhook that is not accepted is retried."
     )
     max_webhooks_pending: int = Field(
-        100_000, ge=1, description="Webhooks that may wait in a shard; the oldest are given up for new ones."
+        100_000, ge=1, description="Webhooks that may wait in a shard; the oldest are dropped for new ones."
     )
     metrics_key: SecretStr = Field(
         SecretStr(""),

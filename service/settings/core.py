@@ -89,9 +89,7 @@ class CoreSettings(BaseSettings):
         max_length=4096,
         description="First line of the system message. gpt-oss was trained with the default.",
     )
-    knowledge_cutoff: str = Field(
-        "2024-06", max_length=32, description="Knowledge cutoff that the system message tells the model."
-    )
+    knowledge_cutoff: str = Field("2024-06", max_length=32, description="Knowledge cutoff in the system message.")
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(
         0,
         ge=0,
@@ -112,14 +110,14 @@ class CoreSettings(BaseSettings):
         512,
         ge=1,
         le=100_000,
-        description="The most generations that one process has under way at each vLLM server; more are told to come "
-        "back.",
+        description="The most generations that one process has under way at each vLLM server; more are refused with "
+        "503.",
     )
     vllm_connect_seconds: float = Field(
         5, gt=0, le=60, description="How long a vLLM server may take to accept a connection, or to answer a probe."
     )
     vllm_probe_seconds: float = Field(
-        5, ge=0.1, le=300, description="How often each vLLM server is asked whether it is well."
+        5, ge=0.1, le=300, description="How often each vLLM server is asked for its health."
     )
     vllm_model: str = Field(
         "openai/gpt-oss-20b", min_length=1, description="The model that `vllm-local` loads: a name or a folder."
@@ -179,19 +177,20 @@ class CoreSettings(BaseSettings):
     max_responses: int = Field(
         1_000_000,
         ge=0,
-        description="The most responses kept in a shard; the least recently used go for new ones. 0 is no limit.",
+        description="The most responses kept in a shard; the least recently used are evicted for new ones. 0 is no "
+        "limit.",
     )
     max_trees: int = Field(
         0,
         ge=0,
-        description="The most conversations kept in a shard, each with all its forks; the least recently used go for "
-        "new ones. 0 is no limit.",
+        description="The most conversations kept in a shard, each with all its forks; the least recently used are "
+        "evicted for new ones. 0 is no limit.",
     )
     max_bytes: int = Field(
         4096 * MIB,
         ge=0,
         description="The most memory that Redis may hold for a shard's conversations, in bytes; the least recently "
-        "used responses go for new ones. 0 is no limit.",
+        "used responses are evicted for new ones. 0 is no limit.",
     )
     idle_days: float = Field(
         30,
@@ -200,7 +199,7 @@ class CoreSettings(BaseSettings):
         description="A conversation that nobody used for so many days is deleted. 0 keeps it.",
     )
     sweep_seconds: float = Field(
-        60, gt=0, le=86_400, description="How often what is to be deleted for that reason is looked for."
+        60, gt=0, le=86_400, description="How often such conversations are searched for and deleted."
     )
 
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB, description="The largest request body, in bytes.")
@@ -229,21 +228,23 @@ class CoreSettings(BaseSettings):
         512,
         ge=1,
         le=100_000,
-        description="Requests that one process works on at once; more are told to come back.",
+        description="Requests that one process works on at once; more are refused with 503.",
     )
     body_seconds: float = Field(60, gt=0, le=3600, description="How long a request's body may take to arrive.")
     request_seconds: float = Field(600, gt=0, le=86_400, description="The most that one response may take.")
     keepalive_seconds: float = Field(
-        15, gt=0, le=3600, description="Silence on a stream before a comment keeps the connection alive."
+        15, gt=0, le=3600, description="Seconds without an event before a comment keeps a stream's connection alive."
     )
     send_seconds: float = Field(
-        60, gt=0, le=3600, description="How long a client may leave a stream unread before it counts as gone."
+        60, gt=0, le=3600, description="How long a client may leave a stream unread before its connection is closed."
     )
     shutdown_seconds: int = Field(
-        30, ge=1, le=3600, description="How long open streams may go on after a stop was asked for."
+        30, ge=1, le=3600, description="How long open streams may continue after a stop was requested."
     )
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The lowest level that is logged."
+    )
     log_format: Literal["text", "json"] = Field("text", description="Lines for people, or one JSON object a line.")
 
     @field_validator("api_keys", mode="before")

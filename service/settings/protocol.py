@@ -20,7 +20,7 @@ class ProtocolSettings(BaseSettings):
     seal_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (),
         max_length=MAX_SEAL_KEYS,
-        description="Keys of what clients keep for us sealed: encrypted reasoning and compacted conversations. "
+        description="Keys for what clients keep sealed: encrypted reasoning and compacted conversations. "
         "Comma-separated, each of 32 characters or more; the first seals, all open. Empty makes one in Redis.",
     )
     prompts_dir: str = Field(
@@ -28,8 +28,8 @@ class ProtocolSettings(BaseSettings):
     )
     images: Literal["placeholder", "refuse"] = Field(
         "placeholder",
-        description="What becomes of images in the input, which the model can't see: `placeholder`, words that say so "
-        "in their place; `refuse`, a 400.",
+        description="What happens to images in the input, which the model can't read: `placeholder`, a text that says "
+        "so in their place; `refuse`, a 400.",
     )
 
     @field_validator("seal_keys", mode="before")
