@@ -82,8 +82,7 @@ def read_pattern(pattern: Any, where: str, *, dot_is_all: bool = False) -> Tree:
 
 @lru_cache(maxsize=PATTERNS_CACHED)
 def _read(pattern: str, dot_is_all: bool) -> Tree:
-    with warnings.catch_warnings(action="ignore"):  # of what other regexes mean otherwise: it is written anew
-        parsed = _parser.parse(_NAMED.sub("(?P<", pattern))
+    parsed = _parsed(pattern)
     tree = _tree(parsed, dot_is_all)
     _check(tree, 0)
     if parsed.state.flags & ~re.UNICODE:
@@ -92,6 +91,16 @@ def _read(pattern: str, dot_is_all: bool) -> Tree:
     if size(tree) > MAX_SIZE:
         raise ValueError(f"Its characters, with all counts, come to more than {MAX_SIZE}")
     return tree
+
+
+def unchecked_tree(pattern: str) -> Tree:
+    """The tree of a pattern without any check or limit. Raises re.error, ValueError, OverflowError, RecursionError."""
+    return _tree(_parsed(pattern), dot_is_all=False)
+
+
+def _parsed(pattern: str) -> Any:
+    with warnings.catch_warnings(action="ignore"):  # of what other regexes mean otherwise: it is written anew
+        return _parser.parse(_NAMED.sub("(?P<", pattern))
 
 
 def size(tree: Tree) -> int:

@@ -8,13 +8,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from service.engine.demo.mind import think
+from service.engine.demo.sampling import sampled_answer
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, FIRST_SPECIAL, MESSAGE, RETURN, START, STOPS, decode
 
 
 def said(tokens: Sequence[int], tag: str | None = None, stop_ids: tuple[int, ...] = STOPS) -> list[int]:
     """What is sampled, which the tag lets through."""
-    sampled = [token for piece in think(tokens, tag, stop_ids) for token in piece]
+    sampled = [token for piece in sampled_answer(tokens, tag, stop_ids) for token in piece]
     assert sampled[-1] in stop_ids
     if tag:
         assert any(end == len(sampled) - 1 for end in ends(json.loads(tag)["format"], sampled, 0)), written(sampled)

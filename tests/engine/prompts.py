@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from openai_harmony import Role
 
-from service.engine.demo.mind import think
+from service.engine.demo.sampling import sampled_answer
 from service.harmony.tokens import ASSISTANT, CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, decode, encode
 from tests.protocol.oracle import Oracle
 
@@ -88,7 +88,7 @@ class Answer:
 
 def answer(tokens_before: Sequence[int]) -> Answer:
     """Let the demo engine's mind answer a prompt, and take the answer apart by its special tokens."""
-    tokens = [token for piece in think(tokens_before) for token in piece]
+    tokens = [token for piece in sampled_answer(tokens_before) for token in piece]
     said: dict[str, str] = {}
     for part in _split(tokens):
         place = part.index(MESSAGE)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engine.demo import DemoEngine
-from service.engine.demo.mind import think
+from service.engine.demo.sampling import sampled_answer
 from service.engine.port import Finish, Generation, ModelCard, Sampling
 from service.harmony.tokens import CHANNEL, FIRST_SPECIAL, MESSAGE, RETURN, STOPS, encode
 from tests.engine.conformance import Ability, EngineConformance, begin, sample
@@ -86,7 +86,7 @@ def test_it_counts_in_words_up_to_a_hundred() -> None:
 
 
 def test_counting_far_begins_at_once() -> None:
-    pieces = think(prompt(user("count to 999999999")))
+    pieces = sampled_answer(prompt(user("count to 999999999")))
     first = [token for _, piece in zip(range(30), pieces, strict=False) for token in piece]
     assert len(first) < 200
 
@@ -192,13 +192,13 @@ def test_an_interrupted_answer_is_taken_up_where_it_stopped() -> None:
     asked = prompt(user("count to 50"))
     whole = answer(asked).tokens
     for cut in range(len(whole)):
-        rest = [token for piece in think([*asked, *whole[:cut]]) for token in piece]
+        rest = [token for piece in sampled_answer([*asked, *whole[:cut]]) for token in piece]
         assert rest == whole[cut:]
 
 
 @pytest.mark.parametrize("opening", [[CHANNEL, *encode("final"), MESSAGE], [CHANNEL, *encode("final")], [CHANNEL]])
 def test_an_opened_message_is_finished(oracle: Oracle, opening: list[int]) -> None:
-    rest = [token for piece in think([*prompt(user("count to 3")), *opening]) for token in piece]
+    rest = [token for piece in sampled_answer([*prompt(user("count to 3")), *opening]) for token in piece]
     assert parsed(oracle, [*opening, *rest])[-1]["content"] == [{"type": "text", "text": "1\n2\n3"}]
 
 
@@ -223,7 +223,7 @@ def test_every_answer_is_well_formed_harmony(oracle: Oracle, words: list[str], e
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 201_087), max_size=60))
 def test_any_ids_at_all_get_some_answer(ids: list[int]) -> None:
-    assert [token for piece in think(ids) for token in piece][-1] == RETURN
+    assert [token for piece in sampled_answer(ids) for token in piece][-1] == RETURN
 
 
 def test_openai_harmonys_own_prompt_is_understood(oracle: Oracle) -> None:
@@ -281,7 +281,7 @@ def test_an_impossible_pace_is_refused(pace: float) -> None:
 def test_hostile_words_cost_no_long_step(words: str) -> None:
     longest = 0.0
     head = {"developer": WEATHER + "\n\n# Response Formats\n\n## a\n\n" + '{"type":"string"}'}
-    pieces = think(array("I", prompt(user(words), user(words + " what is my name in Paris weather?"), **head)))
+    pieces = sampled_answer(array("I", prompt(user(words), user(words + " what is my name in Paris weather?"), **head)))
     before = time.thread_time()
     for _ in pieces:
         longest, before = max(longest, time.thread_time() - before), time.thread_time()

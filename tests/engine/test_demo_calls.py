@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.demo.mind import think
-from service.engine.demo.shapes import read_signature
+from service.engine.demo.sampling import sampled_answer
+from service.engine.demo.signatures import read_signature
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, MESSAGE, encode
 from service.harmony.typescript import Function
 from tests.engine.prompts import WEATHER, Answer, answer, final, parsed, prompt, user
@@ -146,7 +146,7 @@ def test_a_call_is_sampled_in_the_order_that_gpt_oss_has(oracle: Oracle) -> None
 @pytest.mark.parametrize("opened", ["commentary to=functions.get_weather", "commentary to=functions.get_w"])
 def test_a_forced_call_is_completed(oracle: Oracle, opened: str) -> None:
     start = [CHANNEL, *encode(opened)]
-    rest = [token for piece in think([*prompt(user("Paris"), developer=WEATHER), *start]) for token in piece]
+    rest = [token for piece in sampled_answer([*prompt(user("Paris"), developer=WEATHER), *start]) for token in piece]
     (called,) = parsed(oracle, [*start, *rest])
     assert called["recipient"] == "functions.get_weather"
     assert called["content"] == [{"type": "text", "text": '{"city":"Paris"}'}]
@@ -220,4 +220,4 @@ def test_any_text_can_be_read_as_a_signature(text: str) -> None:
 
 
 def test_a_deep_signature_is_read_to_its_limit() -> None:
-    assert read_signature("(_: " + "{a: " * 5000 + "any" + "}" * 5000).fields[0].name == "a"
+    assert list(read_signature("(_: " + "{a: " * 5000 + "any" + "}" * 5000)["properties"]) == ["a"]

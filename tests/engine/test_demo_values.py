@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from jsonschema_rs import validator_for
 
 from service.engine.demo.halves import rest_of, written
-from service.engine.demo.schema import answer_for, arguments_for
-from service.engine.demo.texts import derived, matching
+from service.engine.demo.patterns import derived, matching
+from service.engine.demo.values import answer_for, arguments_for
 from service.errors import InvalidRequest
 from service.grammar.schemas import held_schema
 

@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
-from service.engine.demo.mind import think
+from service.engine.demo.sampling import sampled_answer
 from service.engine.port import Chunk, EngineUnavailable, Finish, Generation, ModelCard, TokenLogprobs
 from service.harmony.tokens import byte_table
 
@@ -126,7 +126,9 @@ class _Draft:
 
     def __init__(self, generation: Generation) -> None:
         sampling = generation.sampling
-        self._pieces: Iterator[Sequence[int]] = think(generation.prompt, sampling.structural_tag, sampling.stop_ids)
+        self._pieces: Iterator[Sequence[int]] = sampled_answer(
+            generation.prompt, sampling.structural_tag, sampling.stop_ids
+        )
         self._stops = frozenset(sampling.stop_ids)
         self._room = sampling.max_tokens
         self._alternatives = sampling.logprobs

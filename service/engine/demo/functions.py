@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import cast
 
 from service.engine.demo.reading import PAUSE
-from service.engine.demo.shapes import Record, read_signature
+from service.engine.demo.signatures import Schema, read_signature
 
 FUNCTIONS = 128
 """How many declared functions are considered."""
@@ -68,8 +68,8 @@ class Declaration:
         return self.signature.startswith("(_: string)")
 
     @cached_property
-    def parameters(self) -> Record:
-        """The shape of its arguments."""
+    def parameters(self) -> Schema:
+        """The schema of its arguments."""
         return read_signature(self.signature)
 
     @cached_property

@@ -1,154 +1,20 @@
-"""Halves of JSON: the rest of a text that was broken off in the middle, guided by a value that it should have been.
+"""The rest of a JSON text that was broken off in the middle, guided by the value that it was to say.
 
-What was begun otherwise than in the value is closed as soon as it can be; what is missing is taken from the value.
+What was begun otherwise than that value is closed as soon as it can be; what is missing is taken from the value.
 """
 
 import json
+import re
 from typing import Any, cast
 
-DEPTH = 200
-"""How deep a text is nested at most; a deeper one has no rest."""
-
-_DECODER = json.JSONDecoder()
-_BLANKS = " \t\r\n"
-_WORDS = ("true", "false", "null")
-
-
-def rest_of(begun: str, value: object) -> str:
-    """What completes `begun` to JSON; empty where it is whole, or no JSON."""
-    half = _Half(begun)
-    try:
-        half.value(value, DEPTH)
-    except _Ended as ended:
-        return ended.rest
-    except (ValueError, RecursionError):
-        return ""
-    return ""
-
-
-class _Ended(Exception):
-    """The text ended here; `rest` completes what was open, from the innermost on."""
-
-    def __init__(self, rest: str) -> None:
-        super().__init__()
-        self.rest = rest
-
-
-class _Half:
-    """A cursor that reads JSON until the text ends."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._place: int = 0
-
-    def value(self, wanted: Any, depth: int) -> None:
-        """Read a value. Raises _Ended with its rest, ValueError for what is no JSON."""
-        if depth == 0:
-            raise ValueError("nested too deep")
-        match self._peek():
-            case "":
-                raise _Ended(written(wanted))
-            case "{":
-                self._object(cast(dict[str, Any], wanted) if isinstance(wanted, dict) else {}, depth)
-            case "[":
-                self._array(cast(list[Any], wanted) if isinstance(wanted, list) else [], depth)
-            case '"':
-                self._string(wanted)
-            case _:
-                self._bare(wanted)
-
-    def _object(self, wanted: dict[str, Any], depth: int) -> None:
-        self._place += 1
-        seen: set[str] = set()
-        while True:
-            if not self._peek():
-                raise _Ended(_members(wanted, seen, comma=False) + "}" if self._after(",{") else "}")
-            if self._peek() == "}" and not seen:
-                break
-            missing = [key for key in wanted if key not in seen]
-            begun = self._place
-            try:
-                key = self._string(None)
-            except _Ended as ended:
-                said = self._text[begun:]
-                key = next((key for key in missing if written(key).startswith(said)), None)
-                if key is None:
-                    raise _Ended(f"{ended.rest}:null{_members(wanted, seen)}}}") from None
-                seen.add(key)
-                rest = f"{written(key)[len(said) :]}:{written(wanted[key])}"
-                raise _Ended(f"{rest}{_members(wanted, seen)}}}") from None
-            seen.add(key)
-            if not self._peek():
-                raise _Ended(f":{written(wanted.get(key))}{_members(wanted, seen)}}}")
-            self._expect(":")
-            try:
-                self.value(wanted.get(key), depth - 1)
-            except _Ended as ended:
-                raise _Ended(f"{ended.rest}{_members(wanted, seen)}}}") from None
-            if not self._peek():
-                raise _Ended(f"{_members(wanted, seen)}}}")
-            if self._peek() == "}":
-                break
-            self._expect(",")
-            if not self._peek() and not _members(wanted, seen):
-                raise _Ended('"more":null}')
-        self._place += 1
-
-    def _array(self, wanted: list[Any], depth: int) -> None:
-        self._place += 1
-        number = 0
-        while self._peek() != "]" or number:
-            left = ",".join(written(each) for each in wanted[number:])
-            if not self._peek() and not number:
-                raise _Ended(f"{left}]")
-            try:
-                self.value(wanted[number] if number < len(wanted) else wanted[0] if wanted else None, depth - 1)
-            except _Ended as ended:
-                raise _Ended(f"{ended.rest}{''.join(f',{written(each)}' for each in wanted[number + 1 :])}]") from None
-            number += 1
-            if not self._peek():
-                raise _Ended(f"{''.join(f',{written(each)}' for each in wanted[number:])}]")
-            if self._peek() == "]":
-                break
-            self._expect(",")
-        self._place += 1
-
-    def _string(self, wanted: object) -> str:
-        self._expect('"')
-        begun = self._place
-        try:
-            text, self._place = _DECODER.raw_decode(self._text, begun - 1)
-        except ValueError:
-            said = self._text[begun:]
-            if isinstance(wanted, str) and (whole := written(wanted)[1:]).startswith(said):
-                raise _Ended(whole[len(said) :]) from None
-            raise _Ended(_escaped(said) + '"') from None
-        return text
-
-    def _bare(self, wanted: object) -> None:
-        begun = self._place
-        while self._text[self._place : self._place + 1] not in ("", ",", "}", "]", *_BLANKS):
-            self._place += 1
-        said = self._text[begun : self._place]
-        if self._place == len(self._text):
-            whole = written(wanted)
-            word = next((word for word in (whole, *_WORDS) if word.startswith(said)), None)
-            raise _Ended("0" if said[-1] in "+-.eE" and word is None else (word or said)[len(said) :])
-        json.loads(said)
-
-    def _after(self, marks: str) -> bool:
-        """Whether the last thing that was read is one of these."""
-        return self._text.rstrip(_BLANKS)[-1:] in marks
-
-    def _peek(self) -> str:
-        while self._text[self._place : self._place + 1] in _BLANKS and self._place < len(self._text):
-            self._place += 1
-        return self._text[self._place : self._place + 1]
-
-    def _expect(self, mark: str) -> None:
-        if self._peek() != mark:
-            raise ValueError(f"no {mark} at {self._place}")
-        self._place += 1
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
+_ZEROS = [f'{"0" * missing}"' for missing in (1, 2, 3, 4)]
+_WORDS = [word[begun:] for word in ("true", "false", "null") for begun in range(1, len(word))]
+_MEMBERS = [f"{end}:null" for end in ("", '"', '\\"', *_ZEROS, '"more"')]
+_ENDS = ["", "null", '"', '\\"', *_ZEROS, "0", *_WORDS, *_MEMBERS]
+"""What may complete a value, or else a member of an object, that was broken off anywhere."""
+_PLAIN_MEMBERS = (":null", '":null', '"more":null')
+_NOTHING = object()
 
 
 def written(value: object) -> str:
@@ -156,16 +22,66 @@ def written(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _members(wanted: dict[str, Any], seen: set[str], *, comma: bool = True) -> str:
-    """The members that are still missing."""
-    missing = ",".join(f"{written(key)}:{written(value)}" for key, value in wanted.items() if key not in seen)
-    return f",{missing}" if missing and comma else missing
+def rest_of(begun: str, value: object) -> str:
+    """What completes `begun` to JSON; empty where it is whole, or no JSON."""
+    if written(value).startswith(begun):
+        return written(value)[len(begun) :]
+    closings = _closings(begun)
+    for end in _ENDS:
+        try:
+            made = json.loads(f"{begun}{end}{closings}", object_pairs_hook=_members)
+        except (ValueError, RecursionError):
+            continue
+        return _rest(end, closings, made, value)
+    return ""
 
 
-def _escaped(said: str) -> str:
-    """What completes an escape at the end of a string that was broken off."""
-    tail = said[len(said.rstrip("\\")) :] if said.endswith("\\") else ""
-    if len(tail) % 2:
-        return "\\"
-    code = said[said.rfind("\\u") + 2 :] if "\\u" in said[-6:] else "0000"
-    return "0" * max(0, 4 - len(code))
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose last member is the last that was written."""
+    return dict(reversed(dict(reversed(pairs)).items()))
+
+
+def _closings(begun: str) -> str:
+    """The brackets that are still to be closed, from the innermost on."""
+    opened: list[str] = []
+    for bracket in re.findall(r"[][{}]", _STRING.sub("", begun)):
+        if bracket in "[{":
+            opened.append("]" if bracket == "[" else "}")
+        elif opened:
+            opened.pop()
+    return "".join(reversed(opened))
+
+
+def _rest(end: str, closings: str, made: Any, wanted: Any) -> str:
+    """What completes a text that `end` and `closings` make the value `made`, with all that is wanted beside it."""
+    open_ones: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+    for _ in closings:
+        given, desired = _parts(made), _parts(wanted) if type(wanted) is type(made) else {}
+        open_ones.append((given, desired))
+        last = next(reversed(given), None)
+        made, wanted = given.get(last), desired.get(last, _NOTHING)
+    if end.endswith(":null"):
+        given, desired = open_ones[-1]
+        key = next(reversed(given))
+        begun = {":null": written(key), '"more":null': ""}.get(end, written(key)[:-1])
+        fitting = (name for name in desired if written(name).startswith(begun) and (name == key or name not in given))
+        if end in _PLAIN_MEMBERS and (name := next(fitting, None)) is not None:
+            del given[key]
+            given[name] = None
+            end = f"{written(name)[len(begun) :]}:{written(desired[name])}"
+    elif end == "null" and wanted is not _NOTHING:
+        end = written(wanted)
+    elif end == '"' and isinstance(wanted, str) and written(wanted).startswith(written(made)[:-1]):
+        end = written(wanted)[len(written(made)) - 1 :]
+    for (given, desired), closing in zip(reversed(open_ones), closings, strict=True):
+        missing = [(name, value) for name, value in desired.items() if name not in given]
+        members = [f"{written(name)}:{written(value)}" if closing == "}" else written(value) for name, value in missing]
+        end += f"{',' if given and members else ''}{','.join(members)}{closing}"
+    return end
+
+
+def _parts(value: Any) -> dict[Any, Any]:
+    """The members of an object, or the items of a list by their places."""
+    if isinstance(value, dict):
+        return dict(cast(dict[Any, Any], value))
+    return dict(enumerate(cast(list[Any], value))) if isinstance(value, list) else {}

@@ -1,270 +1,216 @@
-"""Patterns: regular expressions and grammars, read into the same few nodes.
+"""Texts that match a pattern or a grammar: of the user's words where they fit, and else as short as can be.
 
-Only what constraints are made of is read; what isn't raises ValueError. Nothing here ever matches a pattern against a
-text, so that no pattern can be slow.
+The grammar room reads the patterns. Its EBNF, which is what an engine gets of a grammar, is read here into the same
+trees. Nothing is ever matched against a pattern here, so no pattern can be slow.
 """
 
+import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
-PATTERN_CHARS = 100_000
-"""The longest pattern that is read."""
+from service.grammar.regex import MOST, REPEATS, Ranges, Tree, inner_trees, ranges_of, unchecked_tree
 
-DEPTH = 100
+SAMPLE_CHARS = 20_000
+"""The longest text that is made; a grammar that needs more is given up."""
+
+DEPTH = 200
 """How deep groups and rules may be nested."""
 
-_DIGITS, _SPACES = ((48, 57),), ((9, 13), (32, 32))
-_WORDS = ((48, 57), (65, 90), (95, 95), (97, 122))
-_LETTERS = ((97, 122), (65, 90))
-_NAMED = {"d": _DIGITS, "s": _SPACES, "w": _WORDS}
-_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
-_BOUNDS = re.compile(r"\{(\d{0,9})(?:(,)(\d{1,9})?)?\}")
-_HEX = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|[xu]\{([0-9a-fA-F]{1,6})\}")
-_GROUP = re.compile(r"\?(?:[imsx]*:|P?<[A-Za-z_]\w*>)")
-_NAME = re.compile(r"[A-Za-z_][\w.-]*")
-_BLANK = re.compile(r"(?:\s|#[^\n]*)*")
-
-Ranges = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class Chars:
-    """One character within the ranges, or outside of them."""
-
-    ranges: Ranges
-    negated: bool = False
-
-    def __contains__(self, char: str) -> bool:
-        return any(low <= ord(char) <= high for low, high in self.ranges) is not self.negated
-
-
-@dataclass(frozen=True)
-class Row:
-    """Parts one after the other; a row of none is the empty text."""
-
-    parts: tuple["Node", ...] = ()
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of the options."""
-
-    options: tuple["Node", ...]
-
-
-@dataclass(frozen=True)
-class Again:
-    """A part so many times; `most` may be infinity."""
-
-    part: "Node"
-    least: int
-    most: float
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a rule of the grammar says."""
-
-    name: str
-
-
-Node = Chars | Row | Choice | Again | Rule
+_ROUNDS = 200
+_PICKED = "ae0A .-_@/1"
+_CHARACTERS = ("LITERAL", "NOT_LITERAL", "ANY", "IN")
+_BRACED = re.compile(r"\\[xu]\{([0-9a-fA-F]{1,6})\}")
+_TOKEN = re.compile(
+    r"""(?:\s|\#[^\n]*)*(?:
+    (?P<NAME>[A-Za-z_][\w.-]*)(?P<DEFINED>\s*::=)? | (?P<TEXT>"(?:[^"\\\n]|\\.)*") | (?P<CLASS>\[(?:[^\]\\]|\\.)*\])
+    | (?P<TIMES>[*+?]|\{(?P<least>\d+)(?P<range>,(?P<most>\d*))?\}) | (?P<MARK>[()|]) | (?P<END>\Z))""",
+    re.VERBOSE,
+)
+_TIMES = {"*": (0, MOST), "+": (1, MOST), "?": (0, 1)}
 
 
 @lru_cache(maxsize=64)
-def read_regex(pattern: str) -> Node:
-    """The nodes of a regular expression. Raises ValueError."""
-    reader = _Reader(pattern, grammar=False)
-    node = reader.choice(DEPTH)
-    reader.end()
-    return node
+def read_regex(pattern: str) -> Tree:
+    """The tree of a regular expression. Raises ValueError."""
+    try:
+        return unchecked_tree(_BRACED.sub(lambda code: rf"\U{code[1]:0>8}", pattern))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"the pattern can't be read: {error}") from error
 
 
 @lru_cache(maxsize=64)
-def read_grammar(grammar: str) -> Mapping[str, Node]:
-    """The rules of an EBNF grammar, with one named root. Raises ValueError."""
-    reader = _Reader(grammar, grammar=True)
-    rules: dict[str, Node] = {}
-    while name := reader.rule_name():
-        rules[name] = reader.choice(DEPTH)
-    reader.end()
+def read_grammar(grammar: str) -> Mapping[str, Tree]:
+    """The trees of the rules of an EBNF grammar, with one named root. Raises ValueError."""
+    rules: dict[str, list[Tree]] = {}
+    groups: list[list[Tree]] = []
+    """The open groups, each with its branches; the first is the rule itself."""
+    place = repeatable = 0
+    kind: str | None = ""
+    while kind != "END":
+        token = _TOKEN.match(grammar, place)
+        kind = token and token.lastgroup
+        if token is None or (not groups and kind not in ("DEFINED", "END")):
+            raise ValueError(f"{grammar[place : place + 20]!r} can't be read")
+        place = token.end()
+        if kind in ("DEFINED", "END"):
+            if len(groups) > 1:
+                raise ValueError("a group isn't closed")
+            if kind == "DEFINED":
+                groups = [[[]]]
+                rules[token["NAME"]] = groups[0]
+            repeatable = 0
+        elif kind == "TIMES":
+            row = groups[-1][-1]
+            if repeatable == len(row):
+                raise ValueError(f"{token['TIMES']!r} has nothing to repeat")
+            row[repeatable:] = [("MAX_REPEAT", [*_times(token), row[repeatable:]])]
+        elif token["MARK"] in ("(", "|"):
+            groups.append([[]]) if token["MARK"] == "(" else groups[-1].append([])
+            repeatable = 0
+        else:
+            atom = _choice(groups.pop()) if token["MARK"] else _atom(token)
+            if not groups:
+                raise ValueError("a group is closed that isn't open")
+            repeatable = len(groups[-1][-1])
+            groups[-1][-1].extend(atom)
     if "root" not in rules:
         raise ValueError("the grammar has no rule named root")
-    return rules
+    return {name: _choice(branches) for name, branches in rules.items()}
 
 
-class _Reader:
-    """A cursor over a regular expression, or over a grammar, where blanks separate and strings are quoted."""
+def _atom(token: re.Match[str]) -> Tree:
+    if token["NAME"]:
+        return [("RULE", token["NAME"])]
+    if token["TEXT"]:
+        return [("LITERAL", ord(char)) for char in json.loads(token["TEXT"])]
+    return read_regex(token["CLASS"])
 
-    def __init__(self, text: str, *, grammar: bool) -> None:
-        if len(text) > PATTERN_CHARS:
-            raise ValueError(f"a pattern may have {PATTERN_CHARS} characters at most")
-        self._text = text
-        self._place = 0
-        self._grammar = grammar
 
-    def end(self) -> None:
-        """Raise ValueError unless everything is read."""
-        if self._peek():
-            raise ValueError(f"{self._peek()!r} at {self._place} can't be read")
+def _choice(branches: list[Tree]) -> Tree:
+    return branches[0] if len(branches) == 1 else [("BRANCH", [None, branches])]
 
-    def rule_name(self) -> str:
-        """The name before the next `::=`; empty where no rule begins."""
-        match = self._rule()
-        if match is None:
+
+def _times(token: re.Match[str]) -> tuple[int, int]:
+    if token["least"] is None:
+        return _TIMES[token["TIMES"]]
+    least = int(token["least"])
+    return least, least if token["range"] is None else int(token["most"] or MOST)
+
+
+def matching(pattern: str, words: str = "") -> str:
+    """A text that a regular expression matches as a whole. Raises ValueError for one that can't be read."""
+    return _Maker({"root": read_regex(pattern)}, words).text([("RULE", "root")])
+
+
+def derived(grammar: str, words: str = "") -> str:
+    """A text that the rule `root` of an EBNF grammar derives. Raises ValueError for one that can't be read."""
+    return _Maker(read_grammar(grammar), words).text([("RULE", "root")])
+
+
+class _Maker:
+    """Makes texts of the rules: the shortest ones where the words hold none."""
+
+    def __init__(self, rules: Mapping[str, Tree], words: str) -> None:
+        self._rules = rules
+        self._words = words
+        self._left = SAMPLE_CHARS
+        self._cost: dict[str, float] = dict.fromkeys(rules, math.inf)
+        for _ in range(min(len(rules), _ROUNDS)):
+            before = dict(self._cost)
+            for name, tree in rules.items():
+                self._cost[name] = self._least(tree)
+            if self._cost == before:
+                break
+
+    def text(self, tree: Tree, depth: int = 0) -> str:
+        """A text of a tree. Raises ValueError where there is none, or it would be too long."""
+        self._spend(1)
+        if depth > DEPTH or self._least(tree) == math.inf:
+            raise ValueError("no text matches")
+        return "".join([self._one(kind, argument, depth) for kind, argument in tree])
+
+    def _one(self, kind: str, argument: Any, depth: int) -> str:
+        inner = inner_trees(kind, argument)
+        if kind in _CHARACTERS:
+            self._spend(1)
+            return _pick(ranges_of(kind, argument))
+        if kind == "RULE":
+            return self.text(self._rules[argument], depth + 1)
+        if kind == "SUBPATTERN":
+            return self.text(inner[0], depth + 1)
+        if kind == "BRANCH":
+            said = next((text for branch in inner if (text := _literal(branch)) and text in self._words), None)
+            return self.text(min(inner, key=self._least), depth + 1) if said is None else said
+        if kind in REPEATS:
+            return self._repeated(argument[0], argument[1], inner[0], depth)
+        if kind == "AT":
             return ""
-        self._place = match.end()
-        return match[1]
+        raise ValueError("the pattern has something in it that is not regular")
 
-    def choice(self, depth: int) -> Node:
-        """Rows with `|` between them."""
-        if depth == 0:
-            raise ValueError(f"groups may be nested {DEPTH} deep at most")
-        options = [self._row(depth)]
-        while self._take("|"):
-            options.append(self._row(depth))
-        return options[0] if len(options) == 1 else Choice(tuple(options))
+    def _repeated(self, least: int, most: int, tree: Tree, depth: int) -> str:
+        """Something several times. Of characters, it is a run of the words: a whole one if one fits."""
+        ranges = _characters(tree)
+        if ranges is not None and most:
+            runs = [run for run in _runs(self._words, ranges) if len(run) >= max(least, 1) and run.strip()]
+            if runs:
+                return next((run for run in runs if len(run) <= most), runs[0])[: min(most, SAMPLE_CHARS)]
+            self._spend(least)
+            return _pick(ranges) * least if least else ""
+        return "".join([self.text(tree, depth + 1) for _ in range(least)])
 
-    def _row(self, depth: int) -> Node:
-        parts: list[Node] = []
-        while self._peek() not in ("", "|", ")") and not (self._grammar and self._rule()):
-            parts.append(self._counted(self._single(depth)))
-        return parts[0] if len(parts) == 1 else Row(tuple(parts))
+    def _spend(self, chars: int) -> None:
+        self._left -= chars
+        if self._left < 0:
+            raise ValueError(f"no text of at most {SAMPLE_CHARS} characters matches")
 
-    def _single(self, depth: int) -> Node:
-        char = self._next()
-        match char:
-            case "(":
-                return self._group(depth)
-            case "[":
-                return self._class()
-            case '"' if self._grammar:
-                return self._string()
-            case "\\" if not self._grammar:
-                return self._escape()
-            case "." if not self._grammar:
-                return Chars(((10, 10),), negated=True)
-            case "^" | "$" if not self._grammar:
-                return Row()
-            case "*" | "+" | "?" | "{" if self._grammar or char != "{":
-                raise ValueError(f"{char!r} at {self._place - 1} has nothing to repeat")
-            case _ if self._grammar:
-                self._place -= 1
-                name = _NAME.match(self._text, self._place)
-                if name is None:
-                    raise ValueError(f"{char!r} at {self._place} can't be read")
-                self._place = name.end()
-                return Rule(name[0])
-            case _:
-                return _char(char)
-
-    def _group(self, depth: int) -> Node:
-        if not self._grammar and self._text.startswith("?", self._place):
-            opening = _GROUP.match(self._text, self._place)
-            if opening is None:
-                raise ValueError(f"the group at {self._place} is of a kind that can't be made")
-            self._place = opening.end()
-        node = self.choice(depth - 1)
-        if not self._take(")"):
-            raise ValueError("a group isn't closed")
-        return node
-
-    def _counted(self, part: Node) -> Node:
-        while True:
-            bounds = _BOUNDS.match(self._text, self._place)
-            least, most = 0, math.inf
-            if bounds and bounds[0] not in ("{}", "{,}"):
-                self._place = bounds.end()
-                least = int(bounds[1] or 0)
-                most = least if not bounds[2] else int(bounds[3]) if bounds[3] else math.inf
-            elif self._take("?", blanks=False):
-                most = 1
-            elif self._take("+", blanks=False):
-                least = 1
-            elif not self._take("*", blanks=False):
-                return part
-            part = Again(part, least, most)
-            if not self._grammar:
-                self._take("?")
-
-    def _string(self) -> Node:
-        parts: list[Node] = []
-        while (char := self._next(blanks=False)) != '"':
-            parts.append(self._escape() if char == "\\" else _char(char))
-        return Row(tuple(parts))
-
-    def _class(self) -> Node:
-        negated = self._take("^", blanks=False)
-        ranges: list[tuple[int, int]] = []
-        while (char := self._next(blanks=False)) != "]" or not (ranges or self._grammar):
-            low = self._escape() if char == "\\" else _char(char)
-            following = self._text[self._place : self._place + 2]
-            if following[:1] == "-" and following[1:] not in ("]", "") and low.ranges[0][0] == low.ranges[-1][1]:
-                self._place += 1
-                char = self._next(blanks=False)
-                high = self._escape() if char == "\\" else _char(char)
-                ranges.append((low.ranges[0][0], high.ranges[-1][1]))
-            else:
-                ranges += outside(low.ranges) if low.negated else low.ranges
-        return Chars(tuple(ranges), negated)
-
-    def _escape(self) -> Chars:
-        code = _HEX.match(self._text, self._place)
-        if code:
-            self._place = code.end()
-            return _char(chr(int("".join(code.groups("")), 16)))
-        char = self._next(blanks=False)
-        if char in ("p", "P") and self._take("{", blanks=False):
-            end = self._text.index("}", self._place)
-            self._place = end + 1
-            return Chars(_LETTERS, negated=char == "P")
-        if char.lower() in _NAMED:
-            return Chars(_NAMED[char.lower()], negated=char.isupper())
-        if char in "bBAzZ" and not self._grammar:
-            return Chars(())
-        return _char(_CONTROLS.get(char, char))
-
-    def _rule(self) -> re.Match[str] | None:
-        self._skip()
-        return _DEFINED.match(self._text, self._place)
-
-    def _peek(self) -> str:
-        self._skip()
-        return self._text[self._place : self._place + 1]
-
-    def _next(self, *, blanks: bool = True) -> str:
-        if blanks:
-            self._skip()
-        if self._place >= len(self._text):
-            raise ValueError("the pattern ends in the middle")
-        self._place += 1
-        return self._text[self._place - 1]
-
-    def _take(self, char: str, *, blanks: bool = True) -> bool:
-        if blanks:
-            self._skip()
-        if not self._text.startswith(char, self._place):
-            return False
-        self._place += 1
-        return True
-
-    def _skip(self) -> None:
-        if self._grammar:
-            blank = _BLANK.match(self._text, self._place)
-            self._place = blank.end() if blank else self._place
+    def _least(self, tree: Tree) -> float:
+        """About how long the shortest text of a tree is; infinity where none is known yet."""
+        least = 0.0
+        for kind, argument in tree:
+            if kind == "RULE":
+                least += 1 + self._cost.get(argument, math.inf)
+            elif kind in REPEATS:
+                least += argument[0] * self._least(argument[2]) if argument[0] else 0
+            elif kind != "AT":
+                least += min(map(self._least, inner_trees(kind, argument)), default=1)
+        return least
 
 
-_DEFINED = re.compile(r"([A-Za-z_][\w.-]*)\s*::=")
+def _pick(ranges: Ranges) -> str:
+    """One of the characters, a letter or a digit where there is one."""
+    if not ranges:
+        raise ValueError("a class has no characters")
+    low, high = ranges[0]
+    return next((char for char in _PICKED if _within(char, ranges)), chr(max(low, min(high, 33))))
 
 
-def _char(char: str) -> Chars:
-    return Chars(((ord(char), ord(char)),))
+def _within(char: str, ranges: Ranges) -> bool:
+    return any(low <= ord(char) <= high for low, high in ranges)
 
 
-def outside(ranges: Ranges) -> Ranges:
-    """What lies between ranges, which are in order."""
-    edges = [-1, *(edge for low, high in ranges for edge in (low, high)), 0x110000]
-    return tuple((low + 1, high - 1) for low, high in zip(edges[::2], edges[1::2], strict=True) if low + 1 < high)
+def _characters(tree: Tree) -> Ranges | None:
+    """The characters that a tree of one character may be; None for any other tree."""
+    while len(tree) == 1 and tree[0][0] == "SUBPATTERN":
+        tree = tree[0][1][3]
+    return ranges_of(*tree[0]) if len(tree) == 1 and tree[0][0] in _CHARACTERS else None
+
+
+def _literal(tree: Tree) -> str:
+    """The text of a tree that has only one; empty for any other."""
+    texts = [_characters([each]) for each in tree]
+    single = [chr(each[0][0]) for each in texts if each and len(each) == 1 and each[0][0] == each[0][1]]
+    return "".join(single) if len(single) == len(tree) else ""
+
+
+def _runs(words: str, ranges: Ranges) -> Iterator[str]:
+    """The longest stretches of the words that are of such characters."""
+    run = ""
+    for char in [*words, ""]:
+        if char and _within(char, ranges):
+            run += char
+        elif run:
+            yield run
+            run = ""

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, cast
 
-from service.engine.demo.arguments import arguments
 from service.engine.demo.functions import Declaration, also, declared, fitting, mentions_tools
 from service.engine.demo.halves import written
+from service.engine.demo.headings import Heading
+from service.engine.demo.patterns import matching
 from service.engine.demo.prose import wished
 from service.engine.demo.reading import PAUSE, Output, Reading, user_texts
 from service.engine.demo.recall import asked, recall
-from service.engine.demo.schema import answer_for, response_schema
-from service.engine.demo.tags import Heading
-from service.engine.demo.texts import matching
+from service.engine.demo.values import answer_for, arguments_for, response_schema
 
 QUOTED_CHARS = 60
 """How much of the user's words is quoted back."""
@@ -38,6 +37,7 @@ REGEX_TOLD = "regular expression:"
 """What stands in a tool's description before the pattern of its input."""
 
 Ids = Sequence[int]
+Plan = tuple["Message", ...]
 Kind = Literal["thought", "preamble", "call", "answer"]
 
 
@@ -68,7 +68,7 @@ class Message:
     def called_with(self) -> object:
         """The arguments of a call, or a text where its input is one."""
         if not self.function.bare:
-            return arguments(self.function.parameters, self.words)
+            return arguments_for(self.function.parameters, self.words)
         _, told, pattern = self.function.description.partition(REGEX_TOLD)
         try:
             return matching(pattern.strip(), self.words) if told else self.words
@@ -83,16 +83,13 @@ class Message:
             said = self.called_with()
             yield said if isinstance(said, str) else written(said)
 
-
-@dataclass(frozen=True)
-class Plan:
-    """The messages to say, in order."""
-
-    messages: tuple[Message, ...]
+    def text(self) -> str:
+        """The beginning of its content, for a JSON format that has it as one string."""
+        return "".join(islice(self.lines, FORMATTED_LINES))
 
 
 def decide(reading: Reading, prompt: Ids, addressed: frozenset[Heading]) -> Generator[Ids, None, Plan]:
-    """The plan for an answer. `addressed` are the headers that a constraint lets through; none is no constraint.
+    """The messages of an answer. `addressed` are the headers that a constraint lets through; none is no constraint.
 
     Yields are pauses.
     """
@@ -127,10 +124,10 @@ def decide(reading: Reading, prompt: Ids, addressed: frozenset[Heading]) -> Gene
 
 def final(reading: Reading, lines: Iterable[str]) -> Message:
     """A final answer, in the format that the prompt demands, if it does."""
-    schema = response_schema(reading.developer)
+    answer, schema = Message("answer", lines, words=reading.words), response_schema(reading.developer)
     if schema is None:
-        return Message("answer", lines, words=reading.words)
-    value = answer_for(schema, reading.words, "".join(islice(lines, FORMATTED_LINES)))
+        return answer
+    value = answer_for(schema, reading.words, answer.text())
     return Message("answer", [written(value)], words=reading.words, value=value)
 
 
@@ -161,11 +158,11 @@ def _calls(
     messages = [Message("thought", _thoughts(reading, f"The {function.short} function fits what the user asks."))]
     if _effort(reading) == "high":
         messages.append(Message("preamble", [f"I will call {function.short} for this."]))
-    return Plan((*messages, *calls, waiting))
+    return (*messages, *calls, waiting)
 
 
 def _answer(reading: Reading, thought: str, lines: Iterable[str]) -> Plan:
-    return Plan((Message("thought", _thoughts(reading, thought)), final(reading, lines)))
+    return Message("thought", _thoughts(reading, thought)), final(reading, lines)
 
 
 def _thoughts(reading: Reading, thought: str) -> tuple[str, ...]:

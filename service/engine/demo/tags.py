@@ -1,26 +1,23 @@
 """Structural tags: the ways that one leaves open from each place of an answer.
 
 A tag is walked from one content to the next: between two contents stand marks and headers, of which `ways` gives every
-choice; the contents themselves are for `mind` to write. A kind of format that the service never sends is refused. What
-comes in is checked once and kept, within bounds.
+choice; the contents themselves are for `constrained` to write. A kind of format that the service never sends is
+refused. What comes in is checked once and kept, within bounds.
 """
 
-import json
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from typing import Any, cast
+from typing import Any
 
+import msgspec
+
+from service.engine.demo.headings import Heading, heading
 from service.engine.demo.patterns import read_grammar, read_regex
 from service.engine.port import EngineRefused
-from service.harmony.tokens import MESSAGE, START, decode, encode
+from service.harmony.tokens import MESSAGE, encode
 
 WAYS = 2000
 """How many ways on from one place are looked at."""
-
-PARTS = 100_000
-"""How many parts a tag may have."""
 
 TAGS = 8
 """How many tags are kept, with the ways through them."""
@@ -28,76 +25,104 @@ TAGS = 8
 LOOKED_AHEAD = 3
 """How many messages ahead it is looked for who may be addressed."""
 
-Format = Mapping[str, Any]
-Stack = tuple[Format, ...]
-"""What is to come, the nearest first."""
 
-_CONTENTS = ("any_tokens", "any_text", "json_schema", "regex", "grammar")
-_RECIPIENT = re.compile(r" to=([\w.-]+?)(?: ?json)?(?=$| |<|commentary|analysis)")
+class Format(msgspec.Struct, tag_field="type"):
+    """A part of a tag."""
 
 
-@dataclass(frozen=True)
-class Heading:
-    """Who is addressed, and on which channel, of which type of content."""
-
-    channel: str
-    recipient: str = ""
-    typed: bool = False
+class Sequence(Format, tag="sequence"):
+    elements: tuple["Part", ...]
 
 
-def heading(ids: tuple[int, ...]) -> Heading:
-    """What a header says, whole or in part; what stands before its START belongs to the message before."""
-    if START in ids:
-        ids = ids[len(ids) - ids[::-1].index(START) :]
-    text = decode(ids).removeprefix("assistant")
-    addressed = _RECIPIENT.search(text)
-    channel = next((each for each in ("analysis", "commentary", "final") if each in _RECIPIENT.sub("", text)), "")
-    return Heading(channel, addressed[1] if addressed else "", text.endswith("json"))
+class Or(Format, tag="or"):
+    elements: tuple["Part", ...]
 
 
-@dataclass(frozen=True)
+class Optional(Format, tag="optional"):
+    content: "Part"
+
+
+class Token(Format, tag="token"):
+    token: int
+
+
+class Text(Format, tag="const_string"):
+    value: str
+
+
+class AnyTokens(Format, tag="any_tokens"):
+    """A content of which anything may be said."""
+
+    max_tokens: int | None = None
+
+
+class AnyText(AnyTokens, tag="any_text"):
+    """The same."""
+
+
+class Json(Format, tag="json_schema"):
+    json_schema: Any
+
+
+class Regex(Format, tag="regex"):
+    pattern: str
+
+    def __post_init__(self) -> None:
+        read_regex(self.pattern)
+
+
+class Grammar(Format, tag="grammar"):
+    grammar: str
+
+    def __post_init__(self) -> None:
+        read_grammar(self.grammar)
+
+
+Constraint = Json | Regex | Grammar
+Content = AnyTokens | AnyText | Constraint
+Part = Sequence | Or | Optional | Token | Text | Content
+
+
+class _Tag(msgspec.Struct):
+    format: Part
+
+
 class Place:
-    """A place in a tag, from which ways go on."""
+    """A place in a tag, from which ways go on. `ahead` is what is to come, the nearest first."""
 
-    stack: Stack
+    def __init__(self, ahead: tuple[Part, ...]) -> None:
+        self._ahead = ahead
 
     @cached_property
     def ways(self) -> "tuple[Way, ...]":
         """All ways on, WAYS at most, the likelier first: what is optional comes before its absence."""
         found: dict[tuple[tuple[int, ...], bool], Way] = {}
-        for _, way in zip(range(WAYS), _ways(self.stack, ()), strict=False):
+        for _, way in zip(range(WAYS), _ways(self._ahead, ()), strict=False):
             found.setdefault((way.ids, way.content is None), way)
         return tuple(found.values())
 
 
-@dataclass(frozen=True)
 class Way:
     """A way on: the ids up to the next content, that content (None is the tag's end), and the place behind it."""
 
-    ids: tuple[int, ...]
-    content: Format | None
-    rest: Place
-
-    @property
-    def opens(self) -> bool:
-        """Whether it opens a message."""
-        return MESSAGE in self.ids
+    def __init__(self, ids: tuple[int, ...], content: Content | None, rest: Place) -> None:
+        self.ids = ids
+        self.content = content
+        self.rest = rest
 
     @cached_property
-    def header(self) -> Heading:
-        """The header of the message that it opens."""
-        return heading(self.ids[: self.ids.index(MESSAGE)])
+    def heading(self) -> Heading | None:
+        """The header of the message that it opens, if it does."""
+        return heading(self.ids[: self.ids.index(MESSAGE)]) if MESSAGE in self.ids else None
 
 
 @lru_cache(maxsize=TAGS)
 def read_tag(tag: str) -> Place:
     """The beginning of a structural tag, from its JSON. Raises EngineRefused for one that can't be followed."""
     try:
-        whole: object = cast(dict[str, object], json.loads(tag))["format"]
-        _check(whole)
-        return Place((cast(Format, whole),))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise EngineRefused(f"the demo engine can't read the structural tag: {error!r}") from error
+        return Place((msgspec.json.decode(tag, type=_Tag).format,))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise EngineRefused(f"the demo engine can't read the structural tag: {error}") from error
 
 
 def headings(tag: str) -> frozenset[Heading]:
@@ -105,31 +130,29 @@ def headings(tag: str) -> frozenset[Heading]:
     places, seen = [read_tag(tag)], set[Heading]()
     for _ in range(LOOKED_AHEAD):
         onward = [way for place in places for way in place.ways]
-        seen.update(way.header for way in onward if way.opens)
+        seen.update(way.heading for way in onward if way.heading)
         if any(each.recipient or each.channel == "final" for each in seen):
             break
         places = [way.rest for way in onward if way.content is not None]
     return frozenset(seen)
 
 
-def _ways(stack: Stack, before: tuple[int | str, ...]) -> Iterator[Way]:
-    if not stack:
+def _ways(ahead: tuple[Part, ...], before: tuple[int | str, ...]) -> Iterator[Way]:
+    if not ahead:
         yield Way(_encoded(before), None, Place(()))
         return
-    nearest, rest = stack[0], stack[1:]
-    match nearest["type"]:
-        case "sequence":
-            yield from _ways((*nearest["elements"], *rest), before)
-        case "or":
-            for option in nearest["elements"]:
+    nearest, rest = ahead[0], ahead[1:]
+    match nearest:
+        case Sequence(elements=elements):
+            yield from _ways((*elements, *rest), before)
+        case Or(elements=elements):
+            for option in elements:
                 yield from _ways((option, *rest), before)
-        case "optional":
-            yield from _ways((nearest["content"], *rest), before)
+        case Optional(content=content):
+            yield from _ways((content, *rest), before)
             yield from _ways(rest, before)
-        case "token":
-            yield from _ways(rest, (*before, nearest["token"]))
-        case "const_string":
-            yield from _ways(rest, (*before, nearest["value"]))
+        case Token(token=said) | Text(value=said):
+            yield from _ways(rest, (*before, said))
         case _:
             yield Way(_encoded(before), nearest, Place(rest))
 
@@ -150,29 +173,3 @@ def _encoded(parts: tuple[int | str, ...]) -> tuple[int, ...]:
 @lru_cache(maxsize=4096)
 def _text_ids(text: str) -> tuple[int, ...]:
     return tuple(encode(text))
-
-
-def _check(whole: object) -> None:
-    """Raise ValueError or KeyError for a format that can't be followed."""
-    parts, seen = [whole], 0
-    while parts:
-        part, seen = cast(dict[str, Any], parts.pop()), seen + 1
-        if seen > PARTS:
-            raise ValueError(f"a tag may have {PARTS} parts at most")
-        match part["type"]:
-            case "sequence" | "or":
-                parts += part["elements"]
-            case "optional":
-                parts.append(part["content"])
-            case "token" if isinstance(part["token"], int):
-                pass
-            case "const_string" if isinstance(part["value"], str):
-                pass
-            case "regex":
-                read_regex(part["pattern"])
-            case "grammar":
-                read_grammar(part["grammar"])
-            case kind if kind in _CONTENTS:
-                pass
-            case kind:
-                raise ValueError(f"{kind!r} is no format that it follows")

@@ -1,28 +1,28 @@
-"""Speaking under a constraint: the way through a structural tag that says most of what was planned.
+"""An answer under a constraint: the way through a structural tag that says most of what was planned.
 
 Whatever was planned, each id is one that the tag lets through there: headers and marks come from the tag, contents from
-the plan where any will do, and from their own format where they are held.
+the plan where any will do, and from their own format where they have one.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 from jsonschema_rs import validator_for
 
 from service.engine.demo.functions import Declaration
 from service.engine.demo.halves import written
-from service.engine.demo.plan import FORMATTED_LINES, Message
-from service.engine.demo.schema import answer_for, arguments_for
-from service.engine.demo.tags import Format, Heading, Way, read_tag
-from service.engine.demo.texts import derived, matching
+from service.engine.demo.headings import Heading
+from service.engine.demo.patterns import derived, matching
+from service.engine.demo.plan import Message
+from service.engine.demo.tags import AnyTokens, Constraint, Content, Grammar, Json, Regex, Way, read_tag
+from service.engine.demo.values import answer_for, arguments_for
 from service.engine.port import EngineRefused
 from service.harmony.tokens import CALL, END, RETURN, encode
 
 Ids = Sequence[int]
 
 
-class Held:
+class Constrained:
     """What is left of a plan, and the tag to say it under.
 
     `answer` is what to say where a final answer is all that is left.
@@ -34,15 +34,14 @@ class Held:
         self._answer = answer
         self._stops = stop_ids
         self._current: Message | None = None
-        self._said: Ids = ()
+        self._begun: Ids = ()
 
-    def open(self, message: Message, said: Ids) -> None:
+    def open(self, message: Message, begun: Ids) -> None:
         """Go on in a message that has these ids already."""
-        self._current, self._said = message, said
-        if message in self._messages:
-            del self._messages[: self._messages.index(message) + 1]
+        self._begun = begun
+        self._begin(message)
 
-    def spoken(self) -> Iterator[Ids]:
+    def ids(self) -> Iterator[Ids]:
         """The ids up to where the tag ends, and one that stops the engine."""
         while True:
             way = self._chosen(self._place.ways)
@@ -52,38 +51,42 @@ class Held:
                 yield (self._closing(),)
                 return
             yield from self._content(way.content)
-            self._place, self._said = way.rest, ()
+            self._place, self._begun = way.rest, ()
 
-    def _chosen(self, options: Sequence[Way]) -> Way:
+    def _begin(self, message: Message) -> None:
+        """The message is the current one; those before it are passed over."""
+        self._current = message
+        if message in self._messages:
+            del self._messages[: self._messages.index(message) + 1]
+
+    def _chosen(self, ways: Sequence[Way]) -> Way:
         """The way to the next message of the plan that one leads to; else to the end, to an answer, or to any."""
-        opening = [way for way in options if way.opens]
+        opening = [(way.heading, way) for way in ways if way.heading]
         for message in self._messages:
-            fitting = [way for way in opening if fits(way.header, message)]
+            fitting = [(heading, way) for heading, way in opening if fits(heading, message)]
             if fitting:
-                exact = [way for way in fitting if way.header == message.heading]
-                del self._messages[: self._messages.index(message) + 1]
-                self._current = message
-                return (exact or fitting)[0]
-        aside = next((way for way in options if not way.opens), None)
-        if aside is not None:
-            return aside
-        way = next((way for way in opening if way.header.channel == "final"), opening[-1])
-        self._current = self._made_up(way.header)
+                self._begin(message)
+                return next((way for heading, way in fitting if heading == message.heading), fitting[0][1])
+        staying = next((way for way in ways if not way.heading), None)
+        if staying is not None:
+            return staying
+        heading, way = next((each for each in opening if each[0].channel == "final"), opening[-1])
+        self._current = self._made_up(heading)
         return way
 
-    def _made_up(self, header: Heading) -> Message:
+    def _made_up(self, heading: Heading) -> Message:
         """A message that nobody planned."""
-        if header.recipient:
-            return Message("call", function=Declaration(header.recipient, "", ""), words=self._answer.words)
-        return self._answer if header.channel == "final" else Message("thought", ["Hm."])
+        if heading.recipient:
+            return Message("call", function=Declaration(heading.recipient, "", ""), words=self._answer.words)
+        return self._answer if heading.channel == "final" else Message("thought", ["Hm."])
 
-    def _content(self, content: Format) -> Iterator[Ids]:
+    def _content(self, content: Content) -> Iterator[Ids]:
         message = self._current or self._answer
-        if content["type"] not in ("any_tokens", "any_text"):
-            yield encode(held_text(content, message))
+        if not isinstance(content, AnyTokens):
+            yield encode(_matching(content, message))
             return
-        room: int | None = content.get("max_tokens")
-        for piece in behind(message, self._said):
+        room = content.max_tokens
+        for piece in behind(message, self._begun):
             yield piece if room is None else piece[:room]
             if room is not None and (room := room - len(piece)) <= 0:
                 return
@@ -96,12 +99,12 @@ class Held:
         return RETURN if RETURN in self._stops else min(self._stops)
 
 
-def fits(header: Heading, message: Message) -> bool:
+def fits(heading: Heading, message: Message) -> bool:
     """Whether a header is of such a message."""
     wanted = message.heading
-    if header.recipient or wanted.recipient:
-        return header.recipient == wanted.recipient
-    return header.channel == wanted.channel
+    if heading.recipient or wanted.recipient:
+        return heading.recipient == wanted.recipient
+    return heading.channel == wanted.channel
 
 
 def closing_of(message: Message) -> int:
@@ -109,9 +112,9 @@ def closing_of(message: Message) -> int:
     return {"call": CALL, "answer": RETURN}.get(message.kind, END)
 
 
-def behind(message: Message, said: Ids) -> Iterator[Ids]:
-    """A message's content behind what was said of it; the whole of it where it was begun otherwise."""
-    left = list(said)
+def behind(message: Message, begun: Ids) -> Iterator[Ids]:
+    """A message's content behind what there is of it; the whole of it where it was begun otherwise."""
+    left = list(begun)
     kept: list[Ids] = []
     for piece in (encode(text) for text in message.texts()):
         if not left:
@@ -126,30 +129,31 @@ def behind(message: Message, said: Ids) -> Iterator[Ids]:
             left = []
 
 
-def held_text(content: Format, message: Message) -> str:
+def _matching(content: Constraint, message: Message) -> str:
     """A text that matches a format, and says what the message was to say if that can be.
 
     Raises EngineRefused for a format that has no text, or none that could be found.
     """
     try:
-        match content["type"]:
-            case "regex":
-                return matching(content["pattern"], message.words)
-            case "grammar":
-                return derived(content["grammar"], message.words)
-            case _:
-                return _held_json(content["json_schema"], message)
+        match content:
+            case Regex(pattern=pattern):
+                return matching(pattern, message.words)
+            case Grammar(grammar=grammar):
+                return derived(grammar, message.words)
+            case Json(json_schema=schema):
+                return written(_value(schema, message))
     except (ValueError, RecursionError) as error:
         raise EngineRefused(f"the demo engine finds no text for the constraint: {error}") from error
 
 
-def _held_json(schema: Any, message: Message) -> str:
+def _value(schema: Any, message: Message) -> object:
+    """What the message was to say where the schema allows it, else another value of the schema."""
+    planned = message.called_with() if message.kind == "call" else message.value
+    if (message.kind == "call" or planned is not None) and _valid(schema, planned):
+        return planned
     if message.kind == "call":
-        planned = message.called_with()
-        return written(planned if _valid(schema, planned) else arguments_for(schema, message.words))
-    if message.value is not None and _valid(schema, message.value):
-        return written(message.value)
-    return written(answer_for(schema, message.words, "".join(islice(message.lines, FORMATTED_LINES))))
+        return arguments_for(schema, message.words)
+    return answer_for(schema, message.words, message.text())
 
 
 def _valid(schema: Any, value: object) -> bool:

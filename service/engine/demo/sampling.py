@@ -1,20 +1,21 @@
-"""How the demo engine speaks: the messages of a plan as Harmony tokens, freely or as a constraint lets it.
+"""How the demo engine samples: the messages of a plan as Harmony tokens, freely or as a constraint lets it.
 
-`think` is a generator of token ids, whose empty pieces are pauses; it holds no state but its own and asks no clock, so
-one prompt has one answer. A prompt may already hold a beginning of that answer (a worker died, or the caller forces a
-channel): then it goes on from there. A model never ends by itself: behind its last word it says that it has no more.
+`sampled_answer` is a generator of token ids, whose empty pieces are pauses; it holds no state but its own and asks no
+clock, so one prompt has one answer. A prompt may already hold a beginning of that answer (a worker died, or the caller
+forces a channel): then it goes on from there. A model never ends by itself: behind its last message it says that it has
+no more.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from service.engine.demo.begun import Begun, take_apart
+from service.engine.demo.constrained import Constrained, behind, closing_of, fits
 from service.engine.demo.functions import Declaration, declared
 from service.engine.demo.halves import rest_of
-from service.engine.demo.held import Held, behind, closing_of, fits
-from service.engine.demo.plan import Message, Plan, decide, final, introduction
+from service.engine.demo.headings import Begun, Heading, take_apart
+from service.engine.demo.plan import Message, decide, final, introduction
 from service.engine.demo.reading import PAUSE, Reading, read
-from service.engine.demo.tags import Heading, headings
+from service.engine.demo.tags import headings
 from service.harmony.tokens import ASSISTANT, CHANNEL, CONSTRAIN, MESSAGE, START, STOPS, decode, encode
 
 PIECES_PER_PAUSE = 200
@@ -31,45 +32,50 @@ _CHANNELS = {each: (CHANNEL, *encode(each), MESSAGE) for each in ("analysis", "c
 _NO_MORE = Message("answer", ["I have no more to say."])
 
 
-def think(prompt: Ids, tag: str | None = None, stop_ids: Iterable[int] = STOPS) -> Iterator[Ids]:
+def sampled_answer(prompt: Ids, tag: str | None = None, stop_ids: Iterable[int] = STOPS) -> Iterator[Ids]:
     """Sample the answer to a Harmony prompt: pieces of ids up to a stop id, empty ones for pauses.
 
     `tag` is a structural tag to keep to. Without the stop ids that end its messages it goes on for ever. Raises
     EngineRefused for a tag that it can't follow.
     """
     stops = frozenset(stop_ids)
-    for piece in _thought(prompt, tag, stops):
+    for piece in _endless(prompt, tag, stops):
         if piece and piece[0] in stops:
             yield piece[:1]
             return
         yield piece
 
 
-def _thought(prompt: Ids, tag: str | None, stops: frozenset[int]) -> Iterator[Ids]:
+def _endless(prompt: Ids, tag: str | None, stops: frozenset[int]) -> Iterator[Ids]:
     addressed = headings(tag) if tag else frozenset[Heading]()
     reading = yield from read(prompt)
     plan = yield from decide(reading, prompt, addressed)
-    if tag:
-        yield from _held(tag, plan, reading, stops)
-    elif not reading.sampled:
-        yield from _spoken(plan.messages)
-    elif not (yield from _resumed(_spoken(plan.messages), reading.sampled)):
-        plan = yield from decide(reading, prompt, addressed)  # the comparison has used up the lines of the first
-        yield from _continued(plan, reading)
+    if tag or not (yield from _resumed(_messages(plan), reading.sampled)):
+        if not tag:
+            plan = yield from decide(reading, prompt, addressed)  # the comparison has used up the lines of the first
+        begun = take_apart(reading.sampled)
+        left = _left(plan, begun.closed)
+        if tag:
+            constrained = Constrained(tag, left, final(reading, [introduction(reading.words)]), stops)
+            if begun.place == "content":
+                constrained.open(_open(begun, left, reading), begun.content)
+            yield from constrained.ids()
+        else:
+            yield from _continued(begun, left, reading)
     while True:
         yield _NEXT
-        yield from _said(_NO_MORE)
+        yield from _message(_NO_MORE)
 
 
-def _spoken(messages: Sequence[Message]) -> Iterator[Ids]:
+def _messages(messages: Sequence[Message]) -> Iterator[Ids]:
     """Messages as tokens, as they follow `<|start|>assistant`."""
     for number, message in enumerate(messages):
         if number:
             yield _NEXT
-        yield from _said(message)
+        yield from _message(message)
 
 
-def _said(message: Message) -> Iterator[Ids]:
+def _message(message: Message) -> Iterator[Ids]:
     """One message, without its START and role."""
     heading = message.heading
     if heading.recipient:
@@ -81,82 +87,57 @@ def _said(message: Message) -> Iterator[Ids]:
     yield (closing_of(message),)
 
 
-def _held(tag: str, plan: Plan, reading: Reading, stops: frozenset[int]) -> Iterator[Ids]:
-    """Say what the tag lets through of a plan."""
-    begun = take_apart(reading.sampled)
-    answer = final(reading, [introduction(reading.words)])
-    left = _left(plan.messages, begun.closed)
-    held = Held(tag, left, answer, stops)
-    if begun.place == "content":
-        held.open(_open(begun, left, reading), begun.content)
-    yield from held.spoken()
-
-
-def _resumed(pieces: Iterator[Ids], sampled: Ids) -> Generator[Ids, None, bool]:
-    """Go on after `sampled`, if that is how `pieces` begin.
+def _resumed(pieces: Iterator[Ids], begun: Ids) -> Generator[Ids, None, bool]:
+    """Go on after `begun`, if that is how `pieces` begin.
 
     Otherwise nothing is said, and the result is False.
     """
     matched = 0
     for number, piece in enumerate(pieces):
-        if matched == len(sampled):
+        if matched == len(begun):
             yield piece
             continue
-        known = min(len(piece), len(sampled) - matched)
-        if list(piece[:known]) != list(sampled[matched : matched + known]):
+        known = min(len(piece), len(begun) - matched)
+        if list(piece[:known]) != list(begun[matched : matched + known]):
             return False
         matched += known
         if known < len(piece):
             yield piece[known:]
         elif number % PIECES_PER_PAUSE == 0:
             yield PAUSE
-    return matched == len(sampled)
+    return matched == len(begun)
 
 
-def _continued(plan: Plan, reading: Reading) -> Iterator[Ids]:
-    """Go on from a beginning that isn't ours: a constraint had a say in it, or the caller opened a message."""
-    begun = take_apart(reading.sampled)
-    left = _left(plan.messages, begun.closed)
-    match begun.place:
-        case "closed" | "start":
-            yield _NEXT if begun.place == "closed" else _NEXT[1:]
-        case "header" if begun.header:
-            message, opening = _completed(begun, left, reading)
-            yield opening
-            yield from map(_ids, message.texts())
-            yield from _closed(message, left)
-            return
-        case "content":
-            message = _open(begun, left, reading)
-            yield from _rest(message, begun.content)
-            yield from _closed(message, left)
-            return
-        case _:
-            pass
-    yield from _spoken(left)
-
-
-def _closed(message: Message, left: Sequence[Message]) -> Iterator[Ids]:
-    """The end of an open message, and what is left behind it."""
+def _continued(begun: Begun, left: Sequence[Message], reading: Reading) -> Iterator[Ids]:
+    """Go on from a beginning that isn't ours: it was sampled under a constraint, or the caller opened a message."""
+    if begun.place in ("closed", "start"):
+        yield _NEXT if begun.place == "closed" else _NEXT[1:]
+    if begun.place != "content" and not begun.header:
+        yield from _messages(left)
+        return
+    message = _open(begun, left, reading)
+    if begun.place == "content":
+        yield from _rest(message, begun.content)
+    else:
+        yield _rest_of_header(begun, message)
+        yield from map(_ids, message.texts())
     yield (closing_of(message),)
     left = left[left.index(message) + 1 :] if message in left else left
     if left:
         yield _NEXT
-    yield from _spoken(left)
+    yield from _messages(left)
 
 
-def _completed(begun: Begun, left: Sequence[Message], reading: Reading) -> tuple[Message, Ids]:
-    """The message whose header was begun, and the rest of that header."""
-    text = decode(begun.header)
+def _rest_of_header(begun: Begun, message: Message) -> Ids:
+    """What completes the header of a message that was begun."""
     forced = begun.heading.recipient
-    if not forced and not text.endswith("final"):
-        thought = _open(begun, left, reading)
-        return thought, _CHANNELS["analysis"][1:] if list(begun.header) == [CHANNEL] else (MESSAGE,)
-    message = _open(begun, left, reading)
+    text = decode(begun.header)
+    if not forced and list(begun.header) == [CHANNEL]:
+        return _CHANNELS["analysis"][1:]
     if not forced or CONSTRAIN in begun.header:
-        return message, (MESSAGE,)
+        return (MESSAGE,)
     missing = f"{message.function.name[len(forced) :]} ".removeprefix(" " if text.endswith(" ") else "")
-    return message, (*encode(missing), *_JSON)
+    return (*encode(missing), *_JSON)
 
 
 def _open(begun: Begun, left: Sequence[Message], reading: Reading) -> Message:
@@ -174,13 +155,13 @@ def _open(begun: Begun, left: Sequence[Message], reading: Reading) -> Message:
     return left[0] if left and left[0].kind == "thought" else Message("thought", ["Hm."])
 
 
-def _rest(message: Message, said: Ids) -> Iterator[Ids]:
+def _rest(message: Message, begun: Ids) -> Iterator[Ids]:
     """The rest of a content: JSON that was begun otherwise is completed, as it stands."""
-    text = decode(said)
+    text = decode(begun)
     json = text.lstrip().startswith("{") and (message.kind == "call" or message.value is not None)
     value = message.called_with() if message.kind == "call" else message.value
     if not json or "".join(message.texts()).startswith(text):
-        yield from behind(message, said)
+        yield from behind(message, begun)
     else:
         yield encode(rest_of(text, value))
 

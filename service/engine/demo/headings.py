@@ -1,11 +1,12 @@
-"""What an answer has already: its messages that are closed, and where in the next one it was broken off."""
+"""The headers of an answer: whom a message addresses, and what an answer that was begun has already."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from service.engine.demo.reading import places
-from service.engine.demo.tags import Heading, heading
+from service.harmony.header import read_header
 from service.harmony.tokens import ASSISTANT, CALL, END, MESSAGE, RETURN, START
 
 Ids = Sequence[int]
@@ -14,8 +15,15 @@ Place = Literal["closed", "start", "header", "content"]
 _CLOSINGS = (END, CALL, RETURN)
 
 
-@dataclass(frozen=True)
-class Begun:
+class Heading(msgspec.Struct, frozen=True):
+    """Who is addressed, and on which channel, and whether the content is said to be JSON."""
+
+    channel: str
+    recipient: str = ""
+    typed: bool = False
+
+
+class Begun(msgspec.Struct, frozen=True):
     """The headers of the closed messages, and what stands behind them.
 
     `place` is behind a closing mark, behind START, in a header (of which nothing may be there yet), or in a content.
@@ -29,7 +37,14 @@ class Begun:
     @property
     def heading(self) -> Heading:
         """The header of the open message, as far as it goes."""
-        return heading(tuple(self.header))
+        return heading(self.header)
+
+
+def heading(ids: Ids) -> Heading:
+    """What a header says, whole or in part; what stands before its START belongs to the message before."""
+    begin = len(ids) - ids[::-1].index(START) if START in ids else 0
+    header, _ = read_header(ids[begin:], role_given=begin == 0, marked=True)
+    return Heading(header.channel or "", header.recipient or "", header.content_type is not None)
 
 
 def take_apart(sampled: Ids) -> Begun:
@@ -43,7 +58,7 @@ def take_apart(sampled: Ids) -> Begun:
         content = part.index(MESSAGE) + 1
         if end == len(sampled) and part[-1] not in _CLOSINGS:
             return Begun(tuple(closed), "content", part[: content - 1], part[content:])
-        closed.append(heading(tuple(part[: content - 1])))
+        closed.append(heading(part[: content - 1]))
     last = list(sampled[starts[-1] :])
     if last and last[-1] in _CLOSINGS:
         return Begun(tuple(closed), "closed")

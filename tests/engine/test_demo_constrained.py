@@ -10,7 +10,7 @@ from jsonschema_rs import is_valid
 
 from service.api.tools.callee import Callee
 from service.engine.demo.engine import likelihood
-from service.engine.demo.mind import think
+from service.engine.demo.sampling import sampled_answer
 from service.engine.port import EngineRefused
 from service.grammar.tags import HeaderState, content_tag, grammar_content, regex_content, schema_content
 from service.harmony.tokens import (
@@ -192,7 +192,7 @@ def test_an_answer_goes_on_wherever_it_was_broken_off(words: str, stop_ids: tupl
 
 
 def test_behind_its_last_word_it_has_no_more_to_say() -> None:
-    pieces = think(prompt(user("hello")), None, ())
+    pieces = sampled_answer(prompt(user("hello")), None, ())
     tokens = [token for _, piece in zip(range(60), pieces, strict=False) for token in piece]
     assert "<return><start>assistant<channel>final<message>I have no more to say.<return>" in written(tokens)
 
