@@ -26,7 +26,7 @@ from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Generation, ModelCard
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened, Segment, Segmenter
-from service.responses.opening import open_store
+from service.responses.service import open_store
 from service.settings.settings import DEFAULT_TENANT, Settings
 from service.web.app import create_app
 from store.embedded import EmbeddedServer

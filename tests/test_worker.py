@@ -21,9 +21,8 @@ from service.background.timing import Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
-from service.responses.opening import close_service, open_service
 from service.responses.prepare import prepared
-from service.responses.service import Caller, Service
+from service.responses.service import Caller, Service, close_service, open_service
 from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
 from store.keys import shard_of
@@ -35,7 +34,7 @@ from tests.http.process import MODEL
 LEASE_SECONDS = 0.4
 TENANT = "acme"
 SECONDS = 10.0
-IMPATIENT = Timing(poll_seconds=0.2, engine_away=Backoff(0.02, 0.02))
+IMPATIENT = Timing(retry_seconds=0.01, poll_seconds=0.2, engine_away=Backoff(0.02, 0.02))
 
 
 @pytest.fixture
@@ -43,12 +42,6 @@ async def redis_url(tmp_path: Path) -> AsyncIterator[str]:
     """A store of the test's own."""
     with EmbeddedServer(tmp_path / "redis") as server:
         yield server.url
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts that are tried again soon."""
-    monkeypatch.setattr(attempt, "RETRY_SECONDS", 0.01)
 
 
 @asynccontextmanager

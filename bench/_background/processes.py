@@ -19,9 +19,8 @@ from bench import _rig
 from bench._harness import HOST, Server
 from service.api.request import read_create
 from service.background.submit import submit as submit_job
-from service.responses.opening import close_service, open_service
 from service.responses.prepare import prepared
-from service.responses.service import Caller, Service
+from service.responses.service import Caller, Service, close_service, open_service
 from service.settings.settings import DEFAULT_TENANT, load_settings, variable
 
 TENANT = DEFAULT_TENANT

@@ -21,6 +21,7 @@ import msgspec
 from service import logs
 from service.api.response import Response, ResponseError, decode_response
 from service.background.log_sink import LogSink, retry
+from service.background.timing import TIMING, Timing
 from service.engine.port import EngineBroke, EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
 from service.responses.course import ended
 from service.responses.output.items.emitter import Seal
@@ -49,10 +50,6 @@ READ_ENTRIES = 256
 
 UNREADABLE = "No worker could read what was to be done. Send the request again."
 
-RETRY_SECONDS = 0.5
-"""How long a job is kept from the next attempt when the engine has failed with it, so that a fault isn't asked for
-again and again as fast as that goes."""
-
 _JSON = msgspec.json.Encoder()
 
 
@@ -76,6 +73,7 @@ class Attempt:
         *,
         patience: float | None = None,
         on_progress: Callable[[], None] = lambda: None,
+        timing: Timing = TIMING,
     ) -> None:
         """`patience` is for how many seconds the end is tried to be stored while the store is away: by default for as
         long as the response may take. `on_progress` is called once tokens are in the log that were not there before.
@@ -88,6 +86,7 @@ class Attempt:
         """Whether tokens are in the log that were not there before."""
         self._on_progress = on_progress
         self._patience = patience
+        self._timing = timing
         self._service = service
         self._settings = service.settings
         self._run: Run | None = None
@@ -179,6 +178,7 @@ class Attempt:
             announced=bool(self._settings.webhook_url),
             on_tokens=self._get_further,
             patience=lambda: self._keeps_on,
+            timing=self._timing,
         )
         run = Run(
             plan,
@@ -291,7 +291,7 @@ class Attempt:
         if broke_off and not self._final(failure, further):
             away = ending is Ending.ABORT or isinstance(failure, EngineUnavailable)
             if not away:
-                await self._rest(RETRY_SECONDS)
+                await self._rest(self._timing.retry_seconds)
             await self._hand_back(sink, failed=not away or isinstance(failure, EngineBroke))
             return Outcome.ENGINE_AWAY if away else Outcome.ENGINE_FAILED
         ending = Ending.ERROR if ending is Ending.ABORT else ending

@@ -1,6 +1,6 @@
 """Where the run of a background response is kept: its events in the job's log, and its turn in the store.
 
-Events are written in batches, each with the tokens that made it. A batch is what came in BATCH_SECONDS, so that a
+Events are written in batches, each with the tokens that made it. A batch is what came in `batch_seconds`, so that a
 stream costs Redis little and followers wait no longer than that. While the store is away the sink tries again, and the
 run waits for it: nothing is sampled that can't be kept. A server that comes back may lack what was written last, as it
 writes to disk once a second, and so may the replica that takes its place: that is written again. Once the lease is lost
@@ -9,7 +9,6 @@ nothing more is written; somebody else goes on from what is there.
 
 import asyncio
 import logging
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
@@ -18,6 +17,8 @@ import msgspec
 
 from service.api.events import Event
 from service.api.response import Response
+from service.background.timing import TIMING, Timing
+from service.backoff import Backoff
 from service.engine.port import TokenLogprobs
 from service.logs import event
 from service.metrics.counters import Metrics
@@ -31,23 +32,11 @@ from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Lease
 
-BATCH_SECONDS = 0.02
-"""How long an event waits for others, before they go into the log together."""
-
 MAX_WAITING_EVENTS = 2_000
 """The most events that wait to be written, before the run waits for that: some 2 ms of encoding."""
 
 SNAPSHOT_EVENTS = 1_000
 """After so many events a snapshot spares readers the log before it: what is left to read takes some milliseconds."""
-
-KEPT_SECONDS = 4.0
-"""For how long an entry is kept after it was written, to be written again. A server that syncs once a second loses two
-seconds at most."""
-
-FIRST_PAUSE_SECONDS = 0.05
-MAX_PAUSE_SECONDS = 1.0
-"""The longest pause before the store is tried again for the first time; each further one may be twice as long, up to
-the maximum."""
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +67,7 @@ class LogSink:
         announced: bool = False,
         on_tokens: Callable[[], None],
         patience: Callable[[], float],
+        timing: Timing = TIMING,
     ) -> None:
         """`first` is what is to be written already. `on_tokens` is called each time that tokens were written.
 
@@ -90,6 +80,7 @@ class LogSink:
         self._announced = announced
         self._on_tokens = on_tokens
         self._patience = patience
+        self._timing = timing
         self._snapshot: Callable[[], Response] | None = None
         self._stop: Callable[[], None] = lambda: None
         self._events: list[Event] = []
@@ -136,7 +127,7 @@ class LogSink:
         if cached is not None:
             self._cached = cached
         if self._timer is None and self._events:
-            self._timer = asyncio.get_running_loop().call_later(BATCH_SECONDS, self._due.set)
+            self._timer = asyncio.get_running_loop().call_later(self._timing.batch_seconds, self._due.set)
 
     async def close(self) -> None:
         """Write no more than what is being written; the rest waits for `flush` or `finish`."""
@@ -224,7 +215,7 @@ class LogSink:
 
     def _keep(self, written: _Written) -> None:
         self._kept.append(written)
-        while self._kept[0].at < written.at - KEPT_SECONDS:
+        while self._kept[0].at < written.at - self._timing.kept_seconds:
             self._kept.popleft()
 
     def _take(self) -> Batch:
@@ -237,15 +228,15 @@ class LogSink:
         return batch
 
 
-async def retry(work: Callable[[], Awaitable[T]], seconds: float) -> T:
+async def retry(work: Callable[[], Awaitable[T]], seconds: float, pauses: Backoff = TIMING.store_away) -> T:
     """Do what is harmless to repeat, again while the store is away, for so long. Raises what `work` raises."""
     loop = asyncio.get_running_loop()
-    give_up, pause = loop.time() + seconds, FIRST_PAUSE_SECONDS
+    until, failures = loop.time() + seconds, 0
     while True:
         try:
             return await work()
         except StoreUnavailable:
-            if loop.time() >= give_up:
+            if loop.time() >= until:
                 raise
-        await asyncio.sleep(pause * random.uniform(0.5, 1))
-        pause = min(MAX_PAUSE_SECONDS, 2 * pause)
+        failures += 1
+        await asyncio.sleep(pauses.seconds(failures))

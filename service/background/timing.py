@@ -7,7 +7,7 @@ from service.backoff import Backoff
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """The times of a worker and its attempts. All but `engine_away` are seconds."""
+    """The times of a worker and its attempts. All but `engine_away` and `store_away` are seconds."""
 
     poll_seconds: float = 1.0
     """How often a worker with room looks for jobs that nobody told it of, and for leases that ran out."""
@@ -17,6 +17,20 @@ class Timing:
 
     alone_seconds: float = 10.0
     """For how long at most a job that may be what killed its last workers keeps others from being taken beside it."""
+
+    retry_seconds: float = 0.5
+    """How long a job is kept from the next attempt when the engine has failed with it, so that a fault isn't asked for
+    again and again as fast as that goes."""
+
+    batch_seconds: float = 0.02
+    """How long an event waits for others, before they go into the log together."""
+
+    kept_seconds: float = 4.0
+    """For how long an entry of a log is kept after it was written, to be written again. A server that syncs once a
+    second loses two seconds at most."""
+
+    store_away: Backoff = Backoff(0.05, 1.0)
+    """How soon the store is tried again."""
 
 
 TIMING = Timing()

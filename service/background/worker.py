@@ -177,7 +177,7 @@ class Worker:
         metrics.jobs_claimed.inc()
         if job.epoch == 1:
             metrics.queue_seconds.observe(job.age_seconds)
-        attempt = Attempt(self._service, job, on_progress=self._awake.set)
+        attempt = Attempt(self._service, job, on_progress=self._awake.set, timing=self._timing)
         name = _name(job)
         self._attempts[name] = attempt
         if self._suspected(job):

@@ -20,8 +20,7 @@ from service.background.tasks import Background
 from service.commands.serve import StartError, allow_files, check_url, exit_on_signals, listen
 from service.engine.port import EngineUnavailable
 from service.harmony import segments, tokens
-from service.responses.opening import close_service, open_service
-from service.responses.service import Service
+from service.responses.service import Service, close_service, open_service
 from service.settings.settings import Settings, variable
 from service.web.app import create_probe_app
 

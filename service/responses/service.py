@@ -1,24 +1,35 @@
-"""What every request needs: the service with its parts, on whose behalf a request is made, and work in steps."""
+"""The service: what every request needs, opened from the settings, for every process that serves or works."""
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from time import time
-from typing import TypeVar
 
 import msgspec
 
-from service.engine.port import Engine
-from service.metrics.counters import Metrics
+from service.engine.demo import DemoEngine
+from service.engine.port import MODEL_CREATED, Engine, ModelCard
+from service.metrics.counters import Metrics, make_metrics
 from service.responses.read import Limits
 from service.responses.seal import Seals
 from service.responses.templates import Templates
-from service.settings.settings import Settings
+from service.settings.settings import DAY_SECONDS, Settings
+from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import EventLog
+from store.jobs.model import JobLimits
+from store.redis.client import Client
+from store.redis.connection import connect
 from store.redis.listening import Listening
+from store.secret import shared_secret
 
-T = TypeVar("T")
+CANCELS_AT_ONCE = 16
+"""How many cancelled responses a process ends at once; each replays its log, for milliseconds of CPU."""
+
+DEMO_MODEL = "gpt-oss-20b"
+DEMO_CONTEXT_TOKENS = 131_072
+"""What the demo engine stands in for, and its context."""
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -35,7 +46,7 @@ class Service(msgspec.Struct, frozen=True):
     seals: Seals
     templates: Templates
     cancel_slots: asyncio.Semaphore
-    """How many cancelled responses may be closed at once, each of which replays its log."""
+    """How many cancelled responses may be ended at once, each of which replays its log."""
     clock: Callable[[], float] = time
 
 
@@ -44,3 +55,100 @@ class Caller(msgspec.Struct, frozen=True):
 
     tenant: str
     trace: tuple[tuple[str, str], ...] = ()
+
+
+def open_service(settings: Settings, engine: Engine | None = None) -> Service:
+    """All that requests and jobs need. `engine` replaces the one that the settings name, for tests.
+
+    Nothing is connected yet. Close its parts with `close_service`.
+    """
+    client = open_client(settings)
+    store = open_store(settings, client)
+    metrics = make_metrics(settings.workers)
+    store.server.failed = metrics.store_failed
+    return Service(
+        settings=settings,
+        store=store,
+        jobs=Jobs(store, job_limits(settings)),
+        log=EventLog(store),
+        listening=Listening(client, timeout_seconds=settings.store_timeout_seconds),
+        engine=engine or open_engine(settings),
+        limits=Limits(settings.max_input_items, settings.max_tools, settings.max_tools_bytes, settings.images),
+        metrics=metrics,
+        seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(shared_secret, store)),
+        templates=Templates(settings.prompts_dir),
+        cancel_slots=asyncio.Semaphore(CANCELS_AT_ONCE),
+    )
+
+
+async def close_service(service: Service) -> None:
+    """Close what was opened, in the order in which it leans on each other."""
+    await service.engine.close()
+    await service.listening.close()
+    await service.store.close()
+
+
+def open_client(settings: Settings) -> Client:
+    """A client of the Redis behind REDIS_URL."""
+    return connect(
+        settings.redis_url,
+        max_connections=settings.store_connections,
+        timeout_seconds=settings.store_timeout_seconds,
+    )
+
+
+def job_limits(settings: Settings) -> JobLimits:
+    """What the settings say of jobs."""
+    return JobLimits(
+        lease_seconds=settings.lease_seconds,
+        waiting=settings.max_queued,
+        log_bytes=settings.max_log_bytes,
+        log_seconds=settings.stream_retention_seconds,
+        pending=settings.max_webhooks_pending,
+    )
+
+
+def open_store(settings: Settings, client: Client | None = None) -> ConversationHistoryStore:
+    """The store behind REDIS_URL."""
+    return ConversationHistoryStore(
+        client or open_client(settings),
+        prefix=settings.key_prefix,
+        shards=settings.shards,
+        timeout_seconds=settings.store_timeout_seconds,
+        max_chain_bytes=settings.max_chain_bytes,
+        caps=Caps(
+            responses=settings.max_responses,
+            trees=settings.max_trees,
+            bytes=settings.max_bytes,
+            chain_messages=settings.max_chain_messages,
+            idle_seconds=settings.idle_days * DAY_SECONDS,
+        ),
+        cache_bytes=settings.store_cache_bytes,
+        pin_seconds=settings.pin_seconds,
+    )
+
+
+def open_engine(settings: Settings) -> Engine:
+    """The engine that ENGINE names."""
+    if settings.engine == "vllm":
+        from service.engine.vllm.http import Access, VllmHttpEngine  # its HTTP client is for who has a server
+
+        access = Access(
+            urls=settings.vllm_url,
+            api_key=settings.vllm_api_key.get_secret_value(),
+            connections=settings.vllm_connections,
+            connect_seconds=settings.vllm_connect_seconds,
+            probe_seconds=settings.vllm_probe_seconds,
+        )
+        return VllmHttpEngine(access, model=settings.model, context_tokens=settings.context_tokens)
+    if settings.engine == "vllm-local":
+        from service.engine.vllm.local import VllmLocalEngine  # vLLM takes seconds to import, where it is at all
+
+        return VllmLocalEngine(
+            settings.vllm_model,
+            settings.vllm_args,
+            served_as=settings.model,
+            context_tokens=settings.context_tokens,
+        )
+    card = ModelCard(settings.model or DEMO_MODEL, MODEL_CREATED, settings.context_tokens or DEMO_CONTEXT_TOKENS)
+    return DemoEngine(card, settings.demo_tokens_per_second)

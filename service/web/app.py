@@ -25,9 +25,8 @@ from service.errors import ApiError, InvalidRequest, fault
 from service.harmony import segments, tokens
 from service.logs import event
 from service.metrics.scrape import Exposition, read_shards
-from service.responses.opening import close_service, open_service
 from service.responses.refusals import engine_refusal, store_refusal
-from service.responses.service import Service
+from service.responses.service import Service, close_service, open_service
 from service.settings.settings import Settings
 from service.web.admission import Admission
 from service.web.auth import Keyring

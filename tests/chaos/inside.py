@@ -16,11 +16,11 @@ from service.api.response import Message, Response
 from service.background.follow import Following
 from service.background.submit import submit
 from service.background.tasks import Background
+from service.background.timing import TIMING, Timing
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Engine, Generation, ModelCard
-from service.responses.opening import DEMO_CONTEXT_TOKENS, DEMO_MODEL, close_service, open_service
 from service.responses.prepare import prepared
-from service.responses.service import Caller, Service
+from service.responses.service import DEMO_CONTEXT_TOKENS, DEMO_MODEL, Caller, Service, close_service, open_service
 from service.settings.settings import DEFAULT_TENANT, Settings
 
 CARD = ModelCard(DEMO_MODEL, 0, DEMO_CONTEXT_TOKENS)
@@ -65,11 +65,11 @@ async def opened(settings: Settings, engine: Engine | None = None) -> AsyncItera
 
 
 @asynccontextmanager
-async def working(settings: Settings, engine: Engine) -> AsyncIterator[Background]:
+async def working(settings: Settings, engine: Engine, timing: Timing = TIMING) -> AsyncIterator[Background]:
     """A worker, until the end of the block."""
     async with opened(settings, engine) as service:
         await engine.start()
-        background = Background(service, works=True)
+        background = Background(service, works=True, timing=timing)
         work = asyncio.create_task(background.run())
         try:
             yield background

@@ -21,8 +21,7 @@ from service.background.tasks import Background
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Generation
 from service.harmony.tokens import decode
-from service.responses.opening import job_limits, open_service
-from service.responses.service import Service
+from service.responses.service import Service, job_limits, open_service
 from service.settings.settings import DEFAULT_TENANT, Settings, load_settings
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from service.api.events import Event
 from service.api.response import ResponseStatus
-from service.background import log_sink
+from service.background.timing import TIMING, Timing
 from service.responses.service import Service
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
@@ -89,13 +89,19 @@ async def _idle(aftermath: Aftermath) -> bool:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+def timing() -> Timing:
+    """That of the worker."""
+    return TIMING
+
+
+@pytest.fixture
+async def world(tmp_path: Path, timing: Timing) -> AsyncIterator[World]:
     with EmbeddedServer(tmp_path / "store") as server:
         settings = load_settings(redis_url=server.url, **QUICK)
         engine = WatchedEngine(tokens_per_second=200)
         redis = connect(server.url)
         assert isinstance(redis, Redis)
-        async with opened(settings) as service, working(settings, engine):
+        async with opened(settings) as service, working(settings, engine, timing):
             id = await queue(service, f"Count to {COUNTED}.")
             seen: list[Event] = []
             yield World(settings, redis, service, engine, id, seen, asyncio.create_task(follow(service, id, seen)))
@@ -111,8 +117,8 @@ async def test_what_a_store_forgot_is_written_again(world: World) -> None:
     assert world.engine.asked[world.id] == 1
 
 
-async def test_what_nobody_has_any_more_is_sampled_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_sink, "KEPT_SECONDS", 0.0)
+@pytest.mark.parametrize("timing", [Timing(kept_seconds=0.0)], ids=["nothing kept"])
+async def test_what_nobody_has_any_more_is_sampled_again(world: World) -> None:
     await world.see(60)
     picture = await world.picture()
     await world.see(60)

@@ -14,10 +14,9 @@ from service.background.log_sink import MAX_WAITING_EVENTS, LogSink
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.metrics.counters import make_metrics
-from service.responses.opening import job_limits
 from service.responses.output.journal import Batch
 from service.responses.sampler import Step
-from service.responses.service import Service
+from service.responses.service import Service, job_limits
 from service.settings.settings import DEFAULT_TENANT, Settings, load_settings
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable

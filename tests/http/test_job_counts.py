@@ -9,13 +9,11 @@ import msgspec
 import pytest
 from prometheus_client.exposition import generate_latest
 
-from service.background import log_sink
 from service.background.attempt import Attempt, Outcome
 from service.background.cancel import cancel
 from service.background.timing import Timing
 from service.background.worker import Worker
-from service.responses.opening import close_service, open_service
-from service.responses.service import Service
+from service.responses.service import Service, close_service, open_service
 from service.settings.settings import DEFAULT_TENANT, Settings
 from store.jobs.model import Lease
 from store.redis.connection import connect
@@ -75,7 +73,7 @@ class Silence:
         return []
 
 
-Stage = Callable[[], contextlib.AbstractAsyncContextManager[Scene]]
+Stage = Callable[..., contextlib.AbstractAsyncContextManager[Scene]]
 
 
 @pytest.fixture
@@ -83,14 +81,14 @@ def stage(settings: Settings) -> Stage:
     """Sets the scene, until the end of a block. Its worker doesn't hear what is cancelled, and looks for jobs once."""
 
     @asynccontextmanager
-    async def scene() -> AsyncIterator[Scene]:
+    async def scene(**times: float) -> AsyncIterator[Scene]:
         go = asyncio.Event()
         engine = scripted([opened("Said so far."), Stall(go), opened(" And more.")[3:], Stall()])
         service = open_service(changed(settings, lease_seconds=600), engine)
         await engine.start()
         id = await queue(service, "hi")
         deaf = msgspec.structs.replace(service, listening=Silence())
-        working = Worker(deaf, ended=lambda id: None, timing=Timing(poll_seconds=600.0))
+        working = Worker(deaf, ended=lambda id: None, timing=Timing(poll_seconds=600.0, **times))
         work = asyncio.create_task(working.work())
         try:
             await until(lambda: engine.running == 1)
@@ -158,11 +156,8 @@ async def test_a_lease_that_somebody_else_took_over_is_a_lost_one(stage: Stage) 
         assert scene.counted.value("harmonium_leases_lost_total") == 1
 
 
-async def test_what_was_lost_by_the_time_it_is_handed_back_was_not_handed_back(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_sink, "BATCH_SECONDS", 600.0)
-    async with stage() as scene:
+async def test_what_was_lost_by_the_time_it_is_handed_back_was_not_handed_back(stage: Stage) -> None:
+    async with stage(batch_seconds=600.0) as scene:
         await scene.taken()
         scene.working.stop()
         await until(lambda: not scene.working.running)
