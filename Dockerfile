@@ -7,10 +7,12 @@ WORKDIR /src
 RUN python -m venv /opt/harmonium
 COPY requirements/serve.txt requirements/
 RUN /opt/harmonium/bin/pip install --require-hashes -r requirements/serve.txt
-COPY pyproject.toml README.md ./
+COPY pyproject.toml setup.py README.md ./
 COPY store store
 COPY service service
-RUN /opt/harmonium/bin/pip install --no-deps --no-build-isolation .
+# what `harmonium --version` calls the build: docker build --build-arg COMMIT=$(git rev-parse --short HEAD) .
+ARG COMMIT=""
+RUN COMMIT="$COMMIT" /opt/harmonium/bin/pip install --no-deps --no-build-isolation .
 
 FROM python:3.11-slim
 RUN useradd --create-home --uid 10001 harmonium && install -d -o harmonium -g harmonium -m 700 /data

@@ -7,12 +7,12 @@ processes, which everybody on a machine can read, would show them.
 
 import json
 import re
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Never
 
 import typer
 
+from service.build import this_build
 from service.settings.settings import MASK, Settings, SettingsError, display, load_settings, variable
 
 EXIT_FAILURE = 1
@@ -47,7 +47,7 @@ def _described(name: str) -> str:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"harmonium {version('harmonium')}")
+        typer.echo(str(this_build()))
         raise typer.Exit
 
 

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from service.__main__ import app
+from service.build import this_build
 from service.commands.serve import StartError, listen, redis_for
 from service.settings.settings import Settings, load_settings, variable
 
@@ -122,9 +124,10 @@ def serving(folder: Path, create_app: str = "create_app", **settings: object) ->
             service.process.stderr.close()
 
 
-def test_the_version_is_the_package_s() -> None:
+def test_the_version_tells_builds_apart() -> None:
     result = CliRunner().invoke(app, ["--version"])
-    assert (result.exit_code, result.output) == (0, "harmonium 0.1.0\n")
+    assert (result.exit_code, result.output) == (0, f"{this_build()}\n")
+    assert re.match(r"harmonium 0\.1\.0 \(commit ([0-9a-f]{7,40}|unknown), Python 3\.", result.output)
 
 
 def test_help_teaches_in_the_words_of_the_settings() -> None:

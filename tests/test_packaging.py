@@ -131,6 +131,12 @@ def test_the_image_runs_as_nobody_special_from_hashed_packages_and_reports_its_h
     assert re.findall(r"(?m)^(?:ENTRYPOINT|CMD) (.)", text) == ["[", "["]
 
 
+def test_the_image_knows_the_commit_that_it_is_built_from() -> None:
+    assert 'ARG COMMIT=""\nRUN COMMIT="$COMMIT" /opt/harmonium/bin/pip install' in without_comments(read("Dockerfile"))
+    assert "!setup.py" in read(".dockerignore").split()
+    assert all("COMMIT: ${COMMIT:-}" in service(name) for name in ("harmonium", "worker"))
+
+
 def test_the_builder_gets_no_keys_and_no_environments() -> None:
     lines = without_comments(read(".dockerignore")).split()
     assert lines[0] == "*"

@@ -7,7 +7,6 @@ answer costs those gauges and no more. Never ask or sum anything here that takes
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from importlib.metadata import version
 from time import sleep
 from typing import cast
 
@@ -19,6 +18,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from service import logs
+from service.build import Build, this_build
 from service.errors import unavailable
 from service.metrics.counters import Description, Metrics
 from service.metrics.processes import Together
@@ -56,7 +56,7 @@ ReadShards = Callable[[], Awaitable[Mapping[int, ShardState]]]
 """Reads the state of every shard, by its number. Raises StoreError."""
 
 
-BUILD = Description("build_info", "Always 1; the release is its label.", version=())
+BUILD = Description("build_info", "Always 1; the build is its labels.", **dict.fromkeys(Build._fields, ()))
 STORE_UP = Description("store_up", "1, or 0 if what the shards hold can't be read now; then that is left out.")
 QUEUED = Description("queue_jobs", "Background responses that wait for a worker.", shard=(), priority=())
 SHARD_GAUGES = {
@@ -111,7 +111,7 @@ class Exposition:
 
     def _families(self, shards: Mapping[int, ShardState] | None) -> Iterator[Metric]:
         """Everything, one after the other."""
-        yield _family(BUILD, {(version("harmonium"),): 1})
+        yield _family(BUILD, {this_build(): 1})
         yield from self._counted.collect()
         if self._alone:
             yield from ProcessCollector(registry=None).collect()

@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.metadata import version
 from typing import cast
 
 from fastapi import FastAPI
@@ -20,6 +19,7 @@ from service.api.decoding import bounded_list
 from service.api.input.read import MAX_PARTS
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
+from service.build import this_build
 from service.engine.port import Engine, EngineError, EngineUnavailable
 from service.errors import ApiError, InvalidRequest, fault
 from service.harmony import segments, tokens
@@ -53,7 +53,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timi
     service = open_service(settings, engine)
     app = FastAPI(
         title="harmonium",
-        version=version("harmonium"),
+        version=this_build().version,
         description="The OpenAI Responses API over gpt-oss, with every conversation kept.",
         lifespan=_lifespan,
         redirect_slashes=False,

@@ -15,12 +15,12 @@ from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
-from importlib.metadata import version
 
 import aiohttp
 import msgspec
 from yarl import URL
 
+from service.build import this_build
 from service.settings.background import signing_key
 from service.settings.settings import Settings, variable
 from service.webhooks.addresses import ForbiddenAddress, LookUp, Pinned, look_up, public_addresses
@@ -73,7 +73,7 @@ class Receiver:
         self._look_up = look_up
         self._tls = tls or True
         self._now = now
-        self._agent = f"harmonium/{version('harmonium')}"
+        self._agent = f"harmonium/{this_build().version}"
 
     async def tell(self, webhook: Webhook) -> None:
         """Send a webhook once, within WEBHOOK_SECONDS. Raises NotAccepted."""
