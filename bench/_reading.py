@@ -7,7 +7,7 @@ from statistics import median
 
 from bench._rig import Server
 from bench.chain import TENANT, grow, seconds, turn_of
-from store.codec import decode_messages, encode_messages
+from store.codec import StoredTurns, encode_messages
 from store.history.cache import TurnCache
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
@@ -60,7 +60,7 @@ def measure_cached_bytes() -> float:
     began, _ = tracemalloc.get_traced_memory()
     for number in range(COUNTED_BYTES // 1000):
         key = f"harmonium:{{00}}:t:{TENANT}:messages:{number:048x}"
-        cache.put(key, decode_messages(encode_messages(turn_of(key, None).messages)))
+        cache.put(key, StoredTurns([encode_messages(turn_of(key, None).messages)])[0])
     taken = tracemalloc.get_traced_memory()[0] - began
     tracemalloc.stop()
     return taken / cache.bytes

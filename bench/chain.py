@@ -73,7 +73,7 @@ async def measure(url: str, rounds: int) -> dict[int, float]:
             chain.append(await seconds(lambda tip=tip: store.chain(TENANT, tip)))
             start = time.perf_counter()
             for blob in blobs:
-                codec.decode_messages(blob)
+                _ = codec.StoredTurns([blob])[0]
             decoding.append(time.perf_counter() - start)
         ratios[length] = median(chain) / median(raw)
         columns = [median(raw) * 1e3, median(chain) * 1e3, ratios[length], target, median(decoding) * 1e3]

@@ -32,7 +32,7 @@ from openai_harmony import (
 from service.harmony.render import PROMPT_END, message, system_message
 from service.harmony.tokens import encode, unpack
 from service.responses.prompt.build import in_prompt
-from store.codec import decode_messages, encode_messages
+from store.codec import StoredTurns, encode_messages
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the tests' oracle is not installed
@@ -102,7 +102,7 @@ def as_json(turn: list[Said]) -> str:
 
 def join(blobs: list[bytes], question: str) -> "array[int]":
     """Our way: the prompt's ids."""
-    chain = [stored for blob in blobs for stored in decode_messages(blob)]
+    chain = [stored for turn in StoredTurns(blobs) for stored in turn]
     system = system_message(**SYSTEM)
     shown = in_prompt([*chain, message(question, "user")])
     return unpack(b"".join((system, *(each.tokens for each in shown), PROMPT_END)))

@@ -27,6 +27,7 @@ from bench._rig import Commands, Server, recorded, running
 from store.errors import NotFound
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
 from store.redis.connection import connect
 
 FLAT, RATIO, TOUCH_US, HELD = 1.3, 4.0, 10.0, 1.35
@@ -165,7 +166,7 @@ async def account(url: str) -> int:
     """What the store says that the server holds for it."""
     store = ConversationHistoryStore(connect(url))
     try:
-        return (await store.usage()).bytes
+        return (await Jobs(store).queue(0)).bytes
     finally:
         await store.close()
 

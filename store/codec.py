@@ -80,12 +80,6 @@ NO_MESSAGES = encode_messages(())
 """The messages blob of a turn whose messages were erased."""
 
 
-def decode_messages(blob: bytes) -> Messages:
-    """The messages of a blob. Raises NewerFormat."""
-    check_version(blob)
-    return _messages_decoder.decode(blob[1:])
-
-
 class StoredTurns(Sequence[Messages]):
     """The messages of a chain's turns; those that came as blobs are decoded when first looked at.
 

@@ -72,8 +72,6 @@ class ShardKeys:
     logs: Key
     logged: Key
     outbox: Key
-    outbox_ages: Key
-    outbox_tries: Key
     secret: Key
     control: Key
     turns: str

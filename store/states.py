@@ -36,8 +36,3 @@ MOVES: dict[Status, dict[Status, Move]] = {
 }
 
 TERMINAL = frozenset(Status) - MOVES.keys()
-
-
-def legal(before: Status, after: Status) -> bool:
-    """Whether a response may move from one status to another; to stay is no move."""
-    return after in MOVES.get(before, {})

@@ -93,13 +93,3 @@ class Found(msgspec.Struct, frozen=True):
     background: str | None
     under_way: bool
     logged: bool
-
-
-class Usage(msgspec.Struct, frozen=True):
-    """What is stored: readable responses, deleted turns that others still need, trees, and the bytes that the server
-    holds for them; a tenant's are without what the order of use takes, which all tenants share."""
-
-    responses: int = 0
-    tombstones: int = 0
-    trees: int = 0
-    bytes: int = 0

@@ -14,9 +14,11 @@ from service.settings.settings import Settings
 from service.webhooks.deliver import AT_ONCE, Deliverer, DeliveryTiming, Outcome
 from service.webhooks.receiver import Receiver
 from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
 from store.jobs.outbox import Outbox
 from store.redis.connection import Client, connect
-from store.turn import Status
+from store.turn import Status, Turn
 from tests.http.waiting import until
 from tests.inbox import Letter
 
@@ -66,16 +68,19 @@ class Desk:
         self.redis: Client = connect(redis_url)
         self.history = ConversationHistoryStore(connect(redis_url), prefix=prefix)
         self.outbox = Outbox(self.history)
+        self._jobs = Jobs(self.history)
 
     async def end(self, *, status: Status = Status.COMPLETED) -> str:
         """The id of another response that has ended."""
         id = self.history.new_id()
-        await self.outbox.put(TENANT, id, status, max_pending=1000)
+        await self._jobs.submit(TENANT, Turn(id, None, Status.QUEUED, (), b"{}"), b"spec", Entry(0, b"accepted"))
+        (job,) = (await self._jobs.claim(0, 1)).jobs
+        await self._jobs.finish(job.lease, Turn(id, None, status, (), b"{}"), Entry(1, b"the end"), announced=True)
         return id
 
     async def waiting(self) -> int:
         """How many webhooks wait."""
-        return (await self.outbox.pending()).webhooks
+        return (await self._jobs.queue(0)).pending
 
     async def due_in_seconds(self) -> float:
         """For how long the only webhook rests."""

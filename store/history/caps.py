@@ -15,10 +15,6 @@ EVICT_BATCH = 100
 EVICT_CALLS = 300
 """The most such calls before one turn is stored: thirty thousand turns, about half a second."""
 
-LEAF_BYTES = 195
-TREE_BYTES = 320
-"""What the server holds for a leaf and for a tree beside the keys of the turns (the same as in lua/usage.lua)."""
-
 ROOM_BYTES = 6_000
 """More than the node of a turn takes, with its places among the leaves and the trees, and a path (lua/walk.lua)."""
 

@@ -17,14 +17,14 @@ from typing import cast
 from store import codec
 from store.errors import NotFound, ParentNotFound, StoreUnavailable
 from store.history.append import append, refuse_addition, refuse_continuation
-from store.history.caps import LEAF_BYTES, ROOM_BYTES, TREE_BYTES, Caps
+from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import forget, forget_tree, prune, sweep
 from store.history.read import TurnReader, mget
-from store.keys import Key, Keyspace, ShardKeys, checked_tenant, id_of, shard_of, split_path
+from store.keys import Key, Keyspace, ShardKeys, id_of, shard_of, split_path
 from store.redis import scripts
-from store.redis.connection import Client, Operation, Server
+from store.redis.connection import Client, Server
 from store.states import TERMINAL
-from store.turn import Chain, Found, Status, Turn, Usage
+from store.turn import Chain, Found, Status, Turn
 
 MAX_DEPTH = 10_000
 """The most turns of a chain; reading so many takes tens of milliseconds and no context holds them."""
@@ -295,21 +295,6 @@ class ConversationHistoryStore:
                 more = await sweep(operation, shard, self.caps.idle_us)
             await asyncio.sleep(monotonic() - start)
 
-    async def usage(self, tenant: str | None = None, *, shard: int | None = None) -> Usage:
-        """What a tenant has stored, or all of them, in all shards, or the one with this number. Raises
-        StoreUnavailable.
-        """
-        suffix = "" if tenant is None else f"/{checked_tenant(tenant)}"
-        fields = [f"{field}{suffix}" for field in Usage.__struct_fields__]
-        rows: list[list[int]] = []
-        shards = self.keyspace.all_shards()
-        async with self.server.operation() as operation:
-            for each in shards if shard is None else [shards[shard]]:
-                rows.append([int(value or 0) for value in await operation.command("HMGET", each.usage, *fields)])
-                if tenant is None:
-                    rows.append([0, 0, 0, await _shared_bytes(operation, each)])
-        return Usage(*map(sum, zip(*rows, strict=True)))
-
     async def check(self) -> None:
         """Return if every shard can be asked, or raise StoreUnavailable."""
         shards = self.keyspace.all_shards()
@@ -340,9 +325,3 @@ class ConversationHistoryStore:
         if parent and shard_of(parent) != shard_of(digits):
             raise ValueError(f"{turn.id} must be in the shard of its parent {turn.parent}: make it by new_id(parent)")
         return digits, parent
-
-
-async def _shared_bytes(operation: Operation, shard: ShardKeys) -> int:
-    """What the server holds for a shard beside the keys of its turns."""
-    leaves, trees = [await operation.command("ZCARD", key) for key in (shard.leaves, shard.trees)]
-    return leaves * LEAF_BYTES + trees * TREE_BYTES

@@ -61,11 +61,6 @@ class EventLog:
             found = await operation.command("XREVRANGE", self._key(tenant, id), "+", "-", "COUNT", 1)
         return _entry(found[0]) if found else None
 
-    async def exists(self, tenant: str, id: str) -> bool:
-        """Whether there is a log. Raises NotFound for an id that can't exist, StoreUnavailable."""
-        async with self._server.operation() as operation:
-            return bool(await operation.command("EXISTS", self._key(tenant, id)))
-
     def channel(self, tenant: str, id: str) -> str:
         """Where each entry is told as it is added, as `told` reads it. Raises NotFound for an id that can't exist."""
         return self._keyspace.channel(tenant, self._keyspace.digits(id))

@@ -5,15 +5,13 @@ leaves it here and only moves the time at which it is due: whoever takes one and
 least once, now and then twice, and in no certain order. Never take one away before it was accepted or given up.
 """
 
-import math
 import secrets
 
 import msgspec
 
 from store.history.history import ConversationHistoryStore
-from store.keys import ID_PREFIX, ShardKeys, checked_tenant, id_of
+from store.keys import ID_PREFIX, ShardKeys, id_of
 from store.redis import scripts
-from store.turn import Status
 
 TOKEN_BYTES = 12
 
@@ -33,13 +31,6 @@ class Webhook(msgspec.Struct, frozen=True):
         return f"{self.tenant}/{self.id.removeprefix(ID_PREFIX)}/{self.status}"
 
 
-class Pending(msgspec.Struct, frozen=True):
-    """How many webhooks wait, and for how many seconds the oldest has."""
-
-    webhooks: int
-    oldest_seconds: float
-
-
 class Outbox:
     """The outboxes of all shards of a store, which it doesn't close. All its operations raise StoreUnavailable."""
 
@@ -55,26 +46,6 @@ class Outbox:
     def shard(self, id: str) -> ShardKeys:
         """The shard whose outbox has a response's webhook. Raises NotFound for what is no id."""
         return self._keyspace.shard(self._keyspace.digits(id))
-
-    async def put(self, tenant: str, id: str, status: Status, *, max_pending: int) -> int:
-        """Announce that a response has ended, unless that waits already; how many of the oldest were dropped for it.
-
-        That is for what ended in no script of its own: those that end a response announce it themselves. Raises
-        NotFound for what is no id.
-        """
-        digits = self._keyspace.digits(id)
-        shard = self._keyspace.shard(digits)
-        async with self._server.operation() as operation:
-            _, dropped = await scripts.put_webhook(
-                operation,
-                outbox=shard.outbox,
-                turns=shard.turns,
-                tenant=checked_tenant(tenant),
-                digits=digits,
-                status=status,
-                max_pending=max_pending,
-            )
-        return int(dropped)
 
     async def take(self, shard: ShardKeys, limit: int, hold_ms: int) -> list[Webhook]:
         """At most `limit` of those that are due, the longest due first. Nobody else gets them for `hold_ms`, 1 or more.
@@ -110,18 +81,6 @@ class Outbox:
         shard = self.shard(webhook.id)
         async with self._server.operation() as operation:
             await scripts.drop_webhook(operation, outbox=shard.outbox, turns=shard.turns, member=webhook.member)
-
-    async def pending(self) -> Pending:
-        """How many wait in all shards, and for how long the oldest, by the server's clock."""
-        waiting, oldest = 0, math.inf
-        async with self._server.operation() as operation:
-            for shard in self.shards:
-                waiting += await operation.command("ZCARD", shard.outbox)
-                first = await operation.command("ZRANGE", shard.outbox_ages, 0, 0, "WITHSCORES")
-                oldest = min(oldest, float(first[1]) if first else math.inf)
-            seconds, micros = await operation.command("TIME", at=self.shards[0].outbox)
-        now = int(seconds) + int(micros) / 1e6
-        return Pending(waiting, max(0.0, now - oldest / 1000) if waiting else 0.0)
 
 
 def _webhook(member: str, tries: str, ended_ms: str) -> Webhook:

@@ -358,10 +358,6 @@ _WEBHOOKS = ("names", "clock", "pins", "outbox")
 
 
 @script(*_WEBHOOKS, out_of_memory=True)
-def put_webhook(*, outbox: Key, turns: str, tenant: str, digits: str, status: str, max_pending: int) -> None: ...
-
-
-@script(*_WEBHOOKS, out_of_memory=True)
 def take_webhooks(*, outbox: Key, turns: str, token: str, most: int, hold_ms: int) -> None: ...
 
 
@@ -439,6 +435,6 @@ ALL: tuple[Script[...], ...] = (
     *(chain, lineage, touch, append, unpin),
     *(forget, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
-    *(put_webhook, take_webhooks, delay_webhook, drop_webhook, secret),
+    *(take_webhooks, delay_webhook, drop_webhook, secret),
     *(inspect_turns, recount, mend, discard, settle, refit),
 )

@@ -19,6 +19,7 @@ from tests.http.background import changed, opened_stream, said
 from tests.http.inside import Inside, opened, scripted, serving
 from tests.http.process import MODEL, raw_request
 from tests.http.test_resume import WHOLE
+from tests.store.counted import usage
 
 TENANT = "default"
 
@@ -79,7 +80,7 @@ async def test_a_stream_that_is_queued_begins_whatever_its_channel_does(
             stream: Any = await client.responses.create(model=MODEL, input="hi", background=True, stream=True)
             assert check_stream([event.to_dict() async for event in stream])["status"] == "completed"
         assert next(refusals, None) is None
-        assert (await inside.store.usage()).responses == 1
+        assert (await usage(inside.store)).responses == 1
 
 
 async def test_followers_keep_nobody_else_out_and_are_bounded_themselves(settings: Settings) -> None:
@@ -92,7 +93,7 @@ async def test_followers_keep_nobody_else_out_and_are_bounded_themselves(setting
             assert refused.value.status_code == 503
             with pytest.raises(InternalServerError, match="HARMONIUM_MAX_FOLLOWERS"):
                 await client.responses.retrieve(id, stream=True)
-            assert (await inside.store.usage()).responses == 1
+            assert (await usage(inside.store)).responses == 1
             assert (await client.responses.cancel(id)).status == "cancelled"
             assert [event.type async for event in stream][-1] == "response.failed"
         again: Any = await client.responses.retrieve(id, stream=True)

@@ -10,6 +10,7 @@ from service.settings.settings import Settings
 from tests.http.inside import answer, scripted, serving, then, thought
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.streams import parsed
+from tests.store.counted import usage
 
 SIBLINGS = 64
 
@@ -39,7 +40,7 @@ async def test_sixty_four_continuations_of_one_response_share_its_chain_and_noth
             *(http.post("/v1/responses", json={**body, "input": f"child {n}"}) for n in range(SIBLINGS))
         )
         assert (await http.get(parent)).content == created.content
-        assert (await inside.store.usage()).responses == 1 + SIBLINGS
+        assert (await usage(inside.store)).responses == 1 + SIBLINGS
     responses = [parsed(each.text)[-1]["response"] if stream else each.json() for each in answers]
     prompts = {generation.id: list(generation.prompt) for generation in engine.generations[1:]}
     shared = [*engine.generations[0].prompt, *said[:-1], END]

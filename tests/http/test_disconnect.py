@@ -14,6 +14,7 @@ from tests.engine.scripted import Stall, Step
 from tests.http.inside import CARD, Inside, opened, scripted, serving
 from tests.http.process import MODEL, ServiceProcess, raw_request
 from tests.http.waiting import until, wait_until
+from tests.store.counted import usage
 
 STOP_SECONDS = 0.1
 BYTES_A_MB = 1 << 20
@@ -96,7 +97,7 @@ async def test_a_client_that_leaves_in_the_middle_of_its_request_leaves_nothing(
         writer.transport.abort()
         assert (await http.get("/health")).status_code == 200
         assert engine.generations == []
-        assert (await inside.store.usage()).responses == 0
+        assert (await usage(inside.store)).responses == 0
 
 
 async def test_sdk_users_stop_the_engine_by_closing_the_stream(settings: Settings) -> None:

@@ -18,6 +18,7 @@ from tests.http.inside import Inside, opened, scripted, serving
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.streams import Event, parsed
 from tests.http.test_health import stopped
+from tests.store.counted import usage
 
 FAULTS: dict[str, Any] = {"death": Die(EngineError("out of memory")), "silence": EndWithoutFinish()}
 
@@ -41,7 +42,7 @@ async def test_an_engine_that_fails_before_its_first_token_is_a_plain_error(sett
         error = answer.json()["error"]
         assert (error["type"], error["code"]) == ("server_error", "engine_error")
         assert "engine" in error["message"]
-        assert (await inside.store.usage()).responses == 0
+        assert (await usage(inside.store)).responses == 0
 
 
 async def test_an_engine_that_is_away_is_worth_another_try(settings: Settings) -> None:
@@ -103,7 +104,7 @@ async def test_silence_that_takes_too_long_is_a_plain_error(settings: Settings) 
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
         assert "longer than 0.2 s" in answer.json()["error"]["message"]
         assert answer.headers["x-should-retry"] == "false"
-        assert (await inside.store.usage()).responses == 0
+        assert (await usage(inside.store)).responses == 0
         events = await streamed(inside)
     assert [event["type"] for event in events[2:]] == ["error", "response.failed"]
     assert len(engine.aborted) == 2

@@ -16,6 +16,7 @@ from tests.http.inside import Inside, answer, called, opened, scripted, serving,
 from tests.http.process import MODEL
 from tests.http.test_bad_input import LITERAL
 from tests.http.test_errors import UNKNOWN
+from tests.store.counted import usage
 
 FUNCTION: Any = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
 TIMES = {"created_at", "completed_at"}
@@ -130,7 +131,7 @@ async def test_what_is_refused_is_never_queued(settings: Settings, request_: dic
             body = {"model": MODEL, "input": "hi", "background": True, "stream": stream, **request_}
             refused = await http.post("/v1/responses", json=body)
             assert (refused.status_code, refused.headers["content-type"]) == (status, "application/json")
-        assert (await inside.store.usage()).responses == 0
+        assert (await usage(inside.store)).responses == 0
 
 
 async def test_it_is_in_progress_before_the_first_token(settings: Settings) -> None:

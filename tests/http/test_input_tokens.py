@@ -8,6 +8,7 @@ from service.settings.settings import Settings
 from tests.http.inside import answer, scripted, serving
 from tests.http.process import MODEL, ServiceProcess
 from tests.http.test_continue import WEATHER
+from tests.store.counted import usage
 
 Json = dict[str, Any]
 BODIES: dict[str, Json] = {
@@ -83,10 +84,10 @@ async def test_no_engine_is_asked_and_nothing_is_kept(settings: Settings) -> Non
     async with serving(settings, engine) as inside, inside.http() as http:
         body = {"model": MODEL, "input": "hi"}
         parent = (await http.post("/v1/responses", json=body)).json()["id"]
-        before = await inside.store.usage("default")
+        before = await usage(inside.store, "default")
         given = await http.post("/v1/responses/input_tokens", json={**body, "previous_response_id": parent})
         assert given.json()["input_tokens"] > 0
         assert len(engine.generations) == 1
-        assert await inside.store.usage("default") == before
+        assert await usage(inside.store, "default") == before
         deleted = await http.delete(f"/v1/responses/{parent}?tree=true")
         assert deleted.status_code == 200, "the pin was not let go of"

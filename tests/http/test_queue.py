@@ -16,6 +16,7 @@ from tests.http.conftest import ACME_KEY, GLOBEX_KEY
 from tests.http.inside import answer, opened, scripted, serving
 from tests.http.process import MODEL
 from tests.http.waiting import until
+from tests.store.counted import usage
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -29,9 +30,9 @@ async def test_a_queue_that_is_full_says_when_to_come_back(settings: Settings, s
         assert (refusal.value.type, refusal.value.code) == ("rate_limit_error", "queue_full")
         headers = refusal.value.response.headers
         assert (headers["retry-after"], headers["x-should-retry"]) == ("5", "true")
-        assert (await inside.store.usage()).responses == 3
+        assert (await usage(inside.store)).responses == 3
         await client.responses.delete(parent)
-        assert (await inside.store.usage()).tombstones == 0  # nobody holds on to it
+        assert (await usage(inside.store)).tombstones == 0  # nobody holds on to it
         await client.responses.cancel(queued[0])
         assert (await submitted(client)).status == "queued"
 

@@ -28,6 +28,7 @@ from tests.http.process import MODEL, raw_request
 from tests.http.seen import made, prompts, streamed
 from tests.http.waiting import until
 from tests.protocol.samples import harmony
+from tests.store.counted import usage
 
 STOP_SECONDS = 0.1
 
@@ -208,4 +209,4 @@ async def test_a_store_that_is_switched_off_keeps_nothing_and_everything_else_wo
                 await ask(found.id)
         with pytest.raises(openai.NotFoundError):
             await client.responses.input_items.list(found.id)
-        assert (await inside.store.usage()).responses == 0
+        assert (await usage(inside.store)).responses == 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from audit import complaints, dump
+from counted import usage
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -308,11 +309,11 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def usage_is_the_model_s(self) -> None:
-        usage = self.run(self.store.usage(TENANT))
+        used = self.run(usage(self.store, TENANT))
         turns = [stored for stored in self.turns.values() if stored.tenant == TENANT]
-        assert usage.tombstones == sum(stored.deleted for stored in turns)
-        assert usage.responses == len(turns) - usage.tombstones
-        assert usage.trees == sum(stored.parent is None for stored in turns)
+        assert used.tombstones == sum(stored.deleted for stored in turns)
+        assert used.responses == len(turns) - used.tombstones
+        assert used.trees == sum(stored.parent is None for stored in turns)
 
     @invariant()
     def keys_add_up_and_leaves_and_trees_stand_in_the_order_of_use(self) -> None:

@@ -34,7 +34,6 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
     "forget": lambda store, id: store.forget(TENANT, id),
     "forget_tree": lambda store, id: store.forget_tree(TENANT, id),
     "sweep": lambda store, id: store.sweep(),
-    "usage": lambda store, id: store.usage(),
     "check": lambda store, id: store.check(),
 }
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 from conftest import server_of
+from counted import usage
 from redis.asyncio import Redis
 from sample import TENANT
 
@@ -129,4 +130,4 @@ async def test_the_account_is_what_the_server_holds(
     before = await held_bytes(own)
     await shape(counted, TURNS[size], size)
     held = await held_bytes(own) - before
-    assert (await counted.usage()).bytes == pytest.approx(held, rel=TOLERANCE)
+    assert (await usage(counted)).bytes == pytest.approx(held, rel=TOLERANCE)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from audit import complaints, dump
+from counted import Usage, usage
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
@@ -14,7 +15,7 @@ from store.history import append, delete
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from store.turn import Status, Turn, Usage
+from store.turn import Status, Turn
 
 DEADLINE_SECONDS = 5.0
 IDLE_SECONDS = 0.2
@@ -65,7 +66,7 @@ async def test_the_least_recently_used_root_goes_first(capped: OpenStore) -> Non
     await store.get(TENANT, ids[0])
     ids += await grow(store, "new")
     assert await alive(store, ids) == [ids[0], ids[2], ids[3]]
-    assert (await store.usage()).responses == 3
+    assert (await usage(store)).responses == 3
 
 
 async def test_a_turn_that_a_living_turn_descends_from_is_never_evicted(capped: OpenStore) -> None:
@@ -129,15 +130,15 @@ async def test_the_least_recently_used_tree_goes_whole(capped: OpenStore) -> Non
     await store.get(TENANT, first[0])
     third = await grow(store, "new")
     assert await alive(store, first + second + third) == first + third
-    assert (await store.usage()).trees == 2
+    assert (await usage(store)).trees == 2
 
 
 async def test_a_large_tree_goes_over_several_calls(capped: OpenStore) -> None:
     store = capped(trees=1)
     await grow(store, *map(str, range(350)))
     (only,) = await grow(store, "only")
-    usage = await store.usage()
-    assert (usage.responses, usage.trees) == (1, 1)
+    used = await usage(store)
+    assert (used.responses, used.trees) == (1, 1)
     assert await said(store, only) == ["only"]
 
 
@@ -204,7 +205,7 @@ async def test_a_cap_that_was_lowered_by_very_much_is_reached_step_by_step(
     left: list[int] = []
     for number in range(5):
         await grow(store, str(number))
-        left.append((await store.usage()).responses)
+        left.append((await usage(store)).responses)
     assert left == [151, 10, 10, 10, 10]
 
 
@@ -215,8 +216,8 @@ async def test_bytes_never_pass_their_cap_though_turns_differ_in_size(capped: Op
         id = store.new_id(parent)
         await store.append(TENANT, bulky(id, parent, size=200 * number))
         parent = id if number % 3 else None
-        assert (await store.usage()).bytes <= 300_000
-    assert (await store.usage()).responses > 15
+        assert (await usage(store)).bytes <= 300_000
+    assert (await usage(store)).responses > 15
 
 
 async def test_a_turn_that_can_never_fit_is_refused_before_anything_goes(capped: OpenStore) -> None:
@@ -240,8 +241,8 @@ async def test_deleted_turns_that_nothing_needs_go_with_their_last_child(
     for id in above:
         await store.forget(TENANT, id)
     (new,) = await grow(store, "new")
-    usage = await store.usage()
-    assert (usage.responses, usage.tombstones, usage.trees) == (1, 0, 1)
+    used = await usage(store)
+    assert (used.responses, used.tombstones, used.trees) == (1, 0, 1)
     assert not [key for key in await dump(redis, prefix) if above[0][5:] in key]
     assert await said(store, new) == ["new"]
 
@@ -262,8 +263,8 @@ async def test_caps_hold_over_all_tenants(capped: OpenStore) -> None:
     for id in theirs:
         await store.append("rival", turn(id))
     assert await alive(store, [mine]) == []
-    assert await store.usage(TENANT) == Usage()
-    assert (await store.usage("rival")).responses == 2
+    assert await usage(store, TENANT) == Usage()
+    assert (await usage(store, "rival")).responses == 2
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -324,7 +325,7 @@ async def test_a_forgotten_tree_is_gone_with_all_its_forks(capped: OpenStore, re
     (other,) = await grow(store, "other")
     await store.forget_tree(TENANT, ids[150])
     assert await alive(store, [*ids, *fork, other]) == [other]
-    assert (await store.usage()).responses == 1
+    assert (await usage(store)).responses == 1
     with pytest.raises(NotFound):
         await store.forget_tree(TENANT, fork[0])
     with pytest.raises(NotFound):
@@ -340,9 +341,9 @@ async def test_a_very_large_tree_is_unknown_at_once_and_its_rest_goes_with_the_n
     ids = await grow(store, *map(str, range(150)))
     await store.forget_tree(TENANT, ids[75])
     assert await alive(store, ids) == []
-    assert (await store.usage()).responses == 50
+    assert (await usage(store)).responses == 50
     await store.sweep()
-    assert await store.usage() == Usage()
+    assert await usage(store) == Usage()
 
 
 async def test_a_run_can_add_nothing_to_a_tree_that_was_forgotten(capped: OpenStore) -> None:
@@ -352,7 +353,7 @@ async def test_a_run_can_add_nothing_to_a_tree_that_was_forgotten(capped: OpenSt
     await store.forget_tree(TENANT, root)
     with pytest.raises(ParentNotFound):
         await store.append(TENANT, turn(store.new_id(root), root), pin=chain.pin)
-    assert await store.usage() == Usage()
+    assert await usage(store) == Usage()
 
 
 @pytest.mark.usefixtures("lost_replies")
@@ -360,7 +361,7 @@ async def test_forgetting_a_tree_works_though_every_reply_is_lost(capped: OpenSt
     store = capped()
     ids = await grow(store, *map(str, range(120)))
     await store.forget_tree(TENANT, ids[0])
-    assert await store.usage() == Usage()
+    assert await usage(store) == Usage()
 
 
 @pytest.mark.usefixtures("lost_replies")
@@ -368,8 +369,8 @@ async def test_caps_hold_though_every_reply_is_lost(capped: OpenStore) -> None:
     store = capped(responses=5, trees=3)
     for number in range(20):
         await grow(store, str(number), "child")
-    usage = await store.usage()
-    assert (usage.responses, usage.trees) == (5, 3)
+    used = await usage(store)
+    assert (used.responses, used.trees) == (5, 3)
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 1 << 20])

@@ -249,5 +249,5 @@ async def test_a_server_that_is_no_cluster_is_named_as_such(tmp_path: Path) -> N
 async def test_without_any_node_an_operation_is_refused() -> None:
     store = ConversationHistoryStore(connect("redis+cluster://127.0.0.1:1,127.0.0.1:2"), timeout_seconds=LIMIT_SECONDS)
     with pytest.raises(StoreUnavailable, match="cannot be connected"):
-        await store.usage()
+        await store.check()
     await store.close()

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from audit import complaints, dump, scores
+from counted import Usage, usage
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
@@ -11,7 +12,6 @@ from store.errors import NotFound, ParentNotFound, StoreUnavailable
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from store.redis import scripts
 from store.redis.connection import connect
-from store.turn import Usage
 
 DEADLINE_SECONDS = 5.0
 
@@ -25,7 +25,7 @@ async def test_a_forgotten_leaf_leaves_nothing(store: ConversationHistoryStore, 
     (only,) = await grow(store, "only")
     await store.forget(TENANT, only)
     assert keys_of_turns(await dump(redis, prefix)) == []
-    assert await store.usage() == Usage()
+    assert await usage(store) == Usage()
 
 
 async def test_a_forgotten_turn_is_unknown_at_once(store: ConversationHistoryStore, redis: Redis, prefix: str) -> None:
@@ -54,8 +54,8 @@ async def test_what_a_forgotten_turn_added_is_listed_no_more(store: Conversation
     ids = await grow(store, "one", "two")
     await store.forget(TENANT, ids[0])
     assert await store.items(TENANT, ids) == [NOTHING_LISTED, (b'{"text":"two"}', b'["two"]')]
-    usage = await store.usage()
-    assert (usage.responses, usage.tombstones, usage.trees) == (1, 1, 1)
+    used = await usage(store)
+    assert (used.responses, used.tombstones, used.trees) == (1, 1, 1)
 
 
 async def test_the_last_descendant_takes_forgotten_ancestors_along(
@@ -66,7 +66,7 @@ async def test_the_last_descendant_takes_forgotten_ancestors_along(
         await store.forget(TENANT, id)
     await store.forget(TENANT, tip)
     assert await said(store, root) == ["one"]
-    assert (await store.usage()).tombstones == 0
+    assert (await usage(store)).tombstones == 0
     await store.forget(TENANT, root)
     assert keys_of_turns(await dump(redis, prefix)) == []
 
@@ -97,7 +97,7 @@ async def test_what_a_run_alone_kept_goes_with_its_pin_though_every_reply_is_los
     chain = await store.chain(TENANT, ids[-1], pin=True)
     for id in ids:
         await store.forget(TENANT, id)
-    assert await store.usage() == Usage(0, 250, 1, (await store.usage()).bytes)
+    assert await usage(store) == Usage(0, 250, 1, (await usage(store)).bytes)
     await store.unpin(TENANT, ids[-1], str(chain.pin))
     assert keys_of_turns(await dump(redis, prefix)) == []
 
@@ -111,7 +111,7 @@ async def test_forgetting_again_takes_away_what_a_failed_call_left(
         patch.setattr(scripts, "prune", unavailable)
         with pytest.raises(StoreUnavailable):
             await store.forget(TENANT, tip)
-    assert (await store.usage()).tombstones == 2
+    assert (await usage(store)).tombstones == 2
     with pytest.raises(NotFound):
         await store.forget(TENANT, tip)
     assert keys_of_turns(await dump(redis, prefix)) == []
@@ -232,7 +232,7 @@ async def test_a_forgotten_turn_goes_with_its_last_pin(
     assert None not in pins
     await store.forget(TENANT, root)
     await store.unpin(TENANT, root, str(pins[0]))
-    assert (await store.usage()).tombstones == 1
+    assert (await usage(store)).tombstones == 1
     await store.unpin(TENANT, root, str(pins[1]))
     assert keys_of_turns(await dump(redis, prefix)) == []
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from audit import complaints, dump, scores
+from counted import LEAF_BYTES, TREE_BYTES, Usage, usage
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
 from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound
-from store.history.caps import LEAF_BYTES, TREE_BYTES
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from store.turn import Status, Usage
+from store.turn import Status
 
 MALFORMED = ["", "resp_1", "resp_" + "0" * 47, "resp_" + "G" * 48, "resp_ff" + "0" * 46, "conv_" + "0" * 48]
 
@@ -48,7 +48,7 @@ async def test_64_children_of_one_parent_at_once_are_all_there(store: Conversati
     children = await asyncio.gather(*(grow(store, str(number), parent=root) for number in range(64)))
     for number, child in enumerate(children):
         assert await said(store, child[-1]) == ["root", str(number)]
-    assert (await store.usage(TENANT)).responses == 65
+    assert (await usage(store, TENANT)).responses == 65
 
 
 async def test_a_response_is_read_as_it_was_served(store: ConversationHistoryStore) -> None:
@@ -181,7 +181,7 @@ async def test_another_tenant_finds_nothing(store: ConversationHistoryStore, red
         with pytest.raises(NotFound):
             await refusal
     assert await store.items("rival", [mine]) == [(b"", b"")]
-    assert await store.usage("rival") == Usage()
+    assert await usage(store, "rival") == Usage()
     assert await dump(redis, prefix) == before
 
 
@@ -216,7 +216,7 @@ async def test_children_go_to_the_shard_of_their_parent(server_url: str, redis: 
     trees = [await grow(store, "one", "two", "three") for _ in range(40)]
     assert len({tree[0][:7] for tree in trees}) > 1
     assert all(len({id[:7] for id in tree}) == 1 for tree in trees)
-    total, mine = await store.usage(), await store.usage(TENANT)
+    total, mine = await usage(store), await usage(store, TENANT)
     assert (total.responses, total.trees) == (mine.responses, mine.trees) == (120, 40)
     assert await complaints(redis, prefix) == []
     await store.close()
@@ -229,7 +229,7 @@ async def test_shards_may_be_added_and_nothing_moves(server_url: str, redis: Red
     assert await said(more, grown[-1]) == await said(few, grown[-1]) == ["one", "two", "three"]
     new = [(await grow(more, str(number)))[0] for number in range(60)]
     assert {int(id[5:7], 16) for id in new} == set(range(5))
-    assert (await more.usage()).responses == 63
+    assert (await usage(more)).responses == 63
     for id in new:
         if not id.startswith("resp_00"):
             with pytest.raises(NotFound):  # who doesn't know of a shard yet finds nothing in it
@@ -251,10 +251,10 @@ async def test_ids_come_from_the_randomness_given() -> None:
 
 
 async def test_usage_is_what_is_stored(store: ConversationHistoryStore) -> None:
-    assert await store.usage() == Usage()
+    assert await usage(store) == Usage()
     await grow(store, "one", "two")
     await store.append("rival", turn(store.new_id(), text="three"))
-    mine, theirs, total = await store.usage(TENANT), await store.usage("rival"), await store.usage()
+    mine, theirs, total = await usage(store, TENANT), await usage(store, "rival"), await usage(store)
     assert (mine.responses, mine.trees, theirs.responses, theirs.trees) == (2, 1, 1, 1)
     shared = 2 * (LEAF_BYTES + TREE_BYTES)
     assert total == Usage(3, 0, 2, mine.bytes + theirs.bytes + shared)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from audit import complaints
+from counted import usage
 from redis.asyncio import Redis
 from sample import TENANT, grow, said
 from work import ACCEPTED, claim, do_all, finish, status, submit
@@ -141,9 +142,9 @@ async def test_what_a_worker_needs_counts_until_the_end(capped: OpenJobs) -> Non
     await jobs.submit(
         TENANT, Turn(jobs.history.new_id(), None, Status.QUEUED, (), b""), random.randbytes(80_000), ACCEPTED
     )
-    assert 80_000 < (await jobs.history.usage()).bytes < 120_000
+    assert 80_000 < (await usage(jobs.history)).bytes < 120_000
     await do_all(jobs)
-    assert (await jobs.history.usage()).bytes < 5_000
+    assert (await usage(jobs.history)).bytes < 5_000
 
 
 async def test_bytes_of_jobs_make_room_like_those_of_turns(capped: OpenJobs) -> None:
@@ -151,10 +152,10 @@ async def test_bytes_of_jobs_make_room_like_those_of_turns(capped: OpenJobs) -> 
     for number in range(30):
         turn = Turn(jobs.history.new_id(), None, Status.QUEUED, (), random.randbytes(300 * number))
         await jobs.submit(TENANT, turn, random.randbytes(20_000), ACCEPTED, streams=True)
-        assert (await jobs.history.usage()).bytes <= 300_000
+        assert (await usage(jobs.history)).bytes <= 300_000
         done = Turn(turn.id, None, Status.COMPLETED, (), random.randbytes(30_000))
         await jobs.finish((await claim(jobs)).lease, done, Entry(9, b"the end"))
-    assert (await jobs.history.usage()).responses > 3
+    assert (await usage(jobs.history)).responses > 3
 
 
 async def test_the_events_of_an_evicted_response_go_with_it(capped: OpenJobs) -> None:

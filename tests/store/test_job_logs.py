@@ -5,6 +5,7 @@ import time
 import msgspec
 import pytest
 from audit import dump
+from counted import usage
 from redis.asyncio import Redis
 from sample import TENANT, grow, turn
 from work import ACCEPTED, claim, date_log, do_all, finish, queued, status, submit
@@ -142,10 +143,10 @@ async def test_a_job_whose_events_have_no_room_is_refused_once_all_old_ones_are_
     for _ in range(4):
         await submit(small)
     assert await logged(history, [old]) == []
-    before = await history.usage()
+    before = await usage(history)
     with pytest.raises(StoreFull):
         await submit(small)
-    assert await history.usage() == before
+    assert await usage(history) == before
     await finish(small, await claim(small))
     await submit(small)
 
@@ -203,7 +204,7 @@ async def test_a_fleeting_response_can_not_be_continued_and_goes_with_its_log(
     await jobs.expire_logs()
     with pytest.raises(NotFound):
         await history.look(TENANT, id)
-    assert (await history.usage()).responses == 1
+    assert (await usage(history)).responses == 1
 
 
 async def test_a_fleeting_response_that_goes_for_an_event_without_room_is_counted_no_more(
@@ -216,7 +217,7 @@ async def test_a_fleeting_response_that_goes_for_an_event_without_room_is_counte
     job = await claim(small)
     with pytest.raises(LogFull):
         await small.write(job.lease, Entry(5, b"x" * 600))
-    assert (await history.usage()).responses == 1
+    assert (await usage(history)).responses == 1
 
 
 async def test_a_deleted_parent_goes_with_the_fleeting_response_that_alone_kept_it(
@@ -229,8 +230,8 @@ async def test_a_deleted_parent_goes_with_the_fleeting_response_that_alone_kept_
     await date_log(jobs, id)
     await jobs.expire_logs()
     await history.sweep()
-    usage = await history.usage()
-    assert (usage.responses, usage.tombstones, usage.trees) == (0, 0, 0)
+    used = await usage(history)
+    assert (used.responses, used.tombstones, used.trees) == (0, 0, 0)
 
 
 @pytest.mark.usefixtures("lost_replies")

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 
 import pytest
+from counted import usage
 from redis.asyncio import Redis
 from sample import TENANT
 from work import claim, claimed, do_all, finish, submit
@@ -122,8 +123,8 @@ async def test_the_queue_says_what_is_stored_in_its_shard(jobs: Jobs) -> None:
     for number in range(3):
         await submit(jobs, str(number))
     await claim(jobs)
-    usage, queue = await jobs.history.usage(shard=0), await jobs.queue(0)
-    assert (queue.responses, queue.bytes) == (usage.responses, usage.bytes) == (3, queue.bytes)
+    used, queue = await usage(jobs.history), await jobs.queue(0)
+    assert (queue.responses, queue.bytes) == (used.responses, used.bytes) == (3, queue.bytes)
     assert queue.bytes > 1_000
 
 

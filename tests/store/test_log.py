@@ -75,21 +75,20 @@ async def test_a_log_of_many_pages_is_read_up_to_the_limit(
 async def test_a_log_that_is_not_there_is_empty(log: EventLog, id: str) -> None:
     assert await log.read(TENANT, id, -1, 100) == []
     assert await log.tail(TENANT, id) is None
-    assert not await log.exists(TENANT, id)
 
 
 async def test_a_log_is_its_tenant_s_alone(
     history: ConversationHistoryStore, log: EventLog, redis: Redis, id: str
 ) -> None:
     await write(redis, history, id, 0, b"created")
-    assert await log.exists(TENANT, id)
-    assert not await log.exists("another", id)
+    assert await log.tail(TENANT, id) == Entry(0, b"created")
+    assert await log.tail("another", id) is None
     assert await log.read("another", id, -1, 100) == []
     assert log.channel("another", id) != log.channel(TENANT, id)
 
 
 async def test_an_id_that_cannot_exist_has_no_log(log: EventLog) -> None:
-    for ask in (log.exists(TENANT, "resp_x"), log.tail(TENANT, "resp_x"), log.read(TENANT, "resp_x", -1, 1)):
+    for ask in (log.tail(TENANT, "resp_x"), log.read(TENANT, "resp_x", -1, 1)):
         with pytest.raises(NotFound):
             await ask
     with pytest.raises(NotFound):
@@ -99,7 +98,7 @@ async def test_an_id_that_cannot_exist_has_no_log(log: EventLog) -> None:
 async def test_a_log_is_unavailable_when_the_server_is() -> None:
     history = ConversationHistoryStore(connect("unix:///nowhere.sock"), timeout_seconds=0.5)
     log, id = EventLog(history), history.new_id()
-    for ask in (log.exists(TENANT, id), log.tail(TENANT, id), log.read(TENANT, id, -1, 1)):
+    for ask in (log.tail(TENANT, id), log.read(TENANT, id, -1, 1)):
         with pytest.raises(StoreUnavailable):
             await ask
     await history.close()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from conftest import server_of
+from counted import Usage, usage
 from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 from work import claim, finish, status, submit
@@ -15,7 +16,7 @@ from store.jobs.jobs import Jobs
 from store.jobs.log import Entry, EventLog
 from store.jobs.model import JobLimits
 from store.redis.connection import connect
-from store.turn import Status, Turn, Usage
+from store.turn import Status, Turn
 
 TURN_BYTES = 100_000
 TURNS = 60
@@ -64,11 +65,11 @@ async def test_a_server_out_of_memory_that_can_free_none_refuses_a_turn(
     full: ConversationHistoryStore, own: Redis
 ) -> None:
     (root,) = await grow(full, "one")
-    before = await full.usage()
+    before = await usage(full)
     await own.config_set("maxmemory", "1")
     with pytest.raises(StoreFull):
         await full.append(TENANT, turn(full.new_id(root), root))
-    assert await full.usage() == before
+    assert await usage(full) == before
 
 
 async def test_all_but_append_works_without_memory(full: ConversationHistoryStore, own: Redis) -> None:
@@ -83,7 +84,7 @@ async def test_all_but_append_works_without_memory(full: ConversationHistoryStor
         await full.get(TENANT, ids[1])
     await full.unpin(TENANT, ids[1], str(chain.pin))
     await full.forget(TENANT, ids[0])
-    assert await full.usage() == Usage()
+    assert await usage(full) == Usage()
 
 
 async def test_jobs_are_refused_without_memory_and_those_under_way_go_on_to_their_end(
@@ -135,7 +136,7 @@ async def test_a_server_out_of_memory_takes_nothing_that_a_run_needs(
     pins = [(await full.chain(TENANT, id, pin=True)).pin for id in ids]
     with pytest.raises(StoreFull):
         await full.append(TENANT, large(full.new_id()))
-    assert (await full.usage()).responses == TURNS
+    assert (await usage(full)).responses == TURNS
     for id, pin in zip(ids, pins, strict=True):
         await full.unpin(TENANT, id, str(pin))
     await full.append(TENANT, large(full.new_id()))
@@ -146,4 +147,4 @@ async def test_deleting_makes_room_again(full: ConversationHistoryStore, own: Re
     for id in ids[: TURNS // 2]:
         await full.forget(TENANT, id)
     await full.append(TENANT, large(full.new_id()))
-    assert (await full.usage()).responses == TURNS // 2 + 1
+    assert (await usage(full)).responses == TURNS // 2 + 1

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
-from sample import TENANT
+from sample import TENANT, turn
 from servers import Cluster, cluster, eventually
+from work import ACCEPTED, claim, finish, queued, submit
 
 from store.errors import NotFound, StoreUnavailable
 from store.history.history import ConversationHistoryStore
-from store.jobs.outbox import Outbox, Pending, Webhook
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import JobLimits
+from store.jobs.outbox import Outbox, Webhook
 from store.redis.connection import connect
 from store.turn import Status
 
@@ -34,9 +38,14 @@ class Box:
 
     async def put(self, *, status: Status = Status.COMPLETED, max_pending: int = MANY) -> str:
         """The id of another response that has ended."""
-        id = self.history.new_id()
-        await self.outbox.put(TENANT, id, status, max_pending=max_pending)
+        jobs = Jobs(self.history, JobLimits(pending=max_pending))
+        id = await submit(jobs)
+        await finish(jobs, await claim(jobs), status=status, announced=True)
         return id
+
+    async def waiting(self) -> int:
+        """How many wait."""
+        return (await Jobs(self.history).queue(0)).pending
 
     async def take(self, limit: int = MANY, hold_ms: int = HOLD_MS) -> list[Webhook]:
         return await self.outbox.take(self.outbox.shards[0], limit, hold_ms)
@@ -63,8 +72,8 @@ class Box:
         return seconds * 1000 + micros // 1000
 
     async def keys(self) -> set[str]:
-        """What there is but for the notes of calls, which expire."""
-        found = {key.decode() async for key in self.redis.scan_iter(f"{self.prefix}:*", count=1000)}
+        """What there is of the outbox, but for the notes of calls, which expire."""
+        found = {key.decode() async for key in self.redis.scan_iter(f"{self.prefix}:*:outbox*", count=1000)}
         notes = {key for key in found if ":outbox-take:" in key}
         assert all([await self.redis.pttl(key) != -1 for key in notes])
         return found - notes
@@ -115,7 +124,7 @@ async def test_what_is_done_is_gone_with_all_that_was_noted_of_it(box: Box) -> N
     await box.outbox.done(webhook)
     await box.outbox.later(webhook, 1)
     assert await box.keys() == set()
-    assert await box.outbox.pending() == Pending(0, 0.0)
+    assert await box.waiting() == 0
 
 
 async def test_what_is_put_off_is_due_when_that_is_over(box: Box) -> None:
@@ -151,11 +160,12 @@ async def test_what_is_announced_again_while_it_waits_stays_as_it_is(box: Box) -
     id = await box.put()
     await box.take()
     await box.tick(50)
-    await box.outbox.put(TENANT, id, Status.COMPLETED, max_pending=MANY)
+    await box.history.forget(TENANT, id)
+    jobs = Jobs(box.history)
+    await jobs.submit(TENANT, queued(id), b"again", ACCEPTED)
+    await finish(jobs, await claim(jobs), announced=True)
     assert await box.take() == []
-    pending = await box.outbox.pending()
-    assert pending.webhooks == 1
-    assert pending.oldest_seconds >= 0.05
+    assert await box.waiting() == 1
 
 
 async def test_above_the_limit_the_oldest_goes_however_long_it_is_put_off(box: Box) -> None:
@@ -167,27 +177,26 @@ async def test_above_the_limit_the_oldest_goes_however_long_it_is_put_off(box: B
         await box.tick()
         newer.append(await box.put(max_pending=2))
     assert [each.id for each in await box.take()] == newer
-    assert (await box.outbox.pending()).webhooks == 2
-    assert not await box.redis.hexists(box.outbox.shards[0].outbox_tries, oldest.member)
+    assert await box.waiting() == 2
+    assert not await box.redis.hexists(f"{box.outbox.shards[0].outbox}-tries", oldest.member)
 
 
 async def test_a_limit_that_was_lowered_is_reached_at_once_and_says_how_many_were_dropped(box: Box) -> None:
     for _ in range(10):
         await box.put()
     await box.tick()
-    id = box.history.new_id()
-    assert await box.outbox.put(TENANT, id, Status.FAILED, max_pending=1) == 10
+    jobs = Jobs(box.history, JobLimits(pending=1))
+    id = await submit(jobs)
+    failed = turn(id, status=Status.FAILED)
+    assert await jobs.finish((await claim(jobs)).lease, failed, Entry(9, b"the end"), announced=True) == 10
     assert [(each.id, each.status) for each in await box.take()] == [(id, "failed")]
 
 
-async def test_what_waits_is_counted_with_the_age_of_the_oldest(box: Box) -> None:
+async def test_what_waits_is_counted_whoever_has_taken_it(box: Box) -> None:
     await box.put()
-    await box.tick(50)
     await box.put()
     await box.take(1)
-    pending = await box.outbox.pending()
-    assert pending.webhooks == 2
-    assert 0.05 <= pending.oldest_seconds < 10
+    assert await box.waiting() == 2
 
 
 @pytest.mark.usefixtures("lost_replies")
@@ -198,7 +207,7 @@ async def test_no_lost_reply_changes_anything(box: Box) -> None:
     await box.outbox.later(taken[0], 1)
     await box.outbox.done(taken[1])
     assert [each.tries for each in await box.takes(taken[0].id)] == [2]
-    assert (await box.outbox.pending()).webhooks == 1
+    assert await box.waiting() == 1
 
 
 async def test_what_nobody_could_read_or_date_is_taken_away(box: Box) -> None:
@@ -209,10 +218,11 @@ async def test_what_nobody_could_read_or_date_is_taken_away(box: Box) -> None:
     assert await box.redis.zcard(shard.outbox) == 1
 
 
-async def test_an_id_that_can_not_exist_is_not_announced(box: Box) -> None:
-    with pytest.raises(NotFound):
-        await box.outbox.put(TENANT, "resp_nonsense", Status.COMPLETED, max_pending=MANY)
-    assert await box.keys() == set()
+async def test_an_id_that_can_not_exist_is_in_no_outbox(box: Box) -> None:
+    nonsense = Webhook(TENANT, "resp_nonsense", "completed", 0, 1)
+    for attempt in (box.outbox.later(nonsense, 1), box.outbox.done(nonsense)):
+        with pytest.raises(NotFound):
+            await attempt
 
 
 async def test_a_server_without_memory_still_gives_out_what_waits(box: Box) -> None:
@@ -233,8 +243,6 @@ async def test_an_outbox_without_a_server_is_unavailable(tmp_path: Path) -> None
     for attempt in (outbox.take(outbox.shards[0], 1, 1), outbox.later(webhook, 1), outbox.done(webhook)):
         with pytest.raises(StoreUnavailable):
             await attempt
-    with pytest.raises(StoreUnavailable):
-        await outbox.pending()
     await history.close()
 
 
@@ -246,15 +254,16 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 async def test_on_a_cluster_every_shard_has_its_own(nodes: Cluster, prefix: str) -> None:
     history = ConversationHistoryStore(connect(nodes.url), prefix=prefix, shards=16)
-    outbox, ids = Outbox(history), {history.new_id() for _ in range(60)}
-    for id in ids:
-        await outbox.put(TENANT, id, Status.COMPLETED, max_pending=MANY)
-    assert (await outbox.pending()).webhooks == len(ids)
+    outbox, jobs = Outbox(history), Jobs(history)
+    ids = {await submit(jobs) for _ in range(60)}
+    for number in range(jobs.shards):
+        for job in (await jobs.claim(number, MANY)).jobs:
+            await finish(jobs, job, announced=True)
+    assert sum([(await jobs.queue(number)).pending for number in range(jobs.shards)]) == len(ids)
     for shard in outbox.shards:
         for webhook in await outbox.take(shard, MANY, HOLD_MS):
             assert outbox.shard(webhook.id) == shard
             ids.remove(webhook.id)
             await outbox.done(webhook)
     assert ids == set()
-    assert await outbox.pending() == Pending(0, 0.0)
     await history.close()

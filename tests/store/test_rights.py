@@ -56,7 +56,6 @@ async def test_the_documented_user_follows_a_log_and_hears_of_no_others(powerles
     log, id = EventLog(history), history.new_id()
     assert await log.read(TENANT, id, -1, 1) == []
     assert await log.tail(TENANT, id) is None
-    assert not await log.exists(TENANT, id)
     async with listening.channel(log.channel(TENANT, id)) as listener:
         await redis.execute_command("SPUBLISH", log.channel(TENANT, id), b"1 created")
         assert await listener.messages(10.0) == [b"1 created"]

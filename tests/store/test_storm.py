@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from counted import LEAF_BYTES, TREE_BYTES, usage
 from redis.asyncio import Redis
 from stormer import CAPS, PIN_SECONDS, SHARDS, SHREDDER, STEADY, Report
 from verdict import faults, look_over
 
 from store.fsck.faults import Complaint
-from store.history.caps import LEAF_BYTES, TREE_BYTES
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 
@@ -110,7 +110,7 @@ async def weather(url: str, redis: Redis, prefix: str, **strength: int) -> None:
     assert (report.wrong, doubts.result()) == ([], [])
     assert {name for name in reached if reached[name]} == {"responses", "trees", "bytes"}  # reached, and none passed
     store = ConversationHistoryStore(connect(url), prefix=prefix, shards=SHARDS)
-    evicted = report.did[f"appended {STEADY}"] - report.did[f"forgot {STEADY}"] - (await store.usage(STEADY)).responses
+    evicted = report.did[f"appended {STEADY}"] - report.did[f"forgot {STEADY}"] - (await usage(store, STEADY)).responses
     assert evicted > SHARDS * CAPS.responses
     happened = ("read", "read back", "forked", "continued", "died", "unpinned", "expired", "erased", "forgot a tree")
     assert {what for what in (*happened, f"forgot {SHREDDER}") if not report.did[what]} == set()

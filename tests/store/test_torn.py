@@ -13,6 +13,7 @@ from pathlib import Path
 import hiredis
 import pytest
 from audit import dump
+from counted import Usage, usage
 from redis.asyncio import Redis
 from sample import TENANT
 from verdict import faults
@@ -21,7 +22,7 @@ from witness import objections, witness
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from store.turn import Turn, Usage
+from store.turn import Turn
 
 DEADLINE_SECONDS = 10.0
 POLL_SECONDS = 0.005
@@ -183,14 +184,14 @@ async def test_an_append_whose_reply_nobody_reads_stores_the_whole_turn(
     await cut_before_the_reply(server_url, command)
 
     async def stored() -> bool:
-        return (await store.usage()).responses == 2
+        return (await usage(store)).responses == 2
 
     await until(stored)
     chain = await store.chain(TENANT, child.id)
     assert (chain.ids, objections(TENANT, chain)) == ((child.parent, child.id), [])
     assert await store.get(TENANT, child.id) == child.response
     await store.append(TENANT, child)
-    assert (await store.usage()).responses == 2
+    assert (await usage(store)).responses == 2
 
 
 @NAME
@@ -201,12 +202,12 @@ async def test_a_deletion_whose_reply_nobody_reads_is_finished_by_the_next(
     await cut_before_the_reply(server_url, command)
 
     async def deleted() -> bool:
-        return (await store.usage()).responses == 0
+        return (await usage(store)).responses == 0
 
     await until(deleted)
     with pytest.raises(NotFound):
         await store.forget(TENANT, str(child.parent))
-    assert await store.usage() == Usage()
+    assert await usage(store) == Usage()
 
 
 @NAME
@@ -218,7 +219,7 @@ async def test_a_pin_of_which_its_run_never_heard_runs_out(
     await until(lambda: pinned(redis, prefix))
     await until(lambda: unpinned(redis, prefix))
     await store.forget(TENANT, str(child.parent))
-    assert await store.usage() == Usage()
+    assert await usage(store) == Usage()
 
 
 async def test_a_deleted_turn_goes_though_the_run_that_had_it_pinned_died(
@@ -229,7 +230,7 @@ async def test_a_deleted_turn_goes_though_the_run_that_had_it_pinned_died(
     await until(lambda: unpinned(redis, prefix))
     await store.sweep()
     try:
-        assert await store.usage() == Usage()
+        assert await usage(store) == Usage()
     finally:
         with suppress(NotFound):
             await store.forget(TENANT, str(child.parent))
