@@ -19,7 +19,7 @@ async def shared_secret(
     """The store's secret, SECRET_BYTES long: all that ask at any time get the same one.
 
     `entropy(n)` gives the n random bytes that it is made of if there is none yet. Raises StoreUnavailable, also where
-    what is stored is no secret: fsck tells of that, and mends it.
+    what is stored is no secret: fsck finds and repairs that.
     """
     async with store.server.operation() as operation:
         first = store.keyspace.all_shards()[0]

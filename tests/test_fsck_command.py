@@ -105,11 +105,11 @@ def test_json_is_one_object_and_changes_nothing_without_repair(server: EmbeddedS
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
 
 
-def test_a_repair_mends_says_so_and_ends_with_status_0(server: EmbeddedServer) -> None:
+def test_a_repair_repairs_says_so_and_ends_with_status_0(server: EmbeddedServer) -> None:
     lose_a_root(server)
     result = fsck("--repair")
     assert result.exit_code == 0, result.output
-    assert "all mended" in result.output
+    assert "all repaired" in result.output
     assert fsck().output.startswith("0 turns in 1 shard")
 
 
@@ -132,6 +132,6 @@ def test_a_server_that_is_not_there_ends_it_with_status_2_and_one_line() -> None
     assert SECRET not in result.output + result.stderr
 
 
-def test_every_complaint_has_its_row_in_the_document_as_the_command_says_it() -> None:
+def test_every_fault_has_its_row_in_the_document_as_the_command_says_it() -> None:
     shown = {tuple(row) for row in rows(read("docs/operating.md")) if row[0].strip("`") in MEANINGS}
-    assert shown == {(f"`{word}`", meaning.says, meaning.mending) for word, meaning in MEANINGS.items()}
+    assert shown == {(f"`{word}`", meaning.says, meaning.repair) for word, meaning in MEANINGS.items()}

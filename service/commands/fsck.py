@@ -1,7 +1,7 @@
 """`harmonium fsck`: goes over the conversations of the settings' Redis, and shows what is wrong with them.
 
-What is wrong and how it is mended is the store's affair (store/fsck/check.py). Shown are ids, tenants and numbers;
-never what anybody said.
+store/fsck/check.py finds and repairs faults; this prints them. Shown are ids, tenants and numbers, never what anybody
+said.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from store.fsck.faults import MEANINGS
 from store.redis.connection import connect
 
 SHOWN = 100
-"""The most complaints that are shown as a table; JSON has them all."""
+"""The most faults that are shown as a table; JSON has them all."""
 
 EXIT_CLEAN = 0
-EXIT_COMPLAINTS = 1
+EXIT_FAULTS = 1
 EXIT_UNCHECKED = 2
 
 
 def check(settings: Settings, *, repair: bool, turns_per_second: float, progress: Console) -> Report:
-    """Check the settings' Redis, and with `repair` mend it; a bar on `progress` where that is a terminal.
+    """Check the settings' Redis, and repair it if asked to; a bar on `progress` where that is a terminal.
 
     Raises StoreUnavailable where it can't be asked, and OSError where an embedded server doesn't start.
     """
@@ -42,10 +42,10 @@ def check(settings: Settings, *, repair: bool, turns_per_second: float, progress
 
 
 def exit_status(report: Report) -> int:
-    """0 when nothing is wrong, 1 when something is left to mend, 2 when something can't be judged by this release."""
+    """0 when nothing is wrong, 1 when faults are left, 2 when something can't be judged by this release."""
     if report.newer:
         return EXIT_UNCHECKED
-    return EXIT_COMPLAINTS if report.left else EXIT_CLEAN
+    return EXIT_FAULTS if report.left else EXIT_CLEAN
 
 
 def as_json(report: Report) -> str:
@@ -57,9 +57,9 @@ def as_json(report: Report) -> str:
             "id": each.id,
             "what": each.what,
             "detail": each.detail,
-            "mended": mended,
+            "mended": repaired,
         }
-        for each, mended in report.complaints.items()
+        for each, repaired in report.faults.items()
     ]
     return json.dumps(
         {
@@ -80,11 +80,11 @@ def as_json(report: Report) -> str:
 
 
 def show(report: Report, console: Console, *, repair: bool) -> None:
-    """A table of the complaints, if there are any, and what it all comes to."""
-    if report.complaints:
+    """A table of the faults, if there are any, and the result in sentences."""
+    if report.faults:
         console.print(_table(report, repair))
-    if report.found > min(SHOWN, len(report.complaints)):
-        console.print(f"… and more: {report.found:,} complaints in all")
+    if report.found > min(SHOWN, len(report.faults)):
+        console.print(f"… and more: {report.found:,} faults in all")
     for line in _lines(report, repair):
         console.print(Text(line))
 
@@ -123,26 +123,26 @@ def _show(bar: Bar, task: TaskID, step: Progress, settings: Settings) -> None:
 
 
 def _table(report: Report, repair: bool) -> Table:
-    table = Table("Shard", "Tenant", "Turn", "What is wrong", *(["Mended"] if repair else []))
+    table = Table("Shard", "Tenant", "Turn", "What is wrong", *(["Repaired"] if repair else []))
     for column in table.columns:
         column.overflow = "fold"  # whoever reads it wants whole ids
-    for each, mended in list(report.complaints.items())[:SHOWN]:
+    for each, repaired in list(report.faults.items())[:SHOWN]:
         detail = f": {each.detail}" if each.detail else ""
         wrong = f"{each.what}: {MEANINGS[each.what].says}{detail}"
         cells = [f"{each.shard:02x}", each.tenant or "", each.id or "", wrong]
-        table.add_row(*map(Text, cells), *([Text("yes" if mended else "no")] if repair else []))
+        table.add_row(*map(Text, cells), *([Text("yes" if repaired else "no")] if repair else []))
     return table
 
 
 def _lines(report: Report, repair: bool) -> list[str]:
     """The report in sentences."""
     where = "1 shard" if report.shards == 1 else f"{report.shards} shards"
-    result = "nothing is wrong" if not report.found else f"{report.found:,} complaints"
+    result = "nothing is wrong" if not report.found else f"{report.found:,} faults"
     if report.found and repair:
-        result += f", {report.left:,} of them left" if report.left else ", all mended"
+        result += f", {report.left:,} of them left" if report.left else ", all repaired"
     lines = [f"{report.turns:,} turns in {where}, {report.seconds:.1f} s: {result}"]
     if report.left and not repair:
-        lines.append("`harmonium fsck --repair` mends them; docs/operating.md says how")
+        lines.append("`harmonium fsck --repair` repairs them; see docs/operating.md")
     if report.unjudged:
         shards = ", ".join(f"{number:02x}" for number in report.unjudged)
         lines.append(f"Counters of shard {shards}: not judged, as the store was changing all the time")

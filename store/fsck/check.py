@@ -1,10 +1,11 @@
-"""The check of a store: that every turn is stored whole, and that what is counted is what is stored.
+"""The check of a store: every turn is complete, and the counters match what is stored.
 
-It goes over each shard and writes nothing: the server itself permits its scripts no write. What is wrong with one turn
-is a fact of one moment, and so nothing wrong is ever said of a sound store, however busy. Sums are judged where the
-shard stood still meanwhile (checking.py); where it didn't, the report says that they were not judged.
+It writes nothing: its scripts are read-only on the server. One script call judges a turn, so a sound store never has a
+fault, however busy it is. Sums are judged only where the shard did not change meanwhile (shard_check.py); the report
+names the others.
 
-With `repair` the shards are checked once, then mended (mending.py) and checked again until nothing is wrong.
+With `repair` the shards are checked, then repaired (repair.py) and checked again until nothing is wrong. Never repair
+without being asked.
 """
 
 import time
@@ -12,22 +13,22 @@ from collections.abc import AsyncGenerator, Iterable
 
 import msgspec
 
-from store.fsck.faults import MEANINGS, Complaint
-from store.fsck.repair import Mender
+from store.fsck.faults import MEANINGS, Fault
+from store.fsck.repair import Repair
 from store.fsck.scan import Shard
 from store.fsck.shard_check import ShardCheck, Tally
 from store.keys import Keyspace
 from store.redis.connection import Client, Server
 
 ROUNDS = 5
-"""How often the store is mended and checked again."""
+"""How often the store is repaired and checked again."""
 
-MAX_COMPLAINTS = 10_000
-"""The most complaints that a report keeps; it counts them all."""
+MAX_FAULTS = 10_000
+"""The most faults that a report keeps; it counts them all."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the check is: turns judged in this shard, of about `total`; `round` is 0, or that of a repair."""
+    """How far the check is: `turns` judged in this shard, of about `total`; `round` is 0, or that of a repair."""
 
     shard: int
     turns: int
@@ -36,16 +37,16 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What the check came to in the end: `found` complaints at first and `left` at last, in all shards.
+    """The result over all shards: `found` faults in the first round, and `left` in the last.
 
-    `complaints` says of each that is kept whether it is mended. `unjudged` are the shards whose sums were not judged.
-    `unneeded` turns were deleted, and go with the next sweep. `newer` turns were written by a later release, and not
-    judged; of `unknown` keys nobody knows what they are.
+    `faults` says of each whether it is repaired. `unjudged` are the shards whose sums were not judged. `unneeded` turns
+    are deleted, and go with the next sweep. `newer` turns were written by a later release, and not judged. `unknown`
+    counts the keys under the prefix that are not the store's.
     """
 
     shards: int
     turns: int
-    complaints: dict[Complaint, bool]
+    faults: dict[Fault, bool]
     found: int
     left: int
     unjudged: list[int]
@@ -56,27 +57,27 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class _Round:
-    """What one round over all shards finds."""
+    """One round over all shards."""
 
-    def __init__(self, number: int, mends: bool) -> None:
+    def __init__(self, number: int, *, repairs: bool) -> None:
         self.number = number
-        self.mends = mends
+        self.repairs = repairs
         self.tally = Tally()
         self.found = 0
-        self.complaints: set[Complaint] = set()
+        self.faults: set[Fault] = set()
 
-    def is_new(self, complaint: Complaint) -> bool:
-        """Note a complaint; whether it was not heard before, as far as they are kept."""
-        if complaint in self.complaints:
+    def is_new(self, fault: Fault) -> bool:
+        """Note a fault; whether it is new, as far as faults are kept."""
+        if fault in self.faults:
             return False
         self.found += 1
-        if len(self.complaints) < MAX_COMPLAINTS:
-            self.complaints.add(complaint)
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.add(fault)
         return True
 
 
 class Fsck:
-    """Checks a store, and mends it."""
+    """Checks a store, and repairs it."""
 
     def __init__(
         self,
@@ -99,20 +100,20 @@ class Fsck:
         self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self._shards = [Shard(self._server, keyspace, number, turns_per_second) for number in range(shards)]
 
-    async def run(self, *, repair: bool = False) -> AsyncGenerator[Progress | Complaint | Report]:
-        """Check, and with `repair` mend: each complaint as it is found first, and in the end the report.
+    async def run(self, *, repair: bool = False) -> AsyncGenerator[Progress | Fault | Report]:
+        """Check, and repair if asked to: each fault when it is first found, and in the end the report.
 
         Raises StoreUnavailable.
         """
         began = time.monotonic()
-        first = last = _Round(0, mends=False)
+        first = last = _Round(0, repairs=False)
         async for step in self._go(first):
             yield step
         for number in range(1, ROUNDS + 1):
             if not repair or last.tally.newer or not (last.found or last.tally.unneeded):
                 break
-            last = _Round(number, mends=False)
-            for each in (_Round(number, mends=True), last):
+            last = _Round(number, repairs=False)
+            for each in (_Round(number, repairs=True), last):
                 async for step in self._go(each):
                     if isinstance(step, Progress):
                         yield step
@@ -122,10 +123,10 @@ class Fsck:
         """Close the connections."""
         await self._server.close()
 
-    async def _go(self, wanted: _Round) -> AsyncGenerator[Progress | Complaint]:
+    async def _go(self, wanted: _Round) -> AsyncGenerator[Progress | Fault]:
         for shard in self._shards:
-            mender = Mender(shard) if wanted.mends else None
-            check = ShardCheck(shard, wanted.tally, mender)
+            repair = Repair(shard) if wanted.repairs else None
+            check = ShardCheck(shard, wanted.tally, repair)
             async for step in check.run():
                 if isinstance(step, int):
                     yield Progress(shard.number, step, max(step, check.total), wanted.number)
@@ -133,11 +134,11 @@ class Fsck:
                     yield step
 
     def _report(self, first: _Round, last: _Round, seconds: float) -> Report:
-        mended = {each: each not in last.complaints for each in _in_order(first.complaints)}
+        repaired = {each: each not in last.faults for each in _in_order(first.faults)}
         return Report(
             shards=len(self._shards),
             turns=last.tally.turns,
-            complaints=mended | dict.fromkeys(_in_order(last.complaints - first.complaints), False),
+            faults=repaired | dict.fromkeys(_in_order(last.faults - first.faults), False),
             found=first.found,
             left=last.found,
             unjudged=last.tally.unjudged,
@@ -148,6 +149,6 @@ class Fsck:
         )
 
 
-def _in_order(complaints: Iterable[Complaint]) -> list[Complaint]:
+def _in_order(faults: Iterable[Fault]) -> list[Fault]:
     rank = {word: place for place, word in enumerate(MEANINGS)}
-    return sorted(complaints, key=lambda each: (each.shard, rank[each.what], each.id or "", each.detail))
+    return sorted(faults, key=lambda each: (each.shard, rank[each.what], each.id or "", each.detail))

@@ -1,13 +1,13 @@
-"""Complaints: everything that can be wrong with a stored conversation, in one word each, and what mends it.
+"""Faults: everything that can be wrong with a stored conversation, in one word each, and how it is repaired.
 
-The words are those of lua/judging.lua, of lua/judging_jobs.lua, and of the sums in inspection.py. A complaint names ids
-and numbers, and never what anybody said.
+The words come from lua/judging.lua, lua/judging_jobs.lua and shard_check.py. A fault names ids and numbers, never what
+anybody said.
 """
 
 import msgspec
 
 
-class Complaint(msgspec.Struct, frozen=True):
+class Fault(msgspec.Struct, frozen=True):
     """One thing that is wrong in a shard, with a turn where it is one turn's; `what` is one of MEANINGS."""
 
     shard: int
@@ -18,10 +18,10 @@ class Complaint(msgspec.Struct, frozen=True):
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """What a word says, and what a repair does."""
+    """What a word means, and what a repair does."""
 
     says: str
-    mending: str
+    repair: str
 
 
 _DISCARDED = "it is taken away, with all that continue it"
@@ -86,5 +86,5 @@ MEANINGS: dict[str, Meaning] = {
 }
 """Every word, from the gravest to those that nobody notices."""
 
-HOPELESS = frozenset({"no-parent", "no-messages", "damaged"})
+UNREADABLE = frozenset({"no-parent", "no-messages", "damaged"})
 """The words for turns that nobody can read any more."""

@@ -1,44 +1,44 @@
-"""Mending what the check has found in a shard: each call finds the fault again before it changes anything.
+"""Repairing what the check has found in a shard: each call finds the fault again before it changes anything.
 
-What can be read stays as it is. A turn that nobody can read any more goes with all that continue it, as no history is
-better than one with a hole. Never mend a shard in which a later release has written.
+What can be read stays as it is. A turn that can't be read any more is removed with all that continue it: no history is
+better than one with a hole. Never repair a shard in which a later release has written.
 """
 
 from collections.abc import Iterable, Mapping
 
 from store import codec
-from store.fsck.faults import HOPELESS
-from store.fsck.look import Fault, Look
+from store.fsck.faults import UNREADABLE
+from store.fsck.inspection import Inspection, TurnFaults
 from store.fsck.scan import COUNTERS, Shard, batches
 from store.redis import scripts
 
 PRUNED = 100
-"""The most turns that go with one tombstone in one call, and the most leaves by which a tree's last use is found."""
+"""The most turns that go with one tombstone in a call, and the most leaves by which a tree's last use is found."""
 
 
-class Mender:
-    """Mends one shard."""
+class Repair:
+    """Repairs one shard."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._keys = shard.keys
-        self._hopeless: list[str] = []
+        self._unreadable: list[str] = []
         self._lineage: list[str] = []
 
-    async def mend(self, faults: Iterable[Fault]) -> None:
-        """Mend what concerns single turns, and remember what concerns those below them, too.
+    async def repair_turns(self, faults: Iterable[TurnFaults]) -> None:
+        """Repair what concerns single turns, and remember what concerns those below them too.
 
-        A deleted turn that nothing needs is taken away, as the next sweep would.
+        A deleted turn that nothing needs is removed, as the next sweep would.
         """
         members: list[str] = []
         for fault in faults:
-            if HOPELESS.intersection(fault.words):
-                self._hopeless.append(fault.member)
+            if UNREADABLE.intersection(fault.words):
+                self._unreadable.append(fault.member)
             elif "lineage" in fault.words:
                 self._lineage.append(fault.member)
             else:
                 members.append(fault.member)
-        await self._mend(members)
+        await self._repair(members)
 
     async def refit(
         self,
@@ -47,8 +47,11 @@ class Mender:
         lines: Iterable[str] = (),
         notes: Iterable[str] = (),
     ) -> None:
-        """Put right what all trees share; take out what names no turn, by its place, a key or TENANT/ROOT, counters
-        that are no numbers, lines LEVEL:TENANT that are none, and notes that never expire."""
+        """Repair what all trees of the shard share.
+
+        Removed are `misnamed` members that name no turn, by their key or TENANT/ROOT, `counters` that are no numbers,
+        `lines` LEVEL:TENANT of another type, and `notes` that never expire.
+        """
         prefix = f"{self._shard.base}line:"
         roots = [place for place in misnamed if not place.startswith(self._shard.base)]
         lined = [place.removeprefix(prefix) for place in misnamed if place.startswith(prefix)]
@@ -68,15 +71,15 @@ class Mender:
                 roots=" ".join(roots),
             )
 
-    async def mend_trees(self, look: Look) -> None:
-        """Mend what lies below the turns that were found at fault in this look, which remembers all children."""
-        parents = _parents(look.children) if self._lineage else {}
+    async def repair_trees(self, inspection: Inspection) -> None:
+        """Repair what is below the faulty turns of this inspection, which remembers all children."""
+        parents = _parents(inspection.children) if self._lineage else {}
         circles = [member for member in self._lineage if _in_circle(parents, member)]
-        for top in (*self._hopeless, *circles):
-            await self._discard(top, list(reversed(below(look.children, top))))
+        for top in (*self._unreadable, *circles):
+            await self._discard(top, list(reversed(below(inspection.children, top))))
         for top in set(self._lineage).difference(circles):
-            await self._mend(below(look.children, top))
-        self._hopeless, self._lineage = [], []
+            await self._repair(below(inspection.children, top))
+        self._unreadable, self._lineage = [], []
 
     async def settle(
         self,
@@ -86,9 +89,7 @@ class Mender:
         counters: Mapping[str, int],
         events: tuple[str, int] | None,
     ) -> None:
-        """Note what was counted, if the shard's moment is still `since`; `events` is what was noted of their bytes, and
-        what they are.
-        """
+        """Store the real sums, if the moment is still `since`; `events` has the noted bytes and the real ones."""
         last = {field: number for field, number in counters.items() if field in COUNTERS}
         tenants = (f"{field}={number}" for field, number in counters.items() if field not in last)
         for some in batches(f"{member}={number}" for member, number in children.items()):
@@ -102,10 +103,10 @@ class Mender:
         if last:
             await self._settle(since, counters=" ".join(f"{field}={number}" for field, number in last.items()))
 
-    async def _mend(self, members: Iterable[str]) -> None:
+    async def _repair(self, members: Iterable[str]) -> None:
         for some in batches(members):
             async with self._shard.server.operation() as operation:
-                await scripts.mend(
+                await scripts.repair(
                     operation,
                     clock=self._keys.clock,
                     usage=self._keys.usage,

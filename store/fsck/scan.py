@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import islice
 
 from store import codec
-from store.fsck.faults import Complaint
+from store.fsck.faults import Fault
 from store.jobs.model import LEVELS
 from store.keys import HEX_DIGITS, Keyspace, id_of
 from store.redis import scripts
@@ -50,11 +50,11 @@ class Shard:
         self.base = self.keys.turns.removesuffix("t:")
         self._turns_per_second = turns_per_second
 
-    def complaint(self, what: str, member: str = "", detail: str = "") -> Complaint:
-        """A complaint about the turn TENANT/DIGITS, or about the shard."""
+    def fault(self, what: str, member: str = "", detail: str = "") -> Fault:
+        """A fault of the turn TENANT/DIGITS, or of the shard."""
         tenant, _, digits = member.partition("/")
         id = id_of(digits[:HEX_DIGITS]) if digits else None
-        return Complaint(self.number, what, tenant or None, id, detail)
+        return Fault(self.number, what, tenant or None, id, detail)
 
     async def moment(self) -> str:
         """The shard's clock and counters, one of which changes with all that is appended, deleted or taken away.

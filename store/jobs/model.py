@@ -25,10 +25,6 @@ LEVELS = 1 + len(Priority)
 """The queues of a shard: one for jobs that had begun, and one for each priority (the same as in lua/queueing.lua)."""
 
 
-NO_SPEC = b"\0"
-"""The spec of a job that had lost its own, as a repair leaves it: whoever gets it can only end the job as failed."""
-
-
 class Lease(msgspec.Struct, frozen=True):
     """The right to work on a job: the proof that nobody else does."""
 

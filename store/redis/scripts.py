@@ -385,12 +385,12 @@ def inspect_turns(*, clock: Key, leaves: Key, trees: Key, turns: str, members: s
 def recount(*, node: Key, trees: Key, turns: str, tenant: str, digits: str, children: str, since: int) -> None: ...
 
 
-_MENDING = (*_REMOVAL, *_JUDGING[1:], "placing", "mending_jobs")
-"""What mends turns needs."""
+_REPAIR = (*_REMOVAL, *_JUDGING[1:], "placing", "repair_jobs")
+"""What repairs turns needs."""
 
 
-@script(*_MENDING, out_of_memory=True)
-def mend(
+@script(*_REPAIR, out_of_memory=True)
+def repair(
     *,
     clock: Key,
     usage: Key,
@@ -403,7 +403,7 @@ def mend(
 ) -> None: ...
 
 
-@script(*_MENDING, out_of_memory=True)
+@script(*_REPAIR, out_of_memory=True)
 def discard(
     *, clock: Key, usage: Key, leaves: Key, trees: Key, turns: str, top: str, members: str, version: int
 ) -> None: ...
@@ -436,5 +436,5 @@ ALL: tuple[Script[...], ...] = (
     *(forget, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
     *(take_webhooks, delay_webhook, drop_webhook, secret),
-    *(inspect_turns, recount, mend, discard, settle, refit),
+    *(inspect_turns, recount, repair, discard, settle, refit),
 )

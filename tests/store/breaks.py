@@ -1,4 +1,4 @@
-"""Ways to break a store behind its back, one for everything that fsck can complain of."""
+"""Ways to break a store behind its back, one for everything that fsck can find."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

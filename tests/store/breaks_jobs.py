@@ -1,4 +1,4 @@
-"""Ways to break jobs behind the store's back, one for everything that fsck can complain of about them; as breaks.py."""
+"""Ways to break jobs behind the store's back, one for everything that fsck can find about them; as breaks.py."""
 
 from breaks import Break, Broken
 from sample import TENANT

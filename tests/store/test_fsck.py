@@ -1,4 +1,4 @@
-"""fsck: every fault is found and mended, a sound store is sound however busy it is, and a look changes nothing."""
+"""fsck: every fault is found and repaired, a sound store is sound however busy it is, and a look changes nothing."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ from servers import cluster
 from store import codec
 from store.errors import NotContinuable, NotFound, StoreFull, StoreUnavailable
 from store.fsck.check import Fsck, Report
-from store.fsck.faults import Complaint
+from store.fsck.faults import Fault
 from store.fsck.scan import Shard
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
@@ -57,8 +57,8 @@ async def check(redis_url: str, prefix: str, *, repair: bool = False, shards: in
     finally:
         await fsck.close()
     assert isinstance(report, Report)
-    heard = {step for step in steps if isinstance(step, Complaint)}
-    assert heard <= report.complaints.keys()
+    heard = {step for step in steps if isinstance(step, Fault)}
+    assert heard <= report.faults.keys()
     return report
 
 
@@ -84,14 +84,14 @@ async def test_a_sound_store_is_sound_and_a_look_changes_nothing(broken: Broken,
 
 
 @pytest.mark.parametrize("name", BREAKS)
-async def test_what_is_broken_is_found_and_mended(
+async def test_what_is_broken_is_found_and_repaired(
     broken: Broken, unaudited: ConversationHistoryStore, server_url: str, name: str
 ) -> None:
     word, harm, lost = BREAKS[name]
     before = await known(unaudited, broken.ids)
     await harm(broken)
     found = await check(server_url, broken.prefix)
-    assert word in {complaint.what for complaint in found.complaints}
+    assert word in {fault.what for fault in found.faults}
     repaired = await check(server_url, broken.prefix, repair=True)
     assert (repaired.found, repaired.left) == (found.found, 0), repaired
     assert (await check(server_url, broken.prefix)).found == 0
@@ -119,7 +119,7 @@ async def test_a_repair_whose_every_reply_is_lost_once_comes_to_the_same(broken:
     assert (report.left, await complaints(broken.redis, broken.prefix)) == (0, [])
 
 
-async def test_all_shards_are_checked_and_each_is_mended_alone(server_url: str, redis: Redis, prefix: str) -> None:
+async def test_all_shards_are_checked_and_each_is_repaired_alone(server_url: str, redis: Redis, prefix: str) -> None:
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=3)
     for number in range(30):
         await grow(store, "a", "b" * number)
@@ -127,7 +127,7 @@ async def test_all_shards_are_checked_and_each_is_mended_alone(server_url: str, 
     await redis.hset(f"{prefix}:{{01}}:usage", "trees", 1_000)
     await redis.delete(f"{prefix}:{{02}}:leaves")
     report = await check(server_url, prefix, shards=3, repair=True)
-    assert {(each.shard, each.what) for each in report.complaints} == {(1, "usage"), (2, "leaf")}
+    assert {(each.shard, each.what) for each in report.faults} == {(1, "usage"), (2, "leaf")}
     assert (report.turns, report.left) == (60, 0)
     assert await complaints(redis, prefix) == []
 
@@ -141,18 +141,18 @@ async def test_a_cluster_is_checked_shard_by_shard(tmp_path: Path) -> None:
         for shard in ("00", "04"):
             servers.owner(f"p:{{{shard}}}:leaves").ask("DEL", f"p:{{{shard}}}:leaves")
         report = await check(servers.url, "p", shards=SHARDS, repair=True)
-        assert {(each.shard, each.what) for each in report.complaints} == {(0, "leaf"), (4, "leaf")}
+        assert {(each.shard, each.what) for each in report.faults} == {(0, "leaf"), (4, "leaf")}
         assert (report.turns, report.left, report.unjudged) == (80, 0, [])
 
 
-async def test_what_a_later_release_wrote_is_neither_judged_nor_mended(broken: Broken, server_url: str) -> None:
+async def test_what_a_later_release_wrote_is_neither_judged_nor_repaired(broken: Broken, server_url: str) -> None:
     await broken.redis.set(broken.key("messages", "leaf"), b"\2all is new here")
     await broken.redis.set(broken.shared("job:x"), "y")
     await broken.set("single", held=1)
     before = await dump(broken.redis, broken.prefix)
     report = await check(server_url, broken.prefix, repair=True)
     assert (report.newer, report.unknown) == (1, 1)
-    assert {each.what for each in report.complaints} == {"held", "usage"}
+    assert {each.what for each in report.faults} == {"held", "usage"}
     assert await dump(broken.redis, broken.prefix) == before
 
 
@@ -163,7 +163,7 @@ async def test_a_store_of_the_release_that_noted_no_bytes_is_brought_up_to_date(
         await broken.redis.hdel(key, "held")
     await broken.redis.hset(broken.shared("usage"), mapping={"bytes": 12345, f"bytes/{TENANT}": 12345})
     report = await check(server_url, broken.prefix, repair=True)
-    assert {each.what for each in report.complaints} == {"held", "usage"}
+    assert {each.what for each in report.faults} == {"held", "usage"}
     assert (report.left, await complaints(broken.redis, broken.prefix)) == (0, [])
 
 
@@ -177,11 +177,11 @@ async def test_a_deleted_turn_that_waits_for_the_sweep_is_no_fault_and_goes_with
     assert (report.found, report.unneeded, await complaints(broken.redis, broken.prefix)) == (0, 0, [])
 
 
-async def test_nobody_s_words_are_in_a_complaint(broken: Broken, server_url: str) -> None:
+async def test_nobody_s_words_are_in_a_fault(broken: Broken, server_url: str) -> None:
     await broken.redis.zadd(broken.shared("leaves"), {"a secret": 1})
     await broken.redis.sadd(broken.key("tree", "root"), "a secret")
     report = await check(server_url, broken.prefix)
-    assert {each.what for each in report.complaints} == {"misnamed"}
+    assert {each.what for each in report.faults} == {"misnamed"}
     assert "secret" not in str(report)
 
 
@@ -195,7 +195,7 @@ async def test_a_wrong_number_of_children_is_found_on_a_store_that_never_stands_
         report = await check(server_url, broken.prefix)
     finally:
         using.cancel()
-    assert {(each.what, each.id) for each in report.complaints} == {
+    assert {(each.what, each.id) for each in report.faults} == {
         ("children", broken.ids["root"]),
         ("children", broken.ids["top"]),
     }
@@ -218,7 +218,7 @@ async def test_a_store_that_is_busy_is_never_blamed(server_url: str, redis: Redi
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert [report.complaints for report in reports] == [{}] * CHECKS
+    assert [report.faults for report in reports] == [{}] * CHECKS
     assert len(known) > caps.responses
     assert any(report.unjudged for report in reports)
     (last,) = [step async for step in fsck.run(repair=True) if isinstance(step, Report)]

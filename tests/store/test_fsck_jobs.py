@@ -1,4 +1,4 @@
-"""fsck and jobs: every fault is found and mended, what can be ended is ended after it, and no worker is disturbed."""
+"""fsck and jobs: every fault is found and repaired, what can be ended is ended after it, and no worker is disturbed."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry, EventLog
-from store.jobs.model import NO_SPEC, JobLimits, Priority
+from store.jobs.model import JobLimits, Priority
 from store.redis.connection import connect
 from store.turn import Status
 
@@ -76,14 +76,14 @@ async def test_a_sound_store_with_jobs_is_sound_and_a_look_changes_nothing(broke
 
 
 @pytest.mark.parametrize("name", JOB_BREAKS)
-async def test_what_is_broken_of_jobs_is_found_and_mended_and_the_rest_can_be_ended(
+async def test_what_is_broken_of_jobs_is_found_and_repaired_and_the_rest_can_be_ended(
     broken: Broken, jobs: Jobs, server_url: str, name: str
 ) -> None:
     word, harm, lost = JOB_BREAKS[name]
     before = await known(jobs.history, broken.ids)
     await harm(broken)
     found = await check(server_url, broken.prefix)
-    assert word in {complaint.what for complaint in found.complaints}
+    assert word in {fault.what for fault in found.faults}
     repaired = await check(server_url, broken.prefix, repair=True)
     assert (repaired.found, repaired.left) == (found.found, 0), repaired
     assert (await check(server_url, broken.prefix)).found == 0
@@ -95,7 +95,7 @@ async def test_what_is_broken_of_jobs_is_found_and_mended_and_the_rest_can_be_en
         assert (await jobs.history.look(TENANT, broken.ids[each])).under_way is False
 
 
-def test_every_complaint_is_caused_by_some_test() -> None:
+def test_every_fault_is_caused_by_some_test() -> None:
     assert {word for word, _, _ in (*BREAKS.values(), *JOB_BREAKS.values())} == set(MEANINGS)
 
 
@@ -140,7 +140,7 @@ async def test_a_long_log_is_compared_with_the_memory_that_it_takes(
         broken = Broken(redis, prefix, {"long": id})
         await redis.hset(broken.key("job", "long"), "log_bytes", bytes_noted)
     report = await check(server_url, prefix)
-    assert ("events" in {complaint.what for complaint in report.complaints}) != sound
+    assert ("events" in {fault.what for fault in report.faults}) != sound
     assert (await check(server_url, prefix, repair=True)).left == 0
     assert await complaints(redis, prefix) == []
 
@@ -154,7 +154,7 @@ async def test_jobs_on_a_cluster_are_checked_shard_by_shard(cluster_url: str, pr
         for shard in history.keyspace.all_shards()[1:3]:
             await operation.command("DEL", f"{shard.turns.removesuffix('t:')}queued:{Priority.DEFAULT}")
     report = await check(cluster_url, prefix, repair=True, shards=SHARDS)
-    assert {(each.shard, each.what) for each in report.complaints} == {(1, "no-place"), (2, "no-place")}
+    assert {(each.shard, each.what) for each in report.faults} == {(1, "no-place"), (2, "no-place")}
     assert (report.turns, report.left, report.unjudged) == (MANY, 0, [])
     claimed = [job for shard in range(SHARDS) for job in (await jobs.claim(shard, MANY)).jobs]
     assert len(claimed) == MANY
@@ -188,7 +188,7 @@ async def test_a_store_that_is_busy_with_jobs_is_never_blamed(server_url: str, r
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert [report.complaints for report in reports] == [{}] * CHECKS
+    assert [report.faults for report in reports] == [{}] * CHECKS
     assert len(known) > 100
     (last,) = [step async for step in fsck.run(repair=True) if isinstance(step, Report)]
     assert (last.found, last.unjudged) == (0, [])
@@ -242,7 +242,7 @@ async def test_a_job_without_a_spec_is_given_to_a_worker_that_can_only_end_it(
     await JOB_BREAKS["a spec that is gone"][1](broken)
     await check(server_url, broken.prefix, repair=True)
     (job,) = [job for job in (await jobs.claim(0, 9)).jobs if job.lease.id == broken.ids["waiting"]]
-    assert job.spec == NO_SPEC
+    assert job.spec == b"\0"  # which no worker can read, so it ends the job as failed
     await finish(jobs, job, status=Status.FAILED)
     assert await status(jobs.history, job.lease.id) is Status.FAILED
 

@@ -62,10 +62,10 @@ async def test_a_repair_takes_a_broken_one_away_and_never_a_whole_one(
 
 
 async def found_by_a_repair(server_url: str, prefix: str) -> list[str]:
-    """What fsck finds in a store, and mends."""
+    """What fsck finds in a store, and repairs."""
     fsck = Fsck(connect(server_url), prefix=prefix)
     report = [step async for step in fsck.run(repair=True)][-1]
     await fsck.close()
     assert isinstance(report, Report)
     assert report.left == report.unknown == 0
-    return [complaint.what for complaint in report.complaints]
+    return [fault.what for fault in report.faults]

@@ -15,9 +15,9 @@ import pytest
 from counted import LEAF_BYTES, TREE_BYTES, usage
 from redis.asyncio import Redis
 from stormer import CAPS, PIN_SECONDS, SHARDS, SHREDDER, STEADY, Report
-from verdict import faults, look_over
+from verdict import checked, faults
 
-from store.fsck.faults import Complaint
+from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 
@@ -72,11 +72,11 @@ async def watch(redis: Redis, prefix: str, reached: Counter[str], over: asyncio.
     await look(redis, prefix, reached)
 
 
-async def doubt(url: str, prefix: str, over: asyncio.Event) -> list[Complaint]:
-    """What fsck complains of while the storm lasts."""
-    found: list[Complaint] = []
+async def doubt(url: str, prefix: str, over: asyncio.Event) -> list[Fault]:
+    """What fsck finds while the storm lasts."""
+    found: list[Fault] = []
     while not over.is_set():
-        found += (await look_over(url, prefix, SHARDS))[0]
+        found += (await checked(url, prefix, SHARDS))[0]
     return found
 
 

@@ -1,4 +1,4 @@
--- Take away turns that nobody can read any more: one that has lost its parent, its messages or what its node must say,
+-- Remove turns that can no longer be read: one that has lost its parent, its messages or what its node must say,
 -- and all below it. No history is better than a history with a hole.
 --
 -- Keys:      clock     the shard's clock
@@ -14,13 +14,13 @@
 -- Invariant: the fault is found again before anything is taken away. Where the parent is there, it has one child less,
 --            and is a leaf again when that was its last.
 
-local HOPELESS = { damaged = true, lineage = true, ['no-parent'] = true, ['no-messages'] = true }
+local UNREADABLE = { damaged = true, lineage = true, ['no-parent'] = true, ['no-messages'] = true }
 
 local function at_fault()
   for tenant, digits in each_member(top) do
     local _, words = judge(tenant, digits, '', version)
     for _, word in ipairs(words) do
-      if HOPELESS[word] then
+      if UNREADABLE[word] then
         return true
       end
     end

@@ -1,4 +1,4 @@
--- Shared by the scripts that check and mend: what is stored of one turn at one moment, whatever somebody has made of it.
+-- Shared by the scripts that check and repair: what is stored of one turn at one moment, whatever somebody has made of it.
 -- Invariant: nothing changes, and no value is so wrong that a script breaks off.
 
 local KINDS = {
@@ -12,7 +12,7 @@ local FIELDS = { 'depth', 'children', 'touched', 'messages_bytes', 'response_byt
 local NUMBERS = 8
 
 -- A number that Redis can count with; nil of any other, as one with zeros before it.
-local function whole(value)
+local function integer(value)
   local counts = value and #value < 18 and (value == '0' or string.match(value, '^%-?[1-9]%d*$'))
   return counts and tonumber(value) or nil
 end
@@ -31,7 +31,7 @@ end
 local function fields_of(node)
   local values, found = redis.call('HMGET', node, unpack(FIELDS)), {}
   for at, name in ipairs(FIELDS) do
-    found[name] = at > NUMBERS and values[at] or whole(values[at])
+    found[name] = at > NUMBERS and values[at] or integer(values[at])
   end
   found.touched = use(found.touched)
   local parent = found.parent

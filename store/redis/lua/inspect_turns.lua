@@ -9,7 +9,7 @@
 -- Result:    {'ok', for each turn that is there or has left something behind: its member, the parent's digits or -, the
 --            number of children or -1, its kind or -, the bytes held, 1 if a later release wrote it, 1 if it is a root
 --            whose set of leaves has to be looked at, else 0, how many jobs of its tree it counts or -1, the root of
---            the tree in which it is a job itself or -, the bytes of its events, and a word for each complaint, with
+--            the tree in which it is a job itself or -, the bytes of its events, and a word for each fault, with
 --            spaces between}
 -- Invariant: nothing changes.
 

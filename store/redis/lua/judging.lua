@@ -1,4 +1,4 @@
--- Shared by the scripts that check and mend: what is wrong with one turn, by what is stored at one moment.
+-- Shared by the scripts that check and repair: what is wrong with one turn, by what is stored at one moment.
 -- Invariant: nothing changes. Every change of the store is one script, so each of these faults is one at any moment.
 -- Only 'unneeded' is none: a tombstone that the next sweep takes away.
 --
@@ -33,10 +33,10 @@ local function derived(turn)
       return nil
     end
     local above = redis.call('HMGET', node, 'root', 'depth', 'chain_messages', 'chain_bytes')
-    if not (above[1] and whole(above[2]) and whole(above[3]) and whole(above[4])) then
+    if not (above[1] and integer(above[2]) and integer(above[3]) and integer(above[4])) then
       return nil
     end
-    root, depth, chain_messages, chain_bytes = above[1], above[2] + 1, whole(above[3]), whole(above[4])
+    root, depth, chain_messages, chain_bytes = above[1], above[2] + 1, integer(above[3]), integer(above[4])
     if has_path(depth) then
       local unbroken, above_it = pcall(path_from, key('node', turn.tenant, ''), turn.parent)
       path = unbroken and above_it or found.path -- with a hole in it somebody else is at fault
@@ -119,23 +119,23 @@ end
 local function judge_node(turn, words)
   local found = turn.fields
   local deleted = found.deleted
-  local function complain(word, wrong)
+  local function note(word, wrong)
     words[#words + 1] = wrong and word or nil
   end
   local wanted = derived(turn)
-  complain('no-parent', not wanted)
-  complain('no-messages', not turn.messages)
-  complain('lineage', wanted and turn.messages and not follows(found, wanted))
-  complain('no-response', not deleted and not turn.answered)
-  complain('kept-response', deleted and turn.there.response)
-  complain('length', found.messages_bytes ~= turn.messages_bytes
+  note('no-parent', not wanted)
+  note('no-messages', not turn.messages)
+  note('lineage', wanted and turn.messages and not follows(found, wanted))
+  note('no-response', not deleted and not turn.answered)
+  note('kept-response', deleted and turn.there.response)
+  note('length', found.messages_bytes ~= turn.messages_bytes
     or found.response_bytes ~= (deleted and 0 or turn.response_bytes))
-  complain('held', not held_in_full(turn))
-  complain('leaf', not in_place(turn))
-  complain('tree', not tree_in_place(turn))
-  complain('not-marked', not marked(turn))
-  complain('endless-pin', turn.there.pins and redis.call('PTTL', key('pins', turn.tenant, turn.digits)) == -1)
-  complain('unneeded', deleted and found.children == 0 and not pinned(key('pins', turn.tenant, turn.digits)))
+  note('held', not held_in_full(turn))
+  note('leaf', not in_place(turn))
+  note('tree', not tree_in_place(turn))
+  note('not-marked', not marked(turn))
+  note('endless-pin', turn.there.pins and redis.call('PTTL', key('pins', turn.tenant, turn.digits)) == -1)
+  note('unneeded', deleted and found.children == 0 and not pinned(key('pins', turn.tenant, turn.digits)))
 end
 
 local function judge_keys(turn, version, words)

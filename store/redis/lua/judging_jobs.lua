@@ -1,4 +1,4 @@
--- Shared by the scripts that check and mend: what is wrong with a response in the background, its job, its places and its
+-- Shared by the scripts that check and repair: what is wrong with a response in the background, its job, its places and its
 -- events, by what is stored at one moment.
 -- Invariant: nothing changes. Whether such a response is under way, its node says: until its end its digest is that of
 -- its submission. The log says how far it is, and the job where it waits, or who holds it.
@@ -57,15 +57,15 @@ local function job_of(turn)
     found[values[at]] = values[at + 1]
   end
   for _, name in ipairs({ 'own', 'epoch', 'tries', 'progressed', 'submitted', 'last', 'log_bytes' }) do
-    found[name] = whole(found[name])
+    found[name] = integer(found[name])
     if not found[name] then
       return nil
     end
   end
-  local level = found.level == '' or (whole(found.level) and found.level + 0 >= 0 and found.level + 0 < LEVELS)
-  local noted = (not found.started or whole(found.started)) and (not found.snapshot_bytes or whole(found.snapshot_bytes))
+  local level = found.level == '' or (integer(found.level) and found.level + 0 >= 0 and found.level + 0 < LEVELS)
+  local noted = (not found.started or integer(found.started)) and (not found.snapshot_bytes or integer(found.snapshot_bytes))
   local own = found.own >= 1 and found.own < LEVELS
-  return found.token and found.level and level and own and noted and whole(found.sequence) and found or nil
+  return found.token and found.level and level and own and noted and integer(found.sequence) and found or nil
 end
 
 -- Whether a job waits at its level, or its holder's lease will end, and not both.
@@ -81,7 +81,7 @@ local function is_placed(turn, job)
   local since = score_in(level_key('queued', level), turn.member)
   local order = score_in(level_key('turn', level), turn.tenant)
   return since and since < now_ms() + DAY_MS and order and math.abs(order) < FARTHEST
-    and score_in(level_key('line', level, turn.tenant), turn.digits) == whole(job.sequence)
+    and score_in(level_key('line', level, turn.tenant), turn.digits) == integer(job.sequence)
 end
 
 local function is_snapshot(turn)
@@ -122,7 +122,7 @@ end
 
 -- Whether the events of a response that has ended are as its node has it: there and to be taken away some day, or gone.
 local function is_logged(turn)
-  local noted, due = whole(turn.fields.log_bytes), score_in(shard_key('logs'), turn.member)
+  local noted, due = integer(turn.fields.log_bytes), score_in(shard_key('logs'), turn.member)
   if turn.there.snapshot or turn.there.log ~= (turn.fields.log_bytes and true or false) then
     return false
   elseif not turn.there.log then
@@ -136,7 +136,7 @@ local function is_journaled(turn, job)
   local last, bytes = measured(turn)
   local snapshot = redis.call('STRLEN', key('snapshot', turn.tenant, turn.digits))
   return job.last == last and is_size(turn, bytes, job.log_bytes, snapshot)
-    and snapshot == (whole(job.snapshot_bytes) or 0) and (snapshot == 0 or is_snapshot(turn))
+    and snapshot == (integer(job.snapshot_bytes) or 0) and (snapshot == 0 or is_snapshot(turn))
 end
 
 -- Whether a node says of a response under way what is so.
@@ -149,22 +149,22 @@ end
 
 local function judge_work(turn, words)
   local found = turn.fields
-  local function complain(word, wrong)
+  local function note(word, wrong)
     words[#words + 1] = wrong and word or nil
   end
   if not turn.under_way then
-    complain('standing', not found.deleted and (RUNNING[found.status] or (found.fleeting and found.continuable ~= '0')))
-    complain('stray-job', turn.there.job or turn.there.spec)
-    complain('events', not is_logged(turn))
+    note('standing', not found.deleted and (RUNNING[found.status] or (found.fleeting and found.continuable ~= '0')))
+    note('stray-job', turn.there.job or turn.there.spec)
+    note('events', not is_logged(turn))
     return
   end
   local job = job_of(turn)
-  complain('no-work', redis.call('STRLEN', key('spec', turn.tenant, turn.digits)) == 0)
-  complain('standing', not stands(turn, job))
-  complain('no-job', not job)
+  note('no-work', redis.call('STRLEN', key('spec', turn.tenant, turn.digits)) == 0)
+  note('standing', not stands(turn, job))
+  note('no-job', not job)
   if job then
-    complain('no-place', not is_placed(turn, job))
-    complain('events', not is_journaled(turn, job))
+    note('no-place', not is_placed(turn, job))
+    note('events', not is_journaled(turn, job))
   end
 end
 
@@ -172,7 +172,7 @@ end
 -- tree in which it is one; and the bytes of its events.
 local function job_sums(turn)
   local found = turn.fields
-  local noted = found.jobs and (whole(found.jobs) or -1) or 0
+  local noted = found.jobs and (integer(found.jobs) or -1) or 0
   local bytes = turn.under_way and (turn.there.job and redis.call('HGET', turn.job, 'log_bytes')) or found.log_bytes
-  return found.jobs and noted < 1 and -1 or noted, turn.under_way and found.root or '-', whole(bytes) or 0
+  return found.jobs and noted < 1 and -1 or noted, turn.under_way and found.root or '-', integer(bytes) or 0
 end

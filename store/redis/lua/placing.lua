@@ -1,4 +1,4 @@
--- Shared by the scripts that mend: the place of a turn among the leaves of a tree.
+-- Shared by the scripts that repair: the place of a turn among the leaves of a tree.
 -- Invariant: a key of another type stays as it is; what is amiss then is found in the next round.
 
 local function place(tenant, root, digits)

@@ -1,4 +1,4 @@
--- Put right what all trees of a shard share, so that scripts can run on it at all.
+-- Repair what all trees of a shard share, so that scripts can run on it at all.
 --
 -- Keys:      clock     the shard's clock
 --            usage     the shard's usage
@@ -13,8 +13,8 @@
 --            roots     TENANT/ROOT of trees whose set may have such members, with spaces between
 -- Result:    {'ok'}
 -- Invariant: no turn changes; what names no turn is found again. A tree's set that has such a member goes whole, as the
---            leaves that lack their place in it are found and put right. The clock is then no older than the last use of
---            any turn, where that is not yet to come: such a use is put right with its turn.
+--            leaves that lack their place in it are found and repaired. The clock is then no older than the last use of
+--            any turn, where that is not yet to come: such a use is repaired with its turn.
 
 local DIGITS = 48
 local SECRET_BYTES = 32

@@ -1,4 +1,4 @@
--- Note what was counted in a look at the whole shard, if nothing has changed in it since.
+-- Store what an inspection of the whole shard has counted, if nothing has changed in it since.
 --
 -- Keys:      clock     the shard's clock
 --            usage     the shard's usage

@@ -1,8 +1,8 @@
-"""One look at all turns of a shard: what is wrong with each, and what they come to together.
+"""One inspection of all turns of a shard: what is wrong with each, and their sums.
 
-Keys are found by SCAN and judged some turns at a time by a script that can't write (lua/judging.lua), so each turn is
-judged by what is true at one moment, however busy the store is. Sums are not of one moment: they hold if the shard's
-state is the same before and after. Memory is a dict entry a turn, some 150 bytes; never keep more of each.
+SCAN finds the keys. A read-only script judges some turns a call (lua/judging.lua), each by what is true at that moment,
+however busy the store is. Sums are not of one moment: they hold if the shard is the same before and after. A turn costs
+a dict entry, some 150 bytes; never keep more of each.
 """
 
 import re
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from store.fsck.scan import KINDS, PLACES, Shard
 
-MAX_FAULTS = 10_000
-"""How many turns of a kind a look remembers for a closer look; the next one finds the others."""
+MAX_REMEMBERED = 10_000
+"""How many turns of a kind are remembered for a repair or a recount; the next inspection finds the others."""
 
 _FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot"
 _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
@@ -23,15 +23,15 @@ _MEMBER = re.compile(rb"[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 _DIGITS = re.compile(rb"[0-9a-f]{48}")
 
 
-class Fault(NamedTuple):
-    """A member as lua/judging.lua has it, and a word for each of its faults, or 'unneeded'."""
+class TurnFaults(NamedTuple):
+    """A member as in lua/judging.lua, and a word for each of its faults, or 'unneeded'."""
 
     member: str
     words: list[str]
 
 
-class Look:
-    """What one look at a shard finds. `wanted` are turns whose children are remembered, None is all."""
+class Inspection:
+    """An inspection of a shard. The children of `wanted` turns are remembered, those of all with None."""
 
     def __init__(self, shard: Shard, wanted: Iterable[str] | None = ()) -> None:
         self.turns = 0
@@ -41,9 +41,9 @@ class Look:
         """The bytes of all event logs."""
         self.misnamed: dict[str, list[bytes]] = {}
         self.mistyped: list[str] = []
-        """Lines, as LEVEL:TENANT, that are none."""
+        """LEVEL:TENANT of lines that hold another type of value."""
         self.endless: list[str] = []
-        """What calls left for their repeats, and never expires."""
+        """Notes of calls for their repeats that never expire."""
         self._shard = shard
         self._all_children = wanted is None
         self.children: dict[str, list[str]] = {member: [] for member in wanted or ()}
@@ -55,13 +55,13 @@ class Look:
         self._jobs: Counter[str] = Counter()
         self._jobs_noted: dict[str, int] = {}
 
-    async def run(self) -> AsyncGenerator[list[Fault]]:
-        """Judge every turn of the shard once; the faults of each step."""
+    async def run(self) -> AsyncGenerator[list[TurnFaults]]:
+        """Judge every turn of the shard once; the faults of each batch."""
         async for keys in self._shard.scan("SCAN", match=f"{self._shard.base}*"):
             names = [key.removeprefix(self._shard.base.encode()) for key in keys]
             async for faults in self._judge(self._members(names)):
                 yield faults
-            await self._look_at_notes(names)
+            await self._inspect_notes(names)
         for place in (self._shard.keys.leaves, self._shard.keys.trees):
             async for some in self._shard.scan("ZSCAN", place):
                 async for faults in self._judge(self._named(place, some[::2], _MEMBER)):
@@ -80,7 +80,7 @@ class Look:
             for digits, balance in balances.items()
             if balance
         )
-        return [member for member, _ in zip(wrong, range(MAX_FAULTS), strict=False)]
+        return [member for member, _ in zip(wrong, range(MAX_REMEMBERED), strict=False)]
 
     def balance(self, member: str) -> int:
         """How many more children a turn counts than were found."""
@@ -88,7 +88,7 @@ class Look:
         return self._balance[tenant][bytes.fromhex(digits)]
 
     def _members(self, names: Iterable[bytes]) -> set[str]:
-        """The turns that keys are of; keys of which nobody knows what they are get counted."""
+        """The turns that these keys belong to; unknown keys are counted."""
         found: set[str] = set()
         for name in names:
             if match := _TURN.fullmatch(name):
@@ -99,20 +99,20 @@ class Look:
                 self.unknown += 1
         return found
 
-    async def _look_at_notes(self, names: Iterable[bytes]) -> None:
+    async def _inspect_notes(self, names: Iterable[bytes]) -> None:
         for name in names:
             if _NOTE.fullmatch(name) and await self._shard.is_endless(name.decode()):
                 self.endless.append(name.decode())
 
-    async def _judge_tree(self, root: str) -> AsyncGenerator[list[Fault]]:
-        """Judge whether what a tree names as its leaves belongs there."""
+    async def _judge_tree(self, root: str) -> AsyncGenerator[list[TurnFaults]]:
+        """Judge whether the leaves that a tree names belong there."""
         tenant, _, digits = root.partition("/")
         async for some in self._shard.scan("SSCAN", f"{self._shard.keys.turns}{tenant}:tree:{digits}"):
             named = self._named(root, some, _DIGITS)
             async for faults in self._judge_listed(f"{tenant}/{leaf}/{digits}" for leaf in named):
                 yield faults
 
-    async def _judge_places(self) -> AsyncGenerator[list[Fault]]:
+    async def _judge_places(self) -> AsyncGenerator[list[TurnFaults]]:
         """Judge whether what queues, leases and logs name belongs there."""
         for place in PLACES:
             async for some in self._shard.scan("ZSCAN", self._shard.base + place):
@@ -129,19 +129,19 @@ class Look:
                 async for faults in self._judge_listed(f"{tenant}/{digits}/line:{level}" for digits in named):
                     yield faults
 
-    async def _judge_listed(self, members: Iterable[str]) -> AsyncGenerator[list[Fault]]:
+    async def _judge_listed(self, members: Iterable[str]) -> AsyncGenerator[list[TurnFaults]]:
         async for rows in self._shard.judge(members):
-            yield [Fault(row.member, row.words) for row in map(_Row.of, rows)]
+            yield [TurnFaults(row.member, row.words) for row in map(_Row.of, rows)]
 
     def _named(self, place: str, members: Iterable[bytes], pattern: re.Pattern[bytes]) -> Iterator[str]:
-        """Those of `members` that can name a turn; others are noted."""
+        """Those of `members` that can name a turn; the others are noted."""
         for member in members:
             if pattern.fullmatch(member):
                 yield member.decode()
-            elif len(self.misnamed.setdefault(place, [])) < MAX_FAULTS:
+            elif len(self.misnamed.setdefault(place, [])) < MAX_REMEMBERED:
                 self.misnamed[place].append(member)
 
-    async def _judge(self, members: Iterable[str]) -> AsyncGenerator[list[Fault]]:
+    async def _judge(self, members: Iterable[str]) -> AsyncGenerator[list[TurnFaults]]:
         """Judge those of some turns that were not judged before."""
         async for rows in self._shard.judge(member for member in members if not self._is_judged(member)):
             yield [fault for fault in map(self._note, rows) if fault.words]
@@ -150,12 +150,12 @@ class Look:
         tenant, _, digits = member.partition("/")
         return bytes.fromhex(digits) in self._balance[tenant] or member in self._leftovers
 
-    def _note(self, words: list[str]) -> Fault:
+    def _note(self, words: list[str]) -> TurnFaults:
         row = _Row.of(words)
         tenant, _, digits = row.member.partition("/")
         if row.kind == "-" or self._is_judged(row.member):
             self._leftovers.add(row.member)
-            return Fault(row.member, row.words)
+            return TurnFaults(row.member, row.words)
         self.turns += 1
         self.newer += row.newer
         self._balance[tenant][bytes.fromhex(digits)] = row.children - self._awaited[tenant].pop(
@@ -174,7 +174,7 @@ class Look:
         if row.mixed:
             self._mixed.append(row.member)
         self.unneeded += "unneeded" in row.words
-        return Fault(row.member, row.words)
+        return TurnFaults(row.member, row.words)
 
     def _note_child(self, tenant: str, parent: str, digits: str) -> None:
         above = bytes.fromhex(parent)
@@ -189,16 +189,16 @@ class Look:
             self.children[member].append(digits)
 
     def wrong_jobs(self) -> dict[str, int]:
-        """How many jobs the tree of a turn has, for each that says something else."""
+        """How many jobs the tree of a turn has, for each root that counts another number."""
         members = {*self._jobs, *self._jobs_noted}
         return {each: self._jobs[each] for each in members if self._jobs_noted.get(each, 0) != self._jobs[each]}
 
     def jobs_noted(self, member: str) -> int:
-        """How many jobs a turn says that its tree has; -1 for what is no number."""
+        """How many jobs a root counts in its tree; -1 for what is no number."""
         return self._jobs_noted.get(member, 0)
 
     def wrong_counters(self, noted: dict[str, int | None]) -> dict[str, int]:
-        """What was counted, for each counter that says something else."""
+        """The real sum, for each counter that is wrong."""
         fields = {*noted, *(field for field, number in self.counted.items() if number)}
         return {field: self.counted[field] for field in fields if noted.get(field, 0) != self.counted[field]}
 
@@ -220,7 +220,7 @@ class _Row(NamedTuple):
 
     @classmethod
     def of(cls, row: list[str]) -> "_Row":
-        """The row whose words these are."""
+        """The row of these words."""
         member, parent, children, kind, held, newer, mixed, jobs, tree, events, *words = row
         numbers = int(jobs), tree, int(events)
         return cls(member, parent, int(children), kind, int(held), newer == "1", mixed == "1", *numbers, words)

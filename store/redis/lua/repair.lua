@@ -1,4 +1,4 @@
--- Put right what can be put right of some turns, without losing what anyone could read.
+-- Repair some turns, as far as that costs nothing that anyone could read.
 --
 -- Keys:      clock     the shard's clock
 --            usage     the shard's usage
@@ -10,16 +10,16 @@
 --            budget    the most turns that go with a tombstone that nothing needs, and the most leaves by which the
 --                      last use of a tree is found
 -- Result:    {'ok'}
--- Invariant: what is wrong is found again before it is mended, so a repeat changes nothing. A turn that a later release
+-- Invariant: what is wrong is found again before it is repaired, so a repeat changes nothing. A turn that a later release
 --            wrote stays as it is.
 
-local mends = job_mends
+local repairs = job_repairs
 
-function mends.mistyped(turn)
+function repairs.mistyped(turn)
   redis.call('UNLINK', unpack(turn.mistyped))
 end
 
-mends['no-node'] = function(turn)
+repairs['no-node'] = function(turn)
   for _, family in ipairs(KINDS) do
     redis.call('UNLINK', key(family[1], turn.tenant, turn.digits))
   end
@@ -27,11 +27,11 @@ mends['no-node'] = function(turn)
   redis.call('ZREM', trees, turn.member)
 end
 
-function mends.stray(turn, listed)
+function repairs.stray(turn, listed)
   displace(turn.tenant, listed, turn.digits)
 end
 
-function mends.lineage(turn)
+function repairs.lineage(turn)
   local wanted = derived(turn)
   displace(turn.tenant, turn.fields.root, turn.digits)
   redis.call('HSET', turn.node, 'root', wanted.root, 'depth', exact(wanted.depth),
@@ -42,7 +42,7 @@ function mends.lineage(turn)
   turn.fields.root = wanted.root
 end
 
-function mends.leaf(turn)
+function repairs.leaf(turn)
   local found = turn.fields
   local touched = exact(found.touched or (not found.deleted and use(turn.leaf_score)) or use(redis.call('GET', clock))
     or now_us())
@@ -58,7 +58,7 @@ function mends.leaf(turn)
 end
 
 -- As if it had been deleted: that is what everyone sees of it already.
-mends['no-response'] = function(turn)
+repairs['no-response'] = function(turn)
   if turn.under_way then
     give_up(turn)
   end
@@ -67,14 +67,14 @@ mends['no-response'] = function(turn)
   count(turn.tenant, 'responses', -1)
   count(turn.tenant, 'tombstones', 1)
   turn.fields.deleted = 'fsck'
-  mends.leaf(turn)
+  repairs.leaf(turn)
 end
 
-mends['kept-response'] = function(turn)
+repairs['kept-response'] = function(turn)
   redis.call('UNLINK', key('response', turn.tenant, turn.digits))
 end
 
-function mends.length(turn)
+function repairs.length(turn)
   local deleted = redis.call('HEXISTS', turn.node, 'deleted') == 1
   redis.call('HSET', turn.node, 'messages_bytes', turn.messages_bytes,
     'response_bytes', deleted and 0 or turn.response_bytes)
@@ -90,7 +90,7 @@ local function last_use(turn)
   return newest
 end
 
-function mends.tree(turn)
+function repairs.tree(turn)
   if turn.parent ~= '' then
     redis.call('ZREM', trees, turn.member)
     redis.call('UNLINK', key('tree', turn.tenant, turn.digits))
@@ -101,14 +101,14 @@ function mends.tree(turn)
   end
 end
 
-mends['not-marked'] = function(turn)
+repairs['not-marked'] = function(turn)
   local root = key('node', turn.tenant, turn.fields.root)
   if redis.call('EXISTS', root) == 1 then
     redis.call('HSET', root, 'has_erased', 1)
   end
 end
 
-mends['endless-pin'] = function(turn)
+repairs['endless-pin'] = function(turn)
   local pins = key('pins', turn.tenant, turn.digits)
   local last = redis.call('ZREVRANGE', pins, 0, 0, 'WITHSCORES')[2]
   redis.call('PEXPIREAT', pins, exact(tonumber(last)))
@@ -122,17 +122,17 @@ local function note_held(turn)
   end
 end
 
-local HOPELESS = { damaged = true, ['no-parent'] = true, ['no-messages'] = true }
+local UNREADABLE = { damaged = true, ['no-parent'] = true, ['no-messages'] = true }
 
-local function mend(turn, words, listed)
+local function repair(turn, words, listed)
   for _, word in ipairs(words) do
-    if HOPELESS[word] then
+    if UNREADABLE[word] then
       return -- for discard.lua
     end
   end
   for _, word in ipairs(words) do
-    if mends[word] then
-      mends[word](turn, listed)
+    if repairs[word] then
+      repairs[word](turn, listed)
     end
     if word == 'no-response' then
       break -- what else is wrong with it is no longer so, or is found in the next round
@@ -148,7 +148,7 @@ for tenant, digits, listed in each_member(members) do
   if words[1] == 'unneeded' then
     take(tenant, digits, budget)
   elseif #words > 0 and not turn.newer then
-    mend(turn, words, listed)
+    repair(turn, words, listed)
   end
 end
 record(usage)

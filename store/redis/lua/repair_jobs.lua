@@ -1,8 +1,8 @@
--- Shared by the scripts that mend: jobs, their places and their events.
+-- Shared by the scripts that repair: jobs, their places and their events.
 -- Invariant: what is under way stays so, with all that its log has, while anybody can end it.
 
--- What is done about each word of judging_jobs.lua, for mend.lua.
-local job_mends = {}
+-- What is done about each word of judging_jobs.lua, for repair.lua.
+local job_repairs = {}
 
 local function leave_place(place, member)
   if is('zset', place) then
@@ -20,7 +20,7 @@ end
 
 local function one_job_less(turn)
   local root = key('node', turn.tenant, turn.fields.root or '')
-  local noted = is('hash', root) and whole(redis.call('HGET', root, 'jobs'))
+  local noted = is('hash', root) and integer(redis.call('HGET', root, 'jobs'))
   if noted and noted > 1 then
     redis.call('HSET', root, 'jobs', exact(noted - 1))
   elseif noted then
@@ -29,7 +29,7 @@ local function one_job_less(turn)
 end
 
 local function noted_bytes(turn)
-  return whole(turn.there.job and redis.call('HGET', turn.job, 'log_bytes') or turn.fields.log_bytes) or 0
+  return integer(turn.there.job and redis.call('HGET', turn.job, 'log_bytes') or turn.fields.log_bytes) or 0
 end
 
 local function drop_job(turn)
@@ -47,20 +47,20 @@ local function give_up(turn)
   turn.under_way = false
 end
 
--- Whoever takes it finds nothing to do, and ends it (NO_SPEC in job.py).
-job_mends['no-work'] = function(turn)
+-- No worker can read this spec, so whoever takes the job ends it as failed.
+job_repairs['no-work'] = function(turn)
   redis.call('SET', key('spec', turn.tenant, turn.digits), '\0')
 end
 
-job_mends['stray-job'] = drop_job
+job_repairs['stray-job'] = drop_job
 
-job_mends['stray-place'] = function(turn, name)
+job_repairs['stray-place'] = function(turn, name)
   local tenant, digits = turn.tenant, string.match(turn.digits, '^%x+')
   leave_place(place_of(tenant, digits, name))
 end
 
 -- It waits again, before all that has not begun; whoever had it has lost it.
-job_mends['no-place'] = function(turn)
+job_repairs['no-place'] = function(turn)
   displace_job(turn)
   local order, line = level_key('turn', RESUMED), level_key('line', RESUMED, turn.tenant)
   redis.call('ZREMRANGEBYSCORE', order, FARTHEST, '+inf')
@@ -82,9 +82,9 @@ local function note_job_events(turn)
 end
 
 -- A job is made anew from what is left of it, and from its node and its log.
-job_mends['no-job'] = function(turn)
+job_repairs['no-job'] = function(turn)
   local function number(name, otherwise)
-    return exact(whole(redis.call('HGET', turn.job, name)) or otherwise)
+    return exact(integer(redis.call('HGET', turn.job, name)) or otherwise)
   end
   local own = tonumber(number('own', 0))
   redis.call('HSET', turn.job, 'own', own >= 1 and own < LEVELS and own or 2, 'epoch', number('epoch', 1), 'tries',
@@ -96,10 +96,10 @@ job_mends['no-job'] = function(turn)
     redis.call('HSET', turn.job, 'started', number('started', now_ms()))
   end
   note_job_events(turn)
-  job_mends['no-place'](turn)
+  job_repairs['no-place'](turn)
 end
 
-function job_mends.events(turn)
+function job_repairs.events(turn)
   local digits, tenant = turn.digits, turn.tenant
   if turn.under_way then
     return note_job_events(turn)
@@ -107,14 +107,14 @@ function job_mends.events(turn)
   local _, bytes = measured(turn, true)
   if not turn.fields.log_bytes or bytes == 0 or turn.fields.deleted then
     redis.call('HDEL', turn.node, 'log_bytes')
-    return drop_log(tenant, digits, whole(turn.fields.log_bytes) or 0)
+    return drop_log(tenant, digits, integer(turn.fields.log_bytes) or 0)
   end
   redis.call('UNLINK', key('snapshot', tenant, digits))
   redis.call('HSET', turn.node, 'log_bytes', exact(bytes))
   redis.call('ZADD', shard_key('logs'), now_ms(), turn.member)
 end
 
-function job_mends.standing(turn)
+function job_repairs.standing(turn)
   local found, node = turn.fields, turn.node
   if not turn.under_way then
     redis.call('HSET', node, 'continuable', found.fleeting and 0 or found.continuable)
