@@ -80,7 +80,7 @@ async def queued(service: Service, shard: int = 0) -> str:
 async def found(service: Service, id: str, wanted: Callable[[Found], bool]) -> Found:
     """The response, once it is as wanted."""
     deadline = time.monotonic() + SECONDS
-    while not wanted(response := await service.store.look(TENANT, id)):
+    while not wanted(response := await service.store.find(TENANT, id)):
         assert time.monotonic() < deadline, response
         await asyncio.sleep(0.02)
     return response
@@ -97,7 +97,7 @@ async def test_a_shard_that_is_always_busy_keeps_no_other_one_waiting(redis_url:
         assert [job.lease.id for job in (await service.jobs.claim(0, 1)).jobs] == [id]  # by one who died then
         died = time.monotonic()
         async with working(service):
-            while (await service.store.look(TENANT, id)).under_way:
+            while (await service.store.find(TENANT, id)).under_way:
                 await queued(service, 1)
                 await asyncio.sleep(0.05)
                 assert time.monotonic() < died + SECONDS, "the traffic of one shard starves the other"
@@ -112,7 +112,7 @@ async def test_a_worker_without_room_ends_what_somebody_cancelled_who_is_gone(re
             assert await service.jobs.cancel(TENANT, id) is not None  # by one who died then
             ended = await over(service, id)
         assert ended.status is Status.CANCELLED
-        assert (await service.store.look(TENANT, busy)).under_way
+        assert (await service.store.find(TENANT, busy)).under_way
 
 
 async def test_a_worker_whose_engine_is_down_ends_what_was_cancelled(redis_url: str) -> None:
@@ -122,7 +122,7 @@ async def test_a_worker_whose_engine_is_down_ends_what_was_cancelled(redis_url: 
         engine.unready = EngineUnavailable("down")
         assert await service.jobs.cancel(TENANT, id) is not None
         assert (await over(service, id)).status is Status.CANCELLED
-        assert (await service.store.look(TENANT, waiting)).under_way
+        assert (await service.store.find(TENANT, waiting)).under_way
 
 
 async def test_a_request_that_breaks_the_engine_is_tried_no_more_than_it_may(redis_url: str) -> None:
@@ -215,7 +215,7 @@ async def test_a_canceller_holds_the_job_for_as_long_as_it_takes_to_end_it(
         ending = asyncio.create_task(cancel.cancel(service, TENANT, id))
         await found(service, id, lambda response: response.status is Status.CANCELLED)
         await asyncio.sleep(3 * LEASE_SECONDS)
-        assert (await service.store.look(TENANT, id)).under_way, "a worker ended it, whose lease it wasn't"
+        assert (await service.store.find(TENANT, id)).under_way, "a worker ended it, whose lease it wasn't"
         slow.set()
         await ending
-        assert not (await service.store.look(TENANT, id)).under_way
+        assert not (await service.store.find(TENANT, id)).under_way

@@ -136,7 +136,7 @@ class Attempt:
         if self._cancelled or self.job.status is Status.CANCELLED:
             return True
         try:
-            return (await self._service.store.look(self.job.lease.tenant, self.id)).status is Status.CANCELLED
+            return (await self._service.store.find(self.job.lease.tenant, self.id)).status is Status.CANCELLED
         except StoreError:  # nobody knows
             return False
 
@@ -333,7 +333,7 @@ class Attempt:
         Without this it would do so for ever, and whoever waits for it would never learn.
         """
         job, store, tenant = self.job, self._service.store, self.job.lease.tenant
-        accepted = decode_response((await store.look(tenant, self.id)).response)
+        accepted = decode_response((await store.find(tenant, self.id)).response)
         path = await store.lineage(tenant, self.id)
         plan = Plan(
             base=accepted,

@@ -18,7 +18,7 @@ from service.api.events import Event, Terminal
 from service.backoff import Backoff
 from service.responses.output.journal import decode_batch
 from store.errors import StoreUnavailable
-from store.jobs.log import Entry, told
+from store.jobs.log import Entry, parse_message
 
 QUIET_SECONDS = 1.0
 """For how long nothing may be said before the log's tail is read."""
@@ -165,7 +165,7 @@ class Following:
             if self._leaving() and not self._behind:
                 self._stopped.set()
             return []
-        entries = [told(message) for message in messages]
+        entries = [parse_message(message) for message in messages]
         batch = self._take(entry for entry in entries if entry is not None)
         if not batch and None in entries:
             raise LogGone(self.id)

@@ -28,14 +28,14 @@ async def find(service: Service, tenant: str, id: str) -> tuple[Found, bytes]:
 
     Raises NotFound, StoreUnavailable.
     """
-    found = await service.store.look(tenant, id)
+    found = await service.store.find(tenant, id)
     for _ in range(LOOKS):
         if not found.under_way:
             break
         response = await _folded(service, tenant, id)
         if response is not None:
             return found, _JSON.encode(msgspec.structs.replace(response, status=ResponseStatus(found.status)))
-        found = await service.store.look(tenant, id)
+        found = await service.store.find(tenant, id)
     return found, found.response
 
 

@@ -22,7 +22,7 @@ MEMORY_TRIES = 5
 """How often a turn is tried on a server that has no memory; what was freed is not all there at once."""
 
 
-class Place(NamedTuple):
+class Target(NamedTuple):
     """Where a turn is to go: below the digits `parent`, or '' for a root; it needs `room` bytes at most."""
 
     tenant: str
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 def arguments(
-    shard: ShardKeys, names: Families, digits: str, place: Place, turn: Turn, packed: codec.Packed, *, pin: str
+    shard: ShardKeys, names: Families, digits: str, target: Target, turn: Turn, packed: codec.Packed, *, pin: str
 ) -> dict[str, Any]:
     """What every script that adds a turn is given, but for the caps."""
     return {
@@ -43,15 +43,15 @@ def arguments(
         "leaves": shard.leaves,
         "trees": shard.trees,
         "turns": shard.turns,
-        "tenant": place.tenant,
+        "tenant": target.tenant,
         "digits": digits,
-        "parent": place.parent,
+        "parent": target.parent,
         "pin": pin,
         "status": turn.status,
         "continuable": continuable(turn.status),
         "digest": packed.digest,
         "added": len(turn.messages),
-        "room": place.room,
+        "room": target.room,
         "budget": EVICT_BATCH,
         "messages_blob": packed.messages,
         "response_blob": packed.response,
@@ -86,13 +86,13 @@ async def append(
 
     Raises StoreFull, and redis-py's errors.
     """
-    place = Place(tenant, parent, room(len(packed.messages) + len(packed.response)))
-    given = arguments(shard, names, digits, place, turn, packed, pin=pin)
+    target = Target(tenant, parent, room(len(packed.messages) + len(packed.response)))
+    given = arguments(shard, names, digits, target, turn, packed, pin=pin)
 
     def store(caps_now: Caps) -> Awaitable[scripts.Reply]:
         return scripts.append(operation, **given, **bounds(caps_now), max_depth=max_depth, idle_us=caps.idle_us)
 
-    return await with_room(operation, shard, place, caps, store)
+    return await with_room(operation, shard, target, caps, store)
 
 
 def refuse_addition(word: bytes, detail: list[bytes], turn: Turn) -> None:
@@ -117,7 +117,7 @@ def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:
 async def with_room(
     operation: Operation,
     shard: ShardKeys,
-    place: Place,
+    target: Target,
     caps: Caps,
     call: Callable[[Caps], Awaitable[scripts.Reply]],
 ) -> scripts.Reply:
@@ -134,17 +134,17 @@ async def with_room(
             refusals += 1
             if refusals == MEMORY_TRIES:
                 raise StoreFull from error
-            await _evict(operation, shard, place, caps, memory=refusals * place.room)
+            await _evict(operation, shard, target, caps, memory=refusals * target.room)
         else:
             if reply[0] == b"full":
                 raise StoreFull
             if reply[0] != b"again":
                 return reply
-            if not await _evict(operation, shard, place, caps, memory=0):
+            if not await _evict(operation, shard, target, caps, memory=0):
                 caps = UNBOUNDED
 
 
-async def _evict(operation: Operation, shard: ShardKeys, place: Place, caps: Caps, *, memory: int) -> bool:
+async def _evict(operation: Operation, shard: ShardKeys, target: Target, caps: Caps, *, memory: int) -> bool:
     """Take turns away until the place is free, and `memory` bytes of the server if that has a limit; False if that
     takes too many calls. Turns of other shards are left alone. Raises StoreFull, and redis-py's errors.
     """
@@ -156,9 +156,9 @@ async def _evict(operation: Operation, shard: ShardKeys, place: Place, caps: Cap
             leaves=shard.leaves,
             trees=shard.trees,
             turns=shard.turns,
-            tenant=place.tenant,
-            parent=place.parent,
-            room=place.room,
+            tenant=target.tenant,
+            parent=target.parent,
+            room=target.room,
             max_responses=caps.responses,
             max_trees=caps.trees,
             max_bytes=caps.bytes,

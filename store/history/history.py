@@ -173,7 +173,7 @@ class ConversationHistoryStore:
             )
             await prune(operation, self.keyspace.shard(digits), tenant, path)
 
-    async def look(self, tenant: str, id: str) -> Found:
+    async def find(self, tenant: str, id: str) -> Found:
         """A response and where it stands, and note that it was used. Raises NotFound, StoreUnavailable."""
         digits = self.keyspace.digits(id)
         shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
@@ -203,7 +203,7 @@ class ConversationHistoryStore:
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""
-        return (await self.look(tenant, id)).response
+        return (await self.find(tenant, id)).response
 
     async def items(self, tenant: str, ids: Sequence[str]) -> list[tuple[bytes, bytes]]:
         """(response JSON, input items JSON) of each of several turns of one chain, as `lineage` gives them.

@@ -15,7 +15,7 @@ import msgspec
 
 from store import codec
 from store.errors import LeaseLost, LogBehind, NotCancellable, NotFound, QueueFull, StoreUnavailable
-from store.history.append import Place, arguments, bounds, continuable, refuse_addition, with_room
+from store.history.append import Target, arguments, bounds, continuable, refuse_addition, with_room
 from store.history.caps import Caps, room
 from store.history.history import ConversationHistoryStore
 from store.history.read import mget
@@ -81,8 +81,8 @@ class Jobs:
         digits, parent = history.digits_of(turn)
         shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
         packed = await codec.pack(turn)
-        place = Place(tenant, parent, room(len(packed.messages) + len(packed.response) + len(spec)))
-        given = arguments(shard, names, digits, place, turn, packed, pin=pin or "")
+        target = Target(tenant, parent, room(len(packed.messages) + len(packed.response) + len(spec)))
+        given = arguments(shard, names, digits, target, turn, packed, pin=pin or "")
 
         async with self._server.operation() as operation:
 
@@ -105,7 +105,7 @@ class Jobs:
                     entry=entry.blob,
                 )
 
-            word, *detail = await with_room(operation, shard, place, history.caps, store)
+            word, *detail = await with_room(operation, shard, target, history.caps, store)
         if word == b"queue":
             raise QueueFull(self.limits.waiting)
         refuse_addition(word, detail, turn)

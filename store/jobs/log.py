@@ -2,8 +2,8 @@
 
 An entry is a batch of events. Its id is the number of its last event plus one, then `-0`; its one field holds the
 batch's bytes, which mean nothing here. Numbers have no gaps and a log is never cut at its head, so whoever knows the
-last event that he has seen can go on from there. The scripts of jobs write (lua/logs.lua), and tell each entry to a
-channel as they write it; whoever wants it at once subscribes first (listening.py), and reads here after that.
+last event that he has seen can go on from there. The scripts of jobs write (lua/logs.lua), and publish
+each entry on a channel as they write it; whoever wants it at once subscribes first (listening.py), and then reads here.
 
 Raw replies about streams are read here and nowhere else. Never write here.
 """
@@ -18,7 +18,7 @@ PAGE_ENTRIES = 256
 """The most entries that one command asks for."""
 
 GONE = b"gone"
-"""What a channel is told when its log is deleted."""
+"""The message on a log's channel when the log is deleted."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class EventLog:
         return _entry(found[0]) if found else None
 
     def channel(self, tenant: str, id: str) -> str:
-        """Where each entry is told as it is added, as `told` reads it. Raises NotFound for an id that can't exist."""
+        """Where each entry is published as it is added, for `parse_message`. Raises NotFound for an impossible id."""
         return self._keyspace.channel(tenant, self._keyspace.digits(id))
 
     def _key(self, tenant: str, id: str) -> str:
@@ -70,8 +70,8 @@ class EventLog:
         return self._keyspace.families(tenant, digits).log + digits
 
 
-def told(message: bytes) -> Entry | None:
-    """The entry that a channel was told; None for GONE."""
+def parse_message(message: bytes) -> Entry | None:
+    """The entry in a message of the log's channel; None for GONE."""
     if message == GONE:
         return None
     number, _, blob = message.partition(b" ")

@@ -49,7 +49,7 @@ class Aftermath:
 
     async def response(self, id: str) -> Response:
         """A response as it was stored; it has ended."""
-        found = await self._history.look(DEFAULT_TENANT, id)
+        found = await self._history.find(DEFAULT_TENANT, id)
         assert not found.under_way, (id, found.status)
         return decode_response(found.response)
 

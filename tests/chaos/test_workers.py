@@ -124,7 +124,7 @@ async def _heard(service: Service) -> bool:
 
 
 async def _begun(service: Service, id: str) -> bool:
-    return (await service.store.look(DEFAULT_TENANT, id)).status is Status.IN_PROGRESS
+    return (await service.store.find(DEFAULT_TENANT, id)).status is Status.IN_PROGRESS
 
 
 async def test_a_shard_that_is_slow_costs_no_lease_in_another(service: Service) -> None:

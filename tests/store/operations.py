@@ -28,7 +28,7 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
     "append": lambda store, id: store.append(TENANT, turn(store.new_id(id), id)),
     "unpin": lambda store, id: store.unpin(TENANT, id, "pin"),
     "get": lambda store, id: store.get(TENANT, id),
-    "look": lambda store, id: store.look(TENANT, id),
+    "find": lambda store, id: store.find(TENANT, id),
     "items": lambda store, id: store.items(TENANT, [id]),
     "lineage": lambda store, id: store.lineage(TENANT, id),
     "forget": lambda store, id: store.forget(TENANT, id),

@@ -92,7 +92,7 @@ async def test_what_is_broken_of_jobs_is_found_and_repaired_and_the_rest_can_be_
     await end_all(jobs, broken.ids)
     assert await complaints(broken.redis, broken.prefix) == []
     for each in before - set(lost) - {"root", "child"}:
-        assert (await jobs.history.look(TENANT, broken.ids[each])).under_way is False
+        assert (await jobs.history.find(TENANT, broken.ids[each])).under_way is False
 
 
 def test_every_fault_is_caused_by_some_test() -> None:

@@ -51,7 +51,7 @@ async def check(store: Store, said: Said, *, restarted: bool = False, since: flo
 
 async def look(store: Store, id: str) -> Found | None:
     try:
-        return await store.history.look(TENANT, id)
+        return await store.history.find(TENANT, id)
     except NotFound:
         return None
 
@@ -68,7 +68,7 @@ async def end_all(jobs: Jobs) -> None:
 
 async def check_end(store: Store, jobs: Jobs, id: str) -> None:
     """A response has ended, and its log has every event once."""
-    found = await jobs.history.look(TENANT, id)
+    found = await jobs.history.find(TENANT, id)
     assert not found.under_way
     log = await EventLog(jobs.history).read(TENANT, id, -1, 1_000)
     spans = [tuple(map(int, each.blob.split(b"-"))) for each in log]

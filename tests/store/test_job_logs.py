@@ -23,7 +23,7 @@ ENTRY_BYTES = 32
 
 async def logged(history: ConversationHistoryStore, ids: list[str]) -> list[str]:
     """Those of `ids` whose events can be read."""
-    return [id for id in ids if (await history.look(TENANT, id)).logged]
+    return [id for id in ids if (await history.find(TENANT, id)).logged]
 
 
 def now_ms() -> int:
@@ -203,7 +203,7 @@ async def test_a_fleeting_response_can_not_be_continued_and_goes_with_its_log(
     await date_log(jobs, id)
     await jobs.expire_logs()
     with pytest.raises(NotFound):
-        await history.look(TENANT, id)
+        await history.find(TENANT, id)
     assert (await usage(history)).responses == 1
 
 

@@ -40,7 +40,7 @@ async def test_a_job_is_queued_then_in_progress_then_what_it_ended_with(
     assert (job.lease.id, job.spec, job.last, job.tries) == (id, b"one", 1, 1)
     assert await status(history, id) is Status.IN_PROGRESS
     done = await finish(jobs, job)
-    found = await history.look(TENANT, id)
+    found = await history.find(TENANT, id)
     assert (found.status, found.response, found.under_way) == (Status.COMPLETED, done.response, False)
     assert await said(history, id) == ["done"]
 
@@ -73,7 +73,7 @@ async def test_what_is_under_way_is_neither_continued_nor_deleted(
     await finish(jobs, job)
     await history.forget(TENANT, id)
     with pytest.raises(NotFound):
-        await history.look(TENANT, id)
+        await history.find(TENANT, id)
 
 
 async def test_a_submission_that_is_repeated_is_one_job(history: ConversationHistoryStore, jobs: Jobs) -> None:
@@ -318,14 +318,14 @@ async def test_an_end_is_announced_once_where_that_is_asked_for(history: Convers
 
 async def test_a_look_says_where_a_job_stands(history: ConversationHistoryStore, jobs: Jobs) -> None:
     plain, streamed = await submit(jobs, streams=False), await submit(jobs)
-    found = [await history.look(TENANT, id) for id in (plain, streamed)]
+    found = [await history.find(TENANT, id) for id in (plain, streamed)]
     assert [(each.background, each.under_way, each.logged) for each in found] == [
         ("plain", True, True),
         ("stream", True, True),
     ]
     assert found[0].response == queued(plain).response
     await do_all(jobs)
-    found = [await history.look(TENANT, id) for id in (plain, streamed)]
+    found = [await history.find(TENANT, id) for id in (plain, streamed)]
     assert [(each.background, each.under_way, each.logged) for each in found] == [
         ("plain", False, False),
         ("stream", False, True),

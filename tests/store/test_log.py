@@ -11,7 +11,7 @@ from told import names, write
 
 from store.errors import NotFound, StoreUnavailable
 from store.history.history import ConversationHistoryStore
-from store.jobs.log import GONE, PAGE_ENTRIES, Entry, EventLog, told
+from store.jobs.log import GONE, PAGE_ENTRIES, Entry, EventLog, parse_message
 from store.redis.connection import connect
 
 
@@ -105,9 +105,9 @@ async def test_a_log_is_unavailable_when_the_server_is() -> None:
 
 
 @given(st.integers(0, 2**53), st.binary())
-def test_a_channel_is_told_the_entry(last: int, blob: bytes) -> None:
-    assert told(b"%d %b" % (last + 1, blob)) == Entry(last, blob)
+def test_a_message_of_a_channel_is_its_entry(last: int, blob: bytes) -> None:
+    assert parse_message(b"%d %b" % (last + 1, blob)) == Entry(last, blob)
 
 
-def test_a_channel_is_told_that_the_log_is_gone() -> None:
-    assert told(GONE) is None
+def test_a_message_of_a_channel_says_that_the_log_is_gone() -> None:
+    assert parse_message(GONE) is None

@@ -98,4 +98,4 @@ async def _date(jobs: Jobs, lease: Lease, place: str, ms: int, *how: str) -> Non
 
 async def status(history: ConversationHistoryStore, id: str, tenant: str = TENANT) -> Status:
     """Where a response stands."""
-    return (await history.look(tenant, id)).status
+    return (await history.find(tenant, id)).status

@@ -55,7 +55,7 @@ async def retrieve(
 async def _stream(
     service: Service, request: Request, response_id: str, starting_after: int | None, obfuscate: bool
 ) -> HttpResponse:
-    found = await service.store.look(_tenant(request), response_id)
+    found = await service.store.find(_tenant(request), response_id)
     if found.background != STREAMED:
         raise invalid_value(
             "stream", "true", "Only a response that was created with background=true and stream=true can be streamed."
