@@ -67,8 +67,9 @@ _PR_SET_PDEATHSIG = 1
 class EmbeddedServer:
     """A valkey-server on a data folder, from `start` to `stop`, or to the end of this process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, handover_seconds: float = HANDOVER_SECONDS) -> None:
         """Nothing happens yet. `folder` is to be empty, our own from before, or not there yet; it is made private."""
+        self._handover_seconds = handover_seconds
         self._folder = folder.absolute()
         self._lock: int | None = None
         self._runtime: Path | None = None
@@ -96,7 +97,7 @@ class EmbeddedServer:
         if self._lock is not None:
             raise RuntimeError("the embedded server is running already")
         _make_private(self._folder)
-        self._lock = _acquire(self._folder)
+        self._lock = _acquire(self._folder, self._handover_seconds)
         try:
             self._runtime = _runtime_folder()
             _record_owner(self._lock, self._runtime)
@@ -225,10 +226,10 @@ def _runtime_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=RUNTIME_PREFIX, dir=SHORT_FOLDER))
 
 
-def _acquire(folder: Path) -> int:
+def _acquire(folder: Path, handover_seconds: float) -> int:
     """The locked lock file's descriptor; waits for the server of a dead owner, never for a living one."""
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + HANDOVER_SECONDS
+    deadline = time.monotonic() + handover_seconds
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

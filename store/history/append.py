@@ -12,7 +12,7 @@ from redis.exceptions import OutOfMemoryError
 
 from store import codec
 from store.errors import ChainTooLong, Conflict, NotContinuable, ParentNotFound, StoreFull, TurnTooLarge
-from store.history.caps import EVICT_BATCH, EVICT_CALLS, UNBOUNDED, Caps, room
+from store.history.caps import EVICT_BATCH, UNBOUNDED, Caps, room
 from store.keys import Families, Key, ShardKeys
 from store.redis import scripts
 from store.redis.connection import Operation
@@ -121,10 +121,10 @@ async def with_room(
     caps: Caps,
     call: Callable[[Caps], Awaitable[scripts.Reply]],
 ) -> scripts.Reply:
-    """Make a call that stores a turn, after evicting what it asks for; some times more where the server had no memory.
+    """Make a call that stores a turn, after evicting what it asks for; repeat it where the server had no memory.
 
-    Where a cap was lowered by so much that EVICT_CALLS don't suffice, it is made without: each turn that is stored then
-    makes room for many, and the new cap is reached step by step. Raises StoreFull when nothing can go.
+    Where a cap was lowered by so much that `evict_calls` don't suffice, the call is made without caps: each turn that is
+    stored then makes room for many, and the new cap is reached step by step. Raises StoreFull when nothing can go.
     """
     refusals = 0
     while True:
@@ -149,7 +149,7 @@ async def _evict(operation: Operation, shard: ShardKeys, target: Target, caps: C
     takes too many calls. Turns of other shards are left alone. Raises StoreFull, and redis-py's errors.
     """
     ranks = 0, 0
-    for _ in range(EVICT_CALLS):
+    for _ in range(caps.evict_calls):
         word, *looked_at = await scripts.evict(
             operation,
             usage=shard.usage,

@@ -15,6 +15,9 @@ EVICT_BATCH = 100
 EVICT_CALLS = 300
 """The most such calls before one turn is stored: thirty thousand turns, about half a second."""
 
+TREE_CALLS = 100
+"""The most calls that delete one tree at once: ten thousand turns, some tenths of a second."""
+
 ROOM_BYTES = 6_000
 """More than the node of a turn takes, with its places among the leaves and the trees, and a path (lua/walk.lua)."""
 
@@ -24,7 +27,8 @@ class Caps:
     """The most of each in one shard; 0 is no cap.
 
     `bytes` is what the server holds for the shard's turns, by its own account. A chain with `chain_messages` messages
-    can't be continued. A tree that nobody used for `idle_seconds` is unknown from then on.
+    can't be continued. A tree that nobody used for `idle_seconds` is unknown from then on. `evict_calls` and
+    `tree_calls` bound how many calls one operation makes to remove turns.
     """
 
     responses: int = 1_000_000
@@ -32,6 +36,8 @@ class Caps:
     bytes: int = 4 * GIB
     chain_messages: int = 20_000
     idle_seconds: float = 30 * DAY_SECONDS
+    evict_calls: int = EVICT_CALLS
+    tree_calls: int = TREE_CALLS
 
     def __post_init__(self) -> None:
         """Raises ValueError for a cap below 0."""

@@ -8,7 +8,7 @@ one path: it stops at the first that is needed, as all above that are needed too
 
 from store import codec
 from store.errors import NotTerminal
-from store.history.caps import EVICT_BATCH
+from store.history.caps import EVICT_BATCH, Caps
 from store.keys import HEX_DIGITS, Families, Key, ShardKeys, id_of
 from store.redis import scripts
 from store.redis.connection import Operation
@@ -56,10 +56,6 @@ async def sweep(operation: Operation, shard: ShardKeys, idle_us: int, *, only: s
     return word == b"again"
 
 
-FELL_CALLS = 100
-"""The most calls that take a tree away at once: ten thousand turns, some tenths of a second."""
-
-
 async def forget(
     operation: Operation,
     shard: ShardKeys,
@@ -99,7 +95,7 @@ async def forget(
 
 
 async def forget_tree(
-    operation: Operation, shard: ShardKeys, names: Families, tenant: str, digits: str, *, token: str, idle_us: int
+    operation: Operation, shard: ShardKeys, names: Families, tenant: str, digits: str, *, token: str, caps: Caps
 ) -> bool:
     """Delete the tree of a turn; whether that was known. `token` names this call.
 
@@ -112,13 +108,13 @@ async def forget_tree(
         nodes=names.node,
         tenant=tenant,
         token=token,
-        idle_us=idle_us,
+        idle_us=caps.idle_us,
     )
     if word == b"running":
         raise NotTerminal(id_of(digits))
     if word == b"missing":
         return False
-    for _ in range(FELL_CALLS):
-        if not await sweep(operation, shard, idle_us, only=f"{tenant}/{root[0].decode()}"):
+    for _ in range(caps.tree_calls):
+        if not await sweep(operation, shard, caps.idle_us, only=f"{tenant}/{root[0].decode()}"):
             break
     return True

@@ -266,9 +266,7 @@ class ConversationHistoryStore:
         digits = self.keyspace.digits(id)
         shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
         async with self.server.operation() as operation:
-            known = await forget_tree(
-                operation, shard, names, tenant, digits, token=self.token(), idle_us=self.caps.idle_us
-            )
+            known = await forget_tree(operation, shard, names, tenant, digits, token=self.token(), caps=self.caps)
         if not known:
             raise NotFound(id)
 

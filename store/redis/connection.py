@@ -6,22 +6,18 @@ operation. Hence the rule: never send a command through it that does harm when i
 """
 
 import asyncio
-import random
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from redis import exceptions as redis_errors
+from redis.backoff import AbstractBackoff, FullJitterBackoff
 
 from store.errors import StoreUnavailable
 from store.redis.client import Client, connect
 from store.redis.links import Argument, Link, links_of
 
 __all__ = ["Argument", "Client", "Operation", "Server", "connect"]
-
-MAX_PAUSE_SECONDS = 0.2
-FIRST_PAUSE_SECONDS = 0.02
-"""The longest pause before the first repeat; each further one may be twice as long, up to the maximum."""
 
 Failed = Callable[[str], None]
 
@@ -62,6 +58,9 @@ class Server:
 class Operation:
     """Some commands in a row over one link, under one deadline; and where Redis's errors become ours."""
 
+    backoff: AbstractBackoff = FullJitterBackoff(base=0.02, cap=0.2)
+    """The pauses before repeats, in seconds."""
+
     def __init__(
         self,
         link: Link,
@@ -84,12 +83,11 @@ class Operation:
         On a cluster the node that has the command's first key answers; `at` is a key that stands for one, where a
         command has none, like INFO. Where nothing names a key, the node is one that stays the same.
         """
-        for attempt in range(1, self._attempts):
+        for failures in range(self._attempts - 1):
             try:
                 return await self._attempt(args, at)
             except (redis_errors.ConnectionError, redis_errors.TimeoutError):
-                pause = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
-                await asyncio.sleep(pause * random.random())
+                await asyncio.sleep(self.backoff.compute(failures))
         return await self._attempt(args, at)
 
     async def _attempt(self, args: tuple[Argument, ...], at: Argument | None) -> Any:

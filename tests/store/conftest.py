@@ -82,7 +82,6 @@ async def redis(server_url: str) -> AsyncIterator[Redis]:
 def lost_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every store's every command is carried out twice, as its first reply is lost."""
     monkeypatch.setattr(connection, "Operation", LossyOperation)
-    monkeypatch.setattr(connection, "FIRST_PAUSE_SECONDS", 0.0)
 
 
 @pytest.fixture(params=[0, 1 << 20], ids=["uncached", "cached"])

@@ -3,6 +3,7 @@
 from typing import Any
 
 from redis import exceptions as redis_errors
+from redis.backoff import NoBackoff
 
 from store.redis.connection import Argument, Operation
 
@@ -10,6 +11,7 @@ from store.redis.connection import Argument, Operation
 class LossyOperation(Operation):
     """Carries out each command, loses the reply, and answers the repeat. An error reply is never lost."""
 
+    backoff = NoBackoff()
     _lost = False
 
     async def _attempt(self, args: tuple[Argument, ...], at: Argument | None) -> Any:

@@ -11,7 +11,6 @@ from redis.asyncio import Redis
 from sample import TENANT, grow, said, turn
 
 from store.errors import ChainTooLong, NotFound, ParentNotFound, StoreFull, TurnTooLarge
-from store.history import append, delete
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
@@ -195,13 +194,10 @@ async def test_a_lower_cap_takes_away_as_many_as_it_needs(capped: OpenStore) -> 
     assert await alive(store, ids) == ids[-10:]
 
 
-async def test_a_cap_that_was_lowered_by_very_much_is_reached_step_by_step(
-    capped: OpenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(append, "EVICT_CALLS", 1)
+async def test_a_cap_that_was_lowered_by_very_much_is_reached_step_by_step(capped: OpenStore) -> None:
     plenty = capped()
     await asyncio.gather(*(grow(plenty, str(number)) for number in range(350)))
-    store = capped(responses=10)
+    store = capped(responses=10, evict_calls=1)
     left: list[int] = []
     for number in range(5):
         await grow(store, str(number))
@@ -333,11 +329,8 @@ async def test_a_forgotten_tree_is_gone_with_all_its_forks(capped: OpenStore, re
     assert not [key for key in await dump(redis, prefix) if ids[0][5:] in key]
 
 
-async def test_a_very_large_tree_is_unknown_at_once_and_its_rest_goes_with_the_next_sweep(
-    capped: OpenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delete, "FELL_CALLS", 1)
-    store = capped()
+async def test_a_very_large_tree_is_unknown_at_once_and_its_rest_goes_with_the_next_sweep(capped: OpenStore) -> None:
+    store = capped(tree_calls=1)
     ids = await grow(store, *map(str, range(150)))
     await store.forget_tree(TENANT, ids[75])
     assert await alive(store, ids) == []

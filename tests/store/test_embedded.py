@@ -138,16 +138,13 @@ def test_whoever_waits_learns_how_the_server_ended(tmp_path: Path, number: signa
         assert server.wait() == status
 
 
-def test_a_folder_whose_server_outlives_its_owner_is_refused_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embedded, "HANDOVER_SECONDS", 0.05)
+def test_a_folder_whose_server_outlives_its_owner_is_refused_in_the_end(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "pass"]) as gone:
         gone.wait()
     with EmbeddedServer(tmp_path):
         (tmp_path / "lock").write_text(f"{gone.pid}\n")
         with pytest.raises(DataFolderBusy, match=f"in use by process {gone.pid}"):
-            EmbeddedServer(tmp_path).start()
+            EmbeddedServer(tmp_path, handover_seconds=0.05).start()
 
 
 def test_a_server_that_can_not_start_says_why_and_lets_go_of_the_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ from store.fsck.scan import Shard
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.keys import Key, Keyspace
-from store.redis import connection
 from store.redis.connection import Argument, Operation, Server, connect
 from store.redis.scripts import ALL, script
 from store.turn import StoredMessage
@@ -261,23 +261,35 @@ async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broke
     await server.close()
 
 
+class Interrupted(Server):
+    """Calls `meanwhile` after the first GET of its operations."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    def operation(self) -> Operation:
+        operation = super().operation()
+        ask = operation.command
+
+        async def command(*args: Argument, at: Argument | None = None) -> object:
+            reply = await ask(*args, at=at)
+            if args[0] == "GET" and self.meanwhile is not None:
+                meanwhile, self.meanwhile = self.meanwhile, None
+                await meanwhile()
+            return reply
+
+        operation.command = command
+        return operation
+
+
 async def test_a_moment_in_which_something_is_stored_is_no_other_moment(
-    unaudited: ConversationHistoryStore, server_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+    unaudited: ConversationHistoryStore, server_url: str, prefix: str
 ) -> None:
     (old,) = await grow(unaudited, "old")
-    server = Server(connect(server_url), timeout_seconds=5.0, attempts=1)
+    server = Interrupted(connect(server_url), timeout_seconds=5.0, attempts=1)
     shard = Shard(server, Keyspace(prefix, 1), 0, 0.0)
     before = await shard.moment()
     await unaudited.forget(TENANT, old)
 
-    class Interrupted(Operation):
-        async def command(self, *args: Argument, at: Argument | None = None) -> object:
-            reply = await super().command(*args, at=at)
-            if args[0] == "GET":
-                monkeypatch.undo()
-                await grow(unaudited, "new")
-            return reply
-
-    monkeypatch.setattr(connection, "Operation", Interrupted)
+    server.meanwhile = lambda: grow(unaudited, "new")
     assert await shard.moment() != before  # as much was stored between its questions as had gone before
     await server.close()

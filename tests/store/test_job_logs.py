@@ -12,13 +12,15 @@ from work import ACCEPTED, claim, date_log, do_all, finish, queued, status, subm
 
 from store.errors import LogBehind, LogFull, NotContinuable, NotFound, StoreFull
 from store.history.history import ConversationHistoryStore
-from store.jobs import log_write
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry, EventLog
+from store.jobs.log_write import DROP_BATCH
 from store.jobs.model import JobLimits
 from store.turn import Status
 
 ENTRY_BYTES = 32
+LOG_BYTES = len(b"accepted") + len(b"the end") + 2 * ENTRY_BYTES
+"""What the log of a response that has ended takes."""
 
 
 async def logged(history: ConversationHistoryStore, ids: list[str]) -> list[str]:
@@ -109,16 +111,13 @@ async def test_logs_of_what_has_ended_go_for_new_events_the_oldest_first(history
     await finish(small, job, last=6)
 
 
-async def test_as_many_logs_go_as_an_event_needs(
-    history: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_write, "DROP_BATCH", 2)
+async def test_as_many_logs_go_as_an_event_needs(history: ConversationHistoryStore) -> None:
     wide = Jobs(history)
-    ids = await ended(wide, 9)
+    ids = await ended(wide, 3 * DROP_BATCH)
     await submit(wide)
     job = await claim(wide)
     narrow = Jobs(history, JobLimits(log_bytes=(await wide.queue(0)).log_bytes))
-    await narrow.write(job.lease, Entry(5, b"x" * 500))
+    await narrow.write(job.lease, Entry(5, b"x" * ((len(ids) - 2) * LOG_BYTES - ENTRY_BYTES)))
     assert await logged(history, ids) == ids[-2:]
     assert (await wide.queue(0)).log_bytes <= narrow.limits.log_bytes
 
@@ -160,11 +159,8 @@ async def test_logs_go_when_they_were_kept_for_long_enough(history: Conversation
     assert await status(history, old) is Status.COMPLETED
 
 
-async def test_more_logs_expire_than_one_call_takes(
-    history: ConversationHistoryStore, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_write, "DROP_BATCH", 3)
-    ids = await ended(jobs, 9)
+async def test_more_logs_expire_than_one_call_takes(history: ConversationHistoryStore, jobs: Jobs) -> None:
+    ids = await ended(jobs, 2 * DROP_BATCH + 1)
     for id in ids:
         await date_log(jobs, id)
     await jobs.expire_logs()
