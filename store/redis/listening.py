@@ -1,32 +1,31 @@
 """Listening: messages on channels of Redis, for any number of listeners over one connection of the process.
 
-One connection to each node that has channels somebody listens to, and one subscription to a channel, however many
-listeners it has. A channel keeps nothing: whoever is not there, or too slow, misses what is sent. So not all of it
-has to come, but a listener is told when something may be missing, and looks at what the messages are about. Subscribe
-first, look after that, and then listen.
+There is one connection to each node that has a wanted channel, and one subscription to a channel however many listen.
+A channel keeps nothing: whoever is absent or too slow misses messages. So a listener learns when it may have missed
+some, and then reads what the messages are about. Subscribe first, then read, then listen.
 
-The channels are Redis's sharded ones, so that on a cluster only the node that has a channel's slot hears of its
-messages. Commands and their answers keep their order; whatever else comes is a message, or the news that a channel has
-moved to another node. A server that sends nothing is asked whether it is there, as one that hangs would go unnoticed.
+The channels are Redis's sharded ones: on a cluster only the node that has a channel's slot gets its messages. Replies
+keep the order of the commands; anything else is a message, or says that a channel has moved to another node. A server
+that sends nothing is asked for a sign of life, as one that hangs would go unnoticed.
 
-A subscribed connection can carry nothing else. So it is made beside redis-py's pools, with their options, and never
-counts as one of theirs. One that fails never connects again: the next one is made, with pauses that grow, for as long
-as anybody listens. Never keep messages without a bound here, and never let one listener hold up another.
+A subscribed connection can do nothing else. So it is made beside redis-py's pools, with their options, and never counts
+as one of theirs. One that fails is replaced, after a pause that grows, for as long as anybody listens. Why this is not
+redis-py's PubSub: docs/decisions/0038-listening-has-connections-of-its-own.md. Never keep messages without a bound, and
+never let one listener hold up another.
 """
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from math import inf
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from redis import exceptions as redis_errors
 from redis.asyncio import ConnectionPool, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.backoff import FullJitterBackoff, NoBackoff
 
 from store.errors import StoreUnavailable
 from store.redis.client import Client
@@ -42,88 +41,48 @@ class Connection(Protocol):
     async def read_response(self, *, timeout: float) -> Any: ...
 
 
-class Place(Protocol):
-    """A server that has some channels."""
+class Node(NamedTuple):
+    """A server that has some channels: its name, and what makes a connection to it, which its owner closes."""
 
-    @property
-    def name(self) -> str:
-        """What tells it from other places."""
-        ...
-
-    def connection(self) -> Connection:
-        """A new connection to it, whose owner closes it."""
-        ...
+    name: str
+    connection: Callable[[], Connection]
 
 
-class Places(Protocol):
-    """Who has which channel."""
-
-    async def of(self, channel: str) -> Place:
-        """The place that has a channel. Raises ConnectionError of redis-py where none is known."""
-        ...
-
-    def doubt(self, place: str) -> None:
-        """Learn that a place, by its name, has failed, or has a channel no more."""
-        ...
-
-
-class OnePlace:
-    """One server, or whoever is primary when it connects: both have all channels."""
-
-    name = ""
+class OneServer:
+    """One server, or whoever is primary when a connection is made: both have all channels."""
 
     def __init__(self, pool: ConnectionPool) -> None:
-        self._pool = pool
+        self._node = Node("", lambda: cast(Connection, pool.make_connection()))  # which asks the Sentinels, if any
 
-    def connection(self) -> Connection:
-        """A new connection, which asks the Sentinels for the primary, if there are any."""
-        return cast(Connection, self._pool.make_connection())
-
-    async def of(self, channel: str) -> Place:
+    async def of(self, channel: str) -> Node:
         """The only one."""
-        return self
+        return self._node
 
-    def doubt(self, place: str) -> None:
+    def doubt(self, name: str) -> None:
         """Nothing: a new connection finds the primary by itself."""
 
 
-class NodePlace:
-    """One node of a cluster."""
-
-    def __init__(self, node: ClusterNode) -> None:
-        self._node = node
-        self.name = node.name
-
-    def connection(self) -> Connection:
-        """A new connection, made as the node makes its own."""
-        options: dict[str, Any] = {**self._node.connection_kwargs, "retry": Retry(NoBackoff(), 0)}
-        return cast(Connection, self._node.connection_class(**options))
-
-
-class ClusterPlaces:
+class Cluster:
     """The nodes of a cluster, each with the channels of its slots."""
 
     def __init__(self, cluster: RedisCluster) -> None:
         self._nodes = Nodes(cluster)
 
-    async def of(self, channel: str) -> Place:
-        """The primary that has the channel's slot."""
-        return NodePlace(cast(ClusterNode, await self._nodes.of(channel)))
+    async def of(self, channel: str) -> Node:
+        """The primary that has the channel's slot. Raises ConnectionError of redis-py where none is known."""
+        node = cast(ClusterNode, await self._nodes.of(channel))
+        options: dict[str, Any] = {**node.connection_kwargs, "retry": Retry(NoBackoff(), 0)}
+        return Node(node.name, lambda: cast(Connection, node.connection_class(**options)))
 
-    def doubt(self, place: str) -> None:
-        """Ask the other nodes who has which slot before this one is used again."""
-        self._nodes.doubt(place)
-
-
-def places_of(client: Client) -> Places:
-    """The places of the server, or the servers, that a client is for."""
-    return ClusterPlaces(client) if isinstance(client, RedisCluster) else OnePlace(client.connection_pool)
+    def doubt(self, name: str) -> None:
+        """Ask the other nodes who has which slot before the one with this name is used again."""
+        self._nodes.doubt(name)
 
 
-class Ear(Protocol):
-    """Who is told what comes over a channel. Nothing here may wait."""
+class Subscriber(Protocol):
+    """Who gets what comes over a channel. Nothing here may wait."""
 
-    def told(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         """A message, as it was sent."""
         ...
 
@@ -132,41 +91,41 @@ class Ear(Protocol):
         ...
 
     def lost(self, failure: Exception) -> None:
-        """No more comes over this line."""
+        """No more comes over this connection."""
         ...
 
 
-class Line:
-    """A connection and the channels that are heard on it."""
+class SubscribedConnection:
+    """A connection, and the channels that are subscribed on it."""
 
     def __init__(self, connection: Connection, seconds: float) -> None:
-        """`seconds` bounds connecting, and how long the server may leave a question open."""
+        """`seconds` bounds connecting, and how long the server may leave a command unanswered."""
         self._connection = connection
         self._seconds = seconds
-        self.ears: dict[bytes, Ear] = {}
+        self._subscribers: dict[bytes, Subscriber] = {}
         self._unsent: list[bytes] = []
         self._more = asyncio.Event()
-        self._asked: deque[tuple[str, bytes]] = deque()
-        """The commands that have no answer yet, with their channels."""
+        self._unanswered: deque[tuple[str, bytes]] = deque()
+        """The commands that have no reply yet, with their channels."""
         self._heard = False
 
-    def subscribe(self, channel: bytes, ear: Ear) -> None:
-        """Begin to hear a channel; `ear` is told once that is so. Never blocks."""
-        self.ears[channel] = ear
-        self._say("SSUBSCRIBE", channel)
+    def subscribe(self, channel: bytes, subscriber: Subscriber) -> None:
+        """Subscribe to a channel; `subscriber` is told when that is confirmed. Never blocks."""
+        self._subscribers[channel] = subscriber
+        self._send("SSUBSCRIBE", channel)
 
     def unsubscribe(self, channel: bytes) -> None:
-        """Hear a channel no more, at once."""
-        del self.ears[channel]
-        self._say("SUNSUBSCRIBE", channel)
+        """Pass on no more messages of a channel, from now on."""
+        del self._subscribers[channel]
+        self._send("SUNSUBSCRIBE", channel)
 
     async def run(self) -> None:
-        """Connect, and hear until the connection is lost. Raises redis-py's errors or OSError; cancel it to hang up."""
+        """Connect, and read until the connection is lost. Raises redis-py's errors or OSError; cancel it to close."""
         tasks: list[asyncio.Task[None]] = []
         try:
             async with asyncio.timeout(self._seconds):
                 await self._connection.connect()
-            tasks = [asyncio.create_task(work()) for work in (self._listen, self._speak, self._watch)]
+            tasks = [asyncio.create_task(work()) for work in (self._read, self._write, self._watch)]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -176,7 +135,7 @@ class Line:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._connection.disconnect()
 
-    async def _listen(self) -> None:
+    async def _read(self) -> None:
         while True:
             try:
                 reply = await self._connection.read_response(timeout=inf)
@@ -186,14 +145,14 @@ class Line:
             self._heard = True
             match reply:
                 case [b"smessage", channel, message]:
-                    if (ear := self.ears.get(channel)) is not None:
-                        ear.told(message)
+                    if (subscriber := self._subscribers.get(channel)) is not None:
+                        subscriber.received(message)
                 case [b"ssubscribe" | b"sunsubscribe" as word, channel, _]:
                     self._answered(word.decode().upper(), channel)
                 case _:
                     self._answered("PING", b"")
 
-    async def _speak(self) -> None:
+    async def _write(self) -> None:
         while True:
             await self._more.wait()
             self._more.clear()
@@ -201,57 +160,58 @@ class Line:
             await self._connection.send_packed_command(b"".join(unsent), check_health=False)
 
     async def _watch(self) -> None:
-        """Fail when the server says nothing though it was asked."""
+        """Fail when the server is silent though it was asked."""
         while True:
             self._heard = False
             await asyncio.sleep(self._seconds)
             if not self._heard:
-                self._say("PING")
+                self._send("PING")
                 await asyncio.sleep(self._seconds)
                 if not self._heard:
                     raise redis_errors.TimeoutError(f"the server said nothing for {self._seconds} s")
 
-    def _say(self, command: str, channel: bytes = b"") -> None:
-        self._asked.append((command, channel))
+    def _send(self, command: str, channel: bytes = b"") -> None:
+        self._unanswered.append((command, channel))
         self._unsent.append(pack((command, channel) if channel else (command,)))
         self._more.set()
 
     def _answered(self, command: str, channel: bytes) -> None:
-        """The oldest question has its answer; but that a channel is heard no more is also said unasked."""
-        if self._asked and self._asked[0] == (command, channel):
-            self._asked.popleft()
-            if command == "SSUBSCRIBE" and (ear := self.ears.get(channel)) is not None:
-                ear.confirmed()
+        """The oldest command has its reply. Only that a channel is no longer subscribed may come unasked."""
+        if self._unanswered and self._unanswered[0] == (command, channel):
+            self._unanswered.popleft()
+            if command == "SSUBSCRIBE" and (subscriber := self._subscribers.get(channel)) is not None:
+                subscriber.confirmed()
         elif command == "SUNSUBSCRIBE":
             self._lose(channel, redis_errors.ConnectionError("the channel's slot has moved to another node"))
         else:
             raise redis_errors.ConnectionError(f"the server answered {command}, which was not asked")
 
     def _refused(self, refusal: redis_errors.ResponseError) -> None:
-        """The oldest question was refused, which says nothing against the others."""
-        if not self._asked:
+        """The oldest command was refused; the others stand."""
+        if not self._unanswered:
             raise refusal
-        command, channel = self._asked.popleft()
+        command, channel = self._unanswered.popleft()
         if command == "SSUBSCRIBE":
             self._lose(channel, refusal)
 
     def _lose(self, channel: bytes, failure: Exception) -> None:
-        ear = self.ears.pop(channel, None)
-        if ear is not None:
-            ear.lost(failure)
+        subscriber = self._subscribers.pop(channel, None)
+        if subscriber is not None:
+            subscriber.lost(failure)
 
 
 MAX_WAITING = 64
 """The most messages that wait for one listener; with one more all of them go, and it lags."""
 
 MAX_WAITING_BYTES = 256 * 1024
-"""The most that they may come to, in bytes: some hundred times what is said while a listener is at work. A message that
-is larger by itself is never passed on."""
+"""The most bytes of them: some hundred times what comes while a listener is at work. A message that is larger by itself
+is never passed on."""
 
-FIRST_PAUSE_SECONDS = 0.05
-MAX_PAUSE_SECONDS = 1.0
-"""The longest pause before a subscription is tried again for the first time; each further one may be twice as long, up
-to the maximum."""
+BACKOFF = FullJitterBackoff(base=0.05, cap=1.0)
+"""The pauses in seconds before a subscription that failed is made again."""
+
+MOST_DOUBLINGS = 10
+"""A longer row of failures makes the pause no longer; without a bound its power of two is too large for a float."""
 
 
 class Listener:
@@ -265,15 +225,15 @@ class Listener:
         self._sleep: asyncio.Future[None] | None = None
 
     async def messages(self, seconds: float) -> list[bytes] | None:
-        """What was said since the last call, oldest first; waits `seconds` for it at most.
+        """The messages since the last call, oldest first; waits `seconds` for them at most.
 
-        Empty when nothing was said in time, or at `wake`. None when something may have been missed: look now at what
-        the messages are about. Raises StoreUnavailable when nobody listens any more.
+        Empty when none came in time, or at `wake`. None when some may have been missed: read now what the messages are
+        about. Raises StoreUnavailable after `Listening.close`.
         """
         if not (self._waiting or self._lagging or self._closed):
             await self._rest(seconds)
         if self._closed:
-            raise StoreUnavailable("nobody listens any more")
+            raise StoreUnavailable("listening was closed")
         if self._lagging:
             self._lagging = False
             return None
@@ -281,12 +241,12 @@ class Listener:
         return waiting
 
     def wake(self) -> None:
-        """Let whoever waits for messages go on without any."""
+        """End a wait for messages without any."""
         if self._sleep is not None and not self._sleep.done():
             self._sleep.set_result(None)
 
     def tell(self, message: bytes) -> None:
-        """Something was said."""
+        """Add a message."""
         if len(self._waiting) >= MAX_WAITING or self._bytes + len(message) > MAX_WAITING_BYTES:
             self.miss()
         else:
@@ -295,14 +255,14 @@ class Listener:
             self.wake()
 
     def miss(self) -> None:
-        """Something may have been missed, so what waits is no longer worth anything."""
+        """Messages may have been missed, so those that wait are worth nothing."""
         self._waiting.clear()
         self._bytes = 0
         self._lagging = True
         self.wake()
 
     def begin(self) -> None:
-        """The subscription stands, and nobody has looked yet, so nothing has been missed."""
+        """The subscription is confirmed, and nothing was read yet, so nothing has been missed."""
         self._lagging = False
 
     def close(self) -> None:
@@ -328,35 +288,35 @@ class _Subscription:
         self.channel = channel
         self.name = channel.encode()
         self.listeners: set[Listener] = set()
-        self.line: Line | None = None
-        self.place = ""
-        """Where it was tried last."""
-        self.pause = 0.0
-        """How long it rested at most before it was tried last, since it stood."""
+        self.connection: SubscribedConnection | None = None
+        self.node = ""
+        """The name of the node where it was tried last."""
+        self.failures = 0
+        """How often in a row it failed, as far as that matters."""
         self.failure: Exception | None = None
         self.stands = asyncio.Event()
         self._lose = lose
 
-    def told(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         """Pass a message on."""
         for listener in self.listeners:
             listener.tell(message)
 
     def confirmed(self) -> None:
-        """All messages come from now on; some that came before may have gone nowhere."""
-        self.pause, self.failure = 0.0, None
+        """All messages come from now on; some from before may be lost."""
+        self.failures, self.failure = 0, None
         self.stands.set()
         for listener in self.listeners:
             listener.miss()
 
     def lost(self, failure: Exception) -> None:
-        """Its line hears it no more."""
+        """Its connection has it no more."""
         self._lose([self], failure)
 
     def fail(self, failure: Exception) -> None:
         """Note that it has to be made again."""
-        self.line = None
-        self.pause = min(MAX_PAUSE_SECONDS, 2 * self.pause or FIRST_PAUSE_SECONDS)
+        self.connection = None
+        self.failures = min(MOST_DOUBLINGS, self.failures + 1)
         self.failure = failure
         self.stands.clear()
 
@@ -364,30 +324,26 @@ class _Subscription:
 class Listening:
     """Listens to channels. It connects to nobody before the first one is wanted."""
 
-    def __init__(
-        self, redis: Client, *, timeout_seconds: float = 2.0, chance: Callable[[], float] = random.random
-    ) -> None:
+    def __init__(self, redis: Client, *, timeout_seconds: float = 2.0) -> None:
         """Close it before `redis` (see client.connect), whose connections it leaves alone.
 
-        Subscribing takes `timeout_seconds` at most, and a server may be silent for twice as long. `chance` gives
-        what pauses are multiplied by, 0 to 1.
+        Subscribing takes `timeout_seconds` at most, and a server may be silent for twice as long.
         """
-        self._places = places_of(redis)
+        self._nodes = Cluster(redis) if isinstance(redis, RedisCluster) else OneServer(redis.connection_pool)
         self._seconds = timeout_seconds
-        self._chance = chance
         self._subscriptions: dict[str, _Subscription] = {}
-        self._lines: dict[str, Line] = {}
+        self._connections: dict[str, SubscribedConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @asynccontextmanager
     async def channel(self, name: str) -> AsyncGenerator[Listener]:
-        """Listen to a channel. Whatever is said after this has begun comes to the listener, or makes it lag.
+        """Listen to a channel. Every message after this has begun comes to the listener, or makes it lag.
 
         Raises StoreUnavailable when the server doesn't confirm that in time.
         """
         if self._closed:
-            raise StoreUnavailable("nobody listens any more")
+            raise StoreUnavailable("listening was closed")
         subscription = self._subscriptions.get(name) or self._begin(name)
         listener = Listener()
         subscription.listeners.add(listener)
@@ -401,7 +357,7 @@ class Listening:
                 self._end(subscription)
 
     async def close(self) -> None:
-        """Hang up, and let go of all who listen. Their next call for messages raises StoreUnavailable."""
+        """Close the connections. The next call for messages of any listener raises StoreUnavailable."""
         self._closed = True
         for subscription in self._subscriptions.values():
             for listener in subscription.listeners:
@@ -421,52 +377,53 @@ class Listening:
 
     def _begin(self, name: str) -> _Subscription:
         subscription = self._subscriptions[name] = _Subscription(name, self._lose)
-        self._spawn(self._place([subscription], 0.0))
+        self._spawn(self._subscribe([subscription], 0.0))
         return subscription
 
     def _end(self, subscription: _Subscription) -> None:
         del self._subscriptions[subscription.channel]
-        if subscription.line is not None:
-            subscription.line.unsubscribe(subscription.name)
+        if subscription.connection is not None:
+            subscription.connection.unsubscribe(subscription.name)
 
     def _lose(self, group: Sequence[_Subscription], failure: Exception) -> None:
         """Make subscriptions that failed together again, together, after a pause."""
         for subscription in group:
             subscription.fail(failure)
-            self._places.doubt(subscription.place)
-        self._spawn(self._place(group, max(subscription.pause for subscription in group) * self._chance()))
+            self._nodes.doubt(subscription.node)
+        pause = BACKOFF.compute(max(subscription.failures for subscription in group) - 1)
+        self._spawn(self._subscribe(group, pause))
 
-    async def _place(self, group: Sequence[_Subscription], pause: float) -> None:
-        """After a pause of some seconds, put each subscription that is still wanted on the line to its place."""
+    async def _subscribe(self, group: Sequence[_Subscription], pause: float) -> None:
+        """After a pause of some seconds, make each subscription that is still wanted, on the connection to its node."""
         await asyncio.sleep(pause)
         for at, subscription in enumerate(group):
             try:
                 async with asyncio.timeout(self._seconds):
-                    place = await self._places.of(subscription.channel)
+                    node = await self._nodes.of(subscription.channel)
             except (redis_errors.RedisError, OSError) as failure:
                 self._lose(group[at:], failure)
                 return
             if self._subscriptions.get(subscription.channel) is subscription:  # somebody still listens
-                subscription.place = place.name
-                subscription.line = self._line(place)
-                subscription.line.subscribe(subscription.name, subscription)
+                subscription.node = node.name
+                subscription.connection = self._connection(node)
+                subscription.connection.subscribe(subscription.name, subscription)
 
-    def _line(self, place: Place) -> Line:
-        line = self._lines.get(place.name)
-        if line is None:
-            line = self._lines[place.name] = Line(place.connection(), self._seconds)
-            self._spawn(self._run(place.name, line))
-        return line
+    def _connection(self, node: Node) -> SubscribedConnection:
+        connection = self._connections.get(node.name)
+        if connection is None:
+            connection = self._connections[node.name] = SubscribedConnection(node.connection(), self._seconds)
+            self._spawn(self._run(node.name, connection))
+        return connection
 
-    async def _run(self, place: str, line: Line) -> None:
-        """Keep a line for as long as it lasts."""
+    async def _run(self, node: str, connection: SubscribedConnection) -> None:
+        """Keep a connection for as long as it lasts."""
         try:
-            await line.run()
+            await connection.run()
         except (redis_errors.RedisError, OSError) as failure:
-            if heard := [each for each in self._subscriptions.values() if each.line is line]:
-                self._lose(heard, failure)
+            if lost := [each for each in self._subscriptions.values() if each.connection is connection]:
+                self._lose(lost, failure)
         finally:
-            del self._lines[place]
+            del self._connections[node]
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

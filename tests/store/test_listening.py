@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -278,6 +278,68 @@ async def test_whoever_may_not_listen_is_told_why_and_the_others_go_on(
     await redis.acl_deluser(prefix)
 
 
+async def test_a_refusal_takes_nobody_else_along(redis: Redis, prefix: str, server_url: str) -> None:
+    await redis.execute_command(
+        "ACL", "SETUSER", prefix, "on", ">secret", "resetchannels", "&yes*", "+@pubsub", "+ping"
+    )
+    url = f"unix://{prefix}:secret@{server_url.removeprefix('unix://')}"
+    listening = Listening(connect(url), timeout_seconds=LIMIT_SECONDS)
+    channels = [f"yes:{number}" for number in range(20)]
+
+    async def refused() -> None:
+        with pytest.raises(StoreUnavailable, match=r"(?i)no permissions"):
+            async with listening.channel("no"):
+                pass
+
+    async def all_stand() -> None:
+        assert [await listeners_at(redis, name) for name in channels] == [1] * len(channels)
+
+    async with AsyncExitStack() as stack:
+        entering = [stack.enter_async_context(listening.channel(name)) for name in channels]
+        await asyncio.gather(*entering[:10], refused(), *entering[10:])
+        assert await redis.execute_command("CLIENT", "KILL", "USER", prefix) == 1
+        await eventually(all_stand, AssertionError)
+    await listening.close()
+    await redis.acl_deluser(prefix)
+
+
+async def test_those_who_come_and_go_while_connections_are_lost_leave_one_that_is_heard(tmp_path: Path) -> None:
+    with server(tmp_path, "--requirepass", "secret") as process:  # a greeting is a time in which others may come
+        redis = connect(f"redis://:secret@{process.address}")
+        listening = Listening(redis, timeout_seconds=LIMIT_SECONDS)
+
+        async def come_and_go(number: int) -> None:
+            while True:
+                with suppress(StoreUnavailable):
+                    async with listening.channel(f"{number}"):
+                        await asyncio.sleep(0.002)
+
+        async with listening.channel("stays") as stays:
+            restless = [asyncio.create_task(come_and_go(number)) for number in range(20)]
+            for _ in range(20):
+                await asyncio.sleep(0.1)
+                await redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            for task in restless:
+                task.cancel()
+            await asyncio.gather(*restless, return_exceptions=True)
+            while await stays.messages(2 * LIMIT_SECONDS) is None:
+                pass
+            await say(redis, "stays", b"here")
+            assert await heard(stays, 1) == [b"here"]
+            assert len(await redis.client_list("pubsub")) == 1
+        await listening.close()
+        await redis.aclose()
+
+
+async def test_whoever_listens_takes_none_of_the_commands_connections(alone: Process) -> None:
+    redis = connect(f"redis://{alone.address}", max_connections=2)
+    listening = Listening(redis)
+    async with listening.channel("a"):
+        assert await asyncio.gather(*(redis.blpop(["b"], timeout=0.1) for _ in range(2))) == [None, None]
+    await listening.close()
+    await redis.aclose()
+
+
 async def test_one_who_gives_up_before_it_is_confirmed_leaves_nothing(
     listening: Listening, redis: Redis, prefix: str
 ) -> None:
@@ -304,9 +366,9 @@ async def test_closing_lets_go_of_all_who_listen(server_url: str, redis: Redis, 
         await asyncio.sleep(0)
         await listening.close()
         for ask in (waiting, listener.messages(LONG_SECONDS)):
-            with pytest.raises(StoreUnavailable, match="nobody listens"):
+            with pytest.raises(StoreUnavailable, match="listening was closed"):
                 await ask
-        with pytest.raises(StoreUnavailable, match="nobody listens"):
+        with pytest.raises(StoreUnavailable, match="listening was closed"):
             async with listening.channel(prefix):
                 pass
 
