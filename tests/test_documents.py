@@ -87,6 +87,10 @@ def test_the_settings_that_readme_shows_are_the_same_rows() -> None:
     assert set(shown) <= set(settings_table())
 
 
+def test_readme_is_short() -> None:
+    assert len(read("README.md").splitlines()) <= 250
+
+
 def test_every_setting_that_a_document_names_exists() -> None:
     known = {row.split("`")[1] for row in settings_table()}
     for document in DOCUMENTS:
@@ -157,6 +161,15 @@ def test_every_decision_has_its_date_and_status() -> None:
             f"{path.name}: its second paragraph is 'Date: YYYY-MM-DD. Status: accepted.' or 'superseded by …'"
         )
         assert not status[2] or (folder / status[2]).exists(), path.name
+
+
+def test_the_map_has_every_room_once_and_twenty_common_changes() -> None:
+    inits = [path for package in ("service", "store") for path in (ROOT / package).glob("*/**/__init__.py")]
+    rooms = {f"`{path.parent.relative_to(ROOT)}/`" for path in inits} | {"`store/redis/lua/`"}
+    shown = [row[0] for row in rows(section(read("docs/architecture.md"), "The rooms"))]
+    changes = rows(section(read("docs/architecture.md"), "Where do I change …"))
+    assert sorted(shown) == sorted(rooms)
+    assert len({row[0] for row in changes}) == len(changes) >= 20
 
 
 def test_the_glossary_has_each_word_once_in_order_with_its_file() -> None:
