@@ -57,6 +57,31 @@ REGISTRY = re.compile(r"[a-z+]+://|--(?:extra-)?index-url|--find-links|--trusted
 LOCKS = re.compile(r"(?:requirements/.+\.txt|.*package-lock\.json|.*\.lock)")
 MACHINE_PATH = re.compile(r"(?<![\w.~*-])/(?:work|root|home/(?!harmonium/)\w+)/")
 
+OLD_NAMES = {
+    "Arrival": "Exchange",
+    "Complaint": "Fault",
+    "Creation": "Plan",
+    "JobSpec": "Plan",
+    "LogWriter": "LogSink",
+    "Mender": "Repair",
+    "Onward": "AfterCompaction",
+    "Turns": "Stretch",
+    "mend": "repair",
+    "mending": "repair",
+    "outgrown": "over_threshold",
+    "persistently": "retry",
+    "poke": "wake",
+}
+"""Names that one thing had before docs/glossary.md, with what it is called now. Names of files and arguments count."""
+OLD_WORDS = {
+    r"taken at (its|their) word": "not checked",
+    r"come back later": "retry later",
+    r"told to come back": "refused",
+    r"held to the letter": "enforced",
+    r"told besides": "also needs",
+}
+"""Figures of speech, with the plain word. Only phrases that mean nothing else in English stand here."""
+
 Rule = Callable[[str, str], Iterator[str]]
 
 
@@ -101,6 +126,22 @@ def settings_alone_read_the_environment(path: str, text: str) -> Iterator[str]:
         yield from (name for name in imports(path, text) if within(name, ("os.environ", "os.getenv", "dotenv")))
 
 
+def one_thing_has_one_name(path: str, text: str) -> Iterator[str]:
+    """A name that was replaced is not used again."""
+    old = {
+        *PurePosixPath(path).with_suffix("").parts,
+        *(name for node in ast.walk(ast.parse(text)) for name in names(node)),
+    }
+    yield from (f"{name}: say {OLD_NAMES[name]}" for name in sorted(old & OLD_NAMES.keys()))
+
+
+def prose_is_plain(path: str, text: str) -> Iterator[str]:
+    """Comments, messages and documents use the field's word."""
+    if re.match(r"(service|store|docs)/|[A-Z]+\.md$", path):
+        for phrase, plain in OLD_WORDS.items():
+            yield from (f"{found[0]}: say {plain}" for found in re.finditer(phrase, text, re.IGNORECASE))
+
+
 def locks_name_no_registry(path: str, text: str) -> Iterator[str]:
     """A lock file says what is installed, never from where: that is each machine's own affair."""
     if LOCKS.fullmatch(path):
@@ -118,8 +159,9 @@ CODE_RULES: tuple[Rule, ...] = (
     openai_is_for_types_on_the_wire,
     engines_know_no_http_and_no_store,
     settings_alone_read_the_environment,
+    one_thing_has_one_name,
 )
-TEXT_RULES: tuple[Rule, ...] = (locks_name_no_registry, no_file_knows_a_machine)
+TEXT_RULES: tuple[Rule, ...] = (prose_is_plain, locks_name_no_registry, no_file_knows_a_machine)
 
 
 def imports(path: str, text: str) -> Iterator[str]:
@@ -132,6 +174,13 @@ def imports(path: str, text: str) -> Iterator[str]:
             above = package[: len(package) - node.level + 1] if node.level else ()
             origin = ".".join((*above, *([node.module] if node.module else [])))
             yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def names(node: ast.AST) -> Iterator[str]:
+    """The names that a piece of syntax has: of what it defines, reads, passes or imports."""
+    for field in ("id", "attr", "name", "arg", "asname"):
+        if isinstance(name := getattr(node, field, None), str):
+            yield name.strip("_")
 
 
 def within(name: str, modules: tuple[str, ...]) -> bool:
@@ -173,6 +222,11 @@ def test_the_tree_keeps_the_rule(rule: Rule) -> None:
         (engines_know_no_http_and_no_store, "service/engine/x.py", "from ..web import app"),
         (settings_alone_read_the_environment, "service/web/app.py", "import os\nos.environ['X']"),
         (settings_alone_read_the_environment, "store/x.py", "from os import getenv"),
+        (one_thing_has_one_name, "service/x.py", "def _poke(): ..."),
+        (one_thing_has_one_name, "service/outgrown.py", ""),
+        (one_thing_has_one_name, "store/x.py", "f(mending=1)"),
+        (prose_is_plain, "service/x.py", "# a grammar is taken at its word"),
+        (prose_is_plain, "README.md", "More are Told to come back."),
         (locks_name_no_registry, "requirements/x.txt", "--index-url https://host/simple"),
         (locks_name_no_registry, "package-lock.json", '"resolved": "https://host/x.tgz"'),
         (no_file_knows_a_machine, "README.md", "see /" + "root/notes"),
@@ -191,6 +245,8 @@ def test_a_breach_of_the_rule_is_found(rule: Rule, path: str, snippet: str) -> N
         (pure_rooms_are_pure, "service/harmony/x.py", "from store.turn import Turn"),
         (pure_rooms_are_pure, WIRE, "from openai.types.responses import Response"),
         (settings_alone_read_the_environment, SETTINGS[0], "import os\nos.environ"),
+        (one_thing_has_one_name, "service/x.py", "repair = turns.mended # poke"),
+        (prose_is_plain, "docs/x.md", "It is told what to do."),
         (locks_name_no_registry, "README.md", "https://example.com"),
         (no_file_knows_a_machine, "README.md", "tests/work/ and network/root/x"),
     ],

@@ -1,6 +1,6 @@
 """How many requests one process works on at once, and how many streams of background responses it has open.
 
-What is more is told to come back, at once and cheaply. A stream that follows a background response may be open for
+What is more is refused, at once and cheaply. A stream that follows a background response may be open for
 hours and costs next to nothing while nothing is said, so it has a slot of another kind: else a few hundred followers
 would keep everybody from cancelling what they follow. Whoever is going to follow takes that slot before anything is
 accepted for it, and gives the other one back once he follows.
@@ -20,7 +20,7 @@ class Admission:
     """Slots for requests and for followers."""
 
     def __init__(self, refused: Counter, *, requests: int, followers: int) -> None:
-        """So many slots of each kind. `refused` counts what is told to come back, by the kind."""
+        """So many slots of each kind. `refused` counts what is refused, by the kind."""
         self._requests = _Slots(requests, "requests", "max_concurrent_requests", refused.labels("requests"))
         self._followers = _Slots(
             followers, "streams of background responses", "max_followers", refused.labels("followers")
