@@ -1,13 +1,16 @@
 """Work in steps: a generator that yields between pieces of at most a few milliseconds and returns its result.
 
 Pure code can't await, and must not stall the event loop either; so whoever drives it decides what happens in between.
+Only loops over items, tools, messages and rules yield; what they call for one of these is a plain function.
 """
 
 import asyncio
-from collections.abc import Generator
-from typing import TypeVar
+from collections.abc import Callable, Generator, Hashable
+from functools import lru_cache
+from typing import Any, ParamSpec, TypeVar, cast
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def in_one_go(work: Generator[None, None, T]) -> T:
@@ -17,6 +20,30 @@ def in_one_go(work: Generator[None, None, T]) -> T:
             next(work)
         except StopIteration as end:
             return end.value
+
+
+def cached_steps(
+    maxsize: int,
+) -> Callable[[Callable[P, Generator[None, None, T]]], Callable[P, Generator[None, None, T]]]:
+    """`functools.lru_cache` for work in steps: results of calls with the same arguments, the newest `maxsize` of them.
+
+    What is cached is a place for each result, which whoever finishes the work first fills in. An error isn't cached.
+    """
+
+    def decorate(work: Callable[P, Generator[None, None, T]]) -> Callable[P, Generator[None, None, T]]:
+        @lru_cache(maxsize)
+        def place(*args: Hashable, **members: Hashable) -> list[T]:
+            return []
+
+        def steps(*args: P.args, **members: P.kwargs) -> Generator[None, None, T]:
+            found = place(*cast("Any", args), **cast("Any", members))
+            if not found:
+                found.append((yield from work(*args, **members)))
+            return found[0]
+
+        return steps
+
+    return decorate
 
 
 BRIEFLY = 1e-6

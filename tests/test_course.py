@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.api.tools.callee import Callee
 from service.engine.port import Finish, Generation, ModelCard, Sampling
-from service.grammar.grammars import ebnf_of
+from service.grammar.grammars import enforced_grammar
 from service.grammar.tags import HeaderState, content_tag, grammar_content, schema_content
 from service.harmony import tokens
 from service.responses.course import asked, ended, header_tag
@@ -153,7 +153,7 @@ def test_amid_a_header_or_a_held_content_it_goes_on_without_a_constraint(said: s
     assert (sampling.structural_tag, sampling.stop_ids) == (None, tokens.ENDS)
 
 
-PAIRS = grammar_content('start: "ab"+', ebnf_of('start: "ab"+', "format"))
+PAIRS = grammar_content('start: "ab"+', in_one_go(enforced_grammar('start: "ab"+', "format")))
 
 
 @pytest.mark.parametrize(("rest", "fault"), [("ab", False), ("a", True), ("ba", True)])

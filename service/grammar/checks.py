@@ -30,7 +30,7 @@ class Checker(Protocol):
         ...
 
     def complaint(self) -> str | None:
-        """Why the text doesn't match as it stands, None where it does. The words quote nothing of it."""
+        """Why the text doesn't match as it stands, None where it does. The words quote nothing of the text."""
         ...
 
 
@@ -46,10 +46,10 @@ def checker(content: str) -> Generator[None, None, Checker]:
     For other contents it collects the pieces and judges them at the end: some 2 ms for 100,000 characters, and up to
     20 ms more where a schema's large patterns are new.
     """
-    held = msgspec.json.decode(content)
-    if held["type"] != "grammar":
+    form = msgspec.json.decode(content)
+    if form["type"] != "grammar":
         return _Collected(content)
-    return _Grammatical((yield from compiled_of(held["lark"])))
+    return _Grammatical((yield from compiled_of(form["lark"])))
 
 
 def complaint(content: str, text: str) -> str | None:
@@ -110,9 +110,9 @@ def _check(content: str) -> tuple[str, Callable[[Any], bool]]:
 
     It says yes or no. To say why not, jsonschema-rs looks at each branch of each `anyOf` anew, in times that multiply.
     """
-    held = msgspec.json.decode(content)
-    schema = held["json_schema"] if held["type"] == "json_schema" else {"pattern": f"^(?:{held['pattern']})$"}
+    form = msgspec.json.decode(content)
+    schema = form["json_schema"] if form["type"] == "json_schema" else {"pattern": f"^(?:{form['pattern']})$"}
     validator = jsonschema_rs.Draft202012Validator(
         schema, offline=True, validate_formats=False, pattern_options=jsonschema_rs.RegexOptions()
     )
-    return held["type"], validator.is_valid
+    return form["type"], validator.is_valid

@@ -1,6 +1,6 @@
-"""The grammars of custom tools: which regexes and Lark grammars can be held, and how an engine is told of them.
+"""The grammars of custom tools: which regexes and Lark grammars can be enforced, and how an engine is told of them.
 
-A Lark grammar becomes trees (lark_reader.py), one for each rule and terminal, with what is ignored behind each
+A Lark grammar becomes trees (lark.py), one for each rule and terminal, with what is ignored behind each
 terminal. From these come xgrammar's EBNF and the recognizer's rules, both as long as the grammar. They agree with lark
 on which texts match; lark's rules of which terminal wins where several would do have no part in that.
 """
@@ -11,9 +11,9 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from service.errors import InvalidRequest, shown
 from service.grammar.lark import COMMON, Definitions, common, read_lark
-from service.grammar.recognizer import RULES_AT_ONCE, Grammar, compiled
+from service.grammar.recognizer import MAX_SYMBOLS, Grammar, compiled
 from service.grammar.regex import MOST, Tree, Weight, ebnf, inner_trees, weigh, whole
-from service.steps import in_one_go
+from service.steps import cached_steps
 
 MAX_GRAMMAR_CHARS = 8_192
 """The longest grammar; one of a single huge rule takes some 8 ms in a step, 15 at worst."""
@@ -23,75 +23,57 @@ MAX_RULES = 1024
 
 GRAMMARS_CACHED = 32
 
+RULES_A_STEP = 50
+"""How many rules are written in one step."""
+
 
 def check_regex(pattern: str, where: str) -> str:
-    """The regex, which stands at the parameter `where`, as it is held: as one that the whole text matches.
+    """The regex, which stands at the parameter `where`, as it is enforced: as one that the whole text matches.
 
     Raises InvalidRequest.
     """
     return whole(pattern, where)
 
 
-def ebnf_of(lark: str, where: str) -> str:
-    """What `held_grammar` gives, in one go. Raises InvalidRequest."""
-    return in_one_go(held_grammar(lark, where))
-
-
-def held_grammar(lark: str, where: str) -> Generator[None, None, str]:
+def enforced_grammar(lark: str, where: str) -> Generator[None, None, str]:
     """A Lark grammar, which stands at the parameter `where`, in xgrammar's EBNF; read in steps.
 
     Raises InvalidRequest.
     """
     if len(lark) > MAX_GRAMMAR_CHARS:
         raise _refusal(lark, where, f"It has {len(lark)} characters, at most {MAX_GRAMMAR_CHARS} are allowed")
-    if lark in _HELD:
-        return _HELD[lark]
     try:
-        held = yield from _read(lark)
+        trees = yield from _trees(lark)
+        if not compiled(trees).productive:
+            raise ValueError("no text matches it, as its rules never come to an end")
     except InvalidRequest as refused:  # a terminal's pattern, which has no place of its own
         raise _refusal(lark, where, refused.message) from None
     except (re.error, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise _refusal(lark, where, f"It can't be read: {reason[:200]}") from None
-    if len(_HELD) >= GRAMMARS_CACHED:
-        del _HELD[next(iter(_HELD))]
-    _HELD[lark] = held
-    return held
-
-
-_HELD: dict[str, str] = {}
-"""Grammars that were read, the first one first."""
-
-
-def _read(lark: str) -> Generator[None, None, str]:
-    trees = yield from _trees(lark)
-    if not (yield from compiled(trees)).productive:
-        raise ValueError("no text matches it, as its rules never come to an end")
     lines: list[str] = []
-    for name, tree in trees.items():
-        if len(lines) % RULES_AT_ONCE == 0:
+    for place, (name, tree) in enumerate(trees.items()):
+        if place % RULES_A_STEP == 0:
             yield
         lines.append(f"{name} ::= {ebnf(tree)}\n")
     return "".join(lines)
 
 
+@cached_steps(GRAMMARS_CACHED)
 def compiled_of(lark: str) -> Generator[None, None, Grammar]:
-    """A grammar that is held, for the recognizer, in steps. Its rule "root" matches what the engine lets through."""
-    if lark not in _COMPILED:
-        made = yield from compiled((yield from _trees(lark)))
-        if len(_COMPILED) >= GRAMMARS_CACHED:
-            del _COMPILED[next(iter(_COMPILED))]
-        _COMPILED[lark] = made
-    return _COMPILED[lark]
+    """A grammar that can be enforced, for the recognizer, in steps. Its rule "root" matches what the engine allows."""
+    return compiled((yield from _trees(lark)))
 
 
-_COMPILED: dict[str, Grammar] = {}
-"""Grammars that were made ready, the first one first."""
-
-
-def _trees(lark: str) -> Generator[None, None, dict[str, Tree]]:
-    definitions = yield from read_lark(lark)
-    return (yield from _Trees(definitions).made())
+def _trees(lark: str) -> Generator[None, None, Mapping[str, Tree]]:
+    """The trees of a grammar, "root" first. Raises ValueError, re.error and InvalidRequest."""
+    definitions = read_lark(lark)
+    yield
+    trees = _Trees(definitions).made()
+    yield
+    _weigh(trees)
+    yield
+    return trees
 
 
 class _Trees:
@@ -103,24 +85,22 @@ class _Trees:
         self._waiting: deque[tuple[str, str, Mapping[str, Tree]]] = deque()
         self._behind: Tree = [("RULE", "skipped")] if definitions.ignored else []
         self._trees: dict[str, Tree] = {}
+        self._size = 0
 
-    def made(self) -> Generator[None, None, dict[str, Tree]]:
-        """All of them, "root" first, in steps. Raises ValueError and InvalidRequest."""
+    def made(self) -> dict[str, Tree]:
+        """All of them, "root" first. Raises ValueError and InvalidRequest."""
         if "start" not in self._definitions.named:
             raise ValueError("it has no rule 'start'")
         self._trees["root"] = [*self._behind, *self._named("start", (), terminal=False)]
         if self._behind:
-            branches = [self._held(tree, {}, terminal=True) for tree in self._definitions.ignored]
+            branches = [self._written(tree, {}, terminal=True) for tree in self._definitions.ignored]
             self._trees["skipped"] = [("MAX_REPEAT", [0, MOST, [("BRANCH", [None, branches])]])]
         while self._waiting:
             name, key, arguments = self._waiting.popleft()
             tree = self._definitions.named[key].tree if not key.startswith(COMMON) else common(key[len(COMMON) :])
-            self._trees[name] = self._held(tree, arguments, terminal=_is_terminal(key), common=key.startswith(COMMON))
-            if len(self._trees) % RULES_AT_ONCE == 0:
-                yield
-        yield
-        _weigh(self._trees)
-        yield
+            self._trees[name] = self._written(
+                tree, arguments, terminal=_is_terminal(key), common=key.startswith(COMMON)
+            )
         return self._trees
 
     def _named(self, key: str, arguments: Sequence[Tree], *, terminal: bool) -> Tree:
@@ -145,26 +125,29 @@ class _Trees:
         behind = [] if terminal or not _is_terminal(key) else self._behind
         return [("RULE", self._names[use]), *behind]
 
-    def _held(self, tree: Tree, arguments: Mapping[str, Tree], *, terminal: bool, common: bool = False) -> Tree:
+    def _written(self, tree: Tree, arguments: Mapping[str, Tree], *, terminal: bool, common: bool = False) -> Tree:
         """A tree of a definition with what its names mean; a terminal is followed by what is ignored, if in a rule."""
-        held: Tree = []
+        written: Tree = []
         for kind, inner in tree:
+            self._size += len(inner) if kind == "TEXT" else 1
+            if self._size > MAX_SYMBOLS:
+                raise ValueError(f"with its templates written out it has more than {MAX_SYMBOLS} symbols")
             if kind == "NAME":
                 key = f"{COMMON}{inner}" if common else inner
-                held += arguments[key] if key in arguments else self._named(key, (), terminal=terminal)
+                written += arguments[key] if key in arguments else self._named(key, (), terminal=terminal)
             elif kind == "USE":
-                given = [self._one(self._held(each, arguments, terminal=terminal)) for each in inner[1]]
-                held += self._named(inner[0], given, terminal=terminal)
+                given = [self._one(self._written(each, arguments, terminal=terminal)) for each in inner[1]]
+                written += self._named(inner[0], given, terminal=terminal)
             elif kind == "TEXT":
-                held.append(("SUBPATTERN", [None, 0, 0, inner]))
-                held += [] if terminal else self._behind
+                written.append(("SUBPATTERN", [None, 0, 0, inner]))
+                written += [] if terminal else self._behind
             elif kind == "BRANCH":
-                branches = [self._held(each, arguments, terminal=terminal, common=common) for each in inner[1]]
-                held.append(("BRANCH", [None, branches]))
-            else:  # the last argument of a repetition or a group is what it holds
-                below = self._held(inner[-1], arguments, terminal=terminal, common=common)
-                held.append((kind, [*inner[:-1], below]))
-        return held
+                branches = [self._written(each, arguments, terminal=terminal, common=common) for each in inner[1]]
+                written.append(("BRANCH", [None, branches]))
+            else:  # the last argument of a repetition or a group is what it repeats
+                below = self._written(inner[-1], arguments, terminal=terminal, common=common)
+                written.append((kind, [*inner[:-1], below]))
+        return written
 
     def _one(self, tree: Tree) -> Tree:
         """A template's argument as one name, however often the template writes it."""
@@ -213,5 +196,5 @@ def _references(tree: Tree) -> Iterator[str]:
 
 def _refusal(value: str, where: str, reason: str) -> InvalidRequest:
     return InvalidRequest(
-        f"The grammar can't be held: '{where}' = {shown(value)}. {reason}.", code="invalid_grammar", param=where
+        f"The grammar can't be enforced: '{where}' = {shown(value)}. {reason}.", code="invalid_grammar", param=where
     )

@@ -5,7 +5,7 @@ each other, and its patterns for strings backtrack for ever. Here everything is 
 grammar is as long as its text. What lark's own grammars of `common` offer is kept as a text in the same notation.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -13,13 +13,9 @@ import msgspec
 
 from service.grammar.lark_words import pattern_of, range_of, text_of, words_of
 from service.grammar.regex import MAX_DEPTH, MOST, Tree
-from service.steps import in_one_go
 
 MAX_EXPANDED = 256
 """The largest count of `~`."""
-
-WORDS_AT_ONCE = 500
-"""How many of them are read in one step, if they aren't all of one rule."""
 
 _TIMES = {"?": (0, 1), "*": (0, MOST), "+": (1, MOST)}
 
@@ -74,14 +70,14 @@ class Definitions(msgspec.Struct, frozen=True):
     ignored: list[Tree]
 
 
-def read_lark(text: str) -> Generator[None, None, Definitions]:
-    """Read a grammar, in steps. Raises ValueError, re.error and InvalidRequest, for a pattern."""
+def read_lark(text: str) -> Definitions:
+    """Read a grammar, in at most some 10 ms. Raises ValueError, re.error and InvalidRequest, for a pattern."""
     return _Reader(text).read()
 
 
 @cache
 def _common() -> Mapping[str, Definition]:
-    return in_one_go(read_lark(_LIBRARY)).named
+    return read_lark(_LIBRARY).named
 
 
 class _Reader:
@@ -94,12 +90,8 @@ class _Reader:
         self._named: dict[str, Definition] = {}
         self._ignored: list[Tree] = []
 
-    def read(self) -> Generator[None, None, Definitions]:
-        step = 0
+    def read(self) -> Definitions:
         while (kind := self._kind) != "":
-            if self._place > step:
-                step = self._place + WORDS_AT_ONCE
-                yield
             if kind == "END":
                 self._next()
             elif kind == "STATEMENT":
@@ -146,7 +138,7 @@ class _Reader:
         elif statement == "%import":
             self._import()
         else:
-            raise ValueError(f"of statements, only %ignore and %import can be held, not {statement[:20]}")
+            raise ValueError(f"of statements, only %ignore and %import can be enforced, not {statement[:20]}")
         self._next("END")
 
     def _import(self) -> None:

@@ -102,5 +102,5 @@ def pattern_of(word: str) -> Tree:
         raise ValueError("a pattern in it is empty")
     tree = read_pattern(_unescaped(word[1:end]).replace("\\/", "/"), "", dot_is_all="s" in flags)
     if has_anchors(tree):
-        raise ValueError("anchors such as ^ and $ can't be held in a grammar")
+        raise ValueError("anchors such as ^ and $ can't be enforced in a grammar")
     return tree

@@ -8,7 +8,7 @@ a few rules of its own.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -16,9 +16,6 @@ from service.grammar.regex import MOST, REPEATS, Tree, inner_trees, ranges_of
 
 MAX_SYMBOLS = 16_384
 """How large a grammar may be once its counts are rules."""
-
-RULES_AT_ONCE = 100
-"""How many rules are made ready in one step."""
 
 Symbol = int | tuple[int, ...]
 """A rule's number, or the characters that one place may have: the bounds between those that may and that may not."""
@@ -39,16 +36,11 @@ class Grammar(msgspec.Struct, frozen=True):
     """Whether any text matches rule 0."""
 
 
-def compiled(trees: Mapping[str, Tree]) -> Generator[None, None, Grammar]:
-    """The trees of some rules, of which a whole text has to match the first; in steps.
-
-    Raises ValueError for too large ones.
-    """
+def compiled(trees: Mapping[str, Tree]) -> Grammar:
+    """The trees of some rules, of which a whole text has to match the first. Raises ValueError for too large ones."""
     compiler = _Compiler(trees)
-    for count, (name, tree) in enumerate(trees.items()):
+    for name, tree in trees.items():
         compiler.add(name, tree)
-        if count % RULES_AT_ONCE == 0:
-            yield
     return compiler.done()
 
 
@@ -321,13 +313,17 @@ class Recognizer:
             self._sweep_at = 2 * self._kept + 4_096
 
     def _sweep(self) -> None:
-        """Forget the places where no rule that is still open began."""
-        agenda = {began for _, began in self._current} | {self._place}
-        needed: set[int] = set()
-        while agenda:
-            place = agenda.pop()
-            needed.add(place)
-            agenda |= {began for items in self._waiting[place].values() for _, began in items} - needed
-        self._waiting = {place: self._waiting[place] for place in needed}
-        self._tops = {each: top for each, top in self._tops.items() if each[1] in needed}
+        """Forget what waits for rules of which none is open any more."""
+        heads, waiting = self._grammar.heads, self._waiting
+        open_ones = {(began, heads[state]) for state, began in self._current}
+        agenda = list(open_ones)
+        for place, rule in agenda:  # which grows meanwhile
+            for state, began in waiting[place].get(rule, ()):
+                if (above := (began, heads[state])) not in open_ones:
+                    open_ones.add(above)
+                    agenda.append(above)
+        self._waiting = {self._place: {}}
+        for place, rule in agenda:
+            self._waiting.setdefault(place, {})[rule] = waiting[place].get(rule, [])
+        self._tops = {each: top for each, top in self._tops.items() if each[::-1] in open_ones}
         self._kept = sum(sum(map(len, here.values())) + 1 for here in self._waiting.values())

@@ -86,7 +86,7 @@ def _read(pattern: str, dot_is_all: bool) -> Tree:
     tree = _tree(parsed, dot_is_all)
     _check(tree, 0)
     if parsed.state.flags & ~re.UNICODE:
-        raise ValueError("Flags can't be held, write classes such as [aA]")
+        raise ValueError("Flags can't be enforced, write classes such as [aA]")
     weigh(tree, {})
     if size(tree) > MAX_SIZE:
         raise ValueError(f"Its characters, with all counts, come to more than {MAX_SIZE}")
@@ -168,9 +168,9 @@ def _check(tree: Tree, depth: int) -> None:
                 raise ValueError(f"It repeats more than {MAX_REPEATS} times")
         elif name == "SUBPATTERN":
             if argument[1] or argument[2]:
-                raise ValueError("Flags can't be held, write classes such as [aA]")
+                raise ValueError("Flags can't be enforced, write classes such as [aA]")
         elif name not in ("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "BRANCH"):
-            raise ValueError("Lookaround, references to groups and the like can't be held")
+            raise ValueError("Lookaround, references to groups and the like can't be enforced")
         if name == "IN" and not argument:
             raise ValueError("A class in it has no characters")
         for each in inner_trees(name, argument):
@@ -212,7 +212,7 @@ def weigh(tree: Tree, named: Mapping[str, Weight]) -> Weight:
 
 def refusal(pattern: str, where: str, reason: str) -> InvalidRequest:
     return InvalidRequest(
-        f"The pattern can't be held: '{where}' = {shown(pattern)}. {reason}.", code="invalid_pattern", param=where
+        f"The pattern can't be enforced: '{where}' = {shown(pattern)}. {reason}.", code="invalid_pattern", param=where
     )
 
 
@@ -293,14 +293,16 @@ def _bare(tree: Tree, pattern: str, where: str) -> tuple[Tree, bool, bool]:
     ends = bool(tree) and tree[-1] == ("AT", "AT_END")
     inner = tree[int(begins) : len(tree) - int(ends)]
     if has_anchors(inner):
-        raise refusal(pattern, where, "Anchors can be held only at its beginning and at its end")
+        raise refusal(pattern, where, "Anchors can be enforced only at its beginning and at its end")
     return inner, begins, ends
 
 
 def _check_json(tree: Tree, pattern: str, where: str) -> None:
     for name, argument in tree:
         if name == "LITERAL" and (argument < 32 or argument in (34, 92)):
-            raise refusal(pattern, where, "A quote, a backslash or a control character can't be held outside a class")
+            raise refusal(
+                pattern, where, "A quote, a backslash or a control character can't be enforced outside a class"
+            )
         for each in inner_trees(name, argument):
             _check_json(each, pattern, where)
 

@@ -1,4 +1,4 @@
-"""What is known of JSON schema's keywords: which belong together, which can't be held, and what numbers mean."""
+"""What is known of JSON schema's keywords: which belong together, which can't be enforced, and what numbers mean."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ REFUSED: Mapping[str, str] = {
     "$dynamicRef": "Use '$ref'.",
     "$recursiveRef": "Use '$ref'.",
 }
-"""Keywords that can't be held at all, and what to do."""
+"""Keywords that can't be enforced at all, and what to do."""
 
 FORMATS = frozenset(
     (
@@ -54,7 +54,7 @@ FORMATS = frozenset(
         *("uri", "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"),
     )
 )
-"""The formats that are held; of others nothing is."""
+"""The formats that are enforced; others are ignored."""
 
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 LARGEST = 2**53
@@ -84,29 +84,29 @@ def kind_of(value: Any) -> str:
 
 def plain_bounds(given: Mapping[str, Any], path: str, *, whole: bool) -> dict[str, Any]:
     """The bounds of a number; those of an integer as whole numbers. Raises InvalidRequest where nothing is between."""
-    held: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     for name, value in given.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or abs(value) > LARGEST:
-            raise invalid_value(f"{path}.{name}", value, f"Only numbers up to {LARGEST} can be held.")
+            raise invalid_value(f"{path}.{name}", value, f"Only numbers up to {LARGEST} can be enforced.")
         if whole:
             up = name.endswith("inimum") != name.startswith("excl")
-            held[name] = math.ceil(value) if up else math.floor(value)
+            bounds[name] = math.ceil(value) if up else math.floor(value)
         elif round(value, DECIMALS) != value:
-            raise invalid_value(f"{path}.{name}", value, f"Only {DECIMALS} decimals can be held.")
+            raise invalid_value(f"{path}.{name}", value, f"Only {DECIMALS} decimals can be enforced.")
         else:
-            held[name] = value
+            bounds[name] = value
     step = 1 if whole else 0
-    low = max([held.get("minimum", -math.inf), held.get("exclusiveMinimum", -math.inf) + step])
-    high = min([held.get("maximum", math.inf), held.get("exclusiveMaximum", math.inf) - step])
-    open_ended = not whole and low == high and ("exclusiveMinimum" in held or "exclusiveMaximum" in held)
+    low = max([bounds.get("minimum", -math.inf), bounds.get("exclusiveMinimum", -math.inf) + step])
+    high = min([bounds.get("maximum", math.inf), bounds.get("exclusiveMaximum", math.inf) - step])
+    open_ended = not whole and low == high and ("exclusiveMinimum" in bounds or "exclusiveMaximum" in bounds)
     if low > high or open_ended:
         raise InvalidRequest(
-            f"The schema can't be held: no number is between the bounds at '{path}'.",
+            f"The schema can't be enforced: no number is between the bounds at '{path}'.",
             code="invalid_json_schema",
             param=path,
         )
-    return held
+    return bounds
 
 
 class Sort(msgspec.Struct, frozen=True):

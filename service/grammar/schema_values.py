@@ -1,6 +1,6 @@
 """The parts of a JSON schema that have no schemas in them: types, constants, strings, numbers and counts.
 
-Each is rewritten into what an engine holds to the letter, or refused; see schemas.py.
+Each is rewritten into what an engine enforces to the letter, or refused; see schemas.py.
 """
 
 from typing import Any, cast
@@ -42,7 +42,7 @@ def kinds_of(given: Schema, path: str) -> list[str]:
 def narrowed(schema: Any, kind: Any, path: str) -> Any:
     """A schema of a combination that stands beside a type: it has to have the type itself, or none."""
     if not isinstance(schema, dict) or "$ref" in schema or "anyOf" in schema:
-        raise refusal(f"{path}.type", "'type' can't be held beside a combination of references. Leave it out.")
+        raise refusal(f"{path}.type", "'type' can't be enforced beside a combination of references. Leave it out.")
     given = cast("Schema", schema)
     if given.get("type", kind) != kind:
         raise refusal(f"{path}.type", "'type' differs from that of the schemas beside it. Leave it out.")
@@ -77,26 +77,28 @@ def string(given: Schema, path: str) -> Schema:
     check(form is None or isinstance(form, str), f"{path}.format", form, "a string")
     if form is not None and form in FORMATS:
         if pattern is not None or bounded:
-            raise refusal(f"{path}.format", "'format' can't be held beside a pattern or a length. Leave it out.")
+            raise refusal(f"{path}.format", "'format' can't be enforced beside a pattern or a length. Leave it out.")
         return {"format": form}
     if pattern is None:
         return given_counts(given, "minLength", "maxLength")
     if bounded:
-        raise refusal(f"{path}.pattern", "'pattern' can't be held beside a length. Put the length into the pattern.")
+        raise refusal(
+            f"{path}.pattern", "'pattern' can't be enforced beside a length. Put the length into the pattern."
+        )
     return {"pattern": anchored(pattern, f"{path}.pattern")}
 
 
 def number(given: Schema, path: str, kind: str) -> Schema:
     """The keywords of a number of this kind."""
-    held = plain_bounds({key: given[key] for key in BOUNDS if key in given}, path, whole=kind == "integer")
+    bounds = plain_bounds({key: given[key] for key in BOUNDS if key in given}, path, whole=kind == "integer")
     multiple = given.get("multipleOf")
     if multiple is not None:
-        if kind != "integer" or held or type(multiple) is not int or not 0 < multiple <= MAX_COUNT:
+        if kind != "integer" or bounds or type(multiple) is not int or not 0 < multiple <= MAX_COUNT:
             raise refusal(
-                f"{path}.multipleOf", "Only whole multiples of integers without bounds can be held. Leave it out."
+                f"{path}.multipleOf", "Only whole multiples of integers without bounds can be enforced. Leave it out."
             )
-        held["multipleOf"] = multiple
-    return held
+        bounds["multipleOf"] = multiple
+    return bounds
 
 
 def counts(given: Schema, path: str, least: str, most: str, *, limit: int = MAX_COUNT) -> tuple[int, int | None]:
@@ -105,7 +107,7 @@ def counts(given: Schema, path: str, least: str, most: str, *, limit: int = MAX_
         value = given.get(name, 0)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not 0 <= value <= limit or value != int(value):
-            raise invalid_value(f"{path}.{name}", value, f"Only integers from 0 to {limit} can be held.")
+            raise invalid_value(f"{path}.{name}", value, f"Only integers from 0 to {limit} can be enforced.")
     low, high = int(given.get(least, 0)), given.get(most)
     if high is not None and high < low:
         raise invalid_value(f"{path}.{most}", high, f"It is less than '{least}'.")
@@ -130,5 +132,5 @@ def check(right: bool, path: str, value: Any, expected: str) -> None:
 
 
 def refusal(path: str, reason: str) -> InvalidRequest:
-    """A schema that is right but can't be held, for what stands at `path`."""
-    return InvalidRequest(f"The schema can't be held: '{path}'. {reason}", code="invalid_json_schema", param=path)
+    """A schema that is right but can't be enforced, for what stands at `path`."""
+    return InvalidRequest(f"The schema can't be enforced: '{path}'. {reason}", code="invalid_json_schema", param=path)

@@ -1,14 +1,15 @@
-"""Which JSON schemas can be held: those that the engine's grammar follows to the letter.
+"""Which JSON schemas can be enforced: those that the engine's grammar follows to the letter.
 
-An engine holds a schema by masking tokens, and passes over in silence what it doesn't know. So a schema is held only if
-whatever the engine lets through is valid; everything else is refused here, before anything is sampled, with the keyword
-that can't be held. What xgrammar 0.2.8 does with each keyword was measured against a validator (decision 27).
+An engine enforces a schema by masking tokens, and ignores what it doesn't know. So a schema is taken only if whatever
+the engine lets through is valid; everything else is refused here, before anything is sampled, with the keyword that
+can't be enforced. What xgrammar 0.2.8 does with each keyword was measured against a validator (decision 27).
 
-A held schema is rewritten into the few keywords that are left: every one beside a type, references by plain names.
+An enforced schema is rewritten into the few keywords that are left: every one beside a type, references by plain names.
 Objects without `additionalProperties` have no other members than their properties, and these in their order.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from service.errors import InvalidRequest, invalid_value
@@ -29,7 +30,6 @@ from service.grammar.schema_values import (
     refusal,
     string,
 )
-from service.steps import in_one_go
 
 MAX_DEPTH = 32
 """How deep schemas may be nested in one another; vLLM refuses 64 levels of JSON, two to a schema."""
@@ -46,46 +46,80 @@ SCHEMAS_A_STEP = 128
 PATTERN_CHARS_A_SCHEMA = 4
 """How long a pattern is that takes as long to read as another schema."""
 
-Reading = Generator[None, None, Schema]
-"""The held form of a schema, read in steps."""
 
+def enforced_schema(schema: Any, where: str, *, strict: bool = True) -> Generator[None, None, Schema | None]:
+    """The schema, which stands at the parameter `where`, in the form in which it is enforced; read in steps.
 
-def held_schema(schema: Any, where: str) -> Schema:
-    """What `held_steps` gives, in one go. Raises InvalidRequest."""
-    return in_one_go(held_steps(schema, where))
-
-
-def held_steps(schema: Any, where: str) -> Reading:
-    """The schema, which stands at the parameter `where`, in the form in which it is held; read in steps.
-
-    Raises InvalidRequest, with the keyword that can't be held as its param.
+    Where it can't be enforced: None if it isn't `strict`, else raises InvalidRequest with the keyword as its param.
     """
     reader = _Reader(schema, where)
-    held = yield from reader.read(schema, where, 0)
-    definitions: Schema = {}
-    while reader.references.waiting:
-        name, definition, path = reader.references.waiting.pop()
-        definitions[name] = yield from reader.read(definition, path, 0)
-    return {**held, "$defs": definitions} if definitions else held
+    try:
+        root = reader.later(schema, where, 0)
+        while reader.reads_next():
+            if reader.unbroken > SCHEMAS_A_STEP:
+                reader.unbroken = 0
+                yield
+        for check_apart in reader.checks:
+            yield
+            check_apart()
+    except InvalidRequest:
+        if strict:
+            raise
+        return None
+    return {**root, "$defs": reader.definitions} if reader.definitions else root
 
 
 class _Reader:
-    """One schema with its definitions, which are read when somebody refers to them, each once."""
+    """One schema with its definitions, which are read when something refers to them, each once.
+
+    A schema inside another isn't read at once: it is put on the agenda, as a dict that is filled later. So reading is
+    one loop, which may pause between any two schemas. The agenda is a stack, read in the order of the text.
+    """
 
     def __init__(self, root: Any, where: str) -> None:
         self._where = where
-        self.references = References(root, where)
+        self._references = References(root, where)
         self._kinds = Kinds()
-        self._schemas = self._unbroken = 0
+        self._schemas = 0
         self._patterns: set[str] = set()
         self._pattern_chars = self._patterns_size = 0
+        self._agenda: list[tuple[Schema, Any, str, int]] = []
+        self._inside: list[tuple[Schema, Any, str, int]] = []
+        """What is in the schema that is being read."""
+        self.definitions: Schema = {}
+        self.checks: list[Callable[[], None]] = []
+        """What can be checked only when all is read: whether schemas exclude each other."""
+        self.unbroken = 0
+        """How much was read since the last pause."""
 
-    def read(self, schema: Any, path: str, depth: int) -> Reading:
-        """The held form of a schema that stands at `path`."""
+    def later(self, schema: Any, path: str, depth: int) -> Schema:
+        """The enforced form of a schema that stands at `path`, which is filled when its turn comes."""
+        self._count(depth)
+        enforced: Schema = {}
+        self._inside.append((enforced, schema, path, depth))
+        return enforced
+
+    def reads_next(self) -> bool:
+        """Read one more schema of the agenda; False where none is left."""
+        self._agenda += reversed(self._inside)
+        self._inside = []
+        if not self._agenda:
+            if not self._references.waiting:
+                return False
+            name, definition, path = self._references.waiting.pop()
+            self.definitions[name] = self.later(definition, path, 0)
+            return True
+        enforced, schema, path, depth = self._agenda.pop()
+        enforced.update(self._read(schema, path, depth))
+        return True
+
+    def _count(self, depth: int) -> None:
         self._schemas += 1
         if depth > MAX_DEPTH or self._schemas > MAX_SCHEMAS:
             limits = f"at most {MAX_DEPTH} schemas may be nested, and {MAX_SCHEMAS} be there at all"
             raise invalid_value(self._where, "a schema", f"It is too large: {limits}. Simplify it.")
+
+    def _read(self, schema: Any, path: str, depth: int) -> Schema:
         if schema is True:
             return {}
         if schema is False:
@@ -95,17 +129,14 @@ class _Reader:
                 f"Invalid type for '{path}': expected a schema, an object.", code="invalid_type", param=path
             )
         given = {key: value for key, value in cast("Schema", schema).items() if not asks_nothing(key, value)}
-        self._unbroken += 1 + self._count_patterns(given, path) // PATTERN_CHARS_A_SCHEMA
-        if self._unbroken > SCHEMAS_A_STEP:
-            self._unbroken = 0
-            yield
+        self.unbroken += 1 + self._count_patterns(given, path) // PATTERN_CHARS_A_SCHEMA
         for keyword in given:
             if keyword in REFUSED:
-                raise refusal(f"{path}.{keyword}", f"'{keyword}' can't be held. {REFUSED[keyword]}")
+                raise refusal(f"{path}.{keyword}", f"'{keyword}' can't be enforced. {REFUSED[keyword]}")
         for keyword in ("$ref", "allOf", "anyOf", "oneOf", "enum", "const"):
             if keyword in given:
-                return (yield from self._combined(keyword, given, path, depth))
-        return (yield from self._typed(given, path, depth))
+                return self._combined(keyword, given, path, depth)
+        return self._typed(given, path, depth)
 
     def _count_patterns(self, given: Schema, path: str) -> int:
         """Check how large the patterns are so far; returns how long those of this schema are."""
@@ -126,67 +157,66 @@ class _Reader:
                 raise refusal(where, f"All patterns, with their counts, may come to {MAX_SIZE} characters.")
         return self._pattern_chars - before
 
-    def _combined(self, keyword: str, given: Schema, path: str, depth: int) -> Reading:
+    def _combined(self, keyword: str, given: Schema, path: str, depth: int) -> Schema:
         beside = [key for key in given if key in COMBINED[keyword]]
         if beside:
             raise refusal(
                 f"{path}.{beside[0]}",
-                f"'{beside[0]}' can't be held beside '{keyword}'. Move it into the schemas there.",
+                f"'{beside[0]}' can't be enforced beside '{keyword}'. Move it into the schemas there.",
             )
         if keyword == "$ref":
-            return {"$ref": self.references.name_of(given["$ref"], path)}
+            return {"$ref": self._references.name_of(given["$ref"], path)}
         if keyword in ("enum", "const"):
             return enumerated(given, path)
         schemas = listed(given[keyword], f"{path}.{keyword}")
         if keyword == "allOf":
             if len(schemas) > 1:
-                raise refusal(f"{path}.allOf", "'allOf' of several schemas can't be held. Merge them into one.")
-            return (yield from self.read(schemas[0], f"{path}.allOf[0]", depth + 1))
+                raise refusal(f"{path}.allOf", "'allOf' of several schemas can't be enforced. Merge them into one.")
+            self._count(depth + 1)
+            return self._read(schemas[0], f"{path}.allOf[0]", depth + 1)
         if "type" in given:
             schemas = [narrowed(each, given["type"], path) for each in schemas]
-        held = yield from self._read_all(schemas, f"{path}.{keyword}", depth)
-        yield
-        if keyword == "oneOf" and not self._kinds.disjoint(
-            [self._resolved(each, schemas[n]) for n, each in enumerate(held)]
-        ):
+        enforced = self._all(schemas, f"{path}.{keyword}", depth)
+        if keyword == "oneOf":
+            self.checks.append(partial(self._check_apart, enforced, schemas, path))
+        return {"anyOf": enforced}
+
+    def _all(self, schemas: Iterable[Any], path: str, depth: int) -> list[Schema]:
+        """The enforced forms of a list of schemas that stands at `path`."""
+        return [self.later(each, f"{path}[{place}]", depth + 1) for place, each in enumerate(schemas)]
+
+    def _check_apart(self, enforced: Sequence[Schema], given: Sequence[Any], path: str) -> None:
+        if not self._kinds.disjoint([self._resolved(each, given[place]) for place, each in enumerate(enforced)]):
             raise refusal(
                 f"{path}.oneOf",
-                "'oneOf' can be held only if the schemas exclude each other, by their type or by a required property "
-                "with different constants. Use 'anyOf'.",
+                "'oneOf' can be enforced only if the schemas exclude each other, by their type or by a required "
+                "property with different constants. Use 'anyOf'.",
             )
-        return {"anyOf": held}
 
-    def _read_all(self, schemas: Iterable[Any], path: str, depth: int) -> Generator[None, None, list[Schema]]:
-        """The held forms of a list of schemas that stands at `path`."""
-        held: list[Schema] = []
-        for place, each in enumerate(schemas):
-            held.append((yield from self.read(each, f"{path}[{place}]", depth + 1)))
-        return held
-
-    def _resolved(self, held: Schema, given: Any) -> Schema:
-        """A held schema, or the one that it refers to, as far as is needed to tell it from others."""
-        if "$ref" not in held:
-            return held
+    def _resolved(self, enforced: Schema, given: Any) -> Schema:
+        """An enforced schema, or the one that it refers to, as far as is needed to tell it from others."""
+        if "$ref" not in enforced:
+            return enforced
         while given.get("$ref") is None:
             given = given["allOf"][0]
-        target = self.references.target(given["$ref"], "")
+        target = self._references.target(given["$ref"], "")
         return cast("Schema", target) if isinstance(target, dict) else {}
 
-    def _typed(self, given: Schema, path: str, depth: int) -> Reading:
+    def _typed(self, given: Schema, path: str, depth: int) -> Schema:
         kinds = kinds_of(given, path)
-        held: Schema = {"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}
+        enforced: Schema = {"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}
         if "object" in kinds:
-            held |= yield from self._object(given, path, depth)
+            enforced |= self._object(given, path, depth)
         if "array" in kinds:
-            held |= yield from self._array(given, path, depth)
+            enforced |= self._array(given, path, depth)
         if "string" in kinds:
-            held |= string(given, path)
+            enforced |= string(given, path)
         for kind in ("integer", "number"):
             if kind in kinds:
-                held |= number(given, path, kind)
-        return held
+                enforced |= number(given, path, kind)
+        return enforced
 
-    def _object(self, given: Schema, path: str, depth: int) -> Reading:
+    def _object(self, given: Schema, path: str, depth: int) -> Schema:
         properties: Any = given.get("properties", {})
         required: Any = given.get("required", [])
         check(isinstance(properties, dict), f"{path}.properties", properties, "an object of schemas")
@@ -195,24 +225,24 @@ class _Reader:
         required = list(dict.fromkeys(cast("list[str]", required)))
         read: dict[str, Schema] = {}
         for name, each in cast("Schema", properties).items():
-            read[name] = yield from self.read(each, f"{path}.properties.{name[:NAME_SHOWN]}", depth + 1)
-        held: Schema = {}
+            read[name] = self.later(each, f"{path}.properties.{name[:NAME_SHOWN]}", depth + 1)
+        enforced: Schema = {}
         names = given.get("propertyNames"), given.get("patternProperties")
         others: Any = given.get("additionalProperties", False if given.get("unevaluatedProperties") is False else None)
         if names != (None, None):
-            held |= yield from self._named(given, path, depth)
+            enforced |= self._named(given, path, depth)
         elif isinstance(others, dict):
-            held["additionalProperties"] = yield from self.read(others, f"{path}.additionalProperties", depth + 1)
+            enforced["additionalProperties"] = self.later(others, f"{path}.additionalProperties", depth + 1)
         elif others is not None:
             check(isinstance(others, bool), f"{path}.additionalProperties", others, "a schema or a boolean")
-            held["additionalProperties"] = others
+            enforced["additionalProperties"] = others
         for name in required:
             if name not in read and (others is False or names != (None, None)):
                 raise refusal(f"{path}.required", f"'{name}' is required and not among the properties. Declare it.")
-            read.setdefault(name, held.get("additionalProperties", {}) if isinstance(others, dict) else {})
+            read.setdefault(name, enforced.get("additionalProperties", {}) if isinstance(others, dict) else {})
         least, most = counts(given, path, "minProperties", "maxProperties")
-        if not read and "additionalProperties" not in held and names == (None, None):
-            held["additionalProperties"] = True
+        if not read and "additionalProperties" not in enforced and names == (None, None):
+            enforced["additionalProperties"] = True
         if least > len(read) and least > 1:
             raise refusal(
                 f"{path}.minProperties",
@@ -221,54 +251,54 @@ class _Reader:
         if most is not None and most < len(required):
             raise refusal(f"{path}.maxProperties", f"{len(required)} properties are required.")
         if read:
-            held["properties"] = read
+            enforced["properties"] = read
         if required:
-            held["required"] = required
-        return held | given_counts(given, "minProperties", "maxProperties")
+            enforced["required"] = required
+        return enforced | given_counts(given, "minProperties", "maxProperties")
 
-    def _named(self, given: Schema, path: str, depth: int) -> Reading:
+    def _named(self, given: Schema, path: str, depth: int) -> Schema:
         """Members whose names follow a rule, which have to be all that there are."""
         keyword = "propertyNames" if "propertyNames" in given else "patternProperties"
         for other in ("properties", "patternProperties", "required"):
             if other != keyword and other in given:
                 raise refusal(
-                    f"{path}.{keyword}", f"'{keyword}' can't be held beside '{other}'. Declare each property."
+                    f"{path}.{keyword}", f"'{keyword}' can't be enforced beside '{other}'. Declare each property."
                 )
         if keyword == "patternProperties":
             patterns = given[keyword]
             check(isinstance(patterns, dict), f"{path}.{keyword}", patterns, "an object of schemas")
             if len(patterns) != 1 or isinstance(given.get("additionalProperties"), dict):
-                raise refusal(f"{path}.{keyword}", "Only one pattern, and nothing besides, can be held.")
+                raise refusal(f"{path}.{keyword}", "Only one pattern, and nothing besides, can be enforced.")
             [(pattern, each)] = patterns.items()
             where = f"{path}.{keyword}.{pattern}"
-            members = yield from self.read(each, where, depth + 1)
+            members = self.later(each, where, depth + 1)
             return {"patternProperties": {anchored(pattern, where): members}, "additionalProperties": False}
         if given.get("additionalProperties", True) is not True:
             raise refusal(
                 f"{path}.{keyword}",
-                f"'{keyword}' can't be held beside 'additionalProperties'. Use 'patternProperties'.",
+                f"'{keyword}' can't be enforced beside 'additionalProperties'. Use 'patternProperties'.",
             )
         rule = given[keyword]
         check(isinstance(rule, dict), f"{path}.{keyword}", rule, "a schema, an object")
-        names = yield from self.read({"type": "string", **rule}, f"{path}.{keyword}", depth + 1)
+        names = self.later({"type": "string", **rule}, f"{path}.{keyword}", depth + 1)
         return {"propertyNames": names}
 
-    def _array(self, given: Schema, path: str, depth: int) -> Reading:
+    def _array(self, given: Schema, path: str, depth: int) -> Schema:
         first: Any = given.get("prefixItems")
         items: Any = given.get("items")
         if isinstance(items, list):  # as up to draft 7
             first, items = cast("list[Any]", items), given.get("additionalItems")
         least, most = counts(given, path, "minItems", "maxItems")
-        held: Schema = {}
+        enforced: Schema = {}
         if first:
             check(isinstance(first, list), f"{path}.prefixItems", first, "a list of schemas")
             if most is not None and most < len(first):
                 first, items = first[:most], False
-            held["prefixItems"] = yield from self._read_all(first, f"{path}.prefixItems", depth)
+            enforced["prefixItems"] = self._all(first, f"{path}.prefixItems", depth)
         if items is False or (items is None and given.get("unevaluatedItems") is False):
             if least > len(first or ()):
                 raise refusal(f"{path}.minItems", f"At most {len(first or ())} elements are allowed.")
-            return {**held, "items": False, **({"minItems": least} if least else {})}
+            return {**enforced, "items": False, **({"minItems": least} if least else {})}
         if items is not None or not first or least > len(first):
-            held["items"] = yield from self.read(True if items is None else items, f"{path}.items", depth + 1)
-        return held | given_counts(given, "minItems", "maxItems")
+            enforced["items"] = self.later(True if items is None else items, f"{path}.items", depth + 1)
+        return enforced | given_counts(given, "minItems", "maxItems")

@@ -1,8 +1,8 @@
-"""What holds the model to a request: structural tags in xgrammar's notation, made and checked.
+"""What constrains the model's output: structural tags in xgrammar's notation.
 
 A *content* is the JSON of one format: what a call's arguments or the final answer must match. It is kept in the rules
-of a response, and held by a tag of its own behind the `<|message|>` of the message in question. A *header tag* holds
-who is addressed, from any place between two messages on.
+of a response, and enforced by a tag of its own behind the `<|message|>` of the message in question. A *header tag* says
+who may be addressed, from any place between two messages on.
 
 Where a tag ends, the engine lets the stop ids through; it lets them through nowhere else, not even where a tag names
 them. Servers have stop ids of their own for this, CALL often among them. So every request with a tag must have all of
@@ -48,7 +48,7 @@ class HeaderState(Enum):
 
 
 def schema_content(schema: Mapping[str, Any]) -> str:
-    """The content of what matches a JSON schema that can be held (schemas.py)."""
+    """The content of what matches a JSON schema that can be enforced (schemas.py)."""
     return _json({"type": "json_schema", "json_schema": schema})
 
 
@@ -65,11 +65,11 @@ def grammar_content(lark: str, ebnf: str) -> str:
 @lru_cache(maxsize=TAGS_CACHED)
 def content_tag(content: str) -> str:
     """The structural tag of a content alone."""
-    held: Format = msgspec.json.decode(content)
-    held.pop("lark", None)
-    if held["type"] == "json_schema":
-        held |= {"json_schema": _for_the_engine(held["json_schema"]), "max_whitespace_cnt": MAX_WHITESPACE}
-    return _tag(held)
+    form: Format = msgspec.json.decode(content)
+    form.pop("lark", None)
+    if form["type"] == "json_schema":
+        form |= {"json_schema": _for_the_engine(form["json_schema"]), "max_whitespace_cnt": MAX_WHITESPACE}
+    return _tag(form)
 
 
 def _for_the_engine(schema: Any) -> Any:
@@ -98,7 +98,7 @@ def addressing_tag(typed: Sequence[str], plain: Sequence[str], final: bool, stat
     and with `final` everybody, by its final answer.
 
     It lets the model reason and speak first, in at most MAX_ASIDES messages, and ends with the content of a call or of
-    the final answer; a content that is held itself is let through unread, as it gets a tag of its own.
+    the final answer; a content with a format of its own is let through unread, as it gets a tag of its own.
     """
     calls = [call for names, type in ((typed, [_JSON_TYPE]), (plain, [])) if names for call in _calls(names, type)]
     if state is HeaderState.CALLED:
@@ -125,8 +125,8 @@ def _calls(recipients: Sequence[str], type: Sequence[Format]) -> list[Format]:
     ]
 
 
-def _tag(held: Format) -> str:
-    return _json({"type": "structural_tag", "format": held})
+def _tag(form: Format) -> str:
+    return _json({"type": "structural_tag", "format": form})
 
 
 def _token(id: int) -> Format:

@@ -8,13 +8,11 @@ before any recursion begins; what else makes no sense as a schema is "any".
 """
 
 import json
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import TypeAlias, cast
 
 import msgspec
-
-from service.steps import in_one_go
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | None"
 
@@ -44,31 +42,22 @@ class Function(msgspec.Struct, frozen=True):
     parameters: Mapping[str, object] | None
 
 
-def namespace(name: str, functions: Sequence[Function], description: str | None = None) -> str:
-    """One section of `# Tools`, in one go; see `namespace_steps`."""
-    return in_one_go(namespace_steps(name, functions, description))
-
-
-def namespace_steps(
-    name: str, functions: Sequence[Function], description: str | None = None
-) -> Generator[None, None, str]:
-    """One section of `# Tools`: its heading, and a signature for each of `functions`, yielding between them.
+def namespace(name: str, members: Sequence[str], description: str | None = None) -> str:
+    """One section of `# Tools`: its heading, and a `declaration` for each function.
 
     A namespace without functions is its description alone, as for a tool that takes free text (python).
-    Raises SchemaTooLarge.
     """
     heading = f"## {name}\n"
     about = _lines(description or "")
-    if not functions:
+    if not members:
         return "\n".join([heading, *about])
-    lines = [heading, *_comments(about), f"namespace {name} {{\n"]
-    for function in functions:
-        check_size(function.parameters)
-        lines += _comments(_lines(function.description))
-        lines.append(_signature(function))
-        yield
-    lines.append(f"}} // namespace {name}")
-    return "\n".join(lines)
+    return "\n".join([heading, *_comments(about), f"namespace {name} {{\n", *members, f"}} // namespace {name}"])
+
+
+def declaration(function: Function) -> str:
+    """A function as it stands in its namespace. Raises SchemaTooLarge."""
+    check_size(function.parameters)
+    return "\n".join([*_comments(_lines(function.description)), _signature(function)])
 
 
 def type_of(schema: object, indent: str = "") -> str:

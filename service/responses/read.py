@@ -1,6 +1,6 @@
 """A create request's JSON members, read: its items, tools, choice and formats, and the rules that follow from them.
 
-Reading comes before building (prompt.py), as items may refer to stored ones, which somebody has to fetch in between.
+Reading comes before building (prompt/build.py): items may refer to stored ones, which are fetched in between.
 Nothing here looks at a chain.
 """
 
@@ -88,7 +88,7 @@ def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Gene
 def rules_of(
     request: CreateRequest, tools: Tools, chosen: Chosen, form: AnswerFormat, *, compacting: bool = False
 ) -> Rules:
-    """What holds for the response. A compaction calls nothing, and its text has no format."""
+    """The rules of the response. A compaction calls nothing, and its text has no format."""
     several = request.parallel_tool_calls and not chosen.parallel_one
     return Rules(
         callees=tools.callees,

@@ -13,7 +13,8 @@ from service.engine.demo.halves import rest_of, written
 from service.engine.demo.patterns import derived, matching
 from service.engine.demo.values import answer_for, arguments_for
 from service.errors import InvalidRequest
-from service.grammar.schemas import held_schema
+from service.grammar.schemas import enforced_schema
+from service.steps import in_one_go
 
 Schema = dict[str, Any]
 
@@ -107,7 +108,7 @@ SCHEMAS = st.recursive(LEAVES, nested, max_leaves=8).map(lambda schema: merged(s
 @given(schema=SCHEMAS, words=WORDS)
 def test_whatever_schema_can_be_held_it_has_a_value_for(schema: Schema, words: str) -> None:
     try:
-        held = held_schema(schema, "schema")
+        held = in_one_go(enforced_schema(schema, "schema"))
     except InvalidRequest:
         assume(False)
         return

@@ -70,13 +70,13 @@ def form(code: str, member: str, words: str, value: Any) -> Bad:
 
 
 def schema(path: str, words: str, value: Any, code: str = "invalid_json_schema") -> Bad:
-    """A create request with a strict schema that can't be held, for what stands at `path` in it."""
+    """A create request with a strict schema that can't be enforced, for what stands at `path` in it."""
     where = f"schema.{path}" if path else "schema"
     return form(code, where, words, {"type": "json_schema", "name": "a", "strict": True, "schema": value})
 
 
 def grammar(code: str, words: str, definition: Any, syntax: str = "lark") -> Bad:
-    """A create request with a custom tool under a grammar that can't be held."""
+    """A create request with a custom tool under a grammar that can't be enforced."""
     held = {"type": "grammar", "syntax": syntax, "definition": definition}
     return tools(code, "tools[0].format.definition", words, {"type": "custom", "name": "c", "format": held})
 

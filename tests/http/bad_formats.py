@@ -1,4 +1,4 @@
-"""Formats of the answer that can't be held, and what whoever asks for one is told."""
+"""Formats of the answer that can't be enforced, and what whoever asks for one is told."""
 
 from tests.http.bad import Table, create, form, schema
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
 from service.grammar.checks import complaint
-from service.grammar.grammars import check_regex, ebnf_of
-from service.grammar.schemas import held_schema
+from service.grammar.grammars import check_regex, enforced_grammar
+from service.grammar.schemas import enforced_schema
 from service.grammar.tags import content_tag, grammar_content, regex_content, schema_content
+from service.steps import in_one_go
 from tests.http.fuzzing import Maker
 
 REGEX = (
@@ -49,14 +50,14 @@ def test_any_regex_is_refused_or_can_be_checked(pieces: list[str], answer: str) 
 @given(st.lists(st.sampled_from(LARK), max_size=12), st.sampled_from(ANSWERS))
 def test_any_grammar_is_refused_or_can_be_checked(pieces: list[str], answer: str) -> None:
     lark = "".join(("start: ", *pieces, '\na: "z"'))
-    check(lambda: grammar_content(lark, ebnf_of(lark, "definition")), answer)
+    check(lambda: grammar_content(lark, in_one_go(enforced_grammar(lark, "definition"))), answer)
 
 
 @some
 @given(st.integers(0, 2**48), st.sampled_from(ANSWERS))
 def test_any_schema_is_refused_or_can_be_checked(seed: int, answer: str) -> None:
     schema: Any = Maker(Random(seed)).schema(4)
-    check(lambda: schema_content(held_schema(schema, "schema")), answer)
+    check(lambda: schema_content(in_one_go(enforced_schema(schema, "schema"))), answer)
 
 
 @pytest.mark.parametrize("text", ["<b>", "a-b", "x&y", "#~/@'%,;:!`=_", "é𝄞\t"])

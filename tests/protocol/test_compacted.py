@@ -13,7 +13,6 @@ from service.harmony.tokens import decode
 from service.responses import sealed
 from service.responses.compaction.messages import compaction_messages, users_words
 from service.responses.compaction.request import PARTLY
-from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.protocol.requests import ENVELOPES, IDENTITY, Json, prompt
 
@@ -58,7 +57,7 @@ def test_the_newest_compaction_holds() -> None:
 @pytest.mark.parametrize("kept", [(), KEPT])
 def test_a_compaction_in_a_chain_hides_what_stands_before_it(kept: tuple[StoredMessage, ...]) -> None:
     earlier = prompt(input=OLD).messages
-    marks = in_one_go(compaction_messages(sealed.Compaction("Tom was fed.", kept), limit=1000))
+    marks = compaction_messages(sealed.Compaction("Tom was fed.", kept), limit=1000)
     chain = [*earlier, *marks]
 
     assert prompt(chain, input=[NOW]).tokens == prompt(input=[*OLD, compaction(*kept), NOW]).tokens

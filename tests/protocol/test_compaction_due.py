@@ -14,7 +14,6 @@ from service.responses.compaction import messages as compacted
 from service.responses.compaction.budget import newest_input
 from service.responses.compaction.request import ASK, PARTLY
 from service.responses.rules import Rules
-from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.protocol import samples
 from tests.protocol.requests import IDENTITY, Json, prompt
@@ -136,7 +135,7 @@ def test_however_much_the_user_says_it_is_not_compacted_at_each_turn_nor_for_eve
         compactions.append(made.rules.after_compaction is not None)
         if made.rules.after_compaction is not None:
             done = sealed.Compaction("A summary.", made.rules.kept_messages, made.rules.after_compaction.newest)
-            chain += in_one_go(compacted.compaction_messages(done, limit=1000))
+            chain += compacted.compaction_messages(done, limit=1000)
         chain.append(message("Short.", "assistant", channel="final"))
 
     assert compactions[10:].count(True) <= len(compactions[10:]) // 2

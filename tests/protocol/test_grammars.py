@@ -1,4 +1,4 @@
-"""Regexes and Lark grammars of custom tools: what can be held, in which words, and which texts match."""
+"""Regexes and Lark grammars of custom tools: what can be enforced, in which words, and which texts match."""
 
 import re
 from contextlib import suppress
@@ -13,7 +13,7 @@ from lark import Lark
 from lark.exceptions import LarkError
 
 from service.errors import InvalidRequest
-from service.grammar.grammars import MAX_GRAMMAR_CHARS, check_regex, compiled_of, ebnf_of, held_grammar
+from service.grammar.grammars import MAX_GRAMMAR_CHARS, check_regex, compiled_of, enforced_grammar
 from service.grammar.recognizer import Recognizer
 from service.grammar.regex import anchored
 from service.steps import in_one_go
@@ -94,7 +94,7 @@ IRREGULAR = {
 
 @pytest.mark.parametrize("case", IRREGULAR)
 def test_a_regex_that_cannot_be_held_is_refused_where_it_stands(case: str) -> None:
-    with pytest.raises(InvalidRequest, match="The pattern can't be held") as refused:
+    with pytest.raises(InvalidRequest, match="The pattern can't be enforced") as refused:
         check_regex(IRREGULAR[case], WHERE)
     assert refused.value.param == WHERE
 
@@ -119,9 +119,9 @@ def test_no_pattern_at_all_does_more_than_be_refused(pattern: str) -> None:
 @given(st.text('start:AB "/|?*+~1.()[]\n%ignore', max_size=40))
 def test_no_grammar_at_all_does_more_than_be_refused(grammar: str) -> None:
     with suppress(InvalidRequest):
-        ebnf_of(grammar, WHERE)
+        in_one_go(enforced_grammar(grammar, WHERE))
     with suppress(InvalidRequest):
-        ebnf_of(f"start: {grammar}", WHERE)
+        in_one_go(enforced_grammar(f"start: {grammar}", WHERE))
 
 
 UNHELD = {
@@ -155,13 +155,13 @@ UNHELD = {
 
 @pytest.mark.parametrize("case", UNHELD)
 def test_a_grammar_that_cannot_be_held_is_refused_where_it_stands(case: str) -> None:
-    with pytest.raises(InvalidRequest, match="The grammar can't be held") as refused:
-        ebnf_of(UNHELD[case], WHERE)
+    with pytest.raises(InvalidRequest, match="The grammar can't be enforced") as refused:
+        in_one_go(enforced_grammar(UNHELD[case], WHERE))
     assert refused.value.param == WHERE
 
 
 def test_a_grammar_becomes_rules_of_characters() -> None:
-    assert ebnf_of('start: "a" B?\nB: /[0-9]/', WHERE).splitlines() == [
+    assert in_one_go(enforced_grammar('start: "a" B?\nB: /[0-9]/', WHERE)).splitlines() == [
         "root ::= (r0)",
         'r0 ::= (("a") (tB)?)',
         r"tB ::= ([\U00000030-\U00000039])",
@@ -169,7 +169,7 @@ def test_a_grammar_becomes_rules_of_characters() -> None:
 
 
 def test_what_is_ignored_may_stand_before_and_behind_each_terminal() -> None:
-    written = ebnf_of(SUM, WHERE)
+    written = in_one_go(enforced_grammar(SUM, WHERE))
     assert written.startswith("root ::= (skipped r0)\nskipped ::= (((tWS))*)\nr0 ::= (tNUMBER skipped (")
 
 
@@ -225,9 +225,14 @@ def test_a_list_that_grows_on_the_right_costs_no_more_than_others() -> None:
     assert recognizer.matched
 
 
-def test_what_cannot_be_reached_again_is_forgotten() -> None:
-    recognizer = Recognizer(in_one_go(compiled_of('start: (WORD ",")+\nWORD: /[a-z]+/')))
-    recognizer.feed("abc,def," * 10_000)
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [('start: (WORD ",")+\nWORD: /[a-z]+/', "abc,def," * 10_000), (SUM, "1 + 22+3 +" * 2_000 + "1")],
+    ids=["a list", "a list with something ignored in it"],
+)
+def test_what_cannot_be_reached_again_is_forgotten(grammar: str, text: str) -> None:
+    recognizer = Recognizer(in_one_go(compiled_of(grammar)))
+    recognizer.feed(text)
     assert recognizer.matched
     assert recognizer.kept < 10_000
 
@@ -251,13 +256,13 @@ GROWING = {
 def test_no_grammar_takes_longer_than_its_length_says(case: str) -> None:
     began = process_time()
     with suppress(InvalidRequest):
-        ebnf_of(GROWING[case], WHERE)
+        in_one_go(enforced_grammar(GROWING[case], WHERE))
     assert process_time() - began < 1
 
 
 def test_a_long_grammar_is_read_in_steps() -> None:
     grammar = "start: r0\n" + "".join(f"r{n}: r{n + 1}\n" for n in range(500)) + 'r500: "x"'
-    assert sum(1 for _ in held_grammar(grammar, WHERE)) > 10
+    assert sum(1 for _ in enforced_grammar(grammar, WHERE)) > 10
 
 
 @pytest.mark.parametrize("name", lark_library())

@@ -23,7 +23,7 @@ from service.harmony.render import (
     system_message,
 )
 from service.harmony.tokens import TooManyTokens, decode, encode, unpack
-from service.harmony.typescript import Function, namespace
+from service.harmony.typescript import Function, declaration, namespace
 from store.turn import StoredMessage
 from tests.protocol.oracle import Oracle, Said
 from tests.protocol.steps import timed_steps
@@ -252,7 +252,7 @@ PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "req
 
 
 def section(functions: list[Function]) -> str:
-    return namespace("functions", functions) if functions else ""
+    return namespace("functions", [declaration(each) for each in functions]) if functions else ""
 
 
 functions = st.builds(Function, texts, texts, st.none() | st.just({}) | st.just(PARAMETERS))

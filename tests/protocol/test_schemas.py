@@ -1,4 +1,4 @@
-"""Which JSON schemas can be held: what is refused by name, and what the others become."""
+"""Which JSON schemas can be enforced: what is refused by name, and what the others become."""
 
 from contextlib import suppress
 from time import process_time
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
 from service.grammar.schema_values import MAX_LENGTH
-from service.grammar.schemas import MAX_DEPTH, held_schema
+from service.grammar.schemas import MAX_DEPTH, enforced_schema
+from service.steps import in_one_go
 
 INTEGER = {"type": "integer"}
 STRING = {"type": "string"}
@@ -80,7 +81,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 def test_a_schema_that_cannot_be_held_is_refused_by_its_keyword(case: str) -> None:
     schema, param = REFUSED[case]
     with pytest.raises(InvalidRequest) as refused:
-        held_schema(schema, "s")
+        in_one_go(enforced_schema(schema, "s"))
     assert refused.value.param == param
 
 
@@ -89,7 +90,7 @@ def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
     for _ in range(MAX_DEPTH + 1):
         schema = {"type": "array", "items": schema}
     with pytest.raises(InvalidRequest, match="at most 32 schemas may be nested"):
-        held_schema(schema, "s")
+        in_one_go(enforced_schema(schema, "s"))
 
 
 HELD: dict[str, tuple[Any, Any]] = {
@@ -121,13 +122,13 @@ HELD: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("case", HELD)
 def test_a_held_schema_says_the_same_in_fewer_keywords(case: str) -> None:
     schema, held = HELD[case]
-    assert held_schema(schema, "s") == held
+    assert in_one_go(enforced_schema(schema, "s")) == held
 
 
 def test_one_of_several_objects_is_held_where_a_constant_tells_them_apart() -> None:
     kinds = [an_object(properties={"kind": {"const": kind}}, required=["kind"]) for kind in ("a", "b")]
     schema = {"oneOf": [{"$ref": "#/$defs/A"}, kinds[1]], "$defs": {"A": kinds[0]}}
-    assert len(held_schema(schema, "s")["anyOf"]) == 2
+    assert len(in_one_go(enforced_schema(schema, "s"))["anyOf"]) == 2
 
 
 LARGE = {
@@ -144,7 +145,7 @@ LARGE = {
 @pytest.mark.parametrize("case", LARGE)
 def test_no_schema_takes_longer_than_its_length_says(case: str) -> None:
     began = process_time()
-    held_schema(LARGE[case], "s")
+    in_one_go(enforced_schema(LARGE[case], "s"))
     assert process_time() - began < 0.5
 
 
@@ -175,7 +176,7 @@ def _larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 @given(st.recursive(LEAVES, _larger, max_leaves=5), st.lists(VALUES, min_size=8, max_size=8))
 def test_whatever_a_held_schema_allows_the_schema_allows(schema: Any, values: list[Any]) -> None:
     try:
-        held = held_schema(schema, "s")
+        held = in_one_go(enforced_schema(schema, "s"))
     except InvalidRequest:
         return
     given, kept = jsonschema_rs.validator_for(schema), jsonschema_rs.validator_for(held)
@@ -189,4 +190,4 @@ def test_whatever_a_held_schema_allows_the_schema_allows(schema: Any, values: li
     inner | st.lists(inner, max_size=3), max_size=4), max_leaves=8))  # fmt: skip
 def test_no_value_at_all_does_more_than_be_refused(schema: Any) -> None:
     with suppress(InvalidRequest):
-        jsonschema_rs.validator_for(held_schema(schema, "s"))
+        jsonschema_rs.validator_for(in_one_go(enforced_schema(schema, "s")))

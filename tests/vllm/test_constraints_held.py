@@ -12,12 +12,13 @@ from service.api.tools.callee import Callee
 from service.engine.port import EngineRefused, Finish, Generation, Sampling
 from service.engine.vllm.http import Access, VllmHttpEngine
 from service.grammar.checks import complaint
-from service.grammar.grammars import check_regex, ebnf_of
-from service.grammar.schemas import held_schema
+from service.grammar.grammars import check_regex, enforced_grammar
+from service.grammar.schemas import enforced_schema
 from service.grammar.tags import HeaderState, content_tag, grammar_content, regex_content, schema_content
 from service.harmony import tokens
 from service.responses.course import header_tag
 from service.responses.rules import Rules
+from service.steps import in_one_go
 from tests.engine.hooks import Sampled, complete, sample
 from tests.engine.prompts import prompt, user
 
@@ -30,7 +31,7 @@ PATCH = 'start: "*** Begin Patch" LF line~1..3 "*** End Patch"\nline: ("+" | "-"
 
 
 def of_schema(schema: dict[str, Any]) -> str:
-    return schema_content(held_schema(schema, "schema"))
+    return schema_content(in_one_go(enforced_schema(schema, "schema")))
 
 
 CONTENTS = {
@@ -49,7 +50,7 @@ CONTENTS = {
         "oneOf": [{"const": "none"}, {"type": "array", "items": {"$ref": "#/$defs/number"}, "maxItems": 2}],
     }),
     "a regex": regex_content(check_regex(r"\d{3}-\d{4}", "definition")),
-    "a grammar": grammar_content(PATCH, ebnf_of(PATCH, "definition")),
+    "a grammar": grammar_content(PATCH, in_one_go(enforced_grammar(PATCH, "definition"))),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Input items that have been checked, in the form in which they are listed again; made by input_readers.py alone."""
+"""Input items that have been checked, in the form in which they are listed again; made by readers.py alone."""
 
 import re
 from typing import Any, Literal
@@ -13,7 +13,7 @@ CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 class InputItem(msgspec.Struct, tag_field="type", kw_only=True):
-    """What all input items have; `id` is given by `input.identify`."""
+    """What all input items have; `id` is given by `read.identify`."""
 
     id: str = ""
 
@@ -159,11 +159,11 @@ class McpCallItem(InputItem, tag="mcp_call"):
     status: str = "completed"
 
 
-class PassedOverItem(InputItem):
+class IgnoredItem(InputItem):
     """An item that clients replay and that says nothing to the model; its members are listed as they were sent."""
 
 
-PASSED_OVER: dict[str, tuple[str, ...]] = {
+IGNORED: dict[str, tuple[str, ...]] = {
     "web_search_call": ("action", "status"),
     "file_search_call": ("queries", "results", "status"),
     "image_generation_call": ("result", "revised_prompt", "status"),
@@ -179,8 +179,8 @@ PASSED_OVER: dict[str, tuple[str, ...]] = {
 in a form that a prompt has a place for."""
 
 
-def passed_over(kind: str, members: tuple[str, ...]) -> "type[PassedOverItem]":
-    """The struct of a kind that is passed over: each member is JSON that nobody reads, or not there."""
+def ignored(kind: str, members: tuple[str, ...]) -> "type[IgnoredItem]":
+    """The struct of a kind that is ignored: each member is JSON that nobody reads, or not there."""
     fields = [(member, Raw | UnsetType, UNSET) for member in members]
-    made: Any = msgspec.defstruct(f"PassedOver_{kind}", fields, bases=(PassedOverItem,), tag=kind, kw_only=True)
+    made: Any = msgspec.defstruct(f"Ignored_{kind}", fields, bases=(IgnoredItem,), tag=kind, kw_only=True)
     return made

@@ -1,17 +1,17 @@
 """Input items: from the JSON of `input` to checked items, in the form in which they are listed again.
 
-What an item of each type may be is in input_readers.py, and how it stands in the prompt in conversion.py. Ids of the
-caller's are dropped: ours are derived from the response's (ids.py) and given by `identify` once that is known.
+What an item of each type may be is in readers.py, and how it stands in the prompt in responses/prompt/drafts.py. Ids of
+the caller's are dropped: ours are derived from the response's (ids.py) and given by `identify` once that is known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 from msgspec import Raw
 
 from service.api import ids
 from service.api.decoding import decode, decode_list, decoder_of
 from service.api.input.content import MAX_PARTS
-from service.api.input.gathered import BYTES_A_STEP, MAX_REFERENCED_BYTES, Gathered, Reading
+from service.api.input.gathered import BYTES_A_STEP, MAX_REFERENCED_BYTES, Gathered
 from service.api.input.items import (
     AdditionalToolsItem,
     CompactionTriggerItem,
@@ -20,7 +20,7 @@ from service.api.input.items import (
     ItemReference,
     MessageItem,
 )
-from service.api.input.readers import MAX_CALL_ID_CHARS, read_item
+from service.api.input.readers import MAX_CALL_ID_CHARS, reader_of
 from service.errors import InvalidRequest, invalid_value
 
 __all__ = ["BYTES_A_STEP", "MAX_CALL_ID_CHARS", "MAX_PARTS", "InputItem", "identify", "read_input", "resolve"]
@@ -37,7 +37,7 @@ _OF_ONE_REQUEST = (AdditionalToolsItem, ConfigurationUpdateItem, CompactionTrigg
 _TEXT = decoder_of(str)
 
 
-def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Reading[list[InputItem]]:
+def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[None, None, list[InputItem]]:
     """Read `input`, a text or a list of items, yielding now and then. Raises InvalidRequest, naming the item."""
     first = bytes(memoryview(raw)[:1])
     if first == b'"':
@@ -56,7 +56,7 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Reading[list[
     items: list[InputItem] = []
     read = parts = 0
     for place, item in enumerate(sent, 1):
-        items.append((yield from read_item(item, f"input[{place - 1}]", gathered)))
+        items.append((yield from _read_item(item, f"input[{place - 1}]", gathered)))
         parts = _counted(parts, items[-1], max_items)
         read += len(memoryview(item))
         if place % ITEMS_A_STEP == 0 or read > BYTES_A_STEP:
@@ -67,9 +67,21 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Reading[list[
     return items
 
 
+def _read_item(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None, InputItem]:
+    """Read the item at `where`, yielding between the scans of a long one: each of 8 MB takes up to 16 ms."""
+    long = len(memoryview(raw)) > BYTES_A_STEP
+    reader = reader_of(raw, where)
+    if long:
+        yield
+    sent = decode(raw, reader.decoder, where)
+    if long:
+        yield
+    return reader.read(sent, where, gathered)
+
+
 def resolve(
     items: Sequence[InputItem], stored: Mapping[str, Raw], gathered: Gathered, *, max_items: int
-) -> Reading[list[InputItem]]:
+) -> Generator[None, None, list[InputItem]]:
     """The items with each reference replaced by the item that is stored under its id.
 
     Raises InvalidRequest for an id that `stored` lacks, and for what would be too much if it were sent.
@@ -86,7 +98,7 @@ def resolve(
             size += len(memoryview(raw))
             if size > MAX_REFERENCED_BYTES:
                 raise too_much_referenced(f"{where}.id", item.reference)
-            known = yield from read_item(raw, where, gathered)
+            known = yield from _read_item(raw, where, gathered)
             if isinstance(known, _OF_ONE_REQUEST):
                 raise invalid_value(f"{where}.id", item.reference, f"An item of type {known.kind} is to be sent whole.")
             yield

@@ -1,26 +1,26 @@
 """A reader for each type of input item: from its JSON to a checked item.
 
 Clients replay what they were given, so members that an item may carry are accepted and dropped where we have no use
-for them. What the prompt would need and isn't served is a 400 that names it. A reader yields between pieces of work;
-what an item means for the request as a whole it writes into `Gathered`.
+for them. What the prompt would need and isn't served is a 400 that names it. A reader is a struct, as which the item is
+decoded, and a plain function that checks it; what an item means for the request as a whole it writes into `Gathered`.
 
 First come the items of tools that ran elsewhere, which clients replay: some have a place in a prompt, the others are
-listed and passed over. Then those that change the request rather than say something: other tools, another effort or
+listed and else ignored. Then those that change the request rather than say something: other tools, another effort or
 format, a compaction, and references to stored items. Then what was said, and calls with their outputs.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from service.api.decoding import decode, decode_list, decoder_of
 from service.api.input.content import read_parts, text_or_parts, text_part
-from service.api.input.gathered import Gathered, Reading, decode_step
+from service.api.input.gathered import Gathered
 from service.api.input.items import (
     CALL_NAME,
-    PASSED_OVER,
+    IGNORED,
     AdditionalToolsItem,
     CodeInterpreterCallItem,
     CompactionItem,
@@ -30,16 +30,17 @@ from service.api.input.items import (
     CustomToolCallOutputItem,
     FunctionCallItem,
     FunctionCallOutputItem,
+    IgnoredItem,
     InputItem,
     ItemReference,
     McpCallItem,
     MessageItem,
-    PassedOverItem,
     ReasoningItem,
-    passed_over,
+    ignored,
 )
 from service.api.request import ReasoningParam, TextParam
 from service.api.tools.hosted import HOSTED, echo_of_hosted
+from service.api.tools.read import check_bytes
 from service.errors import invalid_value, missing, unsupported
 
 MAX_CODE_OUTPUTS = 1024
@@ -70,12 +71,9 @@ class _McpCall(msgspec.Struct):
 
 
 _CODE_OUTPUT = decoder_of(_Output)
-_CODE_INTERPRETER_CALL = decoder_of(_CodeInterpreterCall)
-_MCP_CALL = decoder_of(_McpCall)
 
 
-def read_code_interpreter_call(raw: Raw, where: str, gathered: Gathered) -> Reading[CodeInterpreterCallItem]:
-    sent: _CodeInterpreterCall = yield from decode_step(raw, _CODE_INTERPRETER_CALL, where)
+def _code_interpreter_call(sent: _CodeInterpreterCall, where: str, gathered: Gathered) -> CodeInterpreterCallItem:
     outputs: list[dict[str, Any]] | None = None
     if sent.outputs != _ABSENT:
         outputs = []
@@ -86,28 +84,26 @@ def read_code_interpreter_call(raw: Raw, where: str, gathered: Gathered) -> Read
     return CodeInterpreterCallItem(sent.code, sent.container_id or "", outputs, sent.status or "completed")
 
 
-def read_mcp_call(raw: Raw, where: str, gathered: Gathered) -> Reading[McpCallItem]:
-    sent: _McpCall = yield from decode_step(raw, _MCP_CALL, where)
+def _mcp_call(sent: _McpCall, where: str, gathered: Gathered) -> McpCallItem:
     status = sent.status or "completed"
     return McpCallItem(sent.server_label, sent.name, sent.arguments, sent.output, sent.error, status)
 
 
-def read_passed_over(kind: str, members: tuple[str, ...]) -> "Callable[[Raw, str, Gathered], Reading[InputItem]]":
-    decoder = decoder_of(passed_over(kind, members))
-
-    def read(raw: Raw, where: str, gathered: Gathered) -> Reading[PassedOverItem]:
-        return (yield from decode_step(raw, decoder, where))
-
-    return read
+def _ignored(sent: IgnoredItem, where: str, gathered: Gathered) -> IgnoredItem:
+    return sent
 
 
 MAX_ITEM_ID_CHARS = 256
 MAX_ADDED_TOOLS = 1024
-"""The most tools that one item may add; tools.py holds all of them together to its own limit."""
+"""The most tools that one item may add; tools/read.py has a limit for all of them together."""
 
 
 class _Compaction(msgspec.Struct):
     encrypted_content: str
+
+
+class _Trigger(msgspec.Struct):
+    pass
 
 
 class _AdditionalTools(msgspec.Struct):
@@ -128,40 +124,32 @@ class _Tool(msgspec.Struct):
     type: str | None = None
 
 
-_COMPACTION = decoder_of(_Compaction)
-_ADDITIONAL_TOOLS = decoder_of(_AdditionalTools)
-_CONFIGURATION_UPDATE = decoder_of(_ConfigurationUpdate)
-_REFERENCE = decoder_of(_Reference)
 _TOOL = decoder_of(_Tool)
 _ANY_OBJECT = decoder_of(dict[str, Any])
 
 
-def read_compaction(raw: Raw, where: str, gathered: Gathered) -> Reading[CompactionItem]:
-    sent: _Compaction = yield from decode_step(raw, _COMPACTION, where)
+def _compaction(sent: _Compaction, where: str, gathered: Gathered) -> CompactionItem:
     return CompactionItem(sent.encrypted_content)
 
 
-def read_compaction_trigger(raw: Raw, where: str, gathered: Gathered) -> Reading[CompactionTriggerItem]:
+def _compaction_trigger(sent: _Trigger, where: str, gathered: Gathered) -> CompactionTriggerItem:
     gathered.trigger = gathered.trigger or where
-    yield from ()
     return CompactionTriggerItem()
 
 
-def read_additional_tools(raw: Raw, where: str, gathered: Gathered) -> Reading[AdditionalToolsItem]:
+def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) -> AdditionalToolsItem:
     """Hosted tools are listed as they are echoed: a key of somebody's server isn't kept."""
-    sent: _AdditionalTools = yield from decode_step(raw, _ADDITIONAL_TOOLS, where)
     at = f"{where}.tools"
+    check_bytes(len(memoryview(sent.tools)), gathered.tools_bytes)
     listed: list[Any] = []
     for place, tool in enumerate(decode_list(sent.tools, MAX_ADDED_TOOLS, at)):
         hosted = decode(tool, _TOOL, f"{at}[{place}]").type in HOSTED
         listed.append(echo_of_hosted(decode(tool, _ANY_OBJECT, f"{at}[{place}]"), f"{at}[{place}]") if hosted else tool)
-        yield
     gathered.added.append((at, sent.tools))
     return AdditionalToolsItem(listed)
 
 
-def read_configuration_update(raw: Raw, where: str, gathered: Gathered) -> Reading[ConfigurationUpdateItem]:
-    sent: _ConfigurationUpdate = yield from decode_step(raw, _CONFIGURATION_UPDATE, where)
+def _configuration_update(sent: _ConfigurationUpdate, where: str, gathered: Gathered) -> ConfigurationUpdateItem:
     item = ConfigurationUpdateItem()
     if sent.reasoning is not None and sent.reasoning.effort is not None:
         gathered.effort = sent.reasoning.effort
@@ -172,8 +160,7 @@ def read_configuration_update(raw: Raw, where: str, gathered: Gathered) -> Readi
     return item
 
 
-def read_item_reference(raw: Raw, where: str, gathered: Gathered) -> Reading[ItemReference]:
-    sent: _Reference = yield from decode_step(raw, _REFERENCE, where)
+def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> ItemReference:
     if not 1 <= len(sent.id) <= MAX_ITEM_ID_CHARS:
         raise invalid_value(f"{where}.id", sent.id, f"It has 1 to {MAX_ITEM_ID_CHARS} characters.")
     if sent.id in gathered.references:
@@ -223,30 +210,23 @@ class _Reasoning(msgspec.Struct):
 
 
 _KIND = decoder_of(_Kind)
-_MESSAGE = decoder_of(_Message)
-_FUNCTION_CALL = decoder_of(_FunctionCall)
-_CUSTOM_TOOL_CALL = decoder_of(_CustomToolCall)
-_CALL_OUTPUT = decoder_of(_CallOutput)
-_REASONING = decoder_of(_Reasoning)
 
 
-def read_item(raw: Raw, where: str, gathered: Gathered) -> Reading[InputItem]:
-    """Read the item at `where`. Raises InvalidRequest, naming the member."""
-    kind: _Kind = yield from decode_step(raw, _KIND, where)
+def reader_of(raw: Raw, where: str) -> "Reader":
+    """Who reads the item at `where`. Raises InvalidRequest for a type that nobody reads."""
+    kind = decode(raw, _KIND, where)
     name = kind.type or ("message" if kind.role != _ABSENT else "item_reference" if kind.id != _ABSENT else None)
     if name is None:
         raise missing(f"{where}.type", "A message needs at least 'role' and 'content'.")
-    reader = READERS.get(name)
-    if reader is None:
+    if name not in READERS:
         raise unsupported(f"{where}.type", name, f"Items that the model reads are: {', '.join(_SHOWN)}.")
-    return (yield from reader(raw, where, gathered))
+    return READERS[name]
 
 
 # --- what is said and thought ---
 
 
-def _message(raw: Raw, where: str, gathered: Gathered) -> Reading[MessageItem]:
-    sent: _Message = yield from decode_step(raw, _MESSAGE, where)
+def _message(sent: _Message, where: str, gathered: Gathered) -> MessageItem:
     kind = "output_text" if sent.role == "assistant" else "input_text"
     content = text_or_parts(sent.content, kind, f"{where}.content", images=gathered.images == "placeholder")
     if isinstance(content, str):
@@ -254,8 +234,7 @@ def _message(raw: Raw, where: str, gathered: Gathered) -> Reading[MessageItem]:
     return MessageItem(sent.role, content, phase=sent.phase or UNSET)
 
 
-def _reasoning(raw: Raw, where: str, gathered: Gathered) -> Reading[ReasoningItem]:
-    sent: _Reasoning = yield from decode_step(raw, _REASONING, where)
+def _reasoning(sent: _Reasoning, where: str, gathered: Gathered) -> ReasoningItem:
     content = read_parts(sent.content, f"{where}.content")
     summary = read_parts(sent.summary, f"{where}.summary")
     return ReasoningItem(
@@ -268,35 +247,28 @@ def _reasoning(raw: Raw, where: str, gathered: Gathered) -> Reading[ReasoningIte
 # --- calls of the caller's tools ---
 
 
-def _function_call(raw: Raw, where: str, gathered: Gathered) -> Reading[FunctionCallItem]:
-    sent: _FunctionCall = yield from decode_step(raw, _FUNCTION_CALL, where)
+def _function_call(sent: _FunctionCall, where: str, gathered: Gathered) -> FunctionCallItem:
     name = _checked_name(sent.name, f"{where}.name")
     namespace = _checked_namespace(sent.namespace, where)
     return FunctionCallItem(_checked_call_id(sent.call_id, where), name, sent.arguments, namespace=namespace)
 
 
-def _custom_tool_call(raw: Raw, where: str, gathered: Gathered) -> Reading[CustomToolCallItem]:
-    sent: _CustomToolCall = yield from decode_step(raw, _CUSTOM_TOOL_CALL, where)
+def _custom_tool_call(sent: _CustomToolCall, where: str, gathered: Gathered) -> CustomToolCallItem:
     name = _checked_name(sent.name, f"{where}.name")
     namespace = _checked_namespace(sent.namespace, where)
     return CustomToolCallItem(_checked_call_id(sent.call_id, where), name, sent.input, namespace=namespace)
 
 
-def _function_call_output(raw: Raw, where: str, gathered: Gathered) -> Reading[FunctionCallOutputItem]:
-    call_id, output = yield from _call_output(raw, where, gathered)
-    return FunctionCallOutputItem(call_id, output)
+def _function_call_output(sent: _CallOutput, where: str, gathered: Gathered) -> FunctionCallOutputItem:
+    return FunctionCallOutputItem(_checked_call_id(sent.call_id, where), _output(sent, where, gathered))
 
 
-def _custom_tool_call_output(raw: Raw, where: str, gathered: Gathered) -> Reading[FunctionCallOutputItem]:
-    call_id, output = yield from _call_output(raw, where, gathered)
-    return CustomToolCallOutputItem(call_id, output)
+def _custom_tool_call_output(sent: _CallOutput, where: str, gathered: Gathered) -> FunctionCallOutputItem:
+    return CustomToolCallOutputItem(_checked_call_id(sent.call_id, where), _output(sent, where, gathered))
 
 
-def _call_output(raw: Raw, where: str, gathered: Gathered) -> Reading[tuple[str, str | list[dict[str, Any]]]]:
-    sent: _CallOutput = yield from decode_step(raw, _CALL_OUTPUT, where)
-    images = gathered.images == "placeholder"
-    output = text_or_parts(sent.output, "input_text", f"{where}.output", images=images)
-    return _checked_call_id(sent.call_id, where), output
+def _output(sent: _CallOutput, where: str, gathered: Gathered) -> str | list[dict[str, Any]]:
+    return text_or_parts(sent.output, "input_text", f"{where}.output", images=gathered.images == "placeholder")
 
 
 def _checked_name(name: str, where: str) -> str:
@@ -315,21 +287,31 @@ def _checked_call_id(call_id: str, where: str) -> str:
     return call_id
 
 
-READERS: dict[str, Callable[[Raw, str, Gathered], Reading[InputItem]]] = {
-    "message": _message,
-    "function_call": _function_call,
-    "function_call_output": _function_call_output,
-    "custom_tool_call": _custom_tool_call,
-    "custom_tool_call_output": _custom_tool_call_output,
-    "reasoning": _reasoning,
-    "item_reference": read_item_reference,
-    "compaction": read_compaction,
-    "compaction_trigger": read_compaction_trigger,
-    "additional_tools": read_additional_tools,
-    "configuration_update": read_configuration_update,
-    "code_interpreter_call": read_code_interpreter_call,
-    "mcp_call": read_mcp_call,
-    **{kind: read_passed_over(kind, members) for kind, members in PASSED_OVER.items()},
+class Reader(NamedTuple):
+    """Decodes an item of one type, and makes of that what is listed."""
+
+    decoder: "msgspec.json.Decoder[Any]"
+    read: Callable[[Any, str, Gathered], InputItem]
+
+
+READERS: dict[str, Reader] = {
+    kind: Reader(decoder_of(sent), read)
+    for kind, sent, read in (
+        ("message", _Message, _message),
+        ("function_call", _FunctionCall, _function_call),
+        ("function_call_output", _CallOutput, _function_call_output),
+        ("custom_tool_call", _CustomToolCall, _custom_tool_call),
+        ("custom_tool_call_output", _CallOutput, _custom_tool_call_output),
+        ("reasoning", _Reasoning, _reasoning),
+        ("item_reference", _Reference, _item_reference),
+        ("compaction", _Compaction, _compaction),
+        ("compaction_trigger", _Trigger, _compaction_trigger),
+        ("additional_tools", _AdditionalTools, _additional_tools),
+        ("configuration_update", _ConfigurationUpdate, _configuration_update),
+        ("code_interpreter_call", _CodeInterpreterCall, _code_interpreter_call),
+        ("mcp_call", _McpCall, _mcp_call),
+        *((kind, ignored(kind, members), _ignored) for kind, members in IGNORED.items()),
+    )
 }
 """The types of items that are read, and who reads them."""
 

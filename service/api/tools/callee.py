@@ -17,8 +17,8 @@ Choice = Literal["auto", "none", "required"]
 class Callee(msgspec.Struct, frozen=True):
     """A tool that the caller runs: a function, or a custom tool, whose input is a text.
 
-    `content` is the format that a call's content must match (constraints.py), None where nothing is held. With
-    `wrapped` the input of a custom tool stands in the content as the one member, `input`, of a JSON object.
+    `content` is the format that a call's content must match (grammar/tags.py), None where nothing is enforced.
+    With `wrapped` the input of a custom tool stands in the content as the one member, `input`, of a JSON object.
     """
 
     name: str

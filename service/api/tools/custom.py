@@ -1,13 +1,13 @@
-"""Custom tools, whose input is a text: how one is declared to the model, and what its calls hold.
+"""Custom tools, whose input is a text: how one is declared to the model, and what its calls must match.
 
 gpt-oss was trained on functions alone, so a custom tool is shown as one. Where any text will do it has one parameter,
 `input`, and its calls are JSON objects that are unwrapped again: a form that the model knows well, and that shows
-where a text ends. Where a grammar must hold, the content of a call is the bare text under that grammar, which JSON's
-escapes would bend; its type is `string` then, and a comment tells the grammar.
+where a text ends. Under a grammar the content of a call is the bare text, as JSON's escapes would not match it; its
+type is `string` then, and a comment shows the grammar.
 """
 
 from collections.abc import Generator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -15,7 +15,7 @@ from msgspec import Meta
 from service.api.decoding import decode, decoder_of
 from service.api.tools.callee import Callee
 from service.errors import invalid_value
-from service.grammar.grammars import check_regex, held_grammar
+from service.grammar.grammars import check_regex, enforced_grammar
 from service.grammar.tags import grammar_content, regex_content, schema_content
 from service.harmony.typescript import Function
 
@@ -59,13 +59,19 @@ class _Grammar(msgspec.Struct, forbid_unknown_fields=True, tag="grammar", tag_fi
 _FORMAT = decoder_of(_Text | _Grammar | None)
 
 
-def read_custom(
-    tool: CustomTool, where: str, namespace: str | None
-) -> Generator[None, None, tuple[Callee, Function, dict[str, Any]]]:
-    """The tool as it is called, as the model sees it, and as it is echoed; in steps, for its grammar.
-
-    Raises InvalidRequest, for a grammar that can't be held too. `where` is its place in the request.
+class Declared(NamedTuple):
+    """A tool that the caller runs: as it is called, as the model sees it, as it is echoed, and the work that says what
+    the content of a call must match, None for anything.
     """
+
+    callee: Callee
+    shown: Function
+    echo: dict[str, Any]
+    content: Generator[None, None, str | None]
+
+
+def read_custom(tool: CustomTool, where: str, namespace: str | None) -> Declared:
+    """A custom tool that stands at `where`. Raises InvalidRequest; so does its work, for its grammar."""
     form = decode(tool.format, _FORMAT, f"{where}.format") or _Text()
     echo: dict[str, Any] = {
         "type": "custom",
@@ -73,26 +79,25 @@ def read_custom(
         "description": tool.description,
         "format": msgspec.to_builtins(form),
     }
-    about = tool.description or ""
-    if isinstance(form, _Text):
-        callee = Callee(tool.name, "custom", namespace, content=TEXT, wrapped=True)
-        return callee, Function(tool.name, about, INPUT), echo
-    if not form.definition.strip():
-        raise invalid_value(f"{where}.format.definition", repr(form.definition), "Give the grammar itself.")
-    content = yield from _held(form, f"{where}.format.definition")
-    callee = Callee(tool.name, "custom", namespace, content=content)
-    return callee, Function(tool.name, f"{about}\n\n{_told(form)}".lstrip("\n"), {"type": "string"}), echo
+    shown = Function(tool.name, tool.description or "", INPUT)
+    if isinstance(form, _Grammar):
+        if not form.definition.strip():
+            raise invalid_value(f"{where}.format.definition", repr(form.definition), "Give the grammar itself.")
+        shown = Function(tool.name, f"{shown.description}\n\n{_shown(form)}".lstrip("\n"), {"type": "string"})
+    callee = Callee(tool.name, "custom", namespace, wrapped=isinstance(form, _Text))
+    return Declared(callee, shown, echo, _content(form, f"{where}.format.definition"))
 
 
-def _told(grammar: _Grammar) -> str:
-    """What the model is told of a grammar."""
+def _shown(grammar: _Grammar) -> str:
+    """What the prompt says of a grammar."""
     kind = "this Lark grammar" if grammar.syntax == "lark" else "this regular expression"
     return f"The input is plain text, not JSON. It must match {kind}:\n{grammar.definition.strip()}"
 
 
-def _held(grammar: _Grammar, where: str) -> Generator[None, None, str]:
-    """The content of the texts that match a grammar. Raises InvalidRequest for one that can't be held."""
-    if grammar.syntax == "lark":
-        ebnf = yield from held_grammar(grammar.definition, where)
-        return grammar_content(grammar.definition, ebnf)
-    return regex_content(check_regex(grammar.definition, where))
+def _content(form: _Text | _Grammar, where: str) -> Generator[None, None, str]:
+    if isinstance(form, _Text):
+        return TEXT
+    if form.syntax == "regex":
+        return regex_content(check_regex(form.definition, where))
+    ebnf = yield from enforced_grammar(form.definition, where)
+    return grammar_content(form.definition, ebnf)

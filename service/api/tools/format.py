@@ -1,4 +1,4 @@
-"""The format of the answer, `text.format`: what is held of it, what the prompt says of it, and how it is echoed."""
+"""The format of the answer, `text.format`: what is enforced of it, what the prompt says of it, and how it is echoed."""
 
 import re
 from collections.abc import Generator, Mapping
@@ -9,8 +9,9 @@ from msgspec import Meta
 
 from service.api.decoding import decode, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing
-from service.grammar.schemas import held_steps
+from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
+from service.steps import cached_steps
 
 WHERE = "text.format"
 
@@ -27,8 +28,8 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 class AnswerFormat(msgspec.Struct, frozen=True):
     """A format that was read.
 
-    `echo` is the Response's `text.format`. `content` is what the final answer must match (constraints.py), None where
-    nothing is held. `section` is what the developer message says of it, "" for nothing.
+    `echo` is the Response's `text.format`. `content` is what the final answer must match (grammar/tags.py), None
+    where nothing is enforced. `section` is what the developer message says of it, "" for nothing.
     """
 
     echo: dict[str, Any]
@@ -64,8 +65,8 @@ _JSON_SCHEMA = decoder_of(_JsonSchema)
 def read_format(raw: msgspec.Raw, where: str = WHERE) -> Generator[None, None, AnswerFormat]:
     """Read the JSON of `text.format`, yielding now and then; null is text. Raises InvalidRequest.
 
-    A schema that can't be held is refused if it is `strict`. If it isn't, any JSON is held, or any object where the
-    schema is that of one, and the schema is a word to the model alone.
+    A schema that can't be enforced is refused if it is `strict`. If it isn't, any JSON is enforced, or any object where
+    the schema is that of one, and the schema is shown to the model alone.
     """
     sent = bytes(raw)
     if len(sent) > MAX_FORMAT_BYTES:
@@ -74,18 +75,7 @@ def read_format(raw: msgspec.Raw, where: str = WHERE) -> Generator[None, None, A
             code="invalid_value",
             param=where,
         )
-    known = _KNOWN.pop(sent, None)
-    if known is None:
-        known = yield from _read(sent, where)
-    if len(sent) <= CACHED_FORMAT_BYTES:
-        _KNOWN[sent] = known
-        if len(_KNOWN) > FORMATS_CACHED:
-            del _KNOWN[next(iter(_KNOWN))]
-    return known
-
-
-_KNOWN: dict[bytes, AnswerFormat] = {}
-"""Formats that were read, the one that was used longest ago first."""
+    return (_read if len(sent) > CACHED_FORMAT_BYTES else _cached)(sent, where)
 
 
 def _read(raw: bytes, where: str) -> Generator[None, None, AnswerFormat]:
@@ -95,19 +85,22 @@ def _read(raw: bytes, where: str) -> Generator[None, None, AnswerFormat]:
     if kind.type is None:
         raise missing(f"{where}.type", "Name one of text, json_object and json_schema.")
     if kind.type == "json_schema":
-        return (yield from _json_schema(decode(raw, _JSON_SCHEMA, where), where))
+        given = decode(raw, _JSON_SCHEMA, where)
+        name = _checked_name(given, where)
+        yield
+        schema = yield from enforced_schema(given.schema, f"{where}.schema", strict=bool(given.strict))
+        yield
+        return _json_schema(given, name, schema)
     if kind.type not in ("text", "json_object"):
         raise invalid_value(f"{where}.type", kind.type, "Expected one of text, json_object and json_schema.")
     decode(raw, _BARE, where)
-    return TEXT if kind.type == "text" else _json_object()
+    return TEXT if kind.type == "text" else JSON_OBJECT
 
 
-def _json_object() -> AnswerFormat:
-    section = _section("json_object", "The answer is one JSON object, and nothing else.", ANY_OBJECT)
-    return AnswerFormat({"type": "json_object"}, schema_content(ANY_OBJECT), section)
+_cached = cached_steps(FORMATS_CACHED)(_read)
 
 
-def _json_schema(given: _JsonSchema, where: str) -> Generator[None, None, AnswerFormat]:
+def _checked_name(given: _JsonSchema, where: str) -> str:
     if given.name is None or given.schema is None:
         absent = "name" if given.name is None else "schema"
         raise missing(f"{where}.{absent}", "A json_schema format has a name and a schema.")
@@ -115,29 +108,32 @@ def _json_schema(given: _JsonSchema, where: str) -> Generator[None, None, Answer
         raise invalid_value(
             f"{where}.name", given.name, "A format's name has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -."
         )
+    return given.name
+
+
+def _json_schema(given: _JsonSchema, name: str, enforced: Mapping[str, Any] | None) -> AnswerFormat:
+    schema = given.schema or {}
     echo = {
         "type": "json_schema",
-        "name": given.name,
+        "name": name,
         "description": given.description,
         "schema": given.schema,
         "strict": bool(given.strict),
     }
-    yield
-    content = yield from _content(given, where)
-    yield
-    return AnswerFormat(echo, content, _section(given.name, given.description, given.schema))
-
-
-def _content(given: _JsonSchema, where: str) -> Generator[None, None, str]:
-    try:
-        return schema_content((yield from held_steps(given.schema, f"{where}.schema")))
-    except InvalidRequest:
-        if given.strict:
-            raise
-        return schema_content(ANY_OBJECT if (given.schema or {}).get("type") == "object" else {})
+    if enforced is None:
+        enforced = ANY_OBJECT if schema.get("type") == "object" else {}
+    return AnswerFormat(echo, schema_content(enforced), _section(name, given.description, schema))
 
 
 def _section(name: str, description: str | None, schema: Mapping[str, Any]) -> str:
     """The words that gpt-oss was trained on, in Harmony's documentation under "Structured output"."""
     comment = "".join(f"// {line}\n" for line in (description or "").splitlines())
     return f"# Response Formats\n\n## {name}\n\n{comment}{msgspec.json.encode(schema).decode()}"
+
+
+JSON_OBJECT = AnswerFormat(
+    {"type": "json_object"},
+    schema_content(ANY_OBJECT),
+    _section("json_object", "The answer is one JSON object, and nothing else.", ANY_OBJECT),
+)
+"""Any object."""

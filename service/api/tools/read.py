@@ -7,19 +7,20 @@ Tools repeat from request to request, so lists that were read once are kept, wit
 """
 
 import re
-from collections.abc import Generator, Sequence
-from typing import Any, Literal
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from service.api.decoding import decode, decode_list, decoder_of
 from service.api.tools.callee import FUNCTIONS, Callee
-from service.api.tools.custom import DESCRIPTION, CustomTool, read_custom
+from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, read_custom
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
-from service.grammar.schemas import held_steps
+from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
-from service.harmony.typescript import Function, SchemaTooLarge, check_size, namespace_steps
+from service.harmony.typescript import Function, SchemaTooLarge, check_size, declaration, namespace
+from service.steps import cached_steps
 
 TOOL_LISTS_CACHED = 64
 CACHED_LIST_BYTES = 65_536
@@ -38,6 +39,7 @@ ANY_PARAMETERS: dict[str, Any] = {"type": "object"}
 """The schema of a function's arguments, where an empty one says nothing of them."""
 
 _SERVED = "Give 'function', 'custom', 'namespace', or one of OpenAI's hosted tools, which are left out of the prompt."
+_INSIDE = "A namespace holds tools of type 'function' and 'custom'."
 
 
 class _Kind(msgspec.Struct):
@@ -89,10 +91,6 @@ class Tools(msgspec.Struct, frozen=True):
     namespaces: tuple[str, ...] = ()
 
 
-List = tuple[str, bytes]
-"""Where a list of tools stands in the request, and its JSON."""
-
-
 def read_tools(
     raw: msgspec.Raw, *, max_tools: int, max_bytes: int, added: Sequence[tuple[str, msgspec.Raw]] = ()
 ) -> Generator[None, None, Tools]:
@@ -102,35 +100,53 @@ def read_tools(
     All lists together have at most `max_bytes`, and `max_tools` tools. Raises InvalidRequest, naming the tool by its
     place.
     """
-    lists: tuple[List, ...] = (("tools", bytes(raw)), *((where, bytes(more)) for where, more in added))
+    lists = (("tools", bytes(raw)), *((where, bytes(more)) for where, more in added))
     size = sum(len(sent) for _, sent in lists)
+    check_bytes(size, max_bytes)
+    return (_read if size > CACHED_LIST_BYTES else _cached)(lists, max_tools)
+
+
+def check_bytes(size: int, max_bytes: int) -> None:
+    """Raise InvalidRequest if the tools of a request have too many bytes."""
     if size > max_bytes:
         raise InvalidRequest(
             f"'tools' has {size} bytes, at most {max_bytes} are allowed. Declare fewer or simpler functions.",
             code="invalid_value",
             param="tools",
         )
-    known = _KNOWN.pop((lists, max_tools), None)
-    if known is None:
-        known = yield from _read(lists, max_tools)
-    if size <= CACHED_LIST_BYTES:
-        _KNOWN[lists, max_tools] = known
-        if len(_KNOWN) > TOOL_LISTS_CACHED:
-            del _KNOWN[next(iter(_KNOWN))]
-    return known
 
 
-_KNOWN: dict[tuple[tuple[List, ...], int], Tools] = {}
-"""What was read of lists, the one that was used longest ago first."""
-
-
-def _read(lists: tuple[List, ...], max_tools: int) -> Generator[None, None, Tools]:
+def _read(lists: tuple[tuple[str, bytes], ...], max_tools: int) -> Generator[None, None, Tools]:
+    """Read lists, each with its place in the request. The first one's tools are echoed."""
     reading = _Reading(max_tools)
-    echo: tuple[dict[str, Any], ...] = ()
-    for where, sent in lists:
-        read = yield from reading.list(sent, where)
-        echo = read if where == "tools" else echo
-    return (yield from reading.tools(echo))
+    echo: list[dict[str, Any]] = []
+    for place, (where, sent) in enumerate(lists):
+        for tool in reading.sent(sent, where, [] if place else echo):
+            yield
+            declared = reading.declared(tool)
+            if declared is not None:
+                reading.add(tool, declared, (yield from declared.content))
+    sections: list[str] = []
+    for name, about, functions in reading.namespaces:
+        members: list[str] = []
+        for function in functions:
+            members.append(declaration(function))
+            yield
+        sections.append(namespace(name, members, about))
+    return reading.tools(sections, echo)
+
+
+_cached = cached_steps(TOOL_LISTS_CACHED)(_read)
+
+
+class _Sent(NamedTuple):
+    """A tool as sent, where it stands, its namespace, and the list that its echo belongs to."""
+
+    raw: msgspec.Raw
+    kind: str
+    where: str
+    namespace: str | None
+    echo: list[dict[str, Any]]
 
 
 class _Reading:
@@ -144,87 +160,78 @@ class _Reading:
         self._read = 0
         self._grammars = 0
         self._here: set[str] = set()
+        """The recipients of the list that is being read."""
 
-    def list(self, sent: bytes | msgspec.Raw, where: str) -> Generator[None, None, tuple[dict[str, Any], ...]]:
-        """Read a list that stands at `where`; returns its echo."""
-        self._here = set()
-        echo: list[dict[str, Any]] = []
-        for place, tool in enumerate(decode_list(sent, self._max_tools, where)):
-            echo.append((yield from self._tool(tool, f"{where}[{place}]")))
-        return tuple(echo)
+    def sent(
+        self, tools: bytes | msgspec.Raw, where: str, echo: list[dict[str, Any]], namespace: str | None = None
+    ) -> Iterator[_Sent]:
+        """The tools of a list that stands at `where`, those of its namespaces among them, one after the other."""
+        if namespace is None:
+            self._here = set()
+        for place, raw in enumerate(decode_list(tools, self._max_tools, where)):
+            at = f"{where}[{place}]"
+            kind = decode(raw, _KIND, at).type
+            if kind is None:
+                raise missing(f"{at}.type", _SERVED if namespace is None else _INSIDE)
+            if kind != "namespace" or namespace is not None:
+                self._count()
+                yield _Sent(raw, kind, at, namespace, echo)
+                continue
+            group = decode(raw, _NAMESPACE, at)
+            _check_name(group.name, at, "namespace")
+            self._about[group.name] = self._about.get(group.name) or group.description or ""
+            inside: list[dict[str, Any]] = []
+            echo.append({"type": kind, "name": group.name, "description": group.description, "tools": inside})
+            yield from self.sent(group.tools, f"{at}.tools", inside, group.name)
 
-    def tools(self, echo: tuple[dict[str, Any], ...]) -> Generator[None, None, Tools]:
-        """All that was read, its namespaces sorted by name as openai-harmony sorts them."""
+    def declared(self, tool: _Sent) -> Declared | None:
+        """A tool that the caller runs, None for a hosted one. A namespace called `functions` is like none."""
+        inside = None if tool.namespace == FUNCTIONS else tool.namespace
+        if tool.kind == "function":
+            return _function(decode(tool.raw, _FUNCTION, tool.where), tool.where, inside)
+        if tool.kind == "custom":
+            custom = decode(tool.raw, _CUSTOM, tool.where)
+            _check(custom, tool.where)
+            declared = read_custom(custom, tool.where, inside)
+            self._grammars += not declared.callee.wrapped
+            if self._grammars > MAX_GRAMMARS:
+                raise invalid_value(f"{tool.where}.format", "a grammar", f"At most {MAX_GRAMMARS} tools may have one.")
+            return declared._replace(echo=declared.echo | _given(custom))
+        if tool.namespace is not None or tool.kind not in HOSTED:
+            raise invalid_value(f"{tool.where}.type", tool.kind, _SERVED if tool.namespace is None else _INSIDE)
+        self._left_out[tool.kind] = None
+        tool.echo.append(echo_of_hosted(decode(tool.raw, _ANY_OBJECT, tool.where), tool.where))
+        return None
+
+    def add(self, tool: _Sent, declared: Declared, content: str | None) -> None:
+        """Add a tool whose calls must match a content."""
+        callee = msgspec.structs.replace(declared.callee, content=content)
+        if callee.recipient in self._here:
+            raise invalid_value(
+                f"{tool.where}.name", callee.name, "Two tools have the same name. Give each one a name of its own."
+            )
+        self._here.add(callee.recipient)
+        self._namespaces.setdefault(tool.namespace or FUNCTIONS, {})[callee.name] = (callee, declared.shown)
+        if callee.kind == "function":
+            declared.echo["strict"] = content is not None
+        tool.echo.append(declared.echo)
+
+    @property
+    def namespaces(self) -> Iterator[tuple[str, str | None, list[Function]]]:
+        """The name of each namespace, what is said of it, and its functions; sorted as openai-harmony sorts them."""
+        for name in sorted(self._namespaces):
+            yield name, self._about.get(name) or None, [shown for _, shown in self._namespaces[name].values()]
+
+    def tools(self, sections: Sequence[str], echo: Sequence[dict[str, Any]]) -> Tools:
+        """All that was read."""
         order = sorted(self._namespaces)
-        sections: list[str] = []
-        for name in order:
-            shown = [function for _, function in self._namespaces[name].values()]
-            sections.append((yield from namespace_steps(name, shown, self._about.get(name) or None)))
-        callees = tuple(callee for name in order for callee, _ in self._namespaces[name].values())
         return Tools(
             section="\n\n".join(sections),
-            echo=echo,
-            callees=callees,
+            echo=tuple(echo),
+            callees=tuple(callee for name in order for callee, _ in self._namespaces[name].values()),
             left_out=tuple(self._left_out),
             namespaces=tuple(order),
         )
-
-    def _tool(self, raw: msgspec.Raw, where: str) -> Generator[None, None, dict[str, Any]]:
-        """Read a tool of any type; returns its echo."""
-        kind = decode(raw, _KIND, where).type
-        if kind is None:
-            raise missing(f"{where}.type", _SERVED)
-        if kind == "namespace":
-            return (yield from self._namespace(raw, where))
-        self._count()
-        if kind not in HOSTED:
-            yield
-            return (yield from self._callable(raw, kind, where, None))
-        self._left_out[kind] = None
-        return echo_of_hosted(decode(raw, _ANY_OBJECT, where), where)
-
-    def _namespace(self, raw: msgspec.Raw, where: str) -> Generator[None, None, dict[str, Any]]:
-        sent = decode(raw, _NAMESPACE, where)
-        _check_name(sent.name, where, "namespace")
-        if not self._about.get(sent.name):
-            self._about[sent.name] = sent.description or ""
-        echo: list[dict[str, Any]] = []
-        for place, tool in enumerate(decode_list(sent.tools, self._max_tools, f"{where}.tools")):
-            at = f"{where}.tools[{place}]"
-            kind = decode(tool, _KIND, at).type
-            if kind is None:
-                raise missing(f"{at}.type", "A namespace holds tools of type 'function' and 'custom'.")
-            self._count()
-            echo.append((yield from self._callable(tool, kind, at, sent.name)))
-            yield
-        return {"type": "namespace", "name": sent.name, "description": sent.description, "tools": echo}
-
-    def _callable(
-        self, raw: msgspec.Raw, kind: str, where: str, namespace: str | None
-    ) -> Generator[None, None, dict[str, Any]]:
-        """Read a tool that the caller runs. One in a namespace called `functions` is like one in none."""
-        inside = None if namespace == FUNCTIONS else namespace
-        if kind == "function":
-            tool = decode(raw, _FUNCTION, where)
-            _check(tool, where)
-            callee, shown, echo = yield from _function(tool, where, inside)
-        elif kind == "custom":
-            tool = decode(raw, _CUSTOM, where)
-            _check(tool, where)
-            callee, shown, echo = yield from read_custom(tool, where, inside)
-            self._grammars += not callee.wrapped
-            if self._grammars > MAX_GRAMMARS:
-                raise invalid_value(f"{where}.format", "a grammar", f"At most {MAX_GRAMMARS} tools may have one.")
-        else:
-            advice = _SERVED if namespace is None else "A namespace holds tools of type 'function' and 'custom'."
-            raise invalid_value(f"{where}.type", kind, advice)
-        if callee.recipient in self._here:
-            raise invalid_value(
-                f"{where}.name", tool.name, "Two tools have the same name. Give each one a name of its own."
-            )
-        self._here.add(callee.recipient)
-        self._namespaces.setdefault(namespace or FUNCTIONS, {})[tool.name] = (callee, shown)
-        return echo | _given(tool)
 
     def _count(self) -> None:
         self._read += 1
@@ -236,40 +243,33 @@ class _Reading:
             )
 
 
-def _function(
-    tool: FunctionTool, where: str, namespace: str | None
-) -> Generator[None, None, tuple[Callee, Function, dict[str, Any]]]:
-    """The function as it is called, as the model sees it, and as it is echoed."""
+def _function(tool: FunctionTool, where: str, namespace: str | None) -> Declared:
+    _check(tool, where)
     try:
         check_size(tool.parameters)
     except SchemaTooLarge as error:
         param = f"{where}.parameters"
         raise InvalidRequest(f"Invalid value for '{param}': {error}.", code="invalid_value", param=param) from None
-    content = yield from _arguments(tool, where)
     echo: dict[str, Any] = {
         "type": "function",
         "name": tool.name,
         "description": tool.description,
         "parameters": tool.parameters,
-        "strict": content is not None,
+        "strict": tool.strict,
     }
-    callee = Callee(tool.name, "function", namespace, content)
-    return callee, Function(tool.name, tool.description or "", tool.parameters), echo
+    shown = Function(tool.name, tool.description or "", tool.parameters)
+    return Declared(Callee(tool.name, "function", namespace), shown, echo | _given(tool), _arguments(tool, where))
 
 
 def _arguments(tool: FunctionTool, where: str) -> Generator[None, None, str | None]:
-    """What the arguments of a call must match. A schema that can't be held is refused only where `strict` asks for it:
-    who doesn't mention it gets what can be had.
+    """What the arguments of a call must match. A schema that can't be enforced is refused only where `strict` asks for
+    it: a function that doesn't mention `strict` gets what is possible.
     """
     if tool.strict is False:
         return None
     schema = NO_PARAMETERS if tool.parameters is None else tool.parameters or ANY_PARAMETERS
-    try:
-        return schema_content((yield from held_steps(schema, f"{where}.parameters")))
-    except InvalidRequest:
-        if tool.strict:
-            raise
-        return None
+    enforced = yield from enforced_schema(schema, f"{where}.parameters", strict=bool(tool.strict))
+    return None if enforced is None else schema_content(enforced)
 
 
 def _check(tool: FunctionTool | CustomTool, where: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from service.harmony.calls import answered_calls
 from service.harmony.tokens import BYTES_A_TOKEN
 from service.responses.compaction.messages import is_marker, is_summary, users_words
 from service.responses.rules import AfterCompaction, Rules
@@ -58,7 +59,7 @@ def _with_calls(messages: Sequence[StoredMessage], place: int) -> int:
     """Where all that belongs to the messages from `place` on begins: the calls that they answer, and the thoughts
     right before those.
     """
-    called = _called(messages)
+    called = answered_calls(messages)
     for at in range(len(messages) - 1, -1, -1):
         if at < place:
             break
@@ -67,28 +68,6 @@ def _with_calls(messages: Sequence[StoredMessage], place: int) -> int:
         while place and _is_thought(messages[place - 1]):
             place -= 1
     return place
-
-
-def _called(messages: Sequence[StoredMessage]) -> dict[int, int]:
-    """Which message is the call that a tool's output answers, by their places. Calls without an id are answered in
-    their order, each by its own tool.
-    """
-    called: dict[int, int] = {}
-    named: dict[str, int] = {}
-    unnamed: list[int] = []
-    for at, message in enumerate(messages):
-        if message.role == "assistant" and message.recipient is not None:
-            if message.call_id is None:
-                unnamed.append(at)
-            else:
-                named[message.call_id] = at
-        elif message.role == "tool" and message.call_id in named:
-            called[at] = named[message.call_id]
-        elif message.role == "tool" and unnamed:
-            own = next((place for place in unnamed if messages[place].recipient == message.name), unnamed[0])
-            unnamed.remove(own)
-            called[at] = own
-    return called
 
 
 def _is_thought(message: StoredMessage) -> bool:

@@ -6,13 +6,14 @@ The first of these messages is a marker: what stands before it in a chain is out
 in the chain like any others, so a compaction is one turn among turns.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from service.harmony.render import message_steps
 from service.harmony.tokens import BYTES_A_TOKEN
 from service.responses.sealed import MAX_SUMMARY_BYTES, Compaction, size_of
+from service.steps import in_one_go
 from store.turn import StoredMessage
 
 MARKER = "compaction"
@@ -29,18 +30,20 @@ _KEPT = (
 _SUMMARY = "# Summary\n\nThis is a summary of what was said and done in the conversation so far:"
 
 
-def compaction_messages(compaction: Compaction, *, limit: int) -> Generator[None, None, list[StoredMessage]]:
+def compaction_messages(compaction: Compaction, *, limit: int) -> list[StoredMessage]:
     """The messages that stand for a compacted conversation; `limit` is the most tokens of the summary.
 
-    Raises TooManyTokens.
+    A summary has at most MAX_SUMMARY_BYTES, which takes some 10 ms. Raises TooManyTokens.
     """
+
+    def named(name: str, text: str) -> StoredMessage:
+        developer = in_one_go(message_steps(text, "developer", limit=limit))
+        return msgspec.structs.replace(developer, name=name)
+
     if not compaction.kept:
-        alone = yield from message_steps(f"{_SUMMARY_ALONE}\n\n{compaction.summary}", "developer", limit=limit)
-        return [msgspec.structs.replace(alone, name=MARKER), *compaction.newest]
-    marker = yield from message_steps(_KEPT, "developer", limit=limit)
-    summary = yield from message_steps(f"{_SUMMARY}\n\n{compaction.summary}", "developer", limit=limit)
-    named = msgspec.structs.replace
-    return [named(marker, name=MARKER), *compaction.kept, named(summary, name=SUMMARY), *compaction.newest]
+        return [named(MARKER, f"{_SUMMARY_ALONE}\n\n{compaction.summary}"), *compaction.newest]
+    summary = named(SUMMARY, f"{_SUMMARY}\n\n{compaction.summary}")
+    return [named(MARKER, _KEPT), *compaction.kept, summary, *compaction.newest]
 
 
 def users_words(messages: Sequence[StoredMessage], room: int, size: int) -> tuple[StoredMessage, ...]:

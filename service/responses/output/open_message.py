@@ -21,7 +21,6 @@ from service.responses.output.items.emitter import Emitter
 from service.responses.output.items.text import CompactionEmitter
 from service.responses.output.stops import Stopper
 from service.responses.rules import Rules
-from service.steps import in_one_go
 from store.turn import Messages, StoredMessage
 
 SLICE_CHARS = 32_768
@@ -119,7 +118,7 @@ class OpenItem:
             if not done.encrypted_content:
                 return ()
             short = sealed.Compaction(self.content, rules.kept_messages, rules.newest)
-            return tuple(in_one_go(compaction_messages(short, limit=MAX_SUMMARY_TOKENS)))
+            return tuple(compaction_messages(short, limit=MAX_SUMMARY_TOKENS))
         if isinstance(done, Message | Reasoning):
             return (sampled or _said(done),)
         if done.status == "incomplete" or done.status == "in_progress":

@@ -97,32 +97,54 @@ def build_prompt(
         items = yield from resolve(items, resolved, gathered, max_items=read.limits.items)
     _refuse_nothing(chain, read, items)
     limit = identity.context_tokens
-    shortens = request.truncation == "auto"
-    conversion = Conversion(read.rules, read.opener, chain, SHORTENED_TOKENS if shortens or request.managing else limit)
+    opening = [_system_message(read, identity, date)]
+    developer = developer_text(
+        request.instructions or None, read.tools.section, verbosity=request.verbosity, formats=read.format.section
+    )
+    bounded = request.truncation == "auto" or request.managing
+    conversion = Conversion(read.rules, read.opener, chain, SHORTENED_TOKENS if bounded else limit)
     try:
-        opening = yield from _opening(request, read, identity, date)
+        if len(developer) > CACHED_DEVELOPER_CHARS:
+            opening.append((yield from message_steps(developer, "developer", limit=limit)).tokens)
+        elif developer:
+            opening.append(_developer_message(developer))
         new = yield from conversion.messages_of(read.earlier, items)
     except TooManyTokens:
         raise context_length_exceeded(limit, None) from None
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     messages = in_prompt([*chain, *new], all_thoughts=request.thoughts == "all_turns")
+    rules, messages, ending = _fitted(request, read, opening, messages, limit, compacting)
+    joined = tokens.unpack(b"".join((*opening, *(message.tokens for message in messages), *ending)))
+    if len(joined) >= limit:
+        raise context_length_exceeded(limit, len(joined))
+    return Prompt(joined, read.tools, items, new, messages, rules, read.chosen, read.effort, read.format)
+
+
+def _fitted(
+    request: CreateRequest,
+    read: Read,
+    opening: Sequence[bytes],
+    messages: list[StoredMessage],
+    limit: int,
+    compacting: str | None,
+) -> tuple[Rules, list[StoredMessage], list[bytes]]:
+    """The rules, the messages and the ending of a prompt: of a compaction, of one that comes before the answer, or of
+    the answer alone, to which the messages are shortened if the request allows that.
+    """
     rules, ending = read.rules, [PROMPT_END]
     onward = _onward(request, rules, opening, messages, limit) if compacting is None else None
     if compacting is not None:
         rules = _compacting_rules(request, read, opening, messages, limit)
         ending.insert(0, _developer_message(asked(compacting, messages, rules.kept_messages)))
     if onward is not None:
-        ask = asked(ASK, messages[: -len(onward[0].newest)], onward[0].kept_messages)
-        rules, messages = onward
-        ending.insert(0, _developer_message(ask))
-    elif shortens:
+        rules, older = onward
+        ask = asked(ASK, messages[: -len(rules.newest)], rules.kept_messages)
+        return rules, older, [_developer_message(ask), *ending]
+    if request.truncation == "auto":
         room = limit - reserve(limit, request.max_output_tokens)
         messages = shortened(messages, max(room - _length((*opening, *ending)), 0))
-    joined = tokens.unpack(b"".join((*opening, *(message.tokens for message in messages), *ending)))
-    if len(joined) >= limit:
-        raise context_length_exceeded(limit, len(joined))
-    return Prompt(joined, read.tools, items, new, messages, rules, read.chosen, read.effort, read.format)
+    return rules, messages, ending
 
 
 def _onward(
@@ -188,24 +210,14 @@ def _is_final(message: StoredMessage) -> bool:
     return message.channel == "final" and message.recipient is None
 
 
-def _opening(request: CreateRequest, read: Read, identity: Identity, date: str) -> Generator[None, None, list[bytes]]:
-    """The system message, and the developer message where there is anything to tell."""
-    system = system_message(
+def _system_message(read: Read, identity: Identity, date: str) -> bytes:
+    return system_message(
         identity=identity.name,
         knowledge_cutoff=identity.knowledge_cutoff,
         date=date,
         effort=HARMONY_EFFORT[read.effort],
         namespaces=read.tools.namespaces,
     )
-    text = developer_text(
-        request.instructions or None, read.tools.section, verbosity=request.verbosity, formats=read.format.section
-    )
-    if not text:
-        return [system]
-    if len(text) <= CACHED_DEVELOPER_CHARS:
-        return [system, _developer_message(text)]
-    long = yield from message_steps(text, "developer", limit=identity.context_tokens)
-    return [system, long.tokens]
 
 
 @lru_cache(maxsize=DEVELOPER_MESSAGES_CACHED)

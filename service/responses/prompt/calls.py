@@ -1,15 +1,16 @@
 """The calls of a conversation: which tool each call id stands for, and which still wait for an output.
 
-An output names its call by id alone, which may be anywhere before it. Calls that a client keeps in Harmony's form have
-no id; they are claimed in their order, by whoever answers the tool or by outputs whose ids nobody knows.
+An output names its call by id alone, which may be anywhere before it. Calls without an id are claimed in their order
+(harmony/calls.py), by whoever answers the tool or by outputs whose ids nobody knows.
 """
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
 from service.api.input.items import FunctionCallOutputItem, InputItem
 from service.api.tools.callee import FUNCTIONS, Callee
 from service.errors import InvalidRequest, invalid_value
+from service.harmony.calls import UnnamedCalls
 from service.responses.rules import Rules
 from store.turn import StoredMessage
 
@@ -28,8 +29,7 @@ class Calls:
         self._ranks: dict[str, int] = {}
         self._outputs: Counter[str] = Counter()
         self._waiting: OrderedDict[str, None] = OrderedDict()
-        self._unnamed: OrderedDict[int, str] = OrderedDict()
-        self._unnamed_of: dict[str, deque[int]] = {}
+        self._unnamed = UnnamedCalls()
 
     def known(self, chain: Iterable[StoredMessage]) -> None:
         """Take over what was called in a chain. A call waits only if nobody but the model spoke since: any before that
@@ -50,16 +50,15 @@ class Calls:
 
     def made(self, call_id: str, recipient: str) -> None:
         """A call was made."""
-        self.passed(call_id, recipient)
+        self.record(call_id, recipient)
         self._waiting[call_id] = None
 
     def made_unnamed(self, place: int, recipient: str) -> None:
         """A call without an id was made; it is known by the place of its message."""
-        self._unnamed[place] = recipient
-        self._unnamed_of.setdefault(recipient, deque()).append(place)
+        self._unnamed.add(place, recipient)
 
-    def passed(self, call_id: str, recipient: str) -> None:
-        """A call was made for which nobody waits, though it may be answered."""
+    def record(self, call_id: str, recipient: str) -> None:
+        """A call was made that needs no output, though it may have one."""
         self._recipients[call_id] = recipient
         self._made[call_id] += 1
         self._count += 1
@@ -88,7 +87,6 @@ class Calls:
         """Somebody spoke who is neither the model nor a tool: nothing waits any more."""
         self._waiting.clear()
         self._unnamed.clear()
-        self._unnamed_of.clear()
 
     def answered(self, call_id: str) -> str | None:
         """The tool that answers the call, which waits no more; None for an id that nobody knows."""
@@ -104,16 +102,7 @@ class Calls:
 
     def claim(self, recipient: str | None = None) -> tuple[int, str] | None:
         """The place and the tool of the first call without an id, of `recipient`'s where given; it waits no more."""
-        if recipient is None:
-            if not self._unnamed:
-                return None
-            recipient = next(iter(self._unnamed.values()))
-        places = self._unnamed_of.get(recipient)
-        if not places:
-            return None
-        place = places.popleft()
-        del self._unnamed[place]
-        return place, recipient
+        return self._unnamed.claim(recipient)
 
     def refuse_open(self) -> None:
         """Raise InvalidRequest if a call still waits."""
@@ -123,7 +112,7 @@ class Calls:
                 "call_id.",
                 param="input",
             )
-        for recipient in self._unnamed.values():
+        for recipient in self._unnamed.recipients:
             raise InvalidRequest(
                 f"No tool output found for the call of {recipient} in 'previous_input_messages'. Send its output.",
                 param="input",

@@ -1,10 +1,10 @@
 """Input items and a client's own history as Harmony messages: each is rendered once, and kept in the chain as it is.
 
-Which item becomes which message is a table in docs/harmony.md. Steps yield between pieces of work.
+Which item becomes which message is a table in docs/harmony.md. Each item is drafted by a
+plain function; the loop over the items renders the drafts, and yields between pieces of work.
 """
 
 from collections.abc import Generator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -34,9 +34,25 @@ from store.turn import StoredMessage
 BYTES_A_STEP = 65_536
 """How many bytes of new tokens are made before others get a turn."""
 
+BYTES_AN_ITEM = 512
+"""How many bytes take as long as the reading of an item without any."""
+
 JSON_CALL = "<|constrain|>json"
 
-Messages = Generator[None, None, list[StoredMessage]]
+
+class Draft(msgspec.Struct, frozen=True):
+    """A message whose text is still to be encoded."""
+
+    text: str
+    role: str
+    name: str | None = None
+    channel: str | None = None
+    recipient: str | None = None
+    content_type: str | None = None
+    call_id: str | None = None
+
+
+Drafts = list[Draft | StoredMessage]
 
 
 class _Error(msgspec.Struct):
@@ -56,46 +72,62 @@ class Conversion:
         self._rules = rules
         self._opener = opener
         self._room = room
+        self._unbroken = 0
         self._calls = Calls(rules)
         self._calls.known(chain)
         self.messages: list[StoredMessage] = []
 
-    def messages_of(self, earlier: Sequence[Earlier], items: Sequence[InputItem]) -> Messages:
+    def messages_of(
+        self, earlier: Sequence[Earlier], items: Sequence[InputItem]
+    ) -> Generator[None, None, list[StoredMessage]]:
         """The messages of a client's own history, then of the items. Items before a compaction make none.
 
         Raises TooManyTokens, RunTooLong, and InvalidRequest: for outputs without a call and calls without an output,
         and for what can't be opened.
         """
-        unbroken = 0
         for message in earlier:
-            unbroken = yield from self._add((yield from self._earlier(message)), unbroken)
+            yield from self._add(self._earlier(message))
         first = max((place for place, item in enumerate(items) if isinstance(item, CompactionItem)), default=0)
         for item in items[:first]:
-            self._pass(item)
+            self._record(item)
         place = first
         while place < len(items):
             together = self._calls.together(items, place)
             for at in together:
-                unbroken = yield from self._add((yield from self._item(items[at], f"input[{at}]")), unbroken)
+                yield from self._add(self._item(items[at], f"input[{at}]"))
             place += len(together)
         self._calls.refuse_open()
         return self.messages
 
-    def _add(self, added: Sequence[StoredMessage], unbroken: int) -> Generator[None, None, int]:
-        self.messages += added
-        size = sum(len(message.tokens) for message in added)
+    def _add(self, drafts: Sequence[Draft | StoredMessage]) -> Generator[None, None, None]:
+        """Add the messages of one item, made of what was drafted."""
+        size = 0
+        for draft in drafts:
+            message = (yield from self._rendered(draft)) if isinstance(draft, Draft) else draft
+            self.messages.append(message)
+            size += len(message.tokens)
         self._room -= size // tokens.BYTES_A_TOKEN
-        if unbroken + size <= BYTES_A_STEP:
-            return unbroken + size
-        yield
-        return 0
+        self._unbroken += size + BYTES_AN_ITEM
+        if self._unbroken > BYTES_A_STEP:
+            self._unbroken = 0
+            yield
 
-    def _said(self, text: str, role: str, **header: Any) -> Messages:
-        return [(yield from message_steps(text, role, limit=self._room, **header))]
+    def _rendered(self, draft: Draft) -> Generator[None, None, StoredMessage]:
+        """The work that renders a draft."""
+        return message_steps(
+            draft.text,
+            draft.role,
+            limit=self._room,
+            name=draft.name,
+            channel=draft.channel,
+            recipient=draft.recipient,
+            content_type=draft.content_type,
+            call_id=draft.call_id,
+        )
 
     # --- a client's own history ---
 
-    def _earlier(self, message: Earlier) -> Messages:
+    def _earlier(self, message: Earlier) -> Drafts:
         name = None
         if message.role == "tool":
             name = self._answering(message)
@@ -107,8 +139,8 @@ class Conversion:
                 self._calls.made_unnamed(len(self.messages), tool)
             else:
                 self._calls.made(message.call_id, tool)
-        return (
-            yield from self._said(
+        return [
+            Draft(
                 message.text,
                 message.role,
                 name=name,
@@ -117,7 +149,7 @@ class Conversion:
                 content_type=message.content_type,
                 call_id=message.call_id,
             )
-        )
+        ]
 
     def _answering(self, message: Earlier) -> str:
         """The name of a tool that answers: that of its call, found by the id or the name, or else by the order."""
@@ -134,45 +166,45 @@ class Conversion:
 
     # --- items ---
 
-    def _pass(self, item: InputItem) -> None:
+    def _record(self, item: InputItem) -> None:
         """An item before a compaction: what comes after may still answer its call."""
         if isinstance(item, FunctionCallItem | CustomToolCallItem):
-            self._calls.passed(item.call_id, self._recipient(item))
+            self._calls.record(item.call_id, self._recipient(item))
 
-    def _item(self, item: InputItem, where: str) -> Messages:
+    def _item(self, item: InputItem, where: str) -> Drafts:
         match item:
             case MessageItem():
-                return (yield from self._message(item))
+                return self._message(item)
             case ReasoningItem():
-                return (yield from self._reasoning(item, where))
+                return self._reasoning(item, where)
             case FunctionCallItem():
-                return (yield from self._call(item, item.arguments, JSON_CALL))
+                return self._call(item, item.arguments, JSON_CALL)
             case CustomToolCallItem():
-                return (yield from self._custom_call(item))
+                return self._custom_call(item)
             case FunctionCallOutputItem():
-                return (yield from self._output(item, where))
+                return self._output(item, where)
             case CompactionItem():
-                return (yield from self._compaction(item, where))
+                return self._compaction(item, where)
             case CodeInterpreterCallItem():
-                return (yield from self._code(item))
+                return self._code(item)
             case McpCallItem():
-                return (yield from self._mcp(item))
+                return self._mcp(item)
             case _:
                 return []
 
-    def _message(self, item: MessageItem) -> Messages:
+    def _message(self, item: MessageItem) -> Drafts:
         """A user's words as they are, an assistant's on its channel, and the rest as a developer's instructions.
 
         gpt-oss was trained with one system message, which is ours; so a system item is a developer's word.
         """
         if item.role == "user":
-            return (yield from self._said(item.text, "user"))
+            return [Draft(item.text, "user")]
         if item.role == "assistant":
             channel = "commentary" if item.phase == "commentary" else "final"
-            return (yield from self._said(item.text, "assistant", channel=channel))
-        return (yield from self._said(developer_text(item.text), "developer"))
+            return [Draft(item.text, "assistant", channel=channel)]
+        return [Draft(developer_text(item.text), "developer")]
 
-    def _reasoning(self, item: ReasoningItem, where: str) -> Messages:
+    def _reasoning(self, item: ReasoningItem, where: str) -> Drafts:
         """What was sealed is the very message that was sampled, so it goes before what is shown of it."""
         text = item.text if item.content else None
         if isinstance(item.encrypted_content, str):
@@ -180,39 +212,37 @@ class Conversion:
                 opened = sealed.open_reasoning(item.encrypted_content, self._opener)
             except sealed.Unsealable as error:
                 raise _unsealable(where, item.encrypted_content, error) from None
-            yield
             if isinstance(opened, StoredMessage):
                 return self._fitting([opened])
             text = opened
         if text is None:
             return []
-        return (yield from self._said(text, "assistant", channel="analysis"))
+        return [Draft(text, "assistant", channel="analysis")]
 
-    def _compaction(self, item: CompactionItem, where: str) -> Messages:
+    def _compaction(self, item: CompactionItem, where: str) -> Drafts:
         try:
             opened = sealed.open_compaction(item.encrypted_content, self._opener)
         except sealed.Unsealable as error:
             raise _unsealable(where, item.encrypted_content, error) from None
-        yield
-        return self._fitting((yield from compaction_messages(opened, limit=self._room)))
+        return self._fitting(compaction_messages(opened, limit=self._room))
 
-    def _fitting(self, messages: list[StoredMessage]) -> list[StoredMessage]:
+    def _fitting(self, messages: Sequence[StoredMessage]) -> Drafts:
         if sum(len(message.tokens) for message in messages) > self._room * tokens.BYTES_A_TOKEN:
             raise tokens.TooManyTokens
-        return messages
+        return [*messages]
 
     def _recipient(self, item: FunctionCallItem | CustomToolCallItem) -> str:
         return f"{item.namespace or FUNCTIONS}.{item.name}"
 
-    def _call(self, item: FunctionCallItem | CustomToolCallItem, content: str, content_type: str | None) -> Messages:
+    def _call(self, item: FunctionCallItem | CustomToolCallItem, content: str, content_type: str | None) -> Drafts:
         recipient = self._recipient(item)
         claimed = self._calls.claim(recipient)
         self._calls.made(item.call_id, recipient)
         if claimed is not None:
             self._name(claimed[0], item.call_id)
             return []
-        return (
-            yield from self._said(
+        return [
+            Draft(
                 content,
                 "assistant",
                 channel="commentary",
@@ -220,32 +250,29 @@ class Conversion:
                 content_type=content_type,
                 call_id=item.call_id,
             )
-        )
+        ]
 
-    def _custom_call(self, item: CustomToolCallItem) -> Messages:
+    def _custom_call(self, item: CustomToolCallItem) -> Drafts:
         """In the form in which the tool is declared; one that isn't, as text in JSON."""
         callee = self._rules.by_recipient.get(self._recipient(item))
         if callee is not None and callee.kind == "custom" and not callee.wrapped:
-            return (yield from self._call(item, item.input, None))
-        return (yield from self._call(item, msgspec.json.encode({"input": item.input}).decode(), JSON_CALL))
+            return self._call(item, item.input, None)
+        return self._call(item, msgspec.json.encode({"input": item.input}).decode(), JSON_CALL)
 
-    def _output(self, item: FunctionCallOutputItem, where: str) -> Messages:
+    def _output(self, item: FunctionCallOutputItem, where: str) -> Drafts:
         self._calls.count_output(item.call_id, where)
         name = self._calls.answered(item.call_id)
         if name is None and (claimed := self._calls.claim()) is not None:
             place, name = claimed
             self._name(place, item.call_id)
-            self._calls.passed(item.call_id, name)
+            self._calls.record(item.call_id, name)
         if name is None:
             raise InvalidRequest(
                 f"No function call found for the output with call_id '{item.call_id}' at {where}. Send the call "
                 "too, or continue from the response that made it.",
                 param="input",
             )
-        return (yield from self._answer(item.text, name, "commentary", item.call_id))
-
-    def _answer(self, text: str, name: str, channel: str, call_id: str | None = None) -> Messages:
-        return (yield from self._said(text, "tool", name=name, channel=channel, recipient="assistant", call_id=call_id))
+        return [_answer(item.text, name, "commentary", item.call_id)]
 
     def _name(self, place: int, call_id: str) -> None:
         """Give a call of the client's own history the id by which it is known after all."""
@@ -253,24 +280,26 @@ class Conversion:
 
     # --- tools that ran elsewhere: a call with what came of it; without that, nothing ---
 
-    def _code(self, item: CodeInterpreterCallItem) -> Messages:
+    def _code(self, item: CodeInterpreterCallItem) -> Drafts:
         if item.code is None or item.outputs is None:
             return []
         logs = "".join(output.get("logs") or "" for output in item.outputs)
-        call = yield from self._said(item.code, "assistant", channel="analysis", recipient="python")
-        answer = yield from self._answer(logs, "python", "analysis")
-        return [*call, *answer]
+        call = Draft(item.code, "assistant", channel="analysis", recipient="python")
+        answer = _answer(logs, "python", "analysis")
+        return [call, answer]
 
-    def _mcp(self, item: McpCallItem) -> Messages:
+    def _mcp(self, item: McpCallItem) -> Drafts:
         name = f"{item.server_label}.{item.name}"
         text = item.output if item.output is not None else _error_text(item.error)
         if text is None or not CALL_NAME.fullmatch(name):
             return []
-        call = yield from self._said(
-            item.arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_CALL
-        )
-        answer = yield from self._answer(text, name, "commentary")
-        return [*call, *answer]
+        call = Draft(item.arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_CALL)
+        answer = _answer(text, name, "commentary")
+        return [call, answer]
+
+
+def _answer(text: str, name: str, channel: str, call_id: str | None = None) -> Draft:
+    return Draft(text, "tool", name=name, channel=channel, recipient="assistant", call_id=call_id)
 
 
 def _error_text(raw: msgspec.Raw | msgspec.UnsetType) -> str | None:

@@ -8,6 +8,7 @@ chain.
 
 from collections.abc import Sequence
 
+from service.harmony.calls import answered_calls
 from service.harmony.tokens import BYTES_A_TOKEN
 from service.responses.compaction.messages import is_marker, is_summary
 from store.turn import StoredMessage
@@ -68,14 +69,8 @@ def _head(messages: Sequence[StoredMessage]) -> int:
 def _cuts(messages: Sequence[StoredMessage], head: int) -> list[int]:
     """The places where a turn begins and no call before waits for an output behind, oldest first."""
     open_until = [0] * (len(messages) + 1)
-    made: dict[str, int] = {}
-    for place, message in enumerate(messages):
-        if message.call_id is None:
-            continue
-        if message.role == "assistant":
-            made[message.call_id] = place
-        elif message.call_id in made:
-            open_until[made[message.call_id]] = place
+    for output, call in answered_calls(messages).items():
+        open_until[call] = output
     cuts: list[int] = []
     latest = 0
     for place in range(head, len(messages)):

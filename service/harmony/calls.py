@@ -1,0 +1,63 @@
+"""Which output answers which call: by the call's id, or, where it has none, in the order of the calls.
+
+Calls have ids but for those of a history that the client keeps itself, in Harmony's form, which knows none.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+
+from store.turn import StoredMessage
+
+
+class UnnamedCalls:
+    """Calls without an id that wait for an output, by the places of their messages."""
+
+    def __init__(self) -> None:
+        self._recipients: OrderedDict[int, str] = OrderedDict()
+        self._places: dict[str, deque[int]] = {}
+
+    @property
+    def recipients(self) -> Iterable[str]:
+        """Whom they address, in their order."""
+        return self._recipients.values()
+
+    def add(self, place: int, recipient: str) -> None:
+        """A call was made by the message at `place`."""
+        self._recipients[place] = recipient
+        self._places.setdefault(recipient, deque()).append(place)
+
+    def claim(self, recipient: str | None = None) -> tuple[int, str] | None:
+        """The place and the recipient of the first call, of `recipient`'s where given; it waits no more."""
+        if recipient is None:
+            recipient = next(iter(self.recipients), None)
+        places = self._places.get(recipient) if recipient is not None else None
+        if recipient is None or not places:
+            return None
+        place = places.popleft()
+        del self._recipients[place]
+        return place, recipient
+
+    def clear(self) -> None:
+        """None of them waits any more."""
+        self._recipients.clear()
+        self._places.clear()
+
+
+def answered_calls(messages: Sequence[StoredMessage]) -> dict[int, int]:
+    """The place of the call that each output answers, by the output's place. A call without an id is answered by its
+    own tool, or else by whichever comes.
+    """
+    answered: dict[int, int] = {}
+    named: dict[str, int] = {}
+    unnamed = UnnamedCalls()
+    for place, message in enumerate(messages):
+        if message.role == "assistant" and message.recipient is not None:
+            if message.call_id is None:
+                unnamed.add(place, message.recipient)
+            else:
+                named[message.call_id] = place
+        elif message.role == "tool" and message.call_id in named:
+            answered[place] = named[message.call_id]
+        elif message.role == "tool" and (claimed := unnamed.claim(message.name) or unnamed.claim()) is not None:
+            answered[place] = claimed[0]
+    return answered
