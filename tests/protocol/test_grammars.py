@@ -245,6 +245,9 @@ GROWING = {
     "counts": "start: " + "/a{0,1000}/ " * 300,
     "rules": "start: r0\n" + "".join(f"r{n}: r{n + 1}\n" for n in range(600)) + 'r600: "x"',
     "a long argument": 'start: a{"' + "x" * 3_000 + '"}\na{x}: ' + "x " * 1_500,
+    "a template of 1,500 words used 200 times": (
+        "start: " + " ".join(f'a{{"{n}"}}' for n in range(200)) + "\na{x}: " + '"a" ' * 1_500 + "x"
+    ),
     "an open text": 'start: "' + "\\\\" * 2_000,
     "an open pattern": "start: /" + "\\\\" * 2_000,
     "empty lines": 'start: "a"' + "\n" * 8_000,
