@@ -134,7 +134,7 @@ async def until_left(service: Service, count: int) -> None:
 async def written_by(redis: Server, service: Service, ids: Sequence[str]) -> Written:
     """What a job wrote. Raises RuntimeError if responses are not what was asked for."""
     for id in ids[:: max(1, len(ids) // LOOKED_AT)]:
-        _, response = await find(service, TENANT, id)
+        response = await find(service.store, service.jobs, service.log, TENANT, id)
         if msgspec.json.decode(response)["usage"]["output_tokens"] != TOKENS:
             raise RuntimeError(f"an answer of another length: {response.decode()}")
     names = service.store.keyspace.families(TENANT, ids[0].removeprefix("resp_"))

@@ -17,6 +17,7 @@ from service.background.snapshot import find
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from store.errors import StoreError, StoreUnavailable
+from store.jobs.jobs import Jobs
 from store.jobs.model import Lease
 
 logger = logging.getLogger(__name__)
@@ -31,24 +32,24 @@ async def cancel(service: Service, tenant: str, id: str) -> bytes:
     job = await service.jobs.cancel(tenant, id)
     if job is not None:
         try:
-            async with _held(service, job.lease), service.cancel_slots:
+            async with _held(service.jobs, job.lease), service.cancel_slots:
                 await Attempt(service, job, patience=service.settings.store_timeout_seconds).make()
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "cancelled, not yet closed", response_id=id, reason=str(failure))
-    _, response = await find(service, tenant, id)
+    response = await find(service.store, service.jobs, service.log, tenant, id)
     service.metrics.cancel_seconds.observe(monotonic() - began)
     return response
 
 
 @asynccontextmanager
-async def _held(service: Service, lease: Lease) -> AsyncGenerator[None]:
+async def _held(jobs: Jobs, lease: Lease) -> AsyncGenerator[None]:
     """Hold the lease for as long as closing takes: a long log, or many cancels at once, may outlast it."""
 
     async def renew_for_ever() -> None:
         while True:
-            await asyncio.sleep(service.settings.lease_seconds / RENEWALS)
+            await asyncio.sleep(jobs.limits.lease_seconds / RENEWALS)
             with suppress(StoreError):  # the next one may do; without any, a worker ends it
-                await service.jobs.renew([lease])
+                await jobs.renew([lease])
 
     renewing = asyncio.create_task(renew_for_ever())
     try:

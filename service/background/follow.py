@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Protocol, TypeVar
 
 from service.api.events import Event, Terminal
+from service.background.timing import TIMING
 from service.backoff import Backoff
 from service.responses.output.journal import decode_batch
 from store.errors import StoreUnavailable
@@ -25,9 +26,6 @@ QUIET_SECONDS = 1.0
 
 AWAY_SECONDS = 30.0
 """For how long a store that is away is asked again."""
-
-BACKOFF = Backoff(0.05, 1.0)
-"""The pauses between."""
 
 READ_ENTRIES = 32
 """The most entries that are read at once."""
@@ -93,7 +91,7 @@ class Following:
         begun: Sequence[Event] = (),
         leaving: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = monotonic,
-        backoff: Backoff = BACKOFF,
+        backoff: Backoff = TIMING.store_away,
     ) -> None:
         """Follow a response from the event behind number `after` on, by default from the first.
 

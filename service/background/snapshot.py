@@ -10,9 +10,10 @@ import msgspec
 from service.api.response import Response, ResponseStatus, decode_response
 from service.responses.output.fold import Fold
 from service.responses.output.journal import decode_merged
-from service.responses.service import Service
 from service.steps import BRIEFLY
-from store.turn import Found
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import EventLog
 
 READ_ENTRIES = 256
 """The most entries that are read and folded at once: a millisecond's work or two."""
@@ -23,30 +24,30 @@ LOOKS = 3
 _JSON = msgspec.json.Encoder()
 
 
-async def find(service: Service, tenant: str, id: str) -> tuple[Found, bytes]:
-    """A response and where it stands: as served, or with what is there so far, as JSON.
+async def find(store: ConversationHistoryStore, jobs: Jobs, log: EventLog, tenant: str, id: str) -> bytes:
+    """A response as JSON: as served, or while it is under way with what is there so far.
 
     Raises NotFound, StoreUnavailable.
     """
-    found = await service.store.find(tenant, id)
+    found = await store.find(tenant, id)
     for _ in range(LOOKS):
         if not found.under_way:
             break
-        response = await _folded(service, tenant, id)
+        response = await _folded(jobs, log, tenant, id)
         if response is not None:
-            return found, _JSON.encode(msgspec.structs.replace(response, status=ResponseStatus(found.status)))
-        found = await service.store.find(tenant, id)
-    return found, found.response
+            return _JSON.encode(msgspec.structs.replace(response, status=ResponseStatus(found.status)))
+        found = await store.find(tenant, id)
+    return found.response
 
 
-async def _folded(service: Service, tenant: str, id: str) -> Response | None:
+async def _folded(jobs: Jobs, log: EventLog, tenant: str, id: str) -> Response | None:
     """What the log comes to; None where there is none any more."""
-    snapshot = await service.jobs.snapshot(tenant, id)
+    snapshot = await jobs.snapshot(tenant, id)
     after, fold = -1, Fold()
     if snapshot is not None:
         after, fold = snapshot[0], Fold.resume(decode_response(snapshot[1]), snapshot[0])
     empty = snapshot is None
-    while entries := await service.log.read(tenant, id, after, READ_ENTRIES):
+    while entries := await log.read(tenant, id, after, READ_ENTRIES):
         for entry in entries:
             fold.add(decode_merged(entry.blob, entry.last))
         after, empty = entries[-1].last, False

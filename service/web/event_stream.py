@@ -9,22 +9,19 @@ an answer that lacks events: its connection is cut instead, so that no client ta
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
 from typing import Protocol, cast
 
-from fastapi import Request
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
 from service.api.events import Event, Terminal
 from service.api.response import Response
 from service.background.follow import Following, LogGone
-from service.background.tasks import Background
 from service.logs import event
 from service.responses.refusals import events_gone
 from service.responses.run import Run
-from service.responses.service import Service
 from service.settings.settings import Settings
 from service.web.body import watch
 from service.web.http_protocol import BREAK_OFF
@@ -181,26 +178,6 @@ class EventStream(HttpResponse):
             buffer += DONE
         await send({"type": "http.response.body", "body": bytes(buffer), "more_body": True})
         return done
-
-
-def follow(request: Request, id: str, after: int = -1, *, begun: Sequence[Event] = (), obfuscate: bool) -> EventStream:
-    """The streaming answer about a response, from the event behind number `after` on, or from its first ones, `begun`.
-
-    The request needs a follower's slot.
-    """
-    service, background = cast(Service, request.app.state.service), cast(Background, request.app.state.background)
-    exchange, settings = cast(Exchange, request.scope["exchange"]), service.settings
-    following = Following(
-        service.log,
-        service.listening,
-        exchange.tenant,
-        id,
-        after,
-        begun=begun,
-        leaving=lambda: background.stopping,
-    )
-    source = FollowSource(following, exchange, settings.stream_retention_seconds)
-    return EventStream(source, exchange, settings, obfuscate=obfuscate)
 
 
 def note_outcome(exchange: Exchange, response: Response) -> None:

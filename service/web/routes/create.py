@@ -26,8 +26,8 @@ from service.responses.refusals import not_compacted, nothing_said, store_refusa
 from service.responses.run import AppendSink, Run, machine_of
 from service.responses.seal import seal_for
 from service.web.body import watch
-from service.web.event_stream import EventStream, RunSource, follow, note_outcome
-from service.web.routes.received import body_of, caller_of, exchange_of, service_of
+from service.web.event_stream import EventStream, RunSource, note_outcome
+from service.web.routes.received import body_of, caller_of, exchange_of, follow, service_of
 from store.errors import StoreFull
 
 router = APIRouter()

@@ -3,16 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import cast
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
 
 from service import logs
-from service.background.tasks import Background
 from service.engine.port import EngineError
-from service.responses.service import Service
 from service.web.errors import JsonResponse
+from service.web.routes.received import background_of, service_of
 from store.errors import StoreError
 
 router = APIRouter()
@@ -29,9 +27,8 @@ async def health() -> HttpResponse:
 async def ready(request: Request) -> HttpResponse:
     """Asks the store and the engine; 503 says which of them does not answer. A worker that is paused, as the engine was
     away, is no reason to send requests elsewhere."""
-    service, background = cast(Service, request.app.state.service), cast(Background, request.app.state.background)
+    service, worker = service_of(request), background_of(request).state
     store, engine = await asyncio.gather(_works(service.store.check()), _works(service.engine.check()))
-    worker = background.state
     status = 200 if store and engine and worker != "broken" else 503
     words = {True: "ok", False: "unavailable"}
     found = {"status": words[status == 200], "store": words[store], "engine": words[engine]}

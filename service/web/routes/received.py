@@ -1,11 +1,16 @@
-"""What a route has of its request: the service, the exchange as the middleware saw it, and the body."""
+"""What a route has of its request: the service, the exchange as the middleware saw it, the body, what it follows."""
 
+from collections.abc import Sequence
 from typing import cast
 
 from fastapi import Request
 
+from service.api.events import Event
+from service.background.follow import Following
+from service.background.tasks import Background
 from service.responses.service import Caller, Service
 from service.web.body import read_body
+from service.web.event_stream import EventStream, FollowSource
 from service.web.middleware import Exchange
 from service.web.trace import trace_headers
 
@@ -13,6 +18,11 @@ from service.web.trace import trace_headers
 def service_of(request: Request) -> Service:
     """What this process serves with."""
     return cast(Service, request.app.state.service)
+
+
+def background_of(request: Request) -> Background:
+    """What this process does beside requests."""
+    return cast(Background, request.app.state.background)
 
 
 def exchange_of(request: Request) -> Exchange:
@@ -35,3 +45,22 @@ async def body_of(request: Request) -> bytes:
         limit=settings.max_body_bytes,
         seconds=settings.body_seconds,
     )
+
+
+def follow(request: Request, id: str, after: int = -1, *, begun: Sequence[Event] = (), obfuscate: bool) -> EventStream:
+    """The streaming answer about a response, from the event behind number `after` on, or from its first ones, `begun`.
+
+    The request needs a follower's slot.
+    """
+    service, background, exchange = service_of(request), background_of(request), exchange_of(request)
+    following = Following(
+        service.log,
+        service.listening,
+        exchange.tenant,
+        id,
+        after,
+        begun=begun,
+        leaving=lambda: background.stopping,
+    )
+    source = FollowSource(following, exchange, service.settings.stream_retention_seconds)
+    return EventStream(source, exchange, service.settings, obfuscate=obfuscate)

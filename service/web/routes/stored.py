@@ -1,6 +1,6 @@
 """Stored responses: retrieve, follow, delete and cancel them, and list what a response was asked."""
 
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, Literal, get_args
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response as HttpResponse
@@ -8,14 +8,11 @@ from starlette.responses import Response as HttpResponse
 from service.api.request import MAX_INCLUDES, MAX_INT, Include
 from service.background.cancel import cancel as cancel_response
 from service.background.snapshot import find
-from service.background.tasks import Background
 from service.errors import invalid_value, unsupported
 from service.responses.refusals import events_gone
-from service.responses.service import Service
 from service.web.errors import JsonResponse
-from service.web.event_stream import follow
 from service.web.routes.input_items import list_input_items
-from service.web.routes.received import exchange_of, service_of
+from service.web.routes.received import background_of, exchange_of, follow, service_of
 
 router = APIRouter()
 
@@ -45,16 +42,15 @@ async def retrieve(
     _check_includes([*(include or ()), *(included or ())])
     service = service_of(request)
     if stream:
-        return await _stream(service, request, response_id, starting_after, include_obfuscation is not False)
+        return await _stream(request, response_id, starting_after, include_obfuscation is not False)
     if starting_after is not None:
         raise invalid_value("starting_after", starting_after, "It is only allowed with stream=true.")
-    _, response = await find(service, _tenant(request), response_id)
+    response = await find(service.store, service.jobs, service.log, _tenant(request), response_id)
     return exchange_of(request).dialect.answer(response)
 
 
-async def _stream(
-    service: Service, request: Request, response_id: str, starting_after: int | None, obfuscate: bool
-) -> HttpResponse:
+async def _stream(request: Request, response_id: str, starting_after: int | None, obfuscate: bool) -> HttpResponse:
+    service = service_of(request)
     found = await service.store.find(_tenant(request), response_id)
     if found.background != STREAMED:
         raise invalid_value(
@@ -87,7 +83,7 @@ async def cancel(request: Request, response_id: str) -> HttpResponse:
     """Cancel a background response; what was said by then stays. Cancelling it again changes nothing."""
     service = service_of(request)
     response = await cancel_response(service, _tenant(request), response_id)
-    cast(Background, request.app.state.background).ended(response_id)
+    background_of(request).ended(response_id)
     return exchange_of(request).dialect.answer(response)
 
 
