@@ -16,7 +16,8 @@ request, which is run. Where a definition here counts 1fcb5d4 otherwise than its
   drives counts as called by whoever called that module.
 - A *generator function* here is one that works in steps: it returns `Generator[None, None, T]`, or an alias of that.
 - A *hand-made LRU* is a dict that deletes its own first key. A *back-off* is a module that doubles a pause up to a
-  bound (`min(MOST, 2 * pause)`). A *patch* is a place where a test sets a NAME of a module.
+  bound (`min(MOST, 2 * pause)`, `min(MOST, FIRST * 2**failures)`). A *patch* is a place where a test sets a constant
+  of a module.
 - *Lines* are all lines of .py and .lua files, empty ones too.
 """
 
@@ -221,7 +222,7 @@ def backoffs(code: Mapping[str, Code]) -> set[str]:
         module.path
         for module, node in nodes(code)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "min"
-        if re.match(r"min\([A-Z\w.]+, .*(\b2 ?\*|\* ?2\b)", ast.unparse(node))
+        if re.search(r"\b2 \* \S*pause|pause \* 2\b|\* 2 \*\*", ast.unparse(node))
     }
 
 
