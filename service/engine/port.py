@@ -92,7 +92,7 @@ class Chunk(msgspec.Struct, frozen=True):
     """Some sampled ids in order, as many as were ready. The stop id that ended the generation is among them.
 
     The last chunk has `finish`; `cached_tokens`, where the engine knows it, is how much of the prompt its prefix
-    cache held, and comes at the latest with the last chunk. `logprobs`, where asked for, has one entry a token.
+    cache had, and comes at the latest with the last chunk. `logprobs`, where asked for, has one entry a token.
     """
 
     tokens: list[int]
@@ -141,7 +141,7 @@ class Engine(Protocol):
 
     @property
     def model(self) -> ModelCard:
-        """The model behind this engine. Raises EngineUnavailable as long as no server has told it."""
+        """The model behind this engine. Raises EngineUnavailable as long as no server has said which."""
         ...
 
     @property
@@ -150,7 +150,7 @@ class Engine(Protocol):
         ...
 
     async def start(self) -> None:
-        """Make the engine ready, or begin to wait until its server is; `check` tells. Raises EngineUnavailable."""
+        """Make the engine ready, or begin to wait for its server; `check` says when it is. Raises EngineUnavailable."""
         ...
 
     async def check(self) -> None:
@@ -166,7 +166,7 @@ class Engine(Protocol):
 
     async def finish(self, id: str) -> bool:
         """Have a generation end soon, for its last chunk, which has the finish ABORT: some engines say with it alone
-        how much of the prompt was cached. False where there is no more to be heard, or none of this id.
+        how much of the prompt was cached. False where no such chunk will come, or there is none of this id.
         """
         ...
 

@@ -17,7 +17,6 @@ from service.engine.port import (
     Finish,
     TokenLogprobs,
 )
-from service.engine.vllm import answer
 from service.engine.vllm.answer import Answer
 from service.engine.vllm.wire import Endpoint
 from tests.engine.standin_wire import DONE, KEEP_ALIVE, error_event, event, events, tokens_event, usage_event
@@ -157,9 +156,8 @@ def test_a_stream_that_says_nothing_has_not_begun() -> None:
     assert not stream.begun
 
 
-def test_an_event_without_an_end_is_refused_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer, "MAX_EVENT_BYTES", 1000)
-    stream = Answer(logprobs=None)
+def test_an_event_without_an_end_is_refused_at_its_limit() -> None:
+    stream = Answer(logprobs=None, max_event_bytes=1000)
     assert list(stream.feed(b"data: " + b"x" * 994)) == []
     with pytest.raises(EngineError, match="more than 1000 bytes"):
         list(stream.feed(b"x"))

@@ -19,7 +19,6 @@ from service.engine.port import (
     ModelCard,
     Sampling,
 )
-from service.engine.vllm import http
 from service.engine.vllm import server as server_module
 from service.engine.vllm.http import Access, VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
@@ -173,11 +172,10 @@ FAULTS: dict[str, tuple[Instead, type[EngineError], str]] = {
 @pytest.mark.parametrize("then", [Then.CUT, Then.STALL])
 @pytest.mark.parametrize("behind", [(), (DONE,)], ids=["nothing", "done"])
 async def test_an_answer_is_whole_with_its_finish_whatever_becomes_of_the_connection(
-    monkeypatch: pytest.MonkeyPatch, behind: tuple[bytes, ...], then: Then
+    behind: tuple[bytes, ...], then: Then
 ) -> None:
-    monkeypatch.setattr(http, "TAIL_SECONDS", 0.05)
     instead = {Endpoint.GENERATE: Instead((BEGUN, tokens_event([3], "stop"), *behind), then=then)}
-    async with standing_in(scripted(), instead=instead) as server, connected(server) as engine:
+    async with standing_in(scripted(), instead=instead) as server, connected(server, tail_seconds=0.05) as engine:
         sampled = await ask(engine)
         assert (sampled.tokens, sampled.finish) == ([1, 2, 3], Finish.STOP)
         await engine.check()

@@ -94,7 +94,7 @@ async def test_an_unforeseen_exception_is_taken_for_what_it_hides(start: Start) 
         await sampled(engine)
 
 
-async def test_a_dead_core_is_mourned_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_dead_core_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     llm = Llm(output([7]), Refusal("whatever it says then"))
     engine = await start(llm)
     generator = engine.generate(Generation("one", (5,), Sampling(9)))

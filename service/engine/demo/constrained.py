@@ -75,7 +75,7 @@ class Constrained:
         return way
 
     def _made_up(self, heading: Heading) -> Message:
-        """A message that nobody planned."""
+        """A message that is not in the plan."""
         if heading.recipient:
             return Message("call", function=Declaration(heading.recipient, "", ""), words=self._answer.words)
         return self._answer if heading.channel == "final" else Message("thought", ["Hm."])
@@ -157,7 +157,7 @@ def _value(schema: Any, message: Message) -> object:
 
 
 def _valid(schema: Any, value: object) -> bool:
-    """Whether a value matches a schema, as far as that can be told without asking elsewhere."""
+    """Whether a value matches a schema, as far as that is known without fetching anything."""
     try:
         return validator_for(schema, offline=True).is_valid(value)
     except ValueError:

@@ -80,7 +80,7 @@ class DemoEngine:
             self._running -= 1
 
     async def finish(self, id: str) -> bool:
-        """There is nothing to be heard but what was said."""
+        """Nothing can end early here: every chunk is complete."""
         return False
 
     async def close(self) -> None:

@@ -111,7 +111,7 @@ def derived(grammar: str, words: str = "") -> str:
 
 
 class _Maker:
-    """Makes texts of the rules: the shortest ones where the words hold none."""
+    """Makes texts of the rules: the shortest ones where no words fit."""
 
     def __init__(self, rules: Mapping[str, Tree], words: str) -> None:
         self._rules = rules

@@ -1,6 +1,6 @@
 """What the demo engine wants to say: the messages of an answer, decided from the reading of a prompt.
 
-A thought comes first, then calls of functions that were declared, or a final answer. It asks no clock and holds no
+A thought comes first, then calls of functions that were declared, or a final answer. It has no clock and no
 state, so one prompt has one plan; a long text is written only as its lines are taken.
 """
 
@@ -33,7 +33,7 @@ SUMMED_UP = 12
 SUMMARY_WANTED = "summary of the conversation"
 """What a developer message says behind a conversation that is to be summed up."""
 
-REGEX_TOLD = "regular expression:"
+REGEX_FOLLOWS = "regular expression:"
 """What stands in a tool's description before the pattern of its input."""
 
 Ids = Sequence[int]
@@ -69,9 +69,9 @@ class Message:
         """The arguments of a call, or a text where its input is one."""
         if not self.function.bare:
             return arguments_for(self.function.parameters, self.words)
-        _, told, pattern = self.function.description.partition(REGEX_TOLD)
+        _, follows, pattern = self.function.description.partition(REGEX_FOLLOWS)
         try:
-            return matching(pattern.strip(), self.words) if told else self.words
+            return matching(pattern.strip(), self.words) if follows else self.words
         except ValueError:
             return self.words
 
@@ -96,15 +96,15 @@ def decide(reading: Reading, prompt: Ids, addressed: frozenset[Heading]) -> Gene
     allowed = {heading.recipient for heading in addressed if heading.recipient}
     if addressed and not any(heading.channel == "final" for heading in addressed):
         return (yield from _forced(reading, allowed))
-    if SUMMARY_WANTED in reading.told:
+    if SUMMARY_WANTED in reading.instruction:
         return _answer(reading, "I am asked to sum up.", [(yield from _summary(prompt))])
     if reading.outputs:
         return _answer(reading, "A tool has answered; I pass on what it says.", _relayed(reading.outputs))
     questions = asked(reading.words)
     for question in questions:
-        told = yield from recall(question, prompt)
-        if told:
-            line = f"{question.spoken[0].upper()}{question.spoken[1:]} is {told}."
+        value = yield from recall(question, prompt)
+        if value:
+            line = f"{question.spoken[0].upper()}{question.spoken[1:]} is {value}."
             return _answer(reading, "I was told this earlier, so I can say it.", [line])
     declarations = declared(reading.developer)
     if addressed:

@@ -15,7 +15,7 @@ WORDS = 100_000
 """The longest story, in words."""
 
 STORY_WORDS, LONG_STORY_WORDS = 120, 1000
-"""How long a story is when nobody says."""
+"""How long a story is when no length is asked for."""
 
 SENTENCES_PER_PARAGRAPH = 5
 """How a story is broken up, so that it reads like one."""
@@ -29,57 +29,21 @@ _UNITS = re.findall(
 )
 _TENS = re.findall(r"\w+", "twenty thirty forty fifty sixty seventy eighty ninety")
 
-_SUBJECTS = (
-    "The keeper of the lighthouse",
-    "A young mapmaker",
-    "The last train driver",
-    "An old clockmaker",
-    "My grandmother's cat",
-    "The night gardener",
-    "A patient engineer",
-    "The captain's daughter",
-    "A travelling cellist",
-    "The librarian",
-    "A boy with a kite",
-    "The harbour pilot",
-)
-_VERBS = (
-    "found",
-    "repaired",
-    "drew",
-    "carried",
-    "remembered",
-    "lost",
-    "painted",
-    "followed",
-    "counted",
-    "forgot",
-    "borrowed",
-)
-_OBJECTS = (
-    "a box of letters",
-    "the broken compass",
-    "a song without words",
-    "seven silver keys",
-    "the wrong umbrella",
-    "a map of the coast",
-    "the smallest bell",
-    "a lantern",
-    "the blue notebook",
-    "a jar of rain",
-    "the missing page",
-    "an unfinished bridge",
-    "a promise",
-)
-_PLACES = (
-    "before the tide came in",
-    "while the town slept",
-    "on the longest day of the year",
-    "at the edge of the forest",
-    "under a sky full of starlings",
-    "during the first snow",
-    "and told nobody about it",
-)
+_PARTS = [
+    re.split(r",\s+", part)
+    for part in (
+        """The keeper of the lighthouse, A young mapmaker, The last train driver, An old clockmaker,
+        My grandmother's cat, The night gardener, A patient engineer, The captain's daughter,
+        A travelling cellist, The librarian, A boy with a kite, The harbour pilot""",
+        "found, repaired, drew, carried, remembered, lost, painted, followed, counted, forgot, borrowed",
+        """a box of letters, the broken compass, a song without words, seven silver keys, the wrong umbrella,
+        a map of the coast, the smallest bell, a lantern, the blue notebook, a jar of rain, the missing page,
+        an unfinished bridge, a promise""",
+        """before the tide came in, while the town slept, on the longest day of the year, at the edge of the forest,
+        under a sky full of starlings, during the first snow, and told nobody about it""",
+    )
+]
+"""The parts of a story's sentences, in numbers that have no divisor in common."""
 
 _COUNT = re.compile(r"\bcount(?:ing)?\b([^.!?\n]{0,80})")
 _RANGE = re.compile(r"(?:\b(?P<first>[\w,-]{1,20}) )?\b(?:to|until|through) (?P<last>[\w,-]{1,20})")
@@ -126,7 +90,7 @@ def story(words: int) -> Iterator[str]:
     """Prose of at least `words` words, sentence by sentence. Its sentences repeat after 12,012."""
     number = written = 0
     while written < words:
-        parts = [part[number % len(part)] for part in (_SUBJECTS, _VERBS, _OBJECTS, _PLACES)]
+        parts = [part[number % len(part)] for part in _PARTS]
         sentence = " ".join(parts) + "."
         written += sentence.count(" ") + 1
         number += 1

@@ -55,8 +55,8 @@ class Output:
 class Reading:
     """What a prompt says to somebody who is about to answer it.
 
-    `words` is the last user message's text, `told` the text of a developer message behind it, `outputs` the tool
-    outputs that nobody has spoken about yet, oldest first, and `sampled` the ids of this answer that the prompt already
+    `words` is the last user message's text, `instruction` the text of a developer message behind it, `outputs` the tool
+    outputs that are not answered yet, oldest first, and `sampled` the ids of this answer that the prompt already
     holds, after its `<|start|>assistant`.
     """
 
@@ -65,7 +65,7 @@ class Reading:
     words: str
     outputs: tuple[Output, ...]
     sampled: Sequence[int]
-    told: str = ""
+    instruction: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
     """Read what every answer needs: both ends of the prompt."""
     system, developer, behind = yield from _head(prompt)
     outputs: list[Output] = []
-    words, told, turn, called = "", "", None, False
+    words, instruction, turn, called = "", "", None, False
     for span in _spans_from_the_end(prompt):
         if span is None:
             yield PAUSE
@@ -96,13 +96,13 @@ def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
         if span.start < behind:
             break
         if role == _DEVELOPER:
-            told = told or excerpt(prompt, span.start, span.end)
+            instruction = instruction or excerpt(prompt, span.start, span.end)
             continue
         called = called or (role == ASSISTANT and turn is not None)
         if not called and role != ASSISTANT and len(outputs) < OUTPUTS_READ:
             outputs.append(_output(prompt, span))
     sampled = prompt[(turn or 0) + 2 :]
-    return Reading(system, developer, words, tuple(reversed(outputs)), sampled, told)
+    return Reading(system, developer, words, tuple(reversed(outputs)), sampled, instruction)
 
 
 def user_texts(prompt: Sequence[int]) -> Iterator[str | None]:

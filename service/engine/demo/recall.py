@@ -1,4 +1,4 @@
-"""Recall: what was told earlier in this very prompt ("my name is Ada") answers "what is my name?".
+"""Recall: what the user said earlier in this very prompt ("my name is Ada") answers "what is my name?".
 
 There is no memory but the prompt: what another conversation said can't come up here, which is what makes the
 demo engine a test of continuation. Patterns run over users' text, so each is linear: no unbounded repeat in
@@ -23,8 +23,8 @@ _QUESTION = re.compile(
     r"(?P<rest>[^.!?\n]{0,100})"
 )
 _THING = re.compile(r"(?i)\b(?P<whose>my|the|our) (?P<what>[\w'-]{1,30}(?: [\w'-]{1,30}){0,5})")
-_TOLD_THING = re.compile(r"(?i)(?P<what>[\w'-]{1,30}) (?:did|have|was|should)(?P<whose>) (?:i|you)\b")
-_TELLING = re.compile(
+_GIVEN_THING = re.compile(r"(?i)(?P<what>[\w'-]{1,30}) (?:did|have|was|should)(?P<whose>) (?:i|you)\b")
+_STATEMENT = re.compile(
     r"(?i)(?<!what )(?<!who )(?<!where )(?<!when )\b(?:my|the|our) "
     r"(?P<what>[\w'-]{1,30}(?: [\w'-]{1,30}){0,4}?)"
     r"(?: (?:is|are|was)(?: now)?(?: called| named)?:? (?=\S)|:? (?=[\"'`\d]))"
@@ -49,7 +49,7 @@ def asked(words: str) -> tuple[Question, ...]:
     questions: list[Question] = []
     for match in _QUESTION.finditer(_plain(words)):
         rest = _single_spaced(match["rest"])
-        thing = None if _TELLING.search(match[0]) else _THING.search(rest) or _TOLD_THING.match(rest)
+        thing = None if _STATEMENT.search(match[0]) else _THING.search(rest) or _GIVEN_THING.match(rest)
         what = _bare(thing["what"]) if thing else ""
         if thing and what and len(questions) < QUESTIONS:
             whose = "your" if thing["whose"] and thing["whose"].lower() != "the" else "the"
@@ -58,22 +58,22 @@ def asked(words: str) -> tuple[Question, ...]:
 
 
 def recall(question: Question, prompt: Sequence[int]) -> Generator[tuple[int, ...], None, str | None]:
-    """The newest value told for the question in this prompt, or None. Yields are pauses."""
+    """The newest value that the user gave for what is asked in this prompt, or None. Yields are pauses."""
     for text in user_texts(prompt):
         if text is None:
             yield PAUSE
         elif question.what in _single_spaced(text).lower():
-            told = [value for what, value in _tellings(text) if what.lower() == question.what]
-            if told:
-                return told[-1]
+            values = [value for what, value in _statements(text) if what.lower() == question.what]
+            if values:
+                return values[-1]
     return None
 
 
-def _tellings(text: str) -> Iterator[tuple[str, str]]:
-    """Every (thing, value) that a text tells, in order."""
+def _statements(text: str) -> Iterator[tuple[str, str]]:
+    """Every (thing, value) that a text states, in order."""
     for line in _plain(text).splitlines():
         spaced = _single_spaced(line)
-        for match in _TELLING.finditer(spaced):
+        for match in _STATEMENT.finditer(spaced):
             rest = spaced[match.end() : match.end() + VALUE_CHARS]
             end = _VALUE_END.search(rest)
             value = rest[: end.start() if end else None].strip(" \"'`*“”")

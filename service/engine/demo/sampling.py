@@ -1,7 +1,7 @@
 """How the demo engine samples: the messages of a plan as Harmony tokens, freely or as a constraint lets it.
 
-`sampled_answer` is a generator of token ids, whose empty pieces are pauses; it holds no state but its own and asks no
-clock, so one prompt has one answer. A prompt may already hold a beginning of that answer (a worker died, or the caller
+`sampled_answer` is a generator of token ids, whose empty pieces are pauses; it has no state but its own and no
+clock, so one prompt has one answer. A prompt may already have a beginning of that answer (a worker died, or the caller
 forces a channel): then it goes on from there. A model never ends by itself: behind its last message it says that it has
 no more.
 """

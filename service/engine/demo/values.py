@@ -13,25 +13,27 @@ from typing import Any, cast
 
 from service.engine.demo.patterns import matching
 from service.engine.demo.words import TEXT_CHARS, Words
+from service.errors import InvalidRequest
 from service.grammar.schema_kinds import KINDS
+from service.grammar.schema_references import References
 
 DEPTH = 64
 """How deep values are nested at most."""
 
 GENEROUS = 8
-"""So deep, values are made that nobody demands; further down only what must be."""
+"""So deep, optional values are made too; further down only required ones."""
 
 VALUES = 2000
 """After so many values, nested ones included, only what must be is made; after twice as many, everything is null."""
 
 ITEMS = 16
-"""The most items put into a list because the words hold them."""
+"""The most items that a list gets from the words."""
 
 FILLERS = 200
 """How many properties that no schema names are made up at most."""
 
 SECTION = "# Response Formats"
-"""The heading under which the prompt holds the schema."""
+"""The heading of the schema in the prompt."""
 
 _FORMATS = {
     "date": "2025-01-01",
@@ -54,7 +56,7 @@ _FORMATS = {
 }
 _COMBINED = ("anyOf", "oneOf")
 _MISSING = object()
-"""In place of a value that the words don't hold."""
+"""In place of a value that is not in the words."""
 
 Part = Mapping[str, Any]
 
@@ -89,6 +91,7 @@ class _Maker:
 
     def __init__(self, root: object, words: Words) -> None:
         self._root = root
+        self._references = References(root, "")
         self._words = words
         self._values_left = VALUES
         self._giving_up = False
@@ -96,7 +99,7 @@ class _Maker:
     def value(self) -> Any:
         """A value of the whole schema. One that can have no end has nulls in it.
 
-        A schema that nobody enforces may be any JSON: where its keywords make no sense, the value is an empty object.
+        A schema that is not enforced may be any JSON: where its keywords make no sense, the value is an empty object.
         """
         try:
             try:
@@ -108,7 +111,7 @@ class _Maker:
             return {}
 
     def _value(self, schema: object, name: str, depth: int, *, said: bool = False) -> Any:
-        """A value of a part of the schema; with `said` one that the words hold, or _MISSING.
+        """A value of a part of the schema; with `said` one that is in the words, or _MISSING.
 
         Raises _Endless where the part demands itself.
         """
@@ -145,23 +148,30 @@ class _Maker:
                 return _MISSING if said else None if kind == "null" else self._free(name)
 
     def _merged(self, part: Any) -> Part:
-        """A part with what it refers to, and all that must hold of it at once. Raises _Endless."""
+        """A part with what it refers to, and all that applies to it at once. Raises _Endless."""
         if not isinstance(part, dict):
             return {}
         merged = dict(cast(Part, part))
         for _ in range(DEPTH):
             reference = merged.pop("$ref", None)
-            others = [self._resolved(reference)] if isinstance(reference, str) else [*merged.pop("allOf", ())]
+            others = [self._target(reference)] if isinstance(reference, str) else [*merged.pop("allOf", ())]
             if not others:
                 return merged
             for other in others:
                 merged = _both(merged, cast(Part, other) if isinstance(other, dict) else {})
         raise _Endless
 
+    def _target(self, reference: str) -> object:
+        """What a reference refers to; nothing in particular where that is nowhere."""
+        try:
+            return self._references.target(reference, "")
+        except InvalidRequest:
+            return None
+
     def _first(self, options: Sequence[Part], name: str, depth: int, *, said: bool) -> Any:
         """A value of the first option that has an end. Simple ones come before others.
 
-        In a call, one that the words hold comes before all, and null before what is made up.
+        In a call, one that is in the words comes before all, and null before what is made up.
         """
         for option in () if self._words.answering and not said else options:
             if _simple(option) or (_kind(option) == "array" and _simple(option.get("items"))):
@@ -221,7 +231,7 @@ class _Maker:
         return value
 
     def _unnamed(self, part: Part, number: int) -> tuple[str, Any] | None:
-        """A name that a member may have which nobody declared, and its schema; None where there may be none."""
+        """A name that an undeclared member may have, and its schema; None where there may be none."""
         for pattern, inner in part.get("patternProperties", {}).items():
             return matching(pattern), inner
         others: Any = part.get("additionalProperties", True)
@@ -245,7 +255,7 @@ class _Maker:
         return value
 
     def _items(self, schema: Any, name: str, depth: int) -> Iterator[Any]:
-        """All that the words hold for the items of a list: of most kinds, that is one."""
+        """All items of a list that are in the words: of most kinds, that is one."""
         item = self._merged(schema)
         if "enum" in item:
             yield from self._named(item["enum"])
@@ -287,21 +297,9 @@ class _Maker:
     def _free(self, name: str) -> str:
         return self._words.text[:TEXT_CHARS] or name or "demo"
 
-    def _resolved(self, reference: str) -> object:
-        """What `#/$defs/name` points to; nothing in particular where it points nowhere."""
-        place = self._root
-        for step in reference.removeprefix("#").strip("/").split("/") if reference != "#" else []:
-            key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(place, list):
-                items = cast(list[object], place)
-                place = items[int(key)] if key.isdigit() and int(key) < len(items) else None
-            else:
-                place = cast(dict[str, object], place).get(key) if isinstance(place, dict) else None
-        return place
-
 
 def _both(one: Part, other: Part) -> dict[str, Any]:
-    """What holds where both parts do; of what only one can say, the first."""
+    """A part for which both apply; where only one keyword can stay, the first."""
     both = {**other, **one}
     for key in ("properties", "$defs"):
         if key in one and key in other:

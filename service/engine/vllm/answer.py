@@ -19,7 +19,8 @@ _FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.ST
 class Answer:
     """One stream, read as it comes. `logprobs` is how many were asked for, None is none."""
 
-    def __init__(self, *, logprobs: int | None) -> None:
+    def __init__(self, *, logprobs: int | None, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
         self._rest = bytearray()
         self._searched = 0
         self._begun = False
@@ -73,8 +74,8 @@ class Answer:
                 yield lines[len(wire.DATA) :]
         del self._rest[:start]
         self._searched = max(0, len(self._rest) - 1)
-        if len(self._rest) > MAX_EVENT_BYTES:
-            raise EngineError(f"the vLLM server sent an event of more than {MAX_EVENT_BYTES} bytes")
+        if len(self._rest) > self._max_event_bytes:
+            raise EngineError(f"the vLLM server sent an event of more than {self._max_event_bytes} bytes")
 
     def _add(self, event: wire.Event) -> None:
         if event.cached_tokens is not None:

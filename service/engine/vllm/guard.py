@@ -29,12 +29,12 @@ class Guard:
         self._guarded: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
         if hasattr(os, "pidfd_open"):
-            # a session of its own: what a terminal tells us is not for it
+            # a session of its own: signals from a terminal must not reach it
             command = [sys.executable, "-I", "-S", __file__, str(patience_seconds)]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def watch(self, pids: Iterable[int]) -> None:
-        """These are cores too, if it hasn't heard of them yet. They have to be alive."""
+        """These are cores too, if it doesn't know them yet. They have to be alive."""
         for pid in pids:
             if self._process is not None and pid not in self._guarded:
                 self._guarded.add(pid)
@@ -50,7 +50,7 @@ class Guard:
 
 
 def main() -> None:
-    """Note each core that is named, until there is nobody left to name one; then end them."""
+    """Note each core that is named, until the input ends; then end them."""
     cores: list[int] = []
     for pid in sys.stdin:
         try:

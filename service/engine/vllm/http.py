@@ -26,15 +26,13 @@ SLACK = 1.25
 LEAST_SHARE = 8
 """Where so few generations are under way at a server, it isn't busy, however few the others have."""
 
-TAIL_SECONDS = 1.0
-"""How long what comes behind the finish may take: the count of cached tokens, and the end that frees the connection."""
-
 
 class Access(msgspec.Struct, frozen=True):
     """How to reach the servers: their URLs, the key, and the bounds.
 
     `connections` is the most generations under way at one server, `connect_seconds` how long it may take to answer a
-    connection or a probe, `probe_seconds` how often it is asked how it is.
+    connection or a probe, `probe_seconds` how often it is asked how it is, `tail_seconds` how long what comes behind
+    the finish may take: the count of cached tokens, and the end that frees the connection.
     """
 
     urls: tuple[str, ...]
@@ -42,6 +40,7 @@ class Access(msgspec.Struct, frozen=True):
     connections: int = 512
     connect_seconds: float = 5
     probe_seconds: float = 5
+    tail_seconds: float = 1
 
 
 class VllmHttpEngine:
@@ -90,7 +89,7 @@ class VllmHttpEngine:
         self._watchers = [asyncio.create_task(self._watch(server)) for server in self._servers]
 
     async def check(self) -> None:
-        """Return if a server is up, as of the last that was heard of it. Raises EngineUnavailable.
+        """Return if a server is up, as far as its last probe says. Raises EngineUnavailable.
 
         Where none is up all are asked once more, as one may have come back this moment.
         """
@@ -110,7 +109,7 @@ class VllmHttpEngine:
             self._under_way[generation.id] = server, answer
             try:
                 async with server.stream(generation) as events:
-                    while data := await _next(events, answer):
+                    while data := await self._next(events, answer):
                         for chunk in answer.feed(data):
                             yield chunk
                 yield answer.end()
@@ -157,6 +156,15 @@ class VllmHttpEngine:
         calm = [server for server in free if server.running < share]
         return max(calm or free, key=lambda server: _weight(generation.affinity, server.url))
 
+    async def _next(self, events: aiohttp.StreamReader, answer: Answer) -> bytes:
+        """The next bytes of a stream, none at its end; how the connection ends matters only before the finish."""
+        if not answer.finished:
+            return await events.readany()
+        with suppress(*BROKEN):
+            async with asyncio.timeout(self._access.tail_seconds):
+                return await events.readany()
+        return b""
+
     def _up(self, model: str = "") -> list[Server]:
         """The servers that are up, those with another model left out if one is named."""
         if self._closed:
@@ -194,16 +202,6 @@ class VllmHttpEngine:
         while True:
             await asyncio.sleep(self._access.probe_seconds)
             await server.probe()
-
-
-async def _next(events: aiohttp.StreamReader, answer: Answer) -> bytes:
-    """The next bytes of a stream, none once it has ended; how the connection ends matters only before the finish."""
-    if not answer.finished:
-        return await events.readany()
-    with suppress(*BROKEN):
-        async with asyncio.timeout(TAIL_SECONDS):
-            return await events.readany()
-    return b""
 
 
 def _weight(affinity: str, url: str) -> bytes:

@@ -27,13 +27,13 @@ ARGUMENTS: Mapping[str, Any] = {
 """The engine arguments, unless the caller's say otherwise."""
 
 ENVIRONMENT: Mapping[str, str] = {
-    # a forked core would hold our port, our connections and our log's locks
+    # a forked core would inherit our port, our connections and our log's locks
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     # xgrammar's cache hands out the masks of earlier structural tags that name tokens
     "VLLM_XGRAMMAR_CACHE_MB": "0",
     # configuring its log closes the handlers of ours; so its lines go to ours, and its processes warn on stderr
     "VLLM_CONFIGURE_LOGGING": "0",
-    # what runs here is nobody else's business
+    # no usage data is sent
     "VLLM_NO_USAGE_STATS": "1",
 }
 """How vLLM has to be set up where it is a guest; this it reads from the environment alone."""
@@ -125,7 +125,7 @@ class Vllm:
     wrapper: type[Exception]
 
     def build(self, model: str, args: Mapping[str, Any]) -> AsyncLlm:
-        """Start an engine. Blocks until it is ready. Raises EngineUnavailable, and whatever vLLM likes to."""
+        """Start an engine. Blocks until it is ready. Raises EngineUnavailable, and what vLLM raises."""
         self._check_names(args)
         with _kept_from_children(TERMINAL_SIGNALS):
             return self.async_llm.from_engine_args(self.engine_args(model=model, **{**ARGUMENTS, **args}))

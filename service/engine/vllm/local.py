@@ -70,7 +70,7 @@ class VllmLocalEngine:
         self._others: frozenset[BaseProcess] = frozenset()
         self._card: ModelCard | None = None
         self._tracing = False
-        self._mourned = False
+        self._death_logged = False
         self._numbers = itertools.count()
         self._under_way: set[str] = set()
 
@@ -116,7 +116,7 @@ class VllmLocalEngine:
         self._ready()
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        """Sample; see the port. What piled up while nobody asked for more comes as one chunk. Raises EngineError."""
+        """Sample; see the port. What was sampled since the last chunk comes as one chunk. Raises EngineError."""
         vllm, llm = self._ready()
         id = f"{generation.id}-{next(self._numbers)}"
         self._under_way.add(id)
@@ -141,7 +141,7 @@ class VllmLocalEngine:
             self._under_way.discard(id)
 
     async def finish(self, id: str) -> bool:
-        """The first chunk has said all there is to hear."""
+        """The first chunk has the count of cached tokens, so nothing more can be learned."""
         return False
 
     async def close(self) -> None:
@@ -172,7 +172,7 @@ class VllmLocalEngine:
             await self._give_up(building)
             raise
         _, llm = self._ready()
-        self._mourned = False
+        self._death_logged = False
         self._tracing = await llm.is_tracing_enabled()
         config = llm.vllm_config.model_config
         self._card = ModelCard(
@@ -196,7 +196,7 @@ class VllmLocalEngine:
             core.join(KILL_SECONDS)
 
     def _cores(self) -> list[BaseProcess]:
-        """The children that vLLM has made; it looks after theirs."""
+        """The children that vLLM has made; it ends theirs."""
         children = multiprocessing.active_children()
         return [each for each in children if each.name.startswith(CORE) and each not in self._others]
 
@@ -219,9 +219,9 @@ class VllmLocalEngine:
         return self._vllm, self._llm
 
     def _death(self) -> EngineUnavailable:
-        """What it means that the core died. The log hears of it once."""
-        if not self._mourned:
-            self._mourned = True
+        """What it means that the core died. It is logged once."""
+        if not self._death_logged:
+            self._death_logged = True
             event(logger, logging.ERROR, "vLLM's engine core died", remedy="restart harmonium")
         return EngineBroke("vLLM's engine core died; harmonium has to be restarted")
 

@@ -134,12 +134,12 @@ class Server:
             self.running -= 1
 
     async def abort(self, id: str) -> bool:
-        """Have it end a generation, whose stream then says so; False where it can't be told."""
+        """Have it end a generation, whose stream then says so; False where that is not possible."""
         if self.facts is None or self.facts.endpoint is not Endpoint.GENERATE:
             return False
         try:
             status, _ = await self._ask("POST", wire.ABORT, wire.abort_body(id))
-        except BROKEN:  # its stream will tell what is wrong
+        except BROKEN:  # its stream will fail with the reason
             return False
         return status == 200
 
