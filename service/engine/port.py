@@ -144,11 +144,6 @@ class Engine(Protocol):
         """The model behind this engine. Raises EngineUnavailable as long as no server has said which."""
         ...
 
-    @property
-    def running(self) -> int:
-        """How many generations are under way."""
-        ...
-
     async def start(self) -> None:
         """Make the engine ready, or begin to wait for its server; `check` says when it is. Raises EngineUnavailable."""
         ...

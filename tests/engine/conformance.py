@@ -12,10 +12,11 @@ from contextlib import aclosing
 
 import pytest
 
-from service.engine.port import Engine, EngineError, EngineUnavailable, Finish, Generation, Sampling
+from service.engine.port import EngineError, EngineUnavailable, Finish, Generation, Sampling
 from service.harmony.tokens import LAST_LEGAL, STOPS
 from tests.engine.conformance_sampling import SamplingConformance
 from tests.engine.hooks import LONG_TOKENS, Ability, Sampled, begin, eventually, sample
+from tests.engine.watched import Engine
 
 __all__ = ["LONG_TOKENS", "Ability", "EngineConformance", "Sampled", "begin", "eventually", "sample"]
 

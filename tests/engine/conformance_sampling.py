@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from service.engine.port import Engine, EngineRefused, Finish, Generation, Sampling
+from service.engine.port import EngineRefused, Finish, Generation, Sampling
 from service.harmony.tokens import ASSISTANT, CHANNEL, END, LAST_LEGAL, MESSAGE, START, STOPS, decode, encode
 from tests.engine.hooks import EngineHooks, Sampled, complete, sample
+from tests.engine.watched import Engine
 
 CACHED_PROMPT_TOKENS = 600
 """Several blocks of any engine's prefix cache."""

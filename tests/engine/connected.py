@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from service.engine.port import EngineError, Generation, ModelCard, Sampling
-from service.engine.vllm.http import Access, VllmHttpEngine
+from service.engine.vllm.http import Access
 from service.harmony.tokens import RETURN, STOPS
 from tests.engine.hooks import Sampled, complete
 from tests.engine.scripted import ScriptedEngine, ScriptSource
 from tests.engine.standin import Standin
+from tests.engine.watched import WatchedHttp
 
 CARD = ModelCard("talker", 0, 4096)
 SAID = [[5, 6], [7, RETURN]]
@@ -28,11 +29,11 @@ def scripted(*scripts: ScriptSource) -> ScriptedEngine:
 @asynccontextmanager
 async def connected(
     *servers: Standin, model: str = "", context_tokens: int = 0, **access: Any
-) -> AsyncIterator[VllmHttpEngine]:
+) -> AsyncIterator[WatchedHttp]:
     """A started engine before these servers, until the end of the block."""
     access = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 2, **access}
     urls = tuple(server.url for server in servers)
-    engine = VllmHttpEngine(Access(urls, **access), model=model, context_tokens=context_tokens)
+    engine = WatchedHttp(Access(urls, **access), model=model, context_tokens=context_tokens)
     await engine.start()
     try:
         yield engine
@@ -45,13 +46,13 @@ def generation(**fields: Any) -> Generation:
     return Generation(**{"id": "resp_1", "prompt": [1, 2, 3], "sampling": Sampling(100, stop_ids=STOPS), **fields})
 
 
-async def ask(engine: VllmHttpEngine, **fields: Any) -> Sampled:
+async def ask(engine: WatchedHttp, **fields: Any) -> Sampled:
     """Run a short generation to its end."""
     async with asyncio.timeout(5):
         return await complete(engine, generation(**fields))
 
 
-async def failure(engine: VllmHttpEngine, **fields: Any) -> EngineError:
+async def failure(engine: WatchedHttp, **fields: Any) -> EngineError:
     """What a short generation fails with."""
     try:
         await ask(engine, **fields)
@@ -60,7 +61,7 @@ async def failure(engine: VllmHttpEngine, **fields: Any) -> EngineError:
     raise AssertionError("it did not fail")
 
 
-async def hold(engine: VllmHttpEngine, **fields: Any) -> "asyncio.Task[Sampled]":
+async def hold(engine: WatchedHttp, **fields: Any) -> "asyncio.Task[Sampled]":
     """A task with a generation that has begun, by what its server sent first."""
     begun = asyncio.Event()
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.demo import DemoEngine
 from service.engine.demo.sampling import sampled_answer
 from service.engine.port import Finish, Generation, ModelCard, Sampling
 from service.harmony.tokens import CHANNEL, FIRST_SPECIAL, MESSAGE, RETURN, STOPS, encode
 from tests.engine.conformance import Ability, EngineConformance, begin, sample
 from tests.engine.prompts import WEATHER, answer, call, final, output, parsed, prompt, user
+from tests.engine.watched import WatchedDemo
 from tests.protocol.oracle import Oracle, Said
 
 MODEL = ModelCard("harmonium-demo", 1_700_000_000, 131_072)
@@ -48,8 +48,8 @@ class DemoConformance(EngineConformance):
 
 class TestConformanceAsFastAsItGoes(DemoConformance):
     @pytest.fixture
-    async def engine(self) -> AsyncGenerator[DemoEngine, None]:
-        engine = DemoEngine(MODEL)
+    async def engine(self) -> AsyncGenerator[WatchedDemo, None]:
+        engine = WatchedDemo(MODEL)
         await engine.start()
         yield engine
         await engine.close()
@@ -57,8 +57,8 @@ class TestConformanceAsFastAsItGoes(DemoConformance):
 
 class TestConformancePaced(DemoConformance):
     @pytest.fixture
-    async def engine(self) -> AsyncGenerator[DemoEngine, None]:
-        engine = DemoEngine(MODEL, tokens_per_second=5000)
+    async def engine(self) -> AsyncGenerator[WatchedDemo, None]:
+        engine = WatchedDemo(MODEL, tokens_per_second=5000)
         await engine.start()
         yield engine
         await engine.close()
@@ -239,7 +239,7 @@ def test_openai_harmonys_own_prompt_is_understood(oracle: Oracle) -> None:
 
 
 async def test_a_paced_stream_keeps_its_pace() -> None:
-    engine, loop = DemoEngine(MODEL, tokens_per_second=400), asyncio.get_running_loop()
+    engine, loop = WatchedDemo(MODEL, tokens_per_second=400), asyncio.get_running_loop()
     begun = loop.time()
     request = Generation("test", prompt(user("count to 100")), Sampling(80, 0, stop_ids=STOPS))
     times = [(loop.time(), len(chunk.tokens)) async for chunk in engine.generate(request)]
@@ -249,7 +249,7 @@ async def test_a_paced_stream_keeps_its_pace() -> None:
 
 
 async def test_closing_wakes_a_stream_that_waits_for_its_next_tick() -> None:
-    engine, loop = DemoEngine(MODEL, tokens_per_second=0.01), asyncio.get_running_loop()
+    engine, loop = WatchedDemo(MODEL, tokens_per_second=0.01), asyncio.get_running_loop()
     consumer = asyncio.create_task(sample(engine, prompt(user("hi")), 10))
     await asyncio.sleep(0)
     before = loop.time()
@@ -259,7 +259,7 @@ async def test_closing_wakes_a_stream_that_waits_for_its_next_tick() -> None:
 
 
 async def test_a_closed_engine_may_start_again() -> None:
-    engine = DemoEngine(MODEL)
+    engine = WatchedDemo(MODEL)
     await engine.close()
     await engine.start()
     await engine.check()
@@ -271,7 +271,7 @@ async def test_a_closed_engine_may_start_again() -> None:
 @pytest.mark.parametrize("pace", [-1, math.nan, math.inf])
 def test_an_impossible_pace_is_refused(pace: float) -> None:
     with pytest.raises(ValueError, match="tokens_per_second"):
-        DemoEngine(MODEL, pace)
+        WatchedDemo(MODEL, pace)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from service.engine.port import (
     Sampling,
 )
 from service.engine.vllm import server as server_module
-from service.engine.vllm.http import Access, VllmHttpEngine
+from service.engine.vllm.http import Access
 from service.engine.vllm.wire import Endpoint
 from service.harmony.tokens import RETURN
 from tests.engine.conformance import EngineConformance, eventually
@@ -29,6 +29,7 @@ from tests.engine.misbehaviour import Instead, Then
 from tests.engine.prompts import prompt, user
 from tests.engine.standin import Standin, standing_in
 from tests.engine.standin_wire import DONE, KEEP_ALIVE, error_body, error_event, event, tokens_event
+from tests.engine.watched import WatchedHttp
 
 LARGE = ModelCard("gpt-oss-20b", 0, 131_072)
 
@@ -45,8 +46,8 @@ class HttpConformance(EngineConformance):
             assert server.running == 0
 
     @pytest.fixture
-    async def engine(self, server: Standin) -> AsyncGenerator[VllmHttpEngine, None]:
-        engine = VllmHttpEngine(Access((server.url,)))
+    async def engine(self, server: Standin) -> AsyncGenerator[WatchedHttp, None]:
+        engine = WatchedHttp(Access((server.url,)))
         await engine.start()
         yield engine
         await engine.close()

@@ -27,21 +27,22 @@ from service.engine.port import (
 from service.engine.vllm import library, local
 from service.engine.vllm.local import VllmLocalEngine
 from tests.engine.local_standin import EngineArgs, Llm, Overload, Refusal, Wrapper, is_installed, output, vllm
+from tests.engine.watched import WatchedLocal
 
 
 class Start(Protocol):
     """Starts an engine on a stand-in. The engine is closed after the test."""
 
-    async def __call__(self, llm: Llm, args: dict[str, Any] | None = None, **options: Any) -> VllmLocalEngine: ...
+    async def __call__(self, llm: Llm, args: dict[str, Any] | None = None, **options: Any) -> WatchedLocal: ...
 
 
 @pytest.fixture
 async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Start, None]:
-    engines: list[VllmLocalEngine] = []
+    engines: list[WatchedLocal] = []
 
-    async def start(llm: Llm, args: dict[str, Any] | None = None, **options: Any) -> VllmLocalEngine:
+    async def start(llm: Llm, args: dict[str, Any] | None = None, **options: Any) -> WatchedLocal:
         monkeypatch.setattr(local, "load", lambda: vllm(llm))
-        engines.append(VllmLocalEngine("a/model", args or {}, **options))
+        engines.append(WatchedLocal("a/model", args or {}, **options))
         await engines[-1].start()
         return engines[-1]
 

@@ -25,6 +25,7 @@ from service.engine.vllm.local import VllmLocalEngine
 from tests.engine.conformance import begin, eventually, sample
 from tests.engine.local_standin import is_installed
 from tests.engine.prompts import prompt, user
+from tests.engine.watched import WatchedLocal
 from tests.vllm.talker import TalkerConformance
 
 if not is_installed():
@@ -73,14 +74,14 @@ def talker() -> Iterator[str]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def loaded(talker: str) -> AsyncGenerator[VllmLocalEngine, None]:
-    engine = VllmLocalEngine(talker, ARGS, served_as="talker")
+async def loaded(talker: str) -> AsyncGenerator[WatchedLocal, None]:
+    engine = WatchedLocal(talker, ARGS, served_as="talker")
     yield engine
     await engine.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def engine(loaded: VllmLocalEngine) -> VllmLocalEngine:
+async def engine(loaded: WatchedLocal) -> WatchedLocal:
     """The engine, loaded anew if the test before has left none that works."""
     try:
         await loaded.check()
@@ -117,7 +118,7 @@ async def test_a_closed_engine_can_be_started_again(loaded: VllmLocalEngine) -> 
     assert (await sample(loaded, prompt(user("Hello!")), 60)).finish is Finish.STOP
 
 
-async def test_what_piled_up_while_nobody_read_comes_as_one_chunk(engine: VllmLocalEngine) -> None:
+async def test_what_piled_up_while_nobody_read_comes_as_one_chunk(engine: WatchedLocal) -> None:
     generator = engine.generate(Generation("slow", prompt(user("Count to 300.")), Sampling(100, 0)))
     first = await anext(generator)
     await sample(engine, prompt(user("Count to 200.")), 20)
@@ -126,7 +127,7 @@ async def test_what_piled_up_while_nobody_read_comes_as_one_chunk(engine: VllmLo
     assert len(first.tokens + second.tokens) + sum([len(chunk.tokens) async for chunk in generator]) == 100
 
 
-async def test_aborted_generations_make_room_for_others(engine: VllmLocalEngine) -> None:
+async def test_aborted_generations_make_room_for_others(engine: WatchedLocal) -> None:
     asked = Generation("long", prompt(user("Count to 300.")), Sampling(4000, 0))
     generators = [engine.generate(asked) for _ in range(SEQUENCES)]
     for generator in generators:
@@ -137,7 +138,7 @@ async def test_aborted_generations_make_room_for_others(engine: VllmLocalEngine)
         assert len((await sample(engine, prompt(user("Count to 300.")), 50)).tokens) == 50
 
 
-async def test_what_vllm_can_not_compile_fails_and_harms_nobody(engine: VllmLocalEngine) -> None:
+async def test_what_vllm_can_not_compile_fails_and_harms_nobody(engine: WatchedLocal) -> None:
     tag = {"type": "structural_tag", "format": {"type": "token", "token": 1 << 20}}
     with pytest.raises(EngineError, match="vLLM ended the generation with 'error'"):
         async for _ in engine.generate(Generation("tag", (1,), Sampling(5, structural_tag=json.dumps(tag)))):
@@ -171,7 +172,7 @@ async def test_a_load_that_is_given_up_leaves_no_process(talker: str) -> None:
 
 
 async def test_a_core_that_is_killed_fails_what_is_running_and_the_check(
-    engine: VllmLocalEngine, caplog: pytest.LogCaptureFixture
+    engine: WatchedLocal, caplog: pytest.LogCaptureFixture
 ) -> None:
     processes, consumer = cores(), await begin(engine, prompt(user("Count to 300.")))
     os.kill(processes[0].pid, signal.SIGKILL)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from service.engine.demo import DemoEngine
-from service.engine.port import Engine, Generation
+from service.engine.port import Generation
 from service.settings.settings import Settings
 from tests.engine.scripted import Stall, Step
+from tests.engine.watched import Engine, WatchedDemo
 from tests.http.inside import CARD, Inside, opened, scripted, serving
 from tests.http.process import MODEL, ServiceProcess, raw_request
 from tests.http.waiting import until, wait_until
@@ -72,7 +72,7 @@ async def test_a_client_that_hangs_up_stops_the_engine_and_what_was_said_is_kept
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_demo_engine_stops_within_a_tenth_of_a_second_too(settings: Settings, stream: bool) -> None:
-    engine = DemoEngine(CARD, tokens_per_second=20)
+    engine = WatchedDemo(CARD, tokens_per_second=20)
     async with serving(settings, engine) as inside:
         assert await seconds_to_stop(inside, engine, raw_request(stream=stream), None) < STOP_SECONDS
 

@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from service.engine.vllm.http import Access, VllmHttpEngine
+from service.engine.vllm.http import Access
 from service.engine.vllm.wire import Endpoint
+from tests.engine.watched import WatchedHttp
 from tests.vllm.talker import TalkerConformance, endpoint_of
 
 pytestmark = pytest.mark.vllm
@@ -13,8 +14,8 @@ pytestmark = pytest.mark.vllm
 
 class TestConformanceOverGenerate(TalkerConformance):
     @pytest.fixture
-    async def engine(self, vllm_url: str) -> AsyncGenerator[VllmHttpEngine, None]:
-        engine = VllmHttpEngine(Access((vllm_url,)))
+    async def engine(self, vllm_url: str) -> AsyncGenerator[WatchedHttp, None]:
+        engine = WatchedHttp(Access((vllm_url,)))
         await engine.start()
         yield engine
         await engine.close()

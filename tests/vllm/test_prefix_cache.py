@@ -66,10 +66,6 @@ class Recorder:
     def model(self) -> ModelCard:
         return self._engine.model
 
-    @property
-    def running(self) -> int:
-        return self._engine.running
-
     async def start(self) -> None:
         await self._engine.start()
 

@@ -37,7 +37,6 @@ class DemoEngine:
             raise ValueError(f"tokens_per_second must be 0 or more, not {tokens_per_second}")
         self._model = model
         self._pace = tokens_per_second
-        self._running = 0
         self._closed = False
         self._sleepers: set[asyncio.Future[None]] = set()
 
@@ -45,11 +44,6 @@ class DemoEngine:
     def model(self) -> ModelCard:
         """The model card given at construction."""
         return self._model
-
-    @property
-    def running(self) -> int:
-        """How many generations are under way."""
-        return self._running
 
     async def start(self) -> None:
         """Build the vocabulary's byte table now (0.1 s), so that the first request doesn't wait for it."""
@@ -64,20 +58,16 @@ class DemoEngine:
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample what the prompt asks for; see the port. Raises EngineUnavailable after `close`."""
         await self.check()
-        self._running += 1
-        try:
-            draft, begun, sent = _Draft(generation), asyncio.get_running_loop().time(), 0
-            while True:
-                size = await self._tick(begun, sent)
-                for _ in draft.advance(size):
-                    await asyncio.sleep(0)
-                chunk = draft.abort() if self._closed else draft.take(size)
-                sent += len(chunk.tokens)
-                yield chunk
-                if chunk.finish:
-                    return
-        finally:
-            self._running -= 1
+        draft, begun, sent = _Draft(generation), asyncio.get_running_loop().time(), 0
+        while True:
+            size = await self._tick(begun, sent)
+            for _ in draft.advance(size):
+                await asyncio.sleep(0)
+            chunk = draft.abort() if self._closed else draft.take(size)
+            sent += len(chunk.tokens)
+            yield chunk
+            if chunk.finish:
+                return
 
     async def finish(self, id: str) -> bool:
         """Nothing can end early here: every chunk is complete."""

@@ -72,11 +72,6 @@ class VllmHttpEngine:
         context = min(context, self._context_tokens or context)
         return ModelCard(known[0].model, MODEL_CREATED, context, known[0].defaults)
 
-    @property
-    def running(self) -> int:
-        """How many generations are under way."""
-        return sum(server.running for server in self._servers)
-
     async def start(self) -> None:
         """Ask every server once, and go on asking; none needs to be there yet."""
         access, self._closed = self._access, False

@@ -81,11 +81,6 @@ class VllmLocalEngine:
             raise EngineUnavailable("vLLM was not started yet")
         return self._card
 
-    @property
-    def running(self) -> int:
-        """How many generations are under way."""
-        return len(self._under_way)
-
     async def start(self) -> None:
         """Load the model and sample a token, which takes half a minute at the least; also after `close`.
 
