@@ -121,6 +121,7 @@ async def stages(size: int) -> dict[str, float]:
         return result
 
     machine, encoder = Machine(base_response(), Rules(), 1), Encoder(obfuscate=True)
+    machine.begin()
     chunks = [ids[at : at + size] for at in range(0, LONG_TOKENS, size)]
     batches = [timed("machine", partial(machine.feed, chunk)) for chunk in chunks]
     pieces = [bytearray() for _ in batches]

@@ -14,8 +14,8 @@ from service.engine.port import Finish, Generation, ModelCard, Sampling
 from service.grammar.grammars import enforced_grammar
 from service.grammar.tags import HeaderState, content_tag, grammar_content, schema_content
 from service.harmony import tokens
-from service.responses.course import asked, ended, header_tag
 from service.responses.output.machine import Ending, Machine
+from service.responses.output.next_step import ending_of, header_tag, next_generation
 from service.responses.rules import Rules
 from service.responses.sampler import Sampler
 from service.steps import in_one_go
@@ -73,7 +73,9 @@ async def test_a_response_that_has_nothing_to_hold_is_one_generation() -> None:
 
 
 def test_a_call_ends_a_generation_unless_another_may_follow() -> None:
-    alone, several = (asked(WHOLE, began(Rules(TOOLS, parallel=number))).sampling.stop_ids for number in (1, 5))
+    alone, several = (
+        next_generation(WHOLE, began(Rules(TOOLS, parallel=number))).sampling.stop_ids for number in (1, 5)
+    )
 
     assert tokens.CALL in alone
     assert several == tuple(stop for stop in tokens.ENDS if stop != tokens.CALL)
@@ -141,14 +143,14 @@ def test_a_worker_that_takes_over_holds_the_model_from_where_it_is(said: str, st
     machine = began(rules)
     in_one_go(machine.replay(tokens.pack(harmony(said))))
 
-    assert asked(WHOLE, machine).sampling.structural_tag == header_tag(rules, state)
+    assert next_generation(WHOLE, machine).sampling.structural_tag == header_tag(rules, state)
 
 
 @pytest.mark.parametrize("said", ["<|channel|>comm", "<|channel|>final", '<|channel|>final<|message|>{"n"'])
 def test_amid_a_header_or_a_held_content_it_goes_on_without_a_constraint(said: str) -> None:
     machine = began(Rules(TOOLS, answer=HELD))
     in_one_go(machine.replay(tokens.pack(harmony(said))))
-    sampling = asked(WHOLE, machine).sampling
+    sampling = next_generation(WHOLE, machine).sampling
 
     assert (sampling.structural_tag, sampling.stop_ids) == (None, tokens.ENDS)
 
@@ -170,9 +172,8 @@ def test_what_is_gone_on_with_amid_a_grammar_is_checked_in_the_end(rest: str, fa
 def test_what_an_engine_held_to_a_grammar_all_along_is_taken_at_its_word() -> None:
     said = harmony("<|channel|>commentary to=functions.pair<|message|>abba<|call|>")
     machine = began(Rules((Callee("pair", "custom", content=PAIRS),)))
-    while said:
-        machine.feed(said)
-        said = said[machine.taken :]
+    while machine.sampled < len(said):
+        machine.feed(said[machine.sampled :])
 
     assert machine.fault is None
 
@@ -363,7 +364,7 @@ def sampled(rules: Rules, engine: ScriptedEngine, deaths: Sequence[int]) -> list
             machine = samples.machine(rules)
             machine.begin()
             in_one_go(machine.replay(journal))
-            if ended(machine, WHOLE.sampling.max_tokens) is not None:
+            if ending_of(machine, WHOLE.sampling.max_tokens) is not None:
                 break
             sampling = Sampler(engine, WHOLE, machine, seconds=60)
             async with aclosing(sampling.steps()) as running:

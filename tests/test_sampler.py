@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from service.api.events import Event
 from service.engine.port import EngineRefused, EngineUnavailable, Finish, Generation, ModelCard, Sampling
 from service.harmony import tokens
-from service.responses.course import ended
 from service.responses.output.journal import journaled
 from service.responses.output.machine import Ending, Machine
+from service.responses.output.next_step import ending_of
 from service.responses.plan import Plan
 from service.responses.run import machine_of
 from service.responses.sampler import Sampler, Step, error_of
@@ -73,11 +73,11 @@ async def test_each_step_has_the_ids_of_a_chunk_and_the_events_that_they_made() 
 
 
 async def test_it_says_how_much_of_the_prompt_was_cached_once_it_knows() -> None:
-    sampling, _, _ = sampler(OPEN, FinishWith(Finish.LENGTH, cached_tokens=64))
-    assert sampling.cached_tokens is None
+    sampling, _, machine = sampler(OPEN, FinishWith(Finish.LENGTH, cached_tokens=64))
+    assert machine.cached_tokens is None
     await all_of(sampling)
 
-    assert (sampling.cached_tokens, sampling.ending) == (64, Ending.LENGTH)
+    assert (machine.cached_tokens, sampling.ending) == (64, Ending.LENGTH)
 
 
 async def test_the_engine_is_aborted_once_the_response_may_have_no_more() -> None:
@@ -223,7 +223,7 @@ async def attempts(job: Plan, engine: ScriptedEngine, deaths: Sequence[int]) -> 
         machine = begun(job)
         in_one_go(machine.replay(journal))
         assert machine.next_number == log.next_number + len(told)
-        ending = ended(machine, job.generation.sampling.max_tokens)
+        ending = ending_of(machine, job.generation.sampling.max_tokens)
         if ending is not None:
             break
         sampling = Sampler(engine, job.generation, machine, seconds=LONG)

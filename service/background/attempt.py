@@ -23,10 +23,10 @@ from service.api.response import Response, ResponseError, decode_response
 from service.background.log_sink import LogSink, retry
 from service.background.timing import TIMING, Timing
 from service.engine.port import EngineBroke, EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
-from service.responses.course import ended
 from service.responses.output.items.emitter import Seal
 from service.responses.output.journal import Batch, Odds, decode_sampled
 from service.responses.output.machine import Ending, Machine
+from service.responses.output.next_step import ending_of
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, decode
 from service.responses.rules import Rules
@@ -232,7 +232,7 @@ class Attempt:
         if strange:
             reason = "Its events so far were made by another release, and this one can't continue them."
             return Ending.ERROR, ResponseError("server_error", reason)
-        ending = ended(machine, plan.generation.sampling.max_tokens)
+        ending = ending_of(machine, plan.generation.sampling.max_tokens)
         if ending is not None:
             return ending, None
         if job.tries > settings.max_attempts:

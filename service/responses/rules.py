@@ -1,7 +1,7 @@
 """What a request asks of the answer: which tools may be called, what must be held, and what is shown of it.
 
 Made once with the prompt (`reading.py`, `prompt.py`), kept in the spec of a background response, and read by the
-machine, the course and the emitters. Everything in here is plain data, so that a worker of another day makes the same
+machine, next_step.py and the emitters. Everything in here is plain data, so that a worker of another day makes the same
 response of it.
 """
 

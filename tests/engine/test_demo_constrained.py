@@ -26,7 +26,7 @@ from service.harmony.tokens import (
     decode,
     encode,
 )
-from service.responses.course import header_tag
+from service.responses.output.next_step import header_tag
 from service.responses.rules import Rules
 from tests.engine.constrained import called, said, written
 from tests.engine.prompts import call, final, message, output, prompt, user

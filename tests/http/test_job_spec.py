@@ -14,7 +14,7 @@ from service.api.request import read_create
 from service.errors import ApiError
 from service.harmony.render import message
 from service.metrics.counters import make_metrics
-from service.responses import course
+from service.responses.output.next_step import next_generation
 from service.responses.plan import Plan, decode, encode
 from service.responses.prepare import Prepared, prepared
 from service.responses.read import Limits
@@ -105,7 +105,7 @@ async def test_a_worker_asks_the_engine_what_the_process_that_accepted_it_would(
     (foreground,), queued = engine_of(service).generations, await decode(await encode(job))
     machine = machine_of(queued)
     machine.queued()
-    background = course.asked(queued.generation, machine)
+    background = next_generation(queued.generation, machine)
     created = cast(ResponseCreated, told[0]).response
 
     assert list(background.prompt) == list(foreground.prompt)

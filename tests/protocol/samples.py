@@ -21,6 +21,7 @@ from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
 from service.responses.output.machine import Ending, Machine
+from service.responses.output.phases import Phase
 from service.responses.rules import Rules
 
 RESPONSE_ID = f"resp_{'0123456789ab' * 4}"
@@ -264,14 +265,13 @@ def machine(rules: Rules = RULES) -> Machine:
 
 
 def fed(machine: Machine, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> list[Event]:
-    """The events of some sampled ids; where the machine wants to tell the model something in between, it does."""
+    """The events of some sampled ids; where the model has to get feedback in between, it does."""
     out: list[Event] = []
-    place = 0
-    while place < len(ids):
+    before = machine.sampled
+    while (place := machine.sampled - before) < len(ids):
         out += machine.feed(ids[place:], None if logprobs is None else logprobs[place:])
-        place += machine.taken
-        if machine.owed is not None:
-            machine.tell()
+        if machine.phase is Phase.FEEDBACK:
+            machine.give_feedback()
     return out
 
 

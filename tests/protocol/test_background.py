@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from service.api.events import Event
 from service.harmony import tokens
-from service.responses.course import ended
 from service.responses.output import machine as machines
 from service.responses.output.fold import Fold
 from service.responses.output.journal import journaled
 from service.responses.output.machine import Ending, Machine
+from service.responses.output.next_step import ending_of
 from service.steps import in_one_go
 from tests.event_grammar import check_stream
 from tests.protocol import samples
@@ -66,7 +66,7 @@ def test_but_for_its_beginning_it_is_the_stream_of_any_response(ids: list[int], 
 
 def test_one_that_ends_before_it_began_has_no_progress() -> None:
     machine = samples.machine()
-    stream = machine.queued() + machine.terminal(machine.result(Ending.ABORT, now=NOW))
+    stream = machine.queued() + machine.end(Ending.ABORT) + machine.terminal(machine.result(Ending.ABORT, now=NOW))
 
     assert check_stream([as_json(event) for event in stream])["status"] == "cancelled"
 
@@ -93,6 +93,7 @@ def test_a_replay_takes_few_ids_at_a_step(monkeypatch: pytest.MonkeyPatch) -> No
     ids = harmony("<|channel|>final<|message|>one two three four five")
     machine = samples.machine()
     machine.queued()
+    machine.start()
     fed = [machine.sampled for _ in machine.replay(tokens.pack(ids))]
 
     assert fed == [*range(3, len(ids), 3), len(ids)]
@@ -142,12 +143,13 @@ def test_a_generation_is_over_where_the_engine_would_have_ended_it(
 ) -> None:
     ids = harmony(sampled)
 
-    assert ended(restarted(ids), max_tokens) is ending
+    assert ending_of(restarted(ids), max_tokens) is ending
 
 
 def test_a_generation_is_over_once_its_response_may_have_no_more() -> None:
     ids = harmony("<|channel|>commentary to=functions.lookup<|message|>{}<|end|>")
     machine = samples.machine(msgspec.structs.replace(samples.RULES, parallel=1))
+    machine.begin()
     in_one_go(machine.replay(tokens.pack(ids)))
 
-    assert ended(machine, 99) is Ending.STOP
+    assert ending_of(machine, 99) is Ending.STOP

@@ -18,8 +18,8 @@ from service.harmony import tokens
 from service.harmony.render import PROMPT_END
 from service.responses import sealed
 from service.responses.compaction import messages as compacted
-from service.responses.course import asked, ended, header_tag
 from service.responses.output.machine import Ending, Machine
+from service.responses.output.next_step import ending_of, header_tag, next_generation
 from service.responses.prompt.build import Prompt
 from service.responses.rules import Rules
 from service.responses.sampler import Sampler
@@ -60,8 +60,12 @@ OPENING = ONWARD.prefix_tokens
 WHOLE = Generation("resp_1", MADE.tokens, Sampling(500, stop_ids=tokens.ENDS))
 
 
-def began(rules: Rules = MADE.rules) -> Machine:
-    machine = Machine(samples.created(), rules, len(MADE.tokens), samples.sealed)
+def new(rules: Rules) -> Machine:
+    return Machine(samples.created(), rules, len(MADE.tokens), samples.sealed)
+
+
+def began(rules: Rules) -> Machine:
+    machine = new(rules)
     machine.begin()
     return machine
 
@@ -81,7 +85,7 @@ def made(
     """The machine, the response, and what the engine was asked."""
     scripts = [[ids if isinstance(ids, list) else harmony(ids)] for ids in script]
     engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), *scripts)
-    machine = Machine(samples.created(), rules, len(MADE.tokens), samples.sealed)
+    machine = new(rules)
     events = machine.begin()
     sampling = msgspec.structs.replace(WHOLE.sampling, max_tokens=budget)
     ending, told = run(machine, engine, msgspec.structs.replace(WHOLE, sampling=sampling))
@@ -245,16 +249,16 @@ def sampled(rules: Rules, engine: ScriptedEngine, deaths: Sequence[int]) -> tupl
     """The events and the end of a response whose workers die after so many steps."""
 
     async def steps() -> tuple[list[Any], Any]:
-        journal, events, ending = b"", began(rules).begin(), Ending.ERROR
+        journal, events, ending = b"", new(rules).begin(), Ending.ERROR
         machine = began(rules)
         for count in [*deaths, None]:
             machine = began(rules)
             in_one_go(machine.replay(journal))
-            over = ended(machine, WHOLE.sampling.max_tokens)
+            over = ending_of(machine, WHOLE.sampling.max_tokens)
             if over is not None:
                 ending = over
                 break
-            assert asked(WHOLE, machine).prompt[:OPENING] == WHOLE.prompt[:OPENING]
+            assert next_generation(WHOLE, machine).prompt[:OPENING] == WHOLE.prompt[:OPENING]
             sampling = Sampler(engine, WHOLE, machine, seconds=60)
             async with aclosing(sampling.steps()) as running:
                 taken = 0

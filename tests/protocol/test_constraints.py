@@ -16,7 +16,7 @@ from service.grammar.tags import (
     schema_content,
 )
 from service.harmony import tokens
-from service.responses.course import header_tag
+from service.responses.output.next_step import header_tag
 from service.responses.rules import Rules
 from service.steps import in_one_go
 

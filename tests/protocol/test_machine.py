@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from service.api.response import ResponseError
 from service.responses.output import machine as machines
 from service.responses.output.machine import STATUS, Ending
+from service.responses.output.phases import Phase
 from tests.event_grammar import check_stream
 from tests.protocol import samples
 from tests.protocol.samples import ANSWER, NOW, as_json, harmony, run, sampled, split
@@ -75,10 +76,12 @@ def test_items_beyond_those_that_ids_can_name_are_left_out(monkeypatch: pytest.M
 def test_without_parallel_calls_nothing_follows_the_first_in_the_same_chunk() -> None:
     machine = samples.machine(msgspec.structs.replace(samples.RULES, parallel=1))
     call = "<|channel|>commentary to=functions.lookup<|message|>{}<|end|>"
-    run(machine, [harmony(f"{call}<|start|>assistant{call}<|start|>assistant<|channel|>final<|message|>no<|return|>")])
+    machine.begin()
+    machine.feed(harmony(f"{call}<|start|>assistant{call}<|start|>assistant<|channel|>final<|message|>no<|return|>"))
+    assert machine.phase is Phase.FULL
+    machine.end(Ending.STOP)
 
     assert len(machine.output) == len(machine.messages) == 1
-    assert machine.full
 
 
 # --- how it ends ---

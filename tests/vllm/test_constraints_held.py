@@ -16,7 +16,7 @@ from service.grammar.grammars import check_regex, enforced_grammar
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import HeaderState, content_tag, grammar_content, regex_content, schema_content
 from service.harmony import tokens
-from service.responses.course import header_tag
+from service.responses.output.next_step import header_tag
 from service.responses.rules import Rules
 from service.steps import in_one_go
 from tests.engine.hooks import Sampled, complete, sample

@@ -4,11 +4,12 @@ An engine's prefix cache knows the tokens that it sampled, so keeping them is wh
 with. History never has a `<|return|>`, nor a call that nobody can answer.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import msgspec
 
-from service.api.response import Compaction, CustomToolCall, FunctionCall, Item, Message, Reasoning
+from service.api.events import Event
+from service.api.response import Compaction, CustomToolCall, FunctionCall, Item, Logprob, Message, Reasoning
 from service.api.tools.callee import FUNCTIONS, Callee
 from service.grammar import checks
 from service.harmony import tokens
@@ -19,7 +20,8 @@ from service.responses import sealed
 from service.responses.compaction.messages import compaction_messages, fault_of
 from service.responses.output.items.emitter import Emitter
 from service.responses.output.items.text import CompactionEmitter
-from service.responses.output.stops import Stopper
+from service.responses.output.logprobs import TokenLogprobs, shown_logprob
+from service.responses.output.stops import Piece, Stopper
 from service.responses.rules import Rules
 from store.turn import Messages, StoredMessage
 
@@ -32,41 +34,74 @@ MAX_SUMMARY_TOKENS = 1 << 20
 CHECKED_A_STEP_CHARS = 500
 """How much is checked against a grammar at once: some 3 ms."""
 
-MAX_NAMES_TOLD = 32
-"""How many tools a model is reminded of."""
+MAX_NAMES_SHOWN = 32
+"""How many tools a feedback names."""
 
 _OPENING = (tokens.START, tokens.ASSISTANT)
 _JSON_TYPE = "<|constrain|>json"
 
 
 class OpenItem:
-    """A message that is being sampled, as an item: whom it addresses, and what its content has to match (`held`)."""
+    """A message that is being sampled, as an item: whom it addresses, and the format that its content has to match
+    (`constraint`). It ends before the first of the texts `stops`; with `logprobs`, tokens come with theirs.
+    """
 
     def __init__(
-        self, header: Header, target: Callee | str | None, emitter: Emitter, held: str | None, stopper: Stopper | None
+        self,
+        header: Header,
+        target: Callee | str | None,
+        emitter: Emitter,
+        constraint: str | None,
+        stops: Sequence[str],
+        *,
+        logprobs: bool,
     ) -> None:
         self.header = header
         self.target = target
         self.emitter = emitter
-        self.held = held
-        self.stopper = stopper
-        self.keeps_raw = target is not None or held is not None or isinstance(emitter, CompactionEmitter)
-        self.raw: list[str] = []
+        self.constraint = constraint
+        self._stopper = Stopper(stops) if stops else None
+        self._keeps_raw = target is not None or constraint is not None or isinstance(emitter, CompactionEmitter)
+        self._raw: list[str] = []
         """Its content as sampled, where the item may show another one."""
+        self._pending: list[Logprob] = []
+        """Of tokens that have made no text yet."""
         self._checker: checks.Checker | None = None
+        plain = not self._keeps_raw and not stops and not logprobs
+        self.say = emitter.text if plain else None
+        """Takes its text in place of `text`, where that is all there is to do with it: this is the hot path."""
 
-    def take(self, text: str) -> None:
-        """Some more of its content."""
-        if self.keeps_raw:
-            self.raw.append(text)
+    def note(self, token: int, logprob: TokenLogprobs) -> None:
+        """The log probability of the next token."""
+        if 0 <= token < tokens.FIRST_SPECIAL:
+            self._pending.append(shown_logprob(token, logprob))
+
+    def text(self, text: str) -> list[Event]:
+        """The events for some more of its content."""
+        if self._keeps_raw:
+            self._raw.append(text)
         if self._checker is not None:
             self._checker.feed(text)
+        logprobs, self._pending = self._pending, []
+        return self._shown([(text, logprobs)] if self._stopper is None else self._stopper.take(text, logprobs))
 
-    def let_go(self) -> Generator[None, None, None]:
-        """No engine holds its content from here on, so it is checked piece by piece: first, in steps, what there is."""
-        if self.held is None or not checks.is_grammar(self.held):
+    def rest(self) -> list[Event]:
+        """The events for what was not shown yet, as it may have been the beginning of a stop text."""
+        return [] if self._stopper is None else self._shown(self._stopper.rest())
+
+    def _shown(self, pieces: Sequence[Piece]) -> list[Event]:
+        return [event for text, logprobs in pieces for event in self.emitter.text(text, logprobs)]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop text ended it."""
+        return self._stopper is not None and self._stopper.hit
+
+    def go_on_unconstrained(self) -> Generator[None, None, None]:
+        """No engine constrains its content from here on, so it is checked: first, in steps, what there is."""
+        if self.constraint is None or not checks.is_grammar(self.constraint):
             return
-        self._checker = yield from checks.checker(self.held)
+        self._checker = yield from checks.checker(self.constraint)
         for start in range(0, len(content := self.content), CHECKED_A_STEP_CHARS):
             self._checker.feed(content[start : start + CHECKED_A_STEP_CHARS])
             yield
@@ -74,33 +109,33 @@ class OpenItem:
     @property
     def content(self) -> str:
         """Its content so far, as sampled."""
-        return "".join(self.raw)
+        return "".join(self._raw)
 
     @property
     def is_aside(self) -> bool:
         """Whether it is reasoning or a preamble, behind which the response goes on."""
-        return self.held is None and self.target is None and self.header.channel not in (None, "final")
+        return self.constraint is None and self.target is None and self.header.channel not in (None, "final")
 
     @property
     def fault(self) -> str | None:
         """Why its content, now that it is whole, is not what was asked for; None where it is."""
         if isinstance(self.emitter, CompactionEmitter):
             return fault_of(self.content)
-        complaint = self._complaint
-        if complaint is None:
+        mismatch = self._mismatch
+        if mismatch is None:
             return None
-        return f"The model's output does not match the format that was asked for: {complaint}."
+        return f"The model's output does not match the format that was asked for: {mismatch}."
 
     @property
-    def _complaint(self) -> str | None:
-        """Why its content doesn't match. What an engine has held to a grammar from its beginning on is taken at its
-        word; a schema is looked at in any case, which costs little, as a server may ignore what it doesn't know.
+    def _mismatch(self) -> str | None:
+        """Why its content doesn't match. A grammar is not checked where an engine has enforced it from the beginning; a
+        schema always is, which costs little, as a server may ignore what it doesn't know.
         """
-        if self.held is None:
+        if self.constraint is None:
             return None
         if self._checker is not None:
             return self._checker.complaint()
-        return None if checks.is_grammar(self.held) else checks.complaint(self.held, self.content)
+        return None if checks.is_grammar(self.constraint) else checks.complaint(self.constraint, self.content)
 
     def as_sampled(self, closed: Closed | None) -> StoredMessage | None:
         """The message for later prompts by its own tokens, unless it was malformed or cut by a stop text."""
@@ -132,14 +167,15 @@ class OpenItem:
             return msgspec.structs.replace(sampled, call_id=done.call_id)
         callee = self.target
         if not isinstance(callee, Callee):
-            raise TypeError(f"{done.name} is called without being there")
+            raise TypeError(f"{done.name} is called and not declared")
         content_type = _JSON_TYPE if callee.kind == "function" or callee.wrapped else None
         return anew(self.content, "commentary", callee.recipient, content_type, done.call_id)
 
 
-def told(target: str, rules: Rules, channel: str | None) -> StoredMessage:
-    """What the model is told of a call that nobody here can run."""
-    names = [callee.recipient for callee in rules.callable[:MAX_NAMES_TOLD]]
+def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage:
+    """The message to a model that called an undeclared tool. Never change its text: a worker of another release replays
+    what was sampled behind it."""
+    names = [callee.recipient for callee in rules.callable[:MAX_NAMES_SHOWN]]
     others = f"The tools that can be called are: {', '.join(names)}." if names else "No tools can be called."
     text = f"Error: {target} can't be called here. {others} Go on without it."
     name = target if "." in target or target == "python" else f"{FUNCTIONS}.{target}"  # never that of a role

@@ -1,0 +1,153 @@
+"""What comes next of a response: ask the engine, give the model feedback, or end.
+
+A response is one generation unless something is constrained: behind a header whose content must match a format the
+engine is asked anew, with that format alone, and behind a call of an undeclared tool the model gets feedback first. All
+that was sampled stands in the prompt of the next one, so an engine's prefix cache makes it cheap. Nothing here depends
+on how often the engine was asked: a worker that takes over asks what the one before would have. Pure: the sampler
+carries out what is said here.
+"""
+
+from array import array
+from typing import overload
+
+import msgspec
+
+from service.api.tools.callee import Callee
+from service.engine.port import Finish, Generation, Sampling
+from service.grammar.tags import HeaderState, addressing_tag, content_tag
+from service.harmony import tokens
+from service.responses.output.machine import Ending, Machine
+from service.responses.output.phases import Phase
+from service.responses.rules import Rules
+
+_ENDINGS = {Finish.STOP: Ending.STOP, Finish.LENGTH: Ending.LENGTH, Finish.ABORT: Ending.ABORT}
+
+
+class Generated(msgspec.Struct, frozen=True):
+    """What a generation has come to: what was asked, whether anything of it was sampled, and its finish, if any."""
+
+    asked: Generation
+    sampled: bool
+    finish: Finish | None
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Ask the engine for this; a generation under way is broken off."""
+
+    generation: Generation
+
+
+class GiveFeedback(msgspec.Struct, frozen=True):
+    """Have the machine give the model its feedback; a generation under way is broken off."""
+
+
+class End(msgspec.Struct, frozen=True):
+    """The response ends so; a generation under way is broken off."""
+
+    ending: Ending
+
+
+Next = Ask | GiveFeedback | End
+
+
+@overload
+def next_step(machine: Machine, initial: Generation) -> Next: ...
+@overload
+def next_step(machine: Machine, initial: Generation, generated: Generated) -> Next | None: ...
+def next_step(machine: Machine, initial: Generation, generated: Generated | None = None) -> Next | None:
+    """What comes next, from where the machine stands; None where the generation under way simply goes on.
+
+    `initial` is how the engine would be asked at the beginning, and `generated` the generation under way, if any. Only
+    one that sampled something is followed by another one, so no engine is asked again and again.
+
+    A server-side tool will be one more step, `Call`: the machine waits for its output in a phase of its own, beside
+    FEEDBACK, this function says so where it says GiveFeedback, and the sampler runs the tool and gives the output to
+    the machine as feedback.
+    """
+    if machine.phase is Phase.FEEDBACK:
+        return GiveFeedback()
+    if generated is not None and machine.phase is not Phase.FULL and not _another_follows(machine, generated):
+        return None if generated.finish is None else End(_ENDINGS[generated.finish])
+    ending = ending_of(machine, initial.sampling.max_tokens)
+    return Ask(next_generation(initial, machine)) if ending is None else End(ending)
+
+
+def _another_follows(machine: Machine, generated: Generated) -> bool:
+    """Whether the engine is asked anew: for a constrained content, or as it could only stop at a call, behind which
+    another one may follow.
+    """
+    at_call = generated.finish is Finish.STOP and machine.calls > 0 and tokens.CALL in generated.asked.sampling.stop_ids
+    return generated.sampled and (machine.phase is Phase.CONSTRAINED or at_call)
+
+
+def ending_of(machine: Machine, max_tokens: int) -> Ending | None:
+    """How the response has ended by what stands behind its prompt, or None where it goes on.
+
+    `max_tokens` is how much may be sampled and given as feedback. Where a worker died before it could say that it was
+    done, there is nothing left to sample; an engine asked for more would go on behind the end.
+    """
+    if machine.fault is not None:
+        return Ending.ERROR
+    last = machine.stretches.last
+    may_call = last == tokens.CALL and 0 < machine.calls < machine.rules.parallel
+    stopped = last in tokens.ENDS and not may_call and machine.phase is not Phase.FEEDBACK
+    if stopped or machine.phase is Phase.FULL:
+        return Ending.STOP
+    return Ending.LENGTH if _left(machine, max_tokens) < 1 else None
+
+
+def _left(machine: Machine, max_tokens: int) -> int:
+    """How many more ids may be sampled: of a response that compacts first, no more than its context has room for."""
+    stretches, behind = machine.stretches, machine.after_compaction
+    left = max_tokens - stretches.length
+    return left if behind is None else min(left, behind.context_tokens - stretches.prefix_tokens - len(stretches.tail))
+
+
+def next_generation(initial: Generation, machine: Machine) -> Generation:
+    """What the engine is asked, to go on from where the machine stands.
+
+    `initial` is how it would be asked at the beginning. Raises ValueError where nothing is left to ask for, as
+    `ending_of` tells.
+    """
+    left, stretches = _left(machine, initial.sampling.max_tokens), machine.stretches
+    if left < 1:
+        raise ValueError(f"all {initial.sampling.max_tokens} tokens of {initial.id} have been sampled")
+    prefix = stretches.prefix_tokens
+    prompt = initial.prompt if len(initial.prompt) <= prefix else initial.prompt[:prefix]
+    return msgspec.structs.replace(
+        initial,
+        prompt=array("I", prompt) + stretches.tail if stretches.tail else prompt,
+        sampling=_constrained(msgspec.structs.replace(initial.sampling, max_tokens=left), machine),
+    )
+
+
+def _constrained(sampling: Sampling, machine: Machine) -> Sampling:
+    """The sampling with what constrains the model here: its content's format, or whom it may address.
+
+    Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine
+    knows only ends there, and lets the mark of a call through as one.
+    """
+    if machine.constraint is not None:
+        return msgspec.structs.replace(sampling, structural_tag=content_tag(machine.constraint))
+    state = machine.header_state
+    tag = None if state is None else header_tag(machine.rules, state)
+    if tag is not None:
+        return msgspec.structs.replace(sampling, structural_tag=tag)
+    if state is None or machine.rules.parallel == 1 or not machine.rules.callable:
+        return sampling
+    return msgspec.structs.replace(sampling, stop_ids=tuple(stop for stop in sampling.stop_ids if stop != tokens.CALL))
+
+
+def header_tag(rules: Rules, state: HeaderState) -> str | None:
+    """The structural tag of whom the model may address from here on, None where nothing is constrained."""
+    final = rules.choice != "required" or not rules.callable
+    if final and rules.answer is None and rules.allowed is None and (rules.choice == "auto" or not rules.callees):
+        return None
+    typed = tuple(each.recipient for each in rules.callable if _typed(each))
+    plain = tuple(each.recipient for each in rules.callable if not _typed(each))
+    return addressing_tag(typed, plain, final, state)
+
+
+def _typed(callee: Callee) -> bool:
+    """Whether the header of a call says that its content is JSON."""
+    return callee.kind == "function" or callee.wrapped
