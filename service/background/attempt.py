@@ -91,7 +91,7 @@ class Attempt:
         self._settings = service.settings
         self._run: Run | None = None
         self._lost = False
-        self._told = asyncio.Event()
+        self._stopped = asyncio.Event()
         """Set once somebody wants it to stop."""
         self._cancelled = False
         self._leaving = False
@@ -109,7 +109,7 @@ class Attempt:
         self._stop()
 
     def _stop(self) -> None:
-        self._told.set()
+        self._stopped.set()
         if self._run is not None:
             self._run.stop()
 
@@ -307,7 +307,7 @@ class Attempt:
         """Wait, unless somebody wants it to stop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._told.wait()
+                await self._stopped.wait()
 
     async def _hand_back(self, sink: LogSink, *, failed: bool) -> None:
         await sink.flush()
