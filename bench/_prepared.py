@@ -34,7 +34,7 @@ from service.web.app import create_app
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the tests' oracle is not installed
 
-from tests.protocol.oracle import Oracle  # noqa: E402
+from tests.support.oracles.harmony import Oracle  # noqa: E402
 
 MODEL = "gpt-oss-20b"
 PATH = "/v1/responses"

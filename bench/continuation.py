@@ -37,7 +37,7 @@ from store.codec import StoredTurns, encode_messages
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the tests' oracle is not installed
 
-from tests.protocol.oracle import Oracle  # noqa: E402
+from tests.support.oracles.harmony import Oracle  # noqa: E402
 
 TARGET = 50
 TURNS = 200

@@ -1,6 +1,6 @@
 """The engine port: prompt tokens in, sampled tokens out. Adapters live beside this file.
 
-An engine is defined by the conformance suite in tests/engine/conformance.py, which runs against every adapter.
+An engine is defined by the conformance suite in tests/support/engine/conformance.py, which runs against every adapter.
 An adapter must never decode, parse or repair what it samples: that is the protocol's work.
 """
 

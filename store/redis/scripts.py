@@ -3,7 +3,7 @@
 A script is declared by a function without a body. Its parameters become locals of the Lua with the same
 names: those marked `Key` come from KEYS, the rest from ARGV, an `int` as a number. So no script counts
 ARGV[7], and a script's head comment, its declaration and its callers can't drift apart
-(tests/store/test_scripts.py compares them).
+(tests/store/redis/test_scripts.py compares them).
 
 Never pass None (Redis would get the word "None"), and never write a script that can't be run twice: after a
 lost reply the same call is sent again.

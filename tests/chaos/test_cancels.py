@@ -7,11 +7,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.chaos.aftermath import Aftermath
-from tests.chaos.fleet import Fleet, running, until
-from tests.chaos.follower import Follower
-from tests.chaos.inside import WatchedEngine, working
-from tests.chaos.storm import SETTINGS
+from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.fleet import Fleet, running, until
+from tests.support.chaos.follower import Follower
+from tests.support.chaos.inside import WatchedEngine, working
+from tests.support.chaos.storm import SETTINGS
 
 JSON = {"content-type": "application/json"}
 

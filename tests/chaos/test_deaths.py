@@ -16,11 +16,12 @@ import pytest
 from service.api.response import ResponseStatus
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
-from tests.chaos.aftermath import Aftermath
-from tests.chaos.fleet import eventually, until
-from tests.chaos.inside import WatchedEngine, answer, counted, opened, queue, working
-from tests.chaos.mortal import POISON, STEPS
-from tests.chaos.storm import LEASE_SECONDS, QUICK
+from tests.support import ROOT
+from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.fleet import eventually, until
+from tests.support.chaos.inside import WatchedEngine, answer, counted, opened, queue, working
+from tests.support.chaos.mortal import POISON, STEPS
+from tests.support.chaos.storm import LEASE_SECONDS, QUICK
 
 ANSWER_SECONDS = 3.0
 """What an answer takes beside, on cores that others share; alone it is half a second."""
@@ -53,8 +54,8 @@ async def mortals() -> AsyncIterator[Mortals]:
     """The program, until the end of the block; nobody outlives it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "tests.chaos.mortal"),
-        cwd=Path(__file__).parents[2],
+        *("-m", "tests.support.chaos.mortal"),
+        cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,

@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.chaos.aftermath import Aftermath
-from tests.chaos.fleet import Fleet, eventually, running
-from tests.chaos.inside import answer, counted
-from tests.chaos.storm import LEASE_SECONDS, SETTINGS, SETTLE_SECONDS, Storm, storm
+from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.fleet import Fleet, eventually, running
+from tests.support.chaos.inside import answer, counted
+from tests.support.chaos.storm import LEASE_SECONDS, SETTINGS, SETTLE_SECONDS, Storm, storm
 
 EVENTS_A_NUMBER = 2
 """About how many events a number makes; trouble is spread by it."""

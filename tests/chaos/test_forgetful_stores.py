@@ -19,10 +19,18 @@ from service.responses.service import Service
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from store.redis.connection import connect
-from tests.chaos.aftermath import Aftermath
-from tests.chaos.fleet import eventually, until
-from tests.chaos.inside import WatchedEngine, answer, counted, follow, opened, queue, working
-from tests.chaos.storm import QUICK
+from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.fleet import eventually, until
+from tests.support.chaos.inside import (
+    WatchedEngine,
+    answer,
+    counted,
+    follow,
+    opened,
+    queue,
+    working,
+)
+from tests.support.chaos.storm import QUICK
 
 COUNTED = 100
 SECONDS = 30.0

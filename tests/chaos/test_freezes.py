@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.fleet import Member, running, until
-from tests.chaos.storm import SETTINGS, SETTLE_SECONDS, storm
+from tests.support.chaos.fleet import Member, running, until
+from tests.support.chaos.storm import SETTINGS, SETTLE_SECONDS, storm
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -12,9 +12,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tests.chaos.fleet import Fleet, running, until
-from tests.chaos.follower import Follower
-from tests.chaos.storm import QUICK
+from tests.support.chaos.fleet import Fleet, running, until
+from tests.support.chaos.follower import Follower
+from tests.support.chaos.storm import QUICK
 
 pytestmark = pytest.mark.timeout(300)
 

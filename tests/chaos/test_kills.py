@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.fleet import Fleet, Process, running
-from tests.chaos.storm import SETTINGS, Storm, storm
+from tests.support.chaos.fleet import Fleet, Process, running
+from tests.support.chaos.storm import SETTINGS, Storm, storm
 
 EVENTS_A_NUMBER = 2
 """About how many events a number makes; kills are spread by it."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.fleet import running
-from tests.chaos.storm import SETTINGS, storm
+from tests.support.chaos.fleet import running
+from tests.support.chaos.storm import SETTINGS, storm
 
 LONG_LEASES: dict[str, Any] = SETTINGS | {"lease_seconds": 60.0, "max_attempts": 1}
 """Whoever has to wait for the end of a lease waits for too long here, and an attempt that counts is the last."""

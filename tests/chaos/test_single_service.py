@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from tests.chaos.fleet import until
-from tests.chaos.follower import Follower
-from tests.chaos.inside import counted
-from tests.chaos.storm import QUICK
-from tests.http.process import ServiceProcess
+from tests.support.chaos.fleet import until
+from tests.support.chaos.follower import Follower
+from tests.support.chaos.inside import counted
+from tests.support.chaos.storm import QUICK
+from tests.support.service.process import ServiceProcess
 
 COUNTED = 400
 SECONDS = 30.0

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.fleet import running
-from tests.chaos.storm import SETTINGS, storm
+from tests.support.chaos.fleet import running
+from tests.support.chaos.storm import SETTINGS, storm
 
 MOST_SECONDS_AWAY = 3.0
 

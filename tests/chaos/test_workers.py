@@ -26,10 +26,10 @@ from store.jobs.log import Entry
 from store.jobs.model import Claim, JobLimits, Lease
 from store.redis.connection import connect
 from store.turn import Status
-from tests.chaos.fleet import eventually, until
-from tests.chaos.inside import WatchedEngine, opened, queue
-from tests.chaos.storm import QUICK
-from tests.protocol import samples
+from tests.support.chaos.fleet import eventually, until
+from tests.support.chaos.inside import WatchedEngine, opened, queue
+from tests.support.chaos.storm import QUICK
+from tests.support.responses import samples
 
 SECONDS = 10.0
 

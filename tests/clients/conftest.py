@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.clients import PYTHON, ClientProcess
-from tests.http.process import ServiceProcess
+from tests.support.clients.clients import PYTHON, ClientProcess
+from tests.support.service.process import ServiceProcess
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.clients import SCRIPTS, ClientProcess, cases
+from tests.support.clients.clients import SCRIPTS, ClientProcess, cases
 
 CASES = [
     pytest.param(script, case, id=f"{script.stem}-{case.removeprefix('test_')}")

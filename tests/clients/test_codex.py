@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.clients.clients import PACKAGES, environment
-from tests.documents import block
-from tests.http.process import MODEL, ServiceProcess
+from tests.support.clients.clients import PACKAGES, environment
+from tests.support.documents import block
+from tests.support.service.process import MODEL, ServiceProcess
 
 SECONDS = 60
 ADDRESS = "http://localhost:8000"

@@ -18,8 +18,15 @@ from service.engine.port import (
     Sampling,
 )
 from service.harmony.tokens import CALL, END, MESSAGE, RETURN, STOPS
-from tests.engine.conformance import Ability, EngineConformance, eventually
-from tests.engine.scripted import Die, EndWithoutFinish, FinishWith, Script, ScriptedEngine, Stall
+from tests.support.engine.conformance import Ability, EngineConformance, eventually
+from tests.support.engine.scripted import (
+    Die,
+    EndWithoutFinish,
+    FinishWith,
+    Script,
+    ScriptedEngine,
+    Stall,
+)
 
 MODEL = ModelCard("scripted", 1_700_000_000, 131_072)
 

@@ -3,65 +3,27 @@
 Never flush a server here: all tests of a run share it, at the same time where xdist is used.
 """
 
-import shutil
-import subprocess
-import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
-from audit import complaints
-from fake import FlaglessOperation, fake_server
-from lossy import LossyOperation
 from redis.asyncio import Redis
-from servers import cluster_of
 
-from store.embedded import EmbeddedServer
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
 from store.redis import connection
 from store.redis.connection import connect
-
-START_SECONDS = 10.0
+from tests.support.store.audit import complaints
+from tests.support.store.fake import FlaglessOperation
+from tests.support.store.lossy import LossyOperation
+from tests.support.store.servers import server_of
 
 
 @pytest.fixture(scope="session", params=["valkey", "redis"])
 def server_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a server listens that lasts for the whole run."""
     yield from server_of(request.param, tmp_path_factory.mktemp(request.param))
-
-
-def server_of(kind: str, folder: Path) -> Iterator[str]:
-    """Where a new server listens: the embedded "valkey", Debian's "redis", a "cluster" of three, or a "fake"."""
-    match kind:
-        case "redis":
-            yield from _redis_server(folder)
-        case "cluster":
-            yield from cluster_of(folder)
-        case "fake":
-            yield from fake_server()
-        case _:
-            with EmbeddedServer(folder) as server:
-                yield server.url
-
-
-def _redis_server(folder: Path) -> Iterator[str]:
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("no redis-server on the PATH; CI installs Debian's")
-    path = folder / "redis.sock"
-    command = [program, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        try:
-            deadline = time.monotonic() + START_SECONDS
-            while not path.is_socket():
-                assert time.monotonic() < deadline, "redis-server did not start in time"
-                time.sleep(0.01)
-            yield f"unix://{path}"
-        finally:
-            process.terminate()
 
 
 @pytest.fixture

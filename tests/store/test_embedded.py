@@ -14,13 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sample import TENANT, grow, said
 
 from store import embedded
 from store.embedded import EmbeddedServer
 from store.errors import DataFolderBusy, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
+from tests.support import ROOT
+from tests.support.store.sample import TENANT, grow, said
 
 RESTART_SECONDS = 3.0
 ACKNOWLEDGED = 50
@@ -76,8 +77,8 @@ def test_a_second_owner_of_a_folder_is_refused_and_told_who_has_it(tmp_path: Pat
 
 
 def test_a_killed_owner_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    command = [sys.executable, str(Path(__file__).with_name("owner.py")), str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+    command = [sys.executable, "-m", "tests.support.store.programs.owner", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         server_pid = int(owner.stdout.readline())
         acknowledged = [owner.stdout.readline().strip() for _ in range(ACKNOWLEDGED)]

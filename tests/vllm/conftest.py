@@ -1,15 +1,12 @@
-"""What the tests with a real vLLM share: a server for all, one to kill, a store; and the servers' logs at a failure."""
+"""What the tests with a real vLLM share: a server for all, one to kill; and the servers' logs at a failure."""
 
 import os
-import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from service.settings.settings import PREFIX, Settings, load_settings
-from store.embedded import EmbeddedServer
-from tests.vllm.server import START_SECONDS, VllmProcess
+from tests.support.vllm.server import START_SECONDS, VllmProcess
 
 RUNNING_URL = "TEST_VLLM_URL"
 """The environment variable that names a server to use instead of starting one. It has to be started as here."""
@@ -21,14 +18,6 @@ TEST_SECONDS = 2 * START_SECONDS
 """The most that a test may take, with the start of a server in it."""
 
 _servers: list[VllmProcess] = []
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in list(os.environ):
-        if name.startswith(PREFIX):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -55,20 +44,6 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmProcess]:
         yield server
     finally:
         server.stop()
-
-
-@pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A store for services in the test's own loop."""
-    with EmbeddedServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server.url
-
-
-@pytest.fixture
-def settings(redis_url: str) -> Settings:
-    """Settings of a service with an empty store of its own."""
-    prefix = f"test-{uuid.uuid4().hex}"
-    return load_settings(redis_url=redis_url, key_prefix=prefix, store_timeout_seconds=10.0, lease_seconds=30.0)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,10 +11,10 @@ import jsonschema_rs
 import pytest
 from openai import OpenAI
 
-from tests.event_grammar import Json, check_stream
-from tests.http.process import ServiceProcess
-from tests.vllm.items import takes, tool
-from tests.vllm.server import MODEL
+from tests.support.oracles.event_grammar import Json, check_stream
+from tests.support.service.process import ServiceProcess
+from tests.support.vllm.items import takes, tool
+from tests.support.vllm.server import MODEL
 
 pytestmark = pytest.mark.vllm
 

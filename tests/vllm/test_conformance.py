@@ -6,8 +6,8 @@ import pytest
 
 from service.engine.vllm.http import Access
 from service.engine.vllm.wire import Endpoint
-from tests.engine.watched import WatchedHttp
-from tests.vllm.talker import TalkerConformance, endpoint_of
+from tests.support.engine.watched import WatchedHttp
+from tests.support.vllm.talker import TalkerConformance, endpoint_of
 
 pytestmark = pytest.mark.vllm
 

@@ -19,8 +19,8 @@ from service.harmony import tokens
 from service.responses.output.next_step import header_tag
 from service.responses.rules import Rules
 from service.steps import in_one_go
-from tests.engine.hooks import Sampled, complete, sample
-from tests.engine.prompts import prompt, user
+from tests.support.engine.hooks import Sampled, complete, sample
+from tests.support.engine.prompts import prompt, user
 
 pytestmark = pytest.mark.vllm
 

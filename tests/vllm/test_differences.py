@@ -7,11 +7,11 @@ import pytest
 from service.api.request import read_create
 from service.responses.prompt.build import build_prompt, read_request
 from service.steps import in_one_go
-from tests.documents import block, read, rows, section
-from tests.protocol.requests import DATE, ENVELOPES, IDENTITY, LIMITS
-from tests.protocol.samples import harmony
-from tests.vllm.corpus import CONTINUED, CORPUS, REFUSED_BY_US, REFUSED_BY_VLLM
-from tests.vllm.differences import DIFFERENCES, READ, WRITTEN, messages, spelled, written
+from tests.support.documents import block, read, rows, section
+from tests.support.responses.requests import DATE, ENVELOPES, IDENTITY, LIMITS
+from tests.support.responses.samples import harmony
+from tests.support.vllm.corpus import CONTINUED, CORPUS, REFUSED_BY_US, REFUSED_BY_VLLM
+from tests.support.vllm.differences import DIFFERENCES, READ, WRITTEN, messages, spelled, written
 
 DOCUMENT = "docs/harmony.md"
 TABLES = {

@@ -15,11 +15,10 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.event_grammar import Json, check_stream
-from tests.http.conftest import ACME_KEY, GLOBEX_KEY
-from tests.http.process import ServiceProcess
-from tests.http.waiting import wait_until
-from tests.vllm.server import CONTEXT_TOKENS, MODEL, metric
+from tests.support.oracles.event_grammar import Json, check_stream
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
+from tests.support.vllm.server import CONTEXT_TOKENS, MODEL, metric
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.vllm
 

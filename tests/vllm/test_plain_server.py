@@ -18,11 +18,11 @@ from openai import AsyncOpenAI
 from service.engine.vllm.http import Access, VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
 from service.settings.settings import Settings
-from tests.event_grammar import check_stream
-from tests.http.inside import Inside, serving
-from tests.http.streams import Event, parsed
-from tests.vllm.server import MODEL, VllmProcess
-from tests.vllm.talker import TalkerConformance, endpoint_of, found
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.service.inside import Inside, serving
+from tests.support.service.streams import Event, parsed
+from tests.support.vllm.server import MODEL, VllmProcess
+from tests.support.vllm.talker import TalkerConformance, endpoint_of, found
 
 pytestmark = pytest.mark.vllm
 

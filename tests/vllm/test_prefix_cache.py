@@ -22,10 +22,10 @@ from openai import AsyncOpenAI
 from service.engine.port import Chunk, Engine, Generation, ModelCard
 from service.engine.vllm.http import Access, VllmHttpEngine
 from service.settings.settings import Settings
-from tests.http.inside import serving
-from tests.protocol.oracle import Oracle
-from tests.vllm.own_responses import prompt_of, sampled_of
-from tests.vllm.server import MODEL, block_tokens
+from tests.support.oracles.harmony import Oracle
+from tests.support.service.inside import serving
+from tests.support.vllm.own_responses import prompt_of, sampled_of
+from tests.support.vllm.server import MODEL, block_tokens
 
 pytestmark = pytest.mark.vllm
 

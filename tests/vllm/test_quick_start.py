@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.documents import blocks, read, section, shows
-from tests.http.process import ServiceProcess
+from tests.support.documents import blocks, read, section, shows
+from tests.support.service.process import ServiceProcess
 
 pytestmark = pytest.mark.vllm
 

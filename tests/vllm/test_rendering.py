@@ -16,11 +16,19 @@ from service.errors import InvalidRequest
 from service.responses.prompt.build import Prompt, build_prompt, read_request
 from service.steps import in_one_go
 from store.turn import StoredMessage
-from tests.protocol.requests import ENVELOPES, IDENTITY, LIMITS
-from tests.protocol.samples import as_json, sampled
-from tests.vllm.corpus import CONTINUED, CORPUS, REFUSED_BY_US, REFUSED_BY_VLLM, Case, Continued, Refused
-from tests.vllm.differences import READ, Ids, read, spelled, written
-from tests.vllm.items import Json, output, user
+from tests.support.responses.requests import ENVELOPES, IDENTITY, LIMITS
+from tests.support.responses.samples import as_json, sampled
+from tests.support.vllm.corpus import (
+    CONTINUED,
+    CORPUS,
+    REFUSED_BY_US,
+    REFUSED_BY_VLLM,
+    Case,
+    Continued,
+    Refused,
+)
+from tests.support.vllm.differences import READ, Ids, read, spelled, written
+from tests.support.vllm.items import Json, output, user
 
 pytestmark = pytest.mark.vllm
 

@@ -15,9 +15,9 @@ from service.engine.demo import DemoEngine
 from service.engine.port import Generation, Sampling
 from service.engine.vllm.wire import DATA, DONE, END_OF_EVENT, Endpoint, request_body
 from service.harmony.tokens import LAST_LEGAL, STOPS
-from tests.engine.connected import CARD
-from tests.engine.prompts import prompt, user
-from tests.engine.standin import standing_in
+from tests.support.engine.connected import CARD
+from tests.support.engine.prompts import prompt, user
+from tests.support.engine.standin import standing_in
 
 pytestmark = pytest.mark.vllm
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.chaos.fleet import Fleet, eventually, running, until
-from tests.chaos.follower import Follower
-from tests.chaos.storm import QUICK
-from tests.http.process import ServiceProcess
-from tests.vllm.server import MODEL, metric
+from tests.support.chaos.fleet import Fleet, eventually, running, until
+from tests.support.chaos.follower import Follower
+from tests.support.chaos.storm import QUICK
+from tests.support.service.process import ServiceProcess
+from tests.support.vllm.server import MODEL, metric
 
 pytestmark = pytest.mark.vllm
 

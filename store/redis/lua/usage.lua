@@ -5,7 +5,7 @@
 --
 -- `bytes` counts what MEMORY USAGE says of the keys of each turn, noted in the node as `held` when they were written,
 -- and KEY_BYTES for each key's share of the tables. What all trees share grows with the leaves and the trees: LEAF_BYTES
--- and TREE_BYTES for each, as measured (tests/store/test_account.py compares the sum with the server).
+-- and TREE_BYTES for each, as measured (tests/store/history/test_account.py compares the sum with the server).
 
 local KEY_BYTES, LEAF_BYTES, TREE_BYTES = 16, 195, 320
 

@@ -1,0 +1,256 @@
+"""The translation into the Open Responses dialect: each event becomes one that the specification has, no key more."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.api import events
+from service.api.events import Event
+from service.api.open_responses import open_compaction, open_item, open_response
+from service.api.response import (
+    CodeInterpreterCall,
+    Compaction,
+    CustomToolCall,
+    FunctionCall,
+    InputTokensDetails,
+    Item,
+    Logprob,
+    McpCall,
+    Message,
+    OutputText,
+    OutputTokensDetails,
+    Reasoning,
+    ReasoningText,
+    Response,
+    ResponseStatus,
+    SummaryText,
+    TopLogprob,
+    Usage,
+    WebSearchCall,
+)
+from service.responses.output.machine import Ending
+from service.responses.rules import Rules
+from service.web.dialect import OPEN_RESPONSES, OPENAI
+from tests.support.oracles import open_responses
+from tests.support.responses import samples
+
+Json = dict[str, Any]
+LOGPROB = msgspec.Raw(msgspec.json.encode(Logprob("hi", -0.5, [104, 105], [TopLogprob("ho", -1.0, [104, 111])])))
+ITEMS: dict[str, Item] = {
+    "message": Message("msg_1", "completed", "final_answer", [OutputText("hi", logprobs=[LOGPROB])]),
+    "reasoning": Reasoning("rs_1", "completed", [ReasoningText("hm")], [SummaryText("so")], "sealed"),
+    "function_call": FunctionCall("fc_1", "call_1", "f", "{}", "completed", "crm"),
+    "custom_tool_call": CustomToolCall("ctc_1", "call_1", "sh", "ls -l", "completed"),
+    "code_interpreter_call": CodeInterpreterCall("ci_1", "print(1)", "failed"),
+    "web_search_call": WebSearchCall("ws_1", "failed", {"type": "search", "query": "boats"}),
+    "mcp_call": McpCall("mcp_1", "files", "read", '{"a":1}', "failed", error={"type": "x"}),
+    "compaction": Compaction("cmp_1", "sealed"),
+}
+TOOLS = [
+    {"type": "function", "name": "f", "description": None, "parameters": {"type": "object"}, "strict": True},
+    {"type": "custom", "name": "sh", "description": "A shell.", "format": {"type": "text"}},
+    {"type": "web_search"},
+    {"type": "namespace", "name": "crm", "tools": [{"type": "function", "name": "g", "parameters": {}, "defer": 1}]},
+]
+FORMAT = {"type": "json_schema", "name": "a", "schema": {"type": "object"}, "strict": None, "description": None}
+MEMBERS: Json = {
+    "item_id": "x_1",
+    "delta": "more %b",
+    "arguments": "{}",
+    "input": "ls",
+    "code": "print(1)",
+    "text": "all",
+    "name": "f",
+}
+
+
+def plain(value: object) -> Any:
+    return json.loads(msgspec.json.encode(value))
+
+
+def response(**changes: Any) -> Response:
+    """A response with an item of each kind and tools of each kind."""
+    usage = Usage(3, InputTokensDetails(1, 0, [3], [1]), 4, OutputTokensDetails(2, 0, [4], [0]), 7)
+    whole = Response(
+        id="resp_1",
+        created_at=1,
+        status=ResponseStatus.COMPLETED,
+        model="gpt-oss-20b",
+        instructions=None,
+        previous_response_id=None,
+        tools=TOOLS,
+        tool_choice="auto",
+        parallel_tool_calls=True,
+        max_output_tokens=None,
+        max_tool_calls=None,
+        temperature=1.0,
+        top_p=1.0,
+        reasoning={"effort": "minimal", "summary": None},
+        text={"format": {"type": "text"}, "verbosity": "medium"},
+        metadata={},
+        store=True,
+        safety_identifier=None,
+        prompt_cache_key=None,
+        output=list(ITEMS.values()),
+        usage=usage,
+        prompt={"id": "greeting"},
+        input_messages=[],
+    )
+    return msgspec.structs.replace(whole, **changes)
+
+
+def made(kind: type[Event]) -> Event:
+    """An event of a kind, with every member that it must have."""
+    members: Json = {"sequence_number": 7}
+    for field in msgspec.structs.fields(kind):
+        if field.name == "item":
+            members["item"] = ITEMS["mcp_call"]
+        elif field.name == "part":
+            members["part"] = SummaryText("") if "summary_index" in kind.__struct_fields__ else OutputText("")
+        elif field.name == "response":
+            members["response"] = response()
+        elif field.name.endswith("_index"):
+            members[field.name] = 0
+        elif field.required and kind is not events.Error:
+            members[field.name] = MEMBERS[field.name]
+    if kind is events.Error:
+        members |= {"code": "server_error", "message": "It broke."}
+    return kind(**members)
+
+
+KINDS = [
+    kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
+]
+
+
+def written(*batch: Event, obfuscate: bool = False) -> list[Json]:
+    """The events as they go over the wire."""
+    buffer = bytearray()
+    OPEN_RESPONSES.encoder(obfuscate=obfuscate).append(batch, buffer)
+    sent: list[Json] = []
+    for block in buffer.decode().removesuffix("\n\n").split("\n\n"):
+        name, data = block.split("\n")
+        sent.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {sent[-1]['type']}"
+    return sent
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__struct_config__.tag))
+@pytest.mark.parametrize("obfuscate", [False, True])
+def test_each_event_becomes_one_of_the_specification_s_with_its_number(kind: type[Event], obfuscate: bool) -> None:
+    (sent,) = written(made(kind), obfuscate=obfuscate)
+    open_responses.check_event(sent)
+    assert sent["sequence_number"] == 7
+
+
+@pytest.mark.parametrize("item", ITEMS.values(), ids=ITEMS)
+def test_each_item_becomes_one_of_the_specification_s(item: Item) -> None:
+    open_responses.check_item(open_item(plain(item)))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "required",
+        {"type": "function", "name": "f"},
+        {"type": "custom", "name": "sh"},
+        {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "sh"}, {"type": "mcp"}]},
+    ],
+)
+def test_a_response_has_the_specification_s_keys_and_no_other(choice: str | Json) -> None:
+    whole = response(tool_choice=choice, text={"format": FORMAT, "verbosity": "low"}, reasoning={"effort": "max"})
+    open_responses.check_response(open_response(plain(whole)))
+
+
+def test_a_compaction_has_the_specification_s_keys_and_no_other() -> None:
+    whole = plain(response())
+    answer = {"id": "resp_1", "object": "response.compaction", "created_at": 1, **whole}
+    shown = open_compaction({**answer, "object": "response.compaction"})
+    assert shown.keys() == {"id", "object", "created_at", "output", "usage"}
+    open_responses.check_usage(shown["usage"])
+
+
+def test_the_tools_of_a_namespace_are_shown_one_by_one_and_hosted_ones_not_at_all() -> None:
+    assert [tool["name"] for tool in open_response(plain(response()))["tools"]] == ["f", "sh", "g"]
+
+
+def test_reasoning_that_quotes_an_event_s_name_is_left_alone() -> None:
+    quoted = "response.reasoning_text.delta"
+    more = events.ReasoningTextDelta(item_id="rs_1", output_index=0, content_index=0, delta=quoted)
+    done = events.ReasoningTextDone(item_id="rs_1", output_index=0, content_index=0, text=quoted)
+    sent = written(more, done)
+    assert [each["type"] for each in sent] == ["response.reasoning.delta", "response.reasoning.done"]
+    assert (sent[0]["delta"], sent[1]["text"]) == (quoted, quoted)
+
+
+def test_a_custom_tool_s_call_is_a_function_s_whose_arguments_are_the_input() -> None:
+    sent = written(
+        events.CustomToolCallInputDelta(item_id="ctc_1", output_index=0, delta="ls "),
+        events.CustomToolCallInputDelta(item_id="ctc_1", output_index=0, delta="-l"),
+        events.CustomToolCallInputDone(item_id="ctc_1", output_index=0, input="ls -l"),
+        events.OutputItemDone(output_index=0, item=ITEMS["custom_tool_call"]),
+    )
+    assert "".join(each["delta"] for each in sent[:2]) == sent[2]["arguments"] == sent[3]["item"]["arguments"]
+
+
+def test_a_call_of_a_tool_that_is_not_here_is_reasoning_in_short() -> None:
+    sent = written(
+        events.OutputItemAdded(output_index=0, item=McpCall("mcp_1", "files", "read", "", "in_progress")),
+        events.McpCallInProgress(item_id="mcp_1", output_index=0),
+        events.McpCallArgumentsDelta(item_id="mcp_1", output_index=0, delta='{"a":1}'),
+        events.McpCallArgumentsDone(item_id="mcp_1", output_index=0, arguments='{"a":1}'),
+        events.McpCallFailed(item_id="mcp_1", output_index=0),
+        events.OutputItemDone(output_index=0, item=ITEMS["mcp_call"]),
+    )
+    assert [each["type"].removeprefix("response.") for each in sent] == [
+        "output_item.added",
+        "reasoning_summary_part.added",
+        "reasoning_summary_text.delta",
+        "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
+        "output_item.done",
+    ]
+    summary = [{"type": "summary_text", "text": '{"a":1}'}]
+    assert sent[4]["part"] == summary[0]
+    assert sent[5]["item"] == {"type": "reasoning", "id": "mcp_1", "summary": summary}
+
+
+def test_a_token_s_bytes_are_told_unless_it_is_a_piece_of_a_character() -> None:
+    tokens = (events.Logprob("é", -0.5, (events.TopLogprob("e", -1.0),)), events.Logprob("\ufffd", -0.5))
+    (sent,) = written(
+        events.OutputTextDelta(item_id="msg_1", output_index=0, content_index=0, delta="é", logprobs=tokens)
+    )
+    assert [each["bytes"] for each in sent["logprobs"]] == [[0xC3, 0xA9], []]
+    assert sent["logprobs"][0]["top_logprobs"][0]["bytes"] == [101]
+
+
+def test_what_the_specification_says_nothing_of_is_the_same_in_both() -> None:
+    listed = {"object": "list", "data": [plain(ITEMS["mcp_call"])]}
+    assert OPEN_RESPONSES.answer(listed).body == OPENAI.answer(listed).body
+
+
+@given(samples.streams, samples.all_rules, st.sampled_from(Ending), st.booleans())
+def test_whatever_is_sampled_streams_by_the_specification(
+    ids: list[int], rules: Rules, ending: Ending, background: bool
+) -> None:
+    events = samples.run(samples.machine(rules), [ids], ending, background=background)
+    sent = written(*events, obfuscate=background)
+    final = open_responses.check_stream(sent)
+    assert len(sent) == len(events)
+    assert final["output"] == [event["item"] for event in sent if event["type"] == "response.output_item.done"]
+
+
+@given(samples.streams)
+def test_what_a_client_adds_up_is_what_is_done(ids: list[int]) -> None:
+    sent = written(*samples.run(samples.machine(), [ids]))
+    for kind, whole in (("output_text", "text"), ("reasoning", "text"), ("function_call_arguments", "arguments")):
+        added: dict[str, str] = {}
+        for event in sent:
+            if event["type"] == f"response.{kind}.delta":
+                added[event["item_id"]] = added.get(event["item_id"], "") + event["delta"]
+            elif event["type"] == f"response.{kind}.done":
+                assert added.get(event["item_id"], "") == event[whole]

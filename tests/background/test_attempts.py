@@ -1,0 +1,272 @@
+"""Background responses whose engine or worker fails: they go on from what was said, or end saying what happened."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from openai.types.responses import Response
+
+from service.api import events
+from service.api.response import decode_response
+from service.background.timing import Timing
+from service.backoff import Backoff
+from service.engine.port import Chunk, EngineError, EngineRefused, EngineUnavailable, Finish, Generation
+from service.harmony.tokens import RETURN, encode
+from service.responses.output.journal import Batch, encode_batch
+from service.settings.settings import Settings
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import JobLimits
+from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine, Stall
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.service import inside
+from tests.support.service.background import (
+    changed,
+    ended,
+    going_on,
+    opened_stream,
+    reached,
+    retrieved,
+    said,
+    streamed,
+    submitted,
+)
+from tests.support.service.inside import CARD, Inside, answer, opened, scripted, then, thought
+from tests.support.service.process import MODEL
+from tests.support.service.streams import sent
+from tests.support.waiting import until
+
+WORDS = "One, two, three, four, five, six, seven, eight, nine, ten."
+SPOKEN = [*thought("I count."), *then(answer(WORDS))]
+DEATH = Die(EngineError("out of memory"))
+
+
+serving = partial(inside.serving, timing=Timing(poll_seconds=0.1, engine_away=Backoff(0.01, 0.05)))
+"""The service, with a worker that tries again soon."""
+
+
+async def made(settings: Settings, engine: ScriptedEngine) -> Response:
+    """A background response as it ended; its stream is whole and says the same."""
+    async with serving(settings, engine) as inside, inside.client() as client, opened_stream(client) as (id, _):
+        found = await ended(client, id)
+        assert check_stream(await streamed(inside, id)) == found.to_dict()
+        return found
+
+
+async def test_what_the_engine_refuses_fails_at_once_and_says_why(settings: Settings) -> None:
+    engine = scripted([Die(EngineRefused("too hot"))])
+    found = await made(settings, engine)
+    assert (found.status, found.output) == ("failed", [])
+    assert found.error
+    assert found.error.message == "The engine refused the request: too hot"
+    assert len(engine.generations) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [(DEATH, "The engine failed: out of memory"), (EndWithoutFinish(), "The engine failed: the engine stopped")],
+    ids=["death", "silence"],
+)
+@pytest.mark.parametrize("begun", [[], [opened("Half")]], ids=["at once", "in the middle"])
+async def test_an_engine_that_fails_again_and_again_is_tried_no_more_than_it_may(
+    settings: Settings, fault: Any, words: str, begun: list[Any]
+) -> None:
+    engine = scripted([*begun, fault], [fault])
+    found = await made(changed(settings, max_attempts=3), engine)
+    assert (found.status, found.output_text) == ("failed", "Half" if begun else "")
+    assert found.error
+    assert found.error.message.startswith(words)
+    assert len(engine.generations) == 3 + len(begun)  # the first one got further
+
+
+@pytest.mark.parametrize(
+    "fault", [DEATH, EndWithoutFinish(), FinishWith(Finish.ABORT)], ids=lambda it: type(it).__name__
+)
+async def test_an_engine_that_fails_after_each_few_tokens_says_all_and_nothing_twice(
+    settings: Settings, fault: Any
+) -> None:
+    engine = scripted(going_on(SPOKEN, lambda left: [left[:4], fault] if len(left) > 4 else [left]))
+    found = await made(changed(settings, max_attempts=2), engine)
+    assert (found.status, found.output_text) == ("completed", WORDS)
+    assert found.usage
+    assert found.usage.output_tokens == len(SPOKEN)
+    assert len(engine.generations) == -(-len(SPOKEN) // 4)
+    assert len({generation.id for generation in engine.generations}) == len(engine.generations)
+
+
+class Caching(ScriptedEngine):
+    """An engine that says of each generation how much of its prompt was cached: ten tokens more each time."""
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        """As a script says."""
+        cached = 10 * len(self.generations) + 5
+        async with aclosing(super().generate(generation)) as chunks:
+            async for chunk in chunks:
+                yield msgspec.structs.replace(chunk, cached_tokens=cached)
+
+
+async def test_what_was_cached_is_what_the_first_attempt_found(settings: Settings) -> None:
+    found = await made(
+        settings, Caching(CARD, going_on(SPOKEN, lambda left: [left[:9], *([DEATH] if left[9:] else [])]))
+    )
+    assert found.usage
+    assert found.usage.input_tokens_details.cached_tokens == 5
+
+
+async def test_the_limit_of_output_tokens_holds_over_all_attempts(settings: Settings) -> None:
+    engine = scripted(going_on(answer(WORDS * 3), lambda left: [left[:5], DEATH]))
+    async with serving(settings, engine) as inside, inside.client() as client:
+        found = await ended(client, (await submitted(client, max_output_tokens=18)).id)
+    assert found.incomplete_details
+    assert (found.status, found.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert found.usage
+    assert found.usage.output_tokens == 18
+
+
+FORMAT: Any = {
+    "type": "json_schema",
+    "name": "count",
+    "schema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("rest", "status"), [(": 7}", "completed"), (': "seven"}', "failed"), (" and so on", "failed"), ("", "failed")]
+)
+async def test_what_is_gone_on_with_amid_a_format_matches_it_or_fails(
+    settings: Settings, rest: str, status: str
+) -> None:
+    whole = [*opened('{"n"'), *encode(rest), RETURN]
+    known = len(opened('{"n"'))
+    engine = scripted(
+        going_on(whole, lambda left: [left] if len(left) <= len(whole) - known else [left[:known], DEATH])
+    )
+    async with (
+        serving(settings, engine) as inside,
+        inside.client() as client,
+        opened_stream(client, text={"format": FORMAT}) as (id, _),
+    ):
+        found = await ended(client, id)
+        assert check_stream(await streamed(inside, id)) == found.to_dict()
+    assert (found.status, found.output[-1].to_dict()["status"]) == (
+        status,
+        "completed" if status == "completed" else "incomplete",
+    )
+    tags = [generation.sampling.structural_tag for generation in engine.generations]
+    assert all(tags[:-1])
+    assert tags[-1] is None
+
+
+async def test_an_engine_that_died_at_its_last_token_is_not_asked_again(settings: Settings) -> None:
+    engine = scripted([SPOKEN[:-1], DEATH], [SPOKEN[-1:]], [])
+    found = await made(settings, engine)
+    assert (found.status, found.output_text) == ("completed", WORDS)
+
+
+async def test_while_the_engine_is_away_jobs_wait_and_then_all_complete(settings: Settings) -> None:
+    away = Die(EngineUnavailable("restarting"))
+    back = asyncio.Event()
+    play = going_on(SPOKEN, lambda left: [left] if back.is_set() else [left[:6], away])
+    engine = scripted(play)
+    async with serving(changed(settings, max_attempts=1), engine) as inside, inside.client() as client:
+        first = (await submitted(client)).id
+        await said(client, first, "I count")
+        engine.unready = EngineUnavailable("restarting")
+        await until(lambda: not engine.running)
+        others = [(await submitted(client)).id for _ in range(3)]
+        async with inside.http() as http:
+            assert (await http.get("/ready")).json()["engine"] == "unavailable"
+        assert (await reached(client, first, "in_progress")).output
+        assert [(await client.responses.retrieve(id)).status for id in others] == ["queued"] * 3
+        back.set()
+        engine.unready = None
+        assert {(await ended(client, id)).output_text for id in (first, *others)} == {WORDS}
+
+
+async def test_an_engine_without_room_costs_no_attempt(settings: Settings) -> None:
+    engine = scripted(*[[Die(EngineUnavailable("full"))]] * 6, [answer("Hello.")])
+    found = await made(changed(settings, max_attempts=2), engine)
+    assert (found.status, found.output_text) == ("completed", "Hello.")
+    assert len(engine.generations) == 7
+
+
+async def test_one_that_fails_leaves_those_beside_it_alone(settings: Settings) -> None:
+    go = asyncio.Event()
+    engine = scripted([opened("Still "), Stall(go), answer("here.")[3:]], [Die(EngineRefused("no"))])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = (await submitted(client)).id
+        await said(client, first, "Still")
+        assert (await ended(client, (await submitted(client)).id)).status == "failed"
+        go.set()
+        assert (await ended(client, first)).output_text == "Still here."
+
+
+async def test_a_response_of_which_workers_die_is_not_tried_for_ever(settings: Settings) -> None:
+    idle = changed(settings, worker=False)
+    async with serving(idle, scripted([])) as inside, inside.client() as client, opened_stream(client) as (id, _):
+        dying = Jobs(inside.store, JobLimits(lease_seconds=0.001))
+        taken = 0
+        while taken < 3:
+            taken += len((await dying.claim(0, 1)).jobs)
+        async with serving(settings, scripted([answer("never")])) as working:
+            found = await ended(client, id)
+            assert check_stream(await streamed(working, id)) == found.to_dict()
+    assert found.error
+    assert found.error.message.startswith("3 workers in a row died or failed on it")
+
+
+async def test_a_bug_costs_an_attempt_and_never_the_worker(settings: Settings) -> None:
+    bug: Any = RuntimeError("a bug")
+    engine = scripted(*[[Die(bug)]] * 2, [answer("Hello.")])
+    async with serving(changed(settings, lease_seconds=0.3), engine) as inside, inside.client() as client:
+        assert (await ended(client, (await submitted(client)).id)).output_text == "Hello."
+        assert (await ended(client, (await submitted(client)).id)).output_text == "Hello."
+
+
+async def test_events_of_a_release_that_is_gone_end_a_response_in_words(settings: Settings) -> None:
+    idle = changed(settings, worker=False)
+    async with serving(idle, scripted([])) as inside, inside.client() as client, opened_stream(client) as (id, _):
+        jobs = Jobs(inside.store)
+        (job,) = (await jobs.claim(0, 1)).jobs
+        strange = [events.ResponseInProgress(response) for response in [await as_struct(inside, id)] * 60]
+        for number, event in enumerate(strange, start=2):
+            event.sequence_number = number
+        await jobs.write(job.lease, Entry(61, encode_batch(Batch([*strange]))))
+        await jobs.hand_back(job.lease, failed=False)
+        async with serving(settings, scripted([answer("never")])):
+            found = await ended(client, id)
+            stream = (await retrieved(inside, id, stream="true")).text
+            numbers = [event["sequence_number"] for event in sent(stream)]
+    assert found.status == "failed"
+    assert found.error
+    assert "another release" in found.error.message
+    assert numbers == list(range(len(numbers)))
+
+
+async def as_struct(inside: Inside, id: str) -> Any:
+    """A response as events hold it."""
+    return decode_response((await retrieved(inside, id)).content)
+
+
+async def test_a_log_that_is_full_ends_its_response_whole(settings: Settings) -> None:
+    words = " ".join(str(number**3) for number in range(2000))  # more than may wait to be written
+    engine = scripted([[token] for token in answer(words)])
+    found = await made(changed(settings, max_log_bytes=10_000), engine)
+    assert found.incomplete_details
+    assert (found.status, found.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert words.startswith(found.output_text)
+    assert len(found.output_text) > 100
+
+
+async def test_logs_of_what_has_ended_make_room_for_new_ones(settings: Settings) -> None:
+    engine = scripted([[token] for token in answer("word " * 400)])
+    tight = changed(settings, max_log_bytes=60_000)
+    async with serving(tight, engine) as inside, inside.client() as client:
+        for _ in range(6):
+            async with opened_stream(client) as (id, _):
+                assert (await ended(client, id)).status == "completed"
+        assert check_stream(await streamed(inside, id))["model"] == MODEL

@@ -1,0 +1,100 @@
+"""Streams of background responses that can't go on, can't begin, or are too many: nobody takes a part for the whole."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from openai import APIConnectionError, AsyncOpenAI, InternalServerError
+
+from service.settings.settings import Settings
+from store.errors import StoreUnavailable
+from store.jobs.log import GONE
+from store.redis.listening import Listener, Listening
+from tests.background.test_resume import WHOLE
+from tests.support.engine.scripted import Stall
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.service.background import changed, opened_stream, said
+from tests.support.service.inside import Inside, opened, scripted, serving
+from tests.support.service.process import MODEL, raw_request
+from tests.support.store.counted import usage
+
+TENANT = "default"
+
+
+async def delete_log(inside: Inside, id: str) -> None:
+    """What the store does for space."""
+    keyspace = inside.store.keyspace
+    digits = keyspace.digits(id)
+    async with inside.store.server.operation() as operation:
+        key = keyspace.families(TENANT, digits).log + digits
+        await operation.command("DEL", key)
+        await operation.command("SPUBLISH", keyspace.channel(TENANT, digits), GONE, at=key)
+
+
+async def test_a_stream_that_is_broken_off_is_an_error_to_its_client_and_no_fault_of_ours(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        serving(settings, scripted([opened("Half"), Stall()])) as inside,
+        inside.client() as client,
+        opened_stream(client) as (id, stream),
+    ):
+        await said(client, id, "Half")
+        await delete_log(inside, id)
+        with pytest.raises(APIConnectionError):
+            async for _ in stream:
+                pass
+    assert "a stream was broken off" in caplog.text
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_a_connection_is_not_left_open_behind_what_was_broken_off(settings: Settings) -> None:
+    async with serving(changed(settings, worker=False), scripted([])) as inside:
+        reader, writer = await asyncio.open_connection("127.0.0.1", inside.port)
+        writer.write(raw_request(background=True, stream=True))
+        begun = await reader.readuntil(b"response.queued")
+        await delete_log(inside, "resp_" + begun.partition(b'"id":"resp_')[2][:48].decode())
+        rest = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+    assert not rest.endswith(b"0\r\n\r\n")
+
+
+async def test_a_stream_that_is_queued_begins_whatever_its_channel_does(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, refusals = Listening.channel, iter(range(3))
+
+    @asynccontextmanager
+    async def late(self: Listening, name: str) -> AsyncIterator[Listener]:
+        if ":events:" in name and next(refusals, None) is not None:
+            raise StoreUnavailable("not subscribed")
+        async with channel(self, name) as listener:
+            yield listener
+
+    monkeypatch.setattr(Listening, "channel", late)
+    async with serving(settings, scripted(WHOLE)) as inside:
+        async with AsyncOpenAI(base_url=f"{inside.url}/v1", api_key="none", max_retries=2) as client:
+            stream: Any = await client.responses.create(model=MODEL, input="hi", background=True, stream=True)
+            assert check_stream([event.to_dict() async for event in stream])["status"] == "completed"
+        assert next(refusals, None) is None
+        assert (await usage(inside.store)).responses == 1
+
+
+async def test_followers_keep_nobody_else_out_and_are_bounded_themselves(settings: Settings) -> None:
+    tight = changed(settings, max_concurrent_requests=1, max_followers=1)
+    async with serving(tight, scripted([opened("Half"), Stall()])) as inside, inside.client() as client:
+        async with opened_stream(client) as (id, stream):
+            await said(client, id, "Half")
+            with pytest.raises(InternalServerError, match="HARMONIUM_MAX_FOLLOWERS") as refused:
+                await client.responses.create(model=MODEL, input="hi", background=True, stream=True)
+            assert refused.value.status_code == 503
+            with pytest.raises(InternalServerError, match="HARMONIUM_MAX_FOLLOWERS"):
+                await client.responses.retrieve(id, stream=True)
+            assert (await usage(inside.store)).responses == 1
+            assert (await client.responses.cancel(id)).status == "cancelled"
+            assert [event.type async for event in stream][-1] == "response.failed"
+        again: Any = await client.responses.retrieve(id, stream=True)
+        assert check_stream([event.to_dict() async for event in again])["status"] == "cancelled"

@@ -1,0 +1,167 @@
+"""The queue as its users see it: how much may wait, who starts next, and for how long one may wait and run."""
+
+import asyncio
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from service.engine.port import Generation
+from service.settings.settings import Settings, parse_api_keys
+from tests.support.engine.scripted import ScriptedEngine, Stall, Step
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.service.background import (
+    changed,
+    ended,
+    opened_stream,
+    reached,
+    said,
+    streamed,
+    submitted,
+)
+from tests.support.service.inside import answer, opened, scripted, serving
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
+from tests.support.store.counted import usage
+from tests.support.waiting import until
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_queue_that_is_full_says_when_to_come_back(settings: Settings, stream: bool) -> None:
+    narrow = changed(settings, worker=False, max_queued=2)
+    async with serving(narrow, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        parent = (await client.responses.create(model=MODEL, input="hi")).id
+        queued = [(await submitted(client)).id for _ in range(2)]
+        with pytest.raises(openai.RateLimitError, match="2 background responses wait") as refusal:
+            await submitted(client, "And?", parent, stream=stream)
+        assert (refusal.value.type, refusal.value.code) == ("rate_limit_error", "queue_full")
+        headers = refusal.value.response.headers
+        assert (headers["retry-after"], headers["x-should-retry"]) == ("5", "true")
+        assert (await usage(inside.store)).responses == 3
+        await client.responses.delete(parent)
+        assert (await usage(inside.store)).tombstones == 0  # nobody holds on to it
+        await client.responses.cancel(queued[0])
+        assert (await submitted(client)).status == "queued"
+
+
+async def test_the_foreground_goes_on_while_the_queue_is_full(settings: Settings) -> None:
+    narrow = changed(settings, worker=False, max_queued=1)
+    async with serving(narrow, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        await submitted(client)
+        assert (await client.responses.create(model=MODEL, input="hi")).output_text == "Hello."
+
+
+class Plugged:
+    """An engine that is busy with its first generation until it is let go of."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.engine: ScriptedEngine = scripted([Stall(self.go), answer("First.")], [answer("Hello.")])
+
+    async def plug(self, client: AsyncOpenAI) -> None:
+        """Have it begin."""
+        await submitted(client)
+        await until(lambda: self.engine.running)
+
+    def after(self) -> list[str]:
+        """What it was asked for after that, in order."""
+        return [generation.id for generation in self.engine.generations[1:]]
+
+
+async def test_what_has_priority_starts_first_and_flex_last(settings: Settings) -> None:
+    plugged = Plugged()
+    async with serving(changed(settings, worker_concurrency=1), plugged.engine) as inside, inside.client() as client:
+        await plugged.plug(client)
+        tiers: Any = ("flex", "default", "priority", "auto", "flex", "fast", "default", "priority")
+        ids = [(await submitted(client, service_tier=tier)).id for tier in tiers]
+        plugged.go.set()
+        for id in ids:
+            assert (await ended(client, id)).status == "completed"
+    assert plugged.after() == [ids[place] for place in (2, 5, 7, 1, 3, 6, 0, 4)]
+
+
+async def test_tenants_take_turns_however_much_one_of_them_has_queued(settings: Settings) -> None:
+    plugged = Plugged()
+    one = changed(settings, worker_concurrency=1, api_keys=parse_api_keys(f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"))
+    async with (
+        serving(one, plugged.engine) as inside,
+        inside.client(ACME_KEY) as acme,
+        inside.client(GLOBEX_KEY) as globex,
+    ):
+        await plugged.plug(acme)
+        many = [(await submitted(acme)).id for _ in range(8)]
+        few = [(await submitted(globex)).id for _ in range(3)]
+        plugged.go.set()
+        for id in many:
+            await ended(acme, id)
+    order = plugged.after()
+    assert [id for id in order if id in many] == many
+    assert order[0] == few[0]
+    assert [order.index(id) for id in few] == [0, 2, 4]
+
+
+async def test_no_more_run_at_once_than_a_worker_may_and_each_runs_once(settings: Settings) -> None:
+    most, go = 0, asyncio.Event()
+
+    def busy(generation: Generation) -> list[Step]:
+        nonlocal most
+        most = max(most, engine.running + 1)
+        return [Stall(go), *[[token] for token in answer("One two three.")]]
+
+    engine = scripted(busy)
+    async with serving(changed(settings, worker_concurrency=4), engine) as inside, inside.client() as client:
+        queued = await asyncio.gather(*[submitted(client) for _ in range(40)])
+        await until(lambda: engine.running == 4)
+        go.set()
+        found = [await ended(client, each.id) for each in queued]
+    assert {each.output_text for each in found} == {"One two three."}
+    assert sorted(generation.id for generation in engine.generations) == sorted(each.id for each in queued)
+    assert most == 4
+
+
+async def test_what_runs_for_too_long_fails_and_keeps_what_was_said(settings: Settings) -> None:
+    engine = scripted([opened("Slow"), Stall()])
+    async with serving(changed(settings, max_run_seconds=0.3), engine) as inside, inside.client() as client:
+        async with opened_stream(client) as (id, _):
+            found = await ended(client, id)
+        assert check_stream(await streamed(inside, id)) == found.to_dict()
+    assert (found.status, found.output_text, found.completed_at) == ("failed", "Slow", None)
+    assert found.error
+    assert "longer than 0.3 s" in found.error.message
+    assert len(engine.aborted) == 1
+
+
+async def test_what_waits_for_too_long_fails_without_a_token(settings: Settings) -> None:
+    engine = scripted([answer("Hello.")])
+    idle = changed(settings, worker=False)
+    async with serving(idle, engine) as inside, inside.client() as client, opened_stream(client) as (id, _):
+        assert (await client.responses.retrieve(id)).status == "queued"
+    async with serving(changed(settings, max_queued_seconds=0.001), engine) as inside, inside.client() as client:
+        found = await ended(client, id)
+        assert check_stream(await streamed(inside, id)) == found.to_dict()
+    assert found.status == "failed"
+    assert found.error
+    assert "waited for longer than 0.001 s" in found.error.message
+    assert engine.generations == []
+
+
+async def test_a_job_outlives_the_service_that_accepted_it(settings: Settings) -> None:
+    async with serving(changed(settings, worker=False), scripted([])) as inside, inside.client() as client:
+        id = (await submitted(client)).id
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        assert (await ended(client, id)).output_text == "Hello."
+
+
+async def test_a_service_that_stops_hands_back_what_others_then_go_on_with(settings: Settings) -> None:
+    settings = changed(settings, lease_seconds=600)  # nobody waits for its end
+    ids = answer("One, two, three.")
+    first, second = scripted([ids[:6], Stall()]), scripted([ids[6:]])
+    async with serving(settings, first) as inside, inside.client() as client, opened_stream(client) as (id, _):
+        await said(client, id, "One")
+    async with serving(changed(settings, worker=False), first) as inside, inside.client() as client:
+        assert (await reached(client, id, "in_progress")).output[0].status == "in_progress"  # type: ignore[union-attr]
+        async with serving(settings, second):
+            assert (await ended(client, id)).output_text == "One, two, three."
+            assert check_stream(await streamed(inside, id))["usage"]["output_tokens"] == len(ids)
+    (prompt,) = [list(generation.prompt) for generation in second.generations]
+    assert prompt[-6:] == ids[:6]

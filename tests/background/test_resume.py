@@ -1,0 +1,275 @@
+"""Background responses that are followed: from any event on, by anybody who may, on any replica, while and after."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from service.engine.port import Generation
+from service.settings.settings import Settings, parse_api_keys
+from tests.support.engine.scripted import Stall, Step
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.service.background import (
+    changed,
+    ended,
+    eventually,
+    opened_stream,
+    reached,
+    retrieved,
+    said,
+    streamed,
+    submitted,
+)
+from tests.support.service.inside import Inside, answer, opened, scripted, serving, then, thought
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
+from tests.support.service.streams import Event, parsed
+from tests.web.test_errors import UNKNOWN
+
+WHOLE = [[token] for token in [*thought("Let me see."), *then(answer("One, two, three, four."))]]
+FIRST = ["response.created", "response.queued", "response.in_progress", "response.output_item.added"]
+
+
+async def posted(inside: Inside, **body: object) -> str:
+    """The text of a background stream."""
+    async with inside.http() as http:
+        request = {"model": MODEL, "input": "hi", "background": True, "stream": True, **body}
+        found = await http.post("/v1/responses", json=request)
+    assert found.status_code == 200, found.text
+    return found.text
+
+
+async def test_a_stream_begins_with_its_creation_and_ends_with_what_is_retrieved(settings: Settings) -> None:
+    async with serving(settings, scripted(WHOLE)) as inside:
+        events = parsed(await posted(inside))
+        id = events[0]["response"]["id"]
+        kept = (await retrieved(inside, id)).json()
+        again = await streamed(inside, id)
+    assert [event["type"] for event in events[:4]] == FIRST
+    assert events[-1]["type"] == "response.completed"
+    assert events[-1]["response"] == kept
+    plain = [{name: value for name, value in event.items() if name != "obfuscation"} for event in events]
+    assert [{name: value for name, value in event.items() if name != "obfuscation"} for event in again] == plain
+
+
+async def test_the_sdk_s_helper_follows_and_goes_on(settings: Settings) -> None:
+    async with serving(settings, scripted(WHOLE)) as inside, inside.client() as client:
+        async with client.responses.stream(model=MODEL, input="hi", background=True) as stream:
+            texts = [event.delta async for event in stream if event.type == "response.output_text.delta"]
+            final = await stream.get_final_response()
+        async with client.responses.stream(response_id=final.id, starting_after=6) as stream:
+            numbers = [event.sequence_number async for event in stream]
+            again = await stream.get_final_response()
+    assert "".join(texts) == final.output_text == again.output_text == "One, two, three, four."
+    assert numbers == list(range(7, 7 + len(numbers)))
+
+
+async def test_hanging_up_cancels_nothing(settings: Settings) -> None:
+    go = asyncio.Event()
+    engine = scripted([opened("One, "), Stall(go), [*answer("two.")[3:]]])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        async with opened_stream(client) as (id, _):
+            await said(client, id, "One")
+        go.set()
+        assert (await ended(client, id)).output_text == "One, two."
+        assert check_stream(await streamed(inside, id))["status"] == "completed"
+    assert engine.aborted == {}
+
+
+@pytest.fixture
+async def followed(settings: Settings) -> AsyncIterator[tuple[Inside, list[Event]]]:
+    """A service, and the events of a response that has ended."""
+    async with serving(settings, scripted(WHOLE)) as inside:
+        id = parsed(await posted(inside))[0]["response"]["id"]
+        yield inside, await streamed(inside, id, include_obfuscation="false")
+
+
+AFTER: dict[str, Callable[[int], int]] = {
+    "the first": lambda last: 0,
+    "the third": lambda last: 2,
+    "one in the middle": lambda last: last // 2,
+    "the last but one": lambda last: last - 1,
+    "the last": lambda last: last,
+    "one that never was": lambda last: last + 1,
+    "the largest number": lambda last: 2**31 - 1,
+}
+
+
+@pytest.mark.parametrize("place", AFTER.values(), ids=AFTER)
+async def test_what_is_behind_an_event_is_streamed_again(
+    followed: tuple[Inside, list[Event]], place: Callable[[int], int]
+) -> None:
+    inside, events = followed
+    after = place(events[-1]["sequence_number"])
+    id = events[0]["response"]["id"]
+    found = await streamed(inside, id, starting_after=after, include_obfuscation="false")
+    assert found == events[after + 1 :]
+
+
+@pytest.mark.parametrize("after", ["-1", "x", "1.5", "", str(2**31)])
+async def test_a_place_that_is_none_is_refused(followed: tuple[Inside, list[Event]], after: str) -> None:
+    inside, events = followed
+    refused = await retrieved(inside, events[0]["response"]["id"], stream="true", starting_after=after)
+    assert refused.status_code == 400
+    assert (refused.json()["error"]["code"], refused.json()["error"]["param"]) == ("invalid_value", "starting_after")
+
+
+async def test_a_place_without_a_stream_is_refused(followed: tuple[Inside, list[Event]]) -> None:
+    inside, events = followed
+    refused = await retrieved(inside, events[0]["response"]["id"], starting_after=0)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "starting_after")
+    assert "stream=true" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_only_what_was_streamed_in_the_background_is_streamed_again(settings: Settings, background: bool) -> None:
+    async with serving(settings, scripted(WHOLE)) as inside, inside.client() as client:
+        made = await client.responses.create(model=MODEL, input="hi", background=background)
+        for _ in range(2):  # while it may be under way, and when it has ended
+            refused = await retrieved(inside, made.id, stream="true")
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "stream")
+            assert "background=true and stream=true" in refused.json()["error"]["message"]
+            await ended(client, made.id)
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(UNKNOWN, stream=True)
+
+
+@pytest.mark.parametrize("obfuscate", [True, False])
+async def test_deltas_are_padded_unless_the_client_says_otherwise(settings: Settings, obfuscate: bool) -> None:
+    async with serving(settings, scripted(WHOLE)) as inside:
+        body = await posted(inside, stream_options={"include_obfuscation": obfuscate})
+        id = parsed(body)[0]["response"]["id"]
+        again = (await retrieved(inside, id, stream="true", include_obfuscation=str(obfuscate).lower())).text
+        default = (await retrieved(inside, id, stream="true")).text
+    assert ('"obfuscation":' in body) == ('"obfuscation":' in again) == obfuscate
+    assert '"obfuscation":' in default
+
+
+class Told:
+    """A script that says a word whenever it is told to."""
+
+    def __init__(self) -> None:
+        self.words: asyncio.Queue[str] = asyncio.Queue()
+
+    def __call__(self, generation: Generation) -> Iterator[Step]:
+        """The steps of one generation; an empty word is its end."""
+        yield opened("Said:")
+        while True:
+            more = asyncio.Event()
+            waiting = asyncio.ensure_future(self.words.get())
+            waiting.add_done_callback(lambda _, more=more: more.set())
+            yield Stall(more)
+            if not (word := waiting.result()):
+                return
+            yield answer(word)[3:-1]
+
+
+async def until_said(stream: Any, text: str) -> AsyncIterator[Any]:
+    """The events of a stream up to the one that completes a text."""
+    heard = ""
+    async for event in stream:
+        yield event
+        heard += event.delta if event.type == "response.output_text.delta" else ""
+        if heard == text:
+            return
+
+
+async def test_followers_on_all_replicas_see_each_event_once_from_where_they_began(settings: Settings) -> None:
+    told = Told()
+    async with (
+        serving(settings, scripted(told)) as inside,
+        serving(changed(settings, worker=False), scripted([])) as other,
+        inside.client() as client,
+        opened_stream(client) as (id, _),
+    ):
+        followers = [asyncio.create_task(streamed(each, id)) for each in (inside, other)]
+        for number in range(20):
+            told.words.put_nowait(f" {number}")
+            await said(client, id, f" {number}")
+            after = {"starting_after": number} if number % 2 else {}
+            followers += [asyncio.create_task(streamed(each, id, **after)) for each in (inside, other)]
+        told.words.put_nowait("")
+        whole, *others = await asyncio.gather(*followers)
+    assert check_stream(whole)["output"][0]["content"][0]["text"] == "Said:" + "".join(f" {n}" for n in range(20))
+    numbers = [event["sequence_number"] for event in whole]
+    for events in others:
+        assert [event["sequence_number"] for event in events] == numbers[len(whole) - len(events) :]
+        assert events[-1] == whole[-1]
+
+
+async def test_whoever_asks_for_what_is_still_to_come_waits_for_it(settings: Settings) -> None:
+    told = Told()
+    async with (
+        serving(settings, scripted(told)) as inside,
+        inside.client() as client,
+        opened_stream(client) as (id, begun),
+    ):
+        last = [event async for event in until_said(begun, "Said:")][-1].sequence_number
+        stream: Any = await client.responses.retrieve(id, stream=True, starting_after=last + 2)
+        for word in (" one", " two", " three", ""):
+            told.words.put_nowait(word)
+        events = [event async for event in stream]
+    assert events[0].sequence_number == last + 3
+    assert [event.delta for event in events if event.type.endswith(".delta")] == [" three"]
+
+
+async def test_once_its_events_are_gone_it_says_so_and_is_still_retrieved(settings: Settings) -> None:
+    forgetful = changed(settings, stream_retention_seconds=0.3, sweep_seconds=0.05)
+    async with serving(forgetful, scripted(WHOLE)) as inside, inside.client() as client:
+        final = parsed(await posted(inside))[-1]["response"]
+        refused = await eventually(
+            lambda: retrieved(inside, final["id"], stream="true"), lambda found: found.status_code != 200
+        )
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "stream")
+        assert "0.3 s" in refused.json()["error"]["message"]
+        assert (await retrieved(inside, final["id"])).json() == final
+        assert (await client.responses.create(model=MODEL, input="And?", previous_response_id=final["id"])).output
+
+
+async def test_a_deleted_response_is_streamed_no_more(settings: Settings) -> None:
+    async with serving(settings, scripted(WHOLE)) as inside, inside.client() as client:
+        id = parsed(await posted(inside))[0]["response"]["id"]
+        await client.responses.delete(id)
+        assert (await retrieved(inside, id, stream="true")).status_code == 404
+
+
+REQUESTS = {
+    "retrieve": ("GET", "/v1/responses/{}", None),
+    "stream": ("GET", "/v1/responses/{}?stream=true", None),
+    "cancel": ("POST", "/v1/responses/{}/cancel", None),
+    "delete": ("DELETE", "/v1/responses/{}", None),
+    "delete the tree": ("DELETE", "/v1/responses/{}?tree=true", None),
+    "input items": ("GET", "/v1/responses/{}/input_items", None),
+    "continue": ("POST", "/v1/responses", {"model": MODEL, "input": "hi", "background": True}),
+}
+
+
+async def asked_as_globex(inside: Inside, what: str, id: str) -> httpx.Response:
+    """The answer to a request of globex about a response."""
+    method, path, body = REQUESTS[what]
+    headers = {"authorization": f"Bearer {GLOBEX_KEY}"}
+    async with inside.http() as http:
+        return await http.request(
+            method, path.format(id), json=body and {**body, "previous_response_id": id}, headers=headers
+        )
+
+
+@pytest.mark.parametrize(
+    ("worker", "script", "status"),
+    [(False, [], "queued"), (True, [opened("A secret"), Stall()], "in_progress"), (True, WHOLE, "completed")],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_what_another_tenant_has_in_the_background_is_as_unknown_as_what_never_was(
+    settings: Settings, worker: bool, script: list[Any], status: str
+) -> None:
+    two = changed(settings, api_keys=parse_api_keys(f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"), worker=worker)
+    async with serving(two, scripted(script)) as inside, inside.client(ACME_KEY) as acme:
+        id = (await submitted(acme)).id
+        await reached(acme, id, status)
+        for what in REQUESTS:
+            foreign, unknown = [await asked_as_globex(inside, what, each) for each in (id, UNKNOWN)]
+            assert foreign.status_code == unknown.status_code == (400 if what == "continue" else 404)
+            assert foreign.content.replace(id.encode(), UNKNOWN.encode()) == unknown.content
+        assert (await acme.responses.retrieve(id)).status == status

@@ -1,0 +1,221 @@
+"""The worker among others: what it takes, what it leaves for later, and what nobody else would ever end.
+
+A worker over a real store and an engine that plays a script, without HTTP. A worker that died is a claim that nobody
+works on.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from service.api.request import read_create
+from service.api.response import decode_response
+from service.background import attempt, cancel
+from service.background.submit import submit
+from service.background.timing import Timing
+from service.background.worker import Worker
+from service.backoff import Backoff
+from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
+from service.responses.prepare import prepared
+from service.responses.service import Caller, Service, close_service, open_service
+from service.settings.settings import load_settings
+from store.embedded import EmbeddedServer
+from store.keys import shard_of
+from store.turn import Found, Status
+from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
+from tests.support.service.inside import answer, opened, scripted
+from tests.support.service.process import MODEL
+
+LEASE_SECONDS = 0.4
+TENANT = "acme"
+SECONDS = 10.0
+IMPATIENT = Timing(retry_seconds=0.01, poll_seconds=0.2, engine_away=Backoff(0.02, 0.02))
+
+
+@pytest.fixture
+async def redis_url(tmp_path: Path) -> AsyncIterator[str]:
+    """A store of the test's own."""
+    with EmbeddedServer(tmp_path / "redis") as server:
+        yield server.url
+
+
+@asynccontextmanager
+async def opened_service(url: str, engine: ScriptedEngine, **settings: object) -> AsyncIterator[Service]:
+    """A service without HTTP, whose leases are short."""
+    known = load_settings(redis_url=url, store_timeout_seconds=0.1)
+    service = open_service(known.model_copy(update={"lease_seconds": LEASE_SECONDS, **settings}), engine)
+    await service.engine.start()
+    try:
+        yield service
+    finally:
+        await close_service(service)
+
+
+@asynccontextmanager
+async def working(service: Service, timing: Timing = IMPATIENT) -> AsyncIterator[Worker]:
+    """A worker of the service, until the end of the block."""
+    one = Worker(service, ended=lambda id: None, timing=timing)
+    task = asyncio.create_task(one.work())
+    try:
+        yield one
+    finally:
+        one.stop()
+        await task
+
+
+async def queued(service: Service, shard: int = 0) -> str:
+    """A background response in a shard; its id."""
+    body = msgspec.json.encode({"model": MODEL, "input": "hi", "background": True, "stream": True})
+    while True:
+        async with prepared(service, Caller(TENANT), read_create(body, store=True)) as planned:
+            if shard_of(planned.plan.id[5:]) == shard:
+                return (await submit(service.jobs, service.metrics, TENANT, planned, streams=True)).response.id
+
+
+async def found(service: Service, id: str, wanted: Callable[[Found], bool]) -> Found:
+    """The response, once it is as wanted."""
+    deadline = time.monotonic() + SECONDS
+    while not wanted(response := await service.store.find(TENANT, id)):
+        assert time.monotonic() < deadline, response
+        await asyncio.sleep(0.02)
+    return response
+
+
+async def over(service: Service, id: str) -> Found:
+    """The response, once it has ended and is stored."""
+    return await found(service, id, lambda response: not response.under_way)
+
+
+async def test_a_shard_that_is_always_busy_keeps_no_other_one_waiting(redis_url: str) -> None:
+    async with opened_service(redis_url, scripted([answer("hi")]), shards=2) as service:
+        id = await queued(service, 0)
+        assert [job.lease.id for job in (await service.jobs.claim(0, 1)).jobs] == [id]  # by one who died then
+        died = time.monotonic()
+        async with working(service):
+            while (await service.store.find(TENANT, id)).under_way:
+                await queued(service, 1)
+                await asyncio.sleep(0.05)
+                assert time.monotonic() < died + SECONDS, "the traffic of one shard starves the other"
+
+
+async def test_a_worker_without_room_ends_what_somebody_cancelled_who_is_gone(redis_url: str) -> None:
+    async with opened_service(redis_url, scripted([opened("I"), Stall()]), worker_concurrency=1) as service:
+        async with working(service):
+            busy = await queued(service)
+            await found(service, busy, lambda response: response.status is Status.IN_PROGRESS)
+            id = await queued(service)
+            assert await service.jobs.cancel(TENANT, id) is not None  # by one who died then
+            ended = await over(service, id)
+        assert ended.status is Status.CANCELLED
+        assert (await service.store.find(TENANT, busy)).under_way
+
+
+async def test_a_worker_whose_engine_is_down_ends_what_was_cancelled(redis_url: str) -> None:
+    engine = scripted([Die(EngineUnavailable("down"))])
+    async with opened_service(redis_url, engine) as service, working(service):
+        waiting, id = await queued(service), await queued(service)
+        engine.unready = EngineUnavailable("down")
+        assert await service.jobs.cancel(TENANT, id) is not None
+        assert (await over(service, id)).status is Status.CANCELLED
+        assert (await service.store.find(TENANT, waiting)).under_way
+
+
+async def test_a_request_that_breaks_the_engine_is_tried_no_more_than_it_may(redis_url: str) -> None:
+    engine = scripted([Die(EngineBroke("the vLLM server broke off"))])
+    async with opened_service(redis_url, engine, max_attempts=3) as service, working(service):
+        ended = await over(service, await queued(service))
+    assert ended.status is Status.FAILED
+    assert len(engine.generations) == 3
+
+
+@pytest.mark.parametrize("away", [EngineUnavailable("refused"), EngineOverloaded("full")], ids=["down", "full"])
+async def test_an_engine_that_is_away_costs_a_response_no_try_and_no_time(
+    redis_url: str, away: EngineUnavailable
+) -> None:
+    engine = scripted(*[[Die(away)]] * 10, [answer("hi")])
+    async with opened_service(redis_url, engine, max_attempts=2, max_run_seconds=0.5) as service:
+        id = await queued(service)
+        (job,) = (await service.jobs.claim(0, 1)).jobs
+        await asyncio.sleep(0.6)  # longer than a run may take
+        await service.jobs.hand_back(job.lease, failed=False)
+        async with working(service):
+            assert (await over(service, id)).status is Status.COMPLETED
+
+
+async def test_what_fails_together_pauses_a_worker_once(redis_url: str) -> None:
+    met = asyncio.Event()
+
+    def meet(generation: Generation) -> Script:
+        if len(engine.generations) == 16:
+            met.set()
+        return [Stall(met), Die(EngineUnavailable("a blip"))] if len(engine.generations) <= 16 else answer_script
+
+    answer_script: Script = [answer("hi")]
+    engine = scripted(meet)
+    async with opened_service(redis_url, engine, worker_concurrency=16) as service:
+        ids = [await queued(service) for _ in range(16)]
+        async with working(service, Timing(poll_seconds=0.2, engine_away=Backoff(0.02, 30.0))):
+            for id in ids:
+                assert (await over(service, id)).status is Status.COMPLETED
+    assert service.metrics.registry.get_sample_value("harmonium_engine_pauses_total") == 1
+
+
+async def test_a_job_of_a_later_release_is_left_to_who_can_read_it(redis_url: str) -> None:
+    async with opened_service(redis_url, scripted([answer("hi")]), max_attempts=2) as service:
+        id = await queued(service)
+        spec = await changed_spec(service, id, lambda blob: b"\xff" + blob[1:])
+        async with working(service):
+            for _ in range(4):  # as many workers as there are tries, and more
+                await found(service, id, lambda response: response.status is Status.IN_PROGRESS)
+                await asyncio.sleep(LEASE_SECONDS)
+            await changed_spec(service, id, lambda _: spec)
+            assert (await over(service, id)).status is Status.COMPLETED
+
+
+async def test_a_job_that_nobody_can_read_fails_and_says_so(redis_url: str) -> None:
+    async with opened_service(redis_url, scripted([answer("hi")]), max_attempts=2) as service:
+        id = await queued(service)
+        await changed_spec(service, id, lambda blob: blob[:1] + b"\x00nonsense")
+        async with working(service):
+            ended = await over(service, id)
+    assert ended.status is Status.FAILED
+    response = decode_response(ended.response)
+    assert response.error is not None
+    assert response.error.message.startswith("No worker could read")
+
+
+async def changed_spec(service: Service, id: str, change: Callable[[bytes], bytes]) -> bytes:
+    """Change what a worker needs for a response, behind the store's back; what it was before."""
+    key = service.store.keyspace.families(TENANT, id[5:]).spec + id[5:]
+    async with service.store.server.operation() as operation:
+        before: bytes = await operation.command("GET", key)
+        await operation.command("SET", key, change(before))
+    return before
+
+
+async def test_a_canceller_holds_the_job_for_as_long_as_it_takes_to_end_it(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = asyncio.Event()
+
+    class SlowAttempt(attempt.Attempt):
+        async def make(self) -> attempt.Outcome:
+            await slow.wait()
+            return await super().make()
+
+    monkeypatch.setattr(cancel, "Attempt", SlowAttempt)
+    async with opened_service(redis_url, scripted([opened("I"), Stall()])) as service, working(service):
+        id = await queued(service)
+        await found(service, id, lambda response: response.status is Status.IN_PROGRESS)
+        ending = asyncio.create_task(cancel.cancel(service, TENANT, id))
+        await found(service, id, lambda response: response.status is Status.CANCELLED)
+        await asyncio.sleep(3 * LEASE_SECONDS)
+        assert (await service.store.find(TENANT, id)).under_way, "a worker ended it, whose lease it wasn't"
+        slow.set()
+        await ending
+        assert not (await service.store.find(TENANT, id)).under_way

@@ -1,0 +1,243 @@
+"""The command: what it prints, how it refuses, and how a service starts, shares its port, and stops."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from service.__main__ import app
+from service.build import this_build
+from service.commands.serve import StartError, listen, redis_for
+from service.settings.settings import Settings, load_settings, variable
+from tests.support import ROOT
+
+DEADLINE_SECONDS = 20
+SERVE = """
+import sys
+from service.commands import serve
+from service.settings import settings
+from tests.support.service import standin
+
+if __name__ == "__main__":
+    try:
+        serve.run(settings.load_settings(), getattr(standin, sys.argv[1]))
+    except serve.StartError as error:
+        sys.exit(str(error))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(variable(name), raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "conversations"))
+
+
+class Service:
+    """A service in a process of its own, with the stand-in as its application."""
+
+    def __init__(self, folder: Path, create_app: str, **settings: object) -> None:
+        script = folder / "service_under_test.py"
+        script.write_text(SERVE)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        wanted = {variable(name): str(value) for name, value in {"port": self.port, **settings}.items()}
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), create_app],
+            env={**os.environ, **wanted, "PYTHONPATH": str(ROOT)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def get(self, path: str) -> str:
+        """The body at `path`; waits until the service is there."""
+        return wait_for(lambda: self.open(path).read().decode())
+
+    def open(self, path: str) -> http.client.HTTPResponse:
+        """The response at `path`, unread. Raises ConnectionError."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_SECONDS)
+        connection.request("GET", path, headers={"Connection": "close"})
+        return connection.getresponse()
+
+    def refuses(self) -> bool:
+        """Whether new connections are refused within the deadline."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                self.open("/pid").read()
+            except ConnectionError:
+                return True
+        return False
+
+    def end(self) -> tuple[int, str]:
+        """Its exit status and what it logged, once it has ended."""
+        _, logged = self.process.communicate(timeout=DEADLINE_SECONDS)
+        return self.process.returncode, logged
+
+
+def wait_for(attempt: Callable[[], str]) -> str:
+    """What `attempt` returns, once it no longer meets a closed door."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        try:
+            return attempt()
+        except ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def ended(pid: int) -> bool:
+    """Whether the process is gone within the deadline."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists() or stat.read_text().rpartition(") ")[2].startswith("Z"):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@contextmanager
+def serving(folder: Path, create_app: str = "create_app", **settings: object) -> Generator[Service]:
+    """A service that is certainly gone afterwards."""
+    service = Service(folder, create_app, **settings)
+    try:
+        yield service
+    finally:
+        if service.process.poll() is None:
+            service.process.kill()
+        service.process.wait()
+        if service.process.stderr is not None:
+            service.process.stderr.close()
+
+
+def test_the_version_tells_builds_apart() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"{this_build()}\n")
+    assert re.match(r"harmonium 0\.1\.0 \(commit ([0-9a-f]{7,40}|unknown), Python 3\.", result.output)
+
+
+def test_help_teaches_in_the_words_of_the_settings() -> None:
+    output = " ".join(CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "1000"}).output.split())
+    assert Settings.model_fields["redis_url"].description in output
+    assert "HARMONIUM_REDIS_URL" in output
+    assert "OPENAI_BASE_URL=http://127.0.0.1:8000/v1" in output
+
+
+def test_the_settings_it_prints_can_be_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_STORE", "false")
+    monkeypatch.setenv("HARMONIUM_MODEL_IDENTITY", r"""It's "me" # \n not a comment""")
+    before = load_settings()
+    (tmp_path / ".env").write_text(CliRunner().invoke(app, ["settings"]).output)
+    monkeypatch.delenv("HARMONIUM_STORE")
+    monkeypatch.delenv("HARMONIUM_MODEL_IDENTITY")
+    assert load_settings() == before
+
+
+def test_a_mask_is_never_read_back_as_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_API_KEYS", "acme:sk-secret")
+    (tmp_path / ".env").write_text(CliRunner().invoke(app, ["settings"]).output)
+    monkeypatch.delenv("HARMONIUM_API_KEYS")
+    assert load_settings().api_keys == ()
+
+
+def test_the_settings_it_prints_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_API_KEYS", "acme:sk-secret")
+    for arguments in (["settings"], ["settings", "--json"]):
+        assert "sk-secret" not in CliRunner().invoke(app, arguments).output
+    assert json.loads(CliRunner().invoke(app, ["settings", "--json"]).output)["api_keys"] == "acme:****"
+
+
+def test_bad_settings_end_it_with_status_2_and_one_line() -> None:
+    result = CliRunner().invoke(app, ["serve", "--port", "70000"])
+    assert result.exit_code == 2
+    assert result.stderr == "harmonium: HARMONIUM_PORT: Input should be less than or equal to 65535\n"
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with (
+        listen("127.0.0.1", 0) as first,
+        pytest.raises(StartError, match=f"port {first.getsockname()[1]} on"),
+    ):
+        listen("127.0.0.1", first.getsockname()[1])
+
+
+@pytest.mark.parametrize(("host", "reason"), [("no.such.host.invalid", "no address"), ("192.0.2.1", "not an address")])
+def test_a_host_that_is_not_this_machine_is_named(host: str, reason: str) -> None:
+    with pytest.raises(StartError, match=reason):
+        listen(host, 0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stop_refuses_the_new_finishes_the_old_and_leaves_nothing_behind(tmp_path: Path, workers: int) -> None:
+    with serving(tmp_path, workers=workers) as service:
+        redis_socket = Path(service.get("/redis").removeprefix("unix://"))
+        assert redis_socket.exists()
+        stream = service.open("/slow")
+        assert stream.read(4) == b"tick"
+        service.process.send_signal(signal.SIGTERM)
+        assert service.refuses()
+        assert stream.read().endswith(b"done")
+        status, logged = service.end()
+    assert status == 0, logged
+    assert not redis_socket.exists()
+    assert "no API keys" in logged
+    assert "Traceback" not in logged
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_application_that_can_not_start_ends_it_with_status_3(tmp_path: Path, workers: int) -> None:
+    with serving(tmp_path, "create_broken_app", workers=workers, redis_url="redis://unused") as service:
+        status, logged = service.end()
+    assert status == 3
+    assert "no engine" in logged
+
+
+def test_a_data_folder_has_one_owner_and_the_second_is_told_the_way_out(tmp_path: Path) -> None:
+    with serving(tmp_path) as first:
+        first.get("/pid")
+        with serving(tmp_path) as second:
+            status, logged = second.end()
+    assert status == 1
+    assert f"another harmonium (process {first.process.pid})" in logged
+    assert "HARMONIUM_REDIS_URL" in logged
+
+
+def test_workers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    with serving(tmp_path, workers=2, redis_url="redis://unused") as service:
+        worker = int(service.get("/pid"))
+        service.process.kill()
+        assert ended(worker)
+
+
+def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
+    with serving(tmp_path, workers=2, redis_url="redis://unused") as service:
+        dead = int(service.get("/pid"))
+        os.kill(dead, signal.SIGKILL)
+        assert ended(dead)
+        seen: set[str] = set()
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while len(seen) < 2 and time.monotonic() < deadline:
+            seen.add(service.get("/pid"))
+    assert len(seen) == 2
+    assert str(dead) not in seen
+
+
+def test_a_redis_url_that_no_connection_can_be_made_from_is_refused_at_the_start() -> None:
+    url = "redis://h?foo=bar"
+    with pytest.raises(StartError, match="HARMONIUM_REDIS_URL") as refusal, redis_for(load_settings(redis_url=url)):
+        pass
+    assert url not in str(refusal.value)

@@ -1,0 +1,137 @@
+"""`harmonium fsck`: what it prints, with which status it ends, and that it changes nothing unless it is told to."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from typer.testing import CliRunner, Result
+
+from service.__main__ import app
+from service.settings.settings import Settings, variable
+from store.embedded import EmbeddedServer
+from store.fsck.faults import MEANINGS
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from store.turn import Status, StoredMessage, Turn
+from tests.support.documents import read, rows
+
+TENANT = "acme"
+WORDS = "my secret words"
+SECRET = "sk-very-secret"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(variable(name), raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    """The embedded server of the settings, with two turns in its store."""
+    with EmbeddedServer(tmp_path / "data") as running:
+        asyncio.run(_store_two(running.url))
+        yield running
+
+
+async def _store_two(url: str) -> None:
+    store = ConversationHistoryStore(connect(url))
+    root = store.new_id()
+    for id, parent in ((root, None), (store.new_id(root), root)):
+        message = StoredMessage("user", WORDS.encode())
+        await store.append(TENANT, Turn(id, parent, Status.COMPLETED, (message,), WORDS.encode()))
+    await store.close()
+
+
+def harm(url: str, how: Callable[[Redis], Awaitable[object]]) -> None:
+    """Do something behind the store's back."""
+
+    async def do() -> None:
+        redis = connect(url)
+        await how(redis)
+        await redis.aclose()
+
+    asyncio.run(do())
+
+
+def lose_a_root(server: EmbeddedServer) -> None:
+    async def how(redis: Redis) -> None:
+        (member,) = await redis.zrange("harmonium:{00}:trees", 0, -1)
+        await redis.delete(f"harmonium:{{00}}:t:{TENANT}:node:{member.decode().split('/')[1]}")
+
+    harm(server.url, how)
+
+
+def fsck(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["fsck", *arguments], env={"COLUMNS": "200"})
+
+
+def test_a_sound_store_ends_it_with_status_0(server: EmbeddedServer) -> None:
+    result = fsck()
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    assert result.output.startswith("2 turns in 1 shard, ")
+    assert result.output.endswith(": nothing is wrong\n")
+
+
+def test_an_embedded_server_that_does_not_run_is_started_for_the_check(tmp_path: Path) -> None:
+    assert fsck("--turns-per-second", "1000").exit_code == 0
+    with EmbeddedServer(tmp_path / "data"):  # it is gone again
+        pass
+
+
+def test_what_is_wrong_is_a_row_with_its_id_and_none_of_its_words(server: EmbeddedServer) -> None:
+    lose_a_root(server)
+    for arguments in ((), ("--json",)):
+        result = fsck(*arguments)
+        assert result.exit_code == 1
+        assert "no-parent" in result.output
+        assert "resp_00" in result.output
+        assert WORDS not in result.output
+    assert "no-parent: the turn that it continues is gone" in fsck().output
+
+
+def test_json_is_one_object_and_changes_nothing_without_repair(server: EmbeddedServer) -> None:
+    lose_a_root(server)
+    first = json.loads(fsck("--json").output)
+    assert first["found"] == first["left"] == len(first["complaints"]) > 0
+    assert first["counters_judged"]
+    assert first["complaints"][0].keys() == {"shard", "tenant", "id", "what", "detail", "mended"}
+    again = json.loads(fsck("--json").output)
+    assert {**again, "seconds": 0} == {**first, "seconds": 0}
+
+
+def test_a_repair_repairs_says_so_and_ends_with_status_0(server: EmbeddedServer) -> None:
+    lose_a_root(server)
+    result = fsck("--repair")
+    assert result.exit_code == 0, result.output
+    assert "all repaired" in result.output
+    assert fsck().output.startswith("0 turns in 1 shard")
+
+
+def test_a_store_of_a_later_release_ends_it_with_status_2(server: EmbeddedServer) -> None:
+    async def how(redis: Redis) -> None:
+        (member,) = await redis.zrange("harmonium:{00}:trees", 0, -1)
+        await redis.set(f"harmonium:{{00}}:t:{TENANT}:messages:{member.decode().split('/')[1]}", b"\2new")
+
+    harm(server.url, how)
+    result = fsck("--repair")
+    assert result.exit_code == 2
+    assert "Turns that a later release wrote: 1." in result.output
+
+
+def test_a_server_that_is_not_there_ends_it_with_status_2_and_one_line() -> None:
+    result = fsck("--redis-url", f"redis://me:{SECRET}@127.0.0.1:1")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("harmonium: can't check the store: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert SECRET not in result.output + result.stderr
+
+
+def test_every_fault_has_its_row_in_the_document_as_the_command_says_it() -> None:
+    shown = {tuple(row) for row in rows(read("docs/operating.md")) if row[0].strip("`") in MEANINGS}
+    assert shown == {(f"`{word}`", meaning.says, meaning.repair) for word, meaning in MEANINGS.items()}

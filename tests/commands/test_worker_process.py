@@ -1,0 +1,199 @@
+"""`harmonium worker` as an operator runs it: beside services that only serve, stopped and started while they go on."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai import APIConnectionError
+from typer.testing import CliRunner
+
+from service.__main__ import app
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.service.process import MODEL, ServiceProcess, WorkerProcess, free_port
+from tests.support.service.streams import Event
+from tests.support.waiting import wait_until
+
+SECRET = "marmalade"
+KEY = "sk-acme-0123456789"
+SLOW = 50
+"""Tokens a second: what is to be counted then takes longer than the processes that are started meanwhile."""
+
+COUNT = 300
+COUNTED = [str(number) for number in range(1, COUNT + 1)]
+LEAVE_SECONDS = 8.0
+"""How long a worker may take to leave, on a busy machine: far less than its lease, and than it may."""
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def shared(redis_url: str, tmp_path: Path) -> dict[str, object]:
+    """What all processes of a test share. No lease ends by itself: whoever goes on was handed the job."""
+    return {
+        "redis_url": redis_url,
+        "key_prefix": tmp_path.name,
+        "lease_seconds": 600,
+        "demo_tokens_per_second": SLOW,
+        "log_level": "debug",
+    }
+
+
+@pytest.fixture
+def run(tmp_path: Path, shared: dict[str, object]) -> Iterator[Start]:
+    """Starts processes; they end with the test."""
+    started: list[ServiceProcess | WorkerProcess] = []
+
+    def starter(kind: Callable[..., Any], *options: str, **settings: object) -> Any:
+        started.append(kind(tmp_path / f"process-{len(started)}", *options, **(shared | settings)))
+        return started[-1]
+
+    yield starter
+    for process in started:
+        process.stop()
+
+
+class Follower:
+    """A client that follows a background response from its creation, in a thread of its own."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        client = service.client(KEY)
+        self._stream = client.responses.create(
+            model=MODEL, input=f"Count to {COUNT}.", background=True, stream=True, max_output_tokens=10_000
+        )
+        self.events: list[Event] = [next(iter(self._stream)).to_dict()]
+        self.id: str = self.events[0]["response"]["id"]
+        self._thread = threading.Thread(target=self._follow)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        for event in self._stream:
+            self.events.append(event.to_dict())
+
+    def wait_for(self, count: int) -> None:
+        """Return once so many more events have come."""
+        wanted = len(self.events) + count
+        wait_until(lambda: len(self.events) >= wanted, 20)
+
+    def counted(self) -> list[str]:
+        """What was counted, once the stream is over; each event came once and in order."""
+        self._thread.join(30)
+        return check_stream(self.events)["output"][-1]["content"][0]["text"].split()
+
+
+def left(process: ServiceProcess | WorkerProcess) -> float:
+    """How long a process took to leave after it was asked to; its exit code is 0."""
+    begun = time.monotonic()
+    process.ask_to_stop()
+    assert process.wait() == 0, process.log
+    return time.monotonic() - begun
+
+
+def test_what_services_accept_workers_make(run: Start) -> None:
+    service: ServiceProcess = run(ServiceProcess, "--no-worker", api_keys=f"acme:{KEY}")
+    client = service.client(KEY)
+    id = client.responses.create(model=MODEL, input=f"My name is {SECRET}.", background=True).id
+    assert client.responses.retrieve(id).status == "queued"
+    worker: WorkerProcess = run(WorkerProcess)
+    wait_until(lambda: client.responses.retrieve(id).status == "completed", 20)
+    assert SECRET in client.responses.retrieve(id).output_text
+    wait_until(lambda: id in worker.log)
+    (line,) = [line for line in worker.log.splitlines() if id in line]
+    assert "outcome=ended" in line
+    assert "status=completed" in line
+    assert "tenant=acme" in line
+    assert SECRET not in worker.log + service.log
+    assert KEY not in worker.log + service.log
+
+
+def test_workers_that_are_stopped_one_after_the_other_lose_and_double_nothing(run: Start) -> None:
+    service: ServiceProcess = run(ServiceProcess, "--no-worker", api_keys=f"acme:{KEY}")
+    workers: list[WorkerProcess] = [run(WorkerProcess)]
+    follower = Follower(service)
+    for pace in (SLOW, 0):
+        follower.wait_for(20)
+        workers.append(run(WorkerProcess, demo_tokens_per_second=pace))
+        assert left(workers[-2]) < LEAVE_SECONDS
+    assert follower.counted() == COUNTED
+    wait_until(lambda: "outcome=ended" in workers[-1].log)
+    outcomes = ["ended" if "outcome=ended" in worker.log else worker.log.count("handed back") for worker in workers]
+    assert outcomes == [1, 1, "ended"]
+    assert not any("Traceback" in worker.log for worker in workers)
+
+
+def test_a_service_that_is_stopped_hands_back_at_once_and_its_streams_go_on(run: Start) -> None:
+    leaving: ServiceProcess = run(ServiceProcess, api_keys=f"acme:{KEY}")
+    follower = Follower(leaving)
+    follower.wait_for(20)
+    worker: WorkerProcess = run(WorkerProcess, demo_tokens_per_second=0)
+    leaving.ask_to_stop()
+    assert follower.counted() == COUNTED
+    assert leaving.wait() == 0
+    assert 'outcome="handed back"' in leaving.log
+    wait_until(lambda: "outcome=ended" in worker.log)
+
+
+def test_a_service_that_is_stopped_while_nobody_works_cuts_its_streams_and_the_next_one_goes_on(run: Start) -> None:
+    leaving: ServiceProcess = run(ServiceProcess, "--no-worker", api_keys=f"acme:{KEY}")
+    client = leaving.client(KEY)
+    stream = client.responses.create(model=MODEL, input="hi", background=True, stream=True)
+    begun = [next(stream).to_dict(), next(stream).to_dict()]
+    leaving.ask_to_stop()
+    with pytest.raises(APIConnectionError):
+        next(stream)
+    assert leaving.wait() == 0
+    assert "Traceback" not in leaving.log
+    assert "ASGI" not in leaving.log
+    assert 'outcome="broken off"' in leaving.log
+    service: ServiceProcess = run(ServiceProcess, api_keys=f"acme:{KEY}")
+    rest = service.client(KEY).responses.retrieve(begun[0]["response"]["id"], stream=True, starting_after=1)
+    assert check_stream([*begun, *(event.to_dict() for event in rest)])["status"] == "completed"
+
+
+def test_a_worker_answers_probes_on_its_port_and_stops_all_the_same(run: Start) -> None:
+    port = free_port()
+    worker: WorkerProcess = run(WorkerProcess, worker_port=port)
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10, trust_env=False) as http:
+        assert http.get("/health").status_code == 200
+        assert http.get("/ready").json()["engine"] == "ok"
+        assert http.get("/v1/models").status_code == 404
+    assert left(worker) < LEAVE_SECONDS
+    assert "Traceback" not in worker.log
+
+
+def test_a_worker_needs_a_redis_and_says_so() -> None:
+    refused = CliRunner().invoke(app, ["worker"])
+    assert refused.exit_code == 1
+    assert "HARMONIUM_REDIS_URL" in refused.output
+    assert "harmonium serve" in refused.output
+
+
+@pytest.mark.parametrize("url", ["redis://localhost/x?socket_timeout=soon", "redis://localhost:1/?nonsense=1"])
+def test_a_worker_with_a_redis_that_can_not_be_says_so(url: str) -> None:
+    refused = CliRunner().invoke(app, ["worker", "--redis-url", url])
+    assert refused.exit_code in (1, 2)
+    assert "HARMONIUM_REDIS_URL" in refused.output
+
+
+def test_a_worker_s_port_that_is_taken_says_so(run: Start, redis_url: str) -> None:
+    service: ServiceProcess = run(ServiceProcess, "--no-worker")
+    refused = CliRunner().invoke(app, ["worker", "--redis-url", redis_url, "--worker-port", str(service.port)])
+    assert refused.exit_code == 1
+    assert f"port {service.port}" in refused.output
+
+
+def test_its_help_says_what_it_is_for_and_what_can_be_set() -> None:
+    shown = CliRunner().invoke(app, ["worker", "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    for word in (
+        "--redis-url",
+        "--worker-concurrency",
+        "--worker-port",
+        "--no-worker",
+        "SIGTERM",
+        "HARMONIUM_REDIS_URL",
+    ):
+        assert word in shown.output

@@ -1,0 +1,81 @@
+"""What tests of several rooms ask for: services as processes and in the test's own loop, and the oracle of Harmony."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from service.settings.settings import PREFIX, Settings, load_settings
+from store.embedded import EmbeddedServer
+from tests.support.oracles.harmony import Oracle
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
+
+
+@pytest.fixture(scope="session")
+def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder in which tests run, which they leave empty."""
+    folder = tmp_path_factory.mktemp("nowhere")
+    yield folder
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, nowhere: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith(PREFIX):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(nowhere)
+
+
+@pytest.fixture(scope="session")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+    """openai-harmony, loaded once per process and without a network."""
+    return Oracle(tmp_path_factory.mktemp("vocabulary"))
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service without keys, for tests that don't mind each other."""
+    process = ServiceProcess(tmp_path_factory.mktemp("service"))
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service for two tenants, acme and globex."""
+    keys = f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"
+    process = ServiceProcess(tmp_path_factory.mktemp("tenants"), api_keys=keys)
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., ServiceProcess]]:
+    """Starts services with settings of one's own; they end with the test."""
+    started: list[ServiceProcess] = []
+
+    def starter(**settings: object) -> ServiceProcess:
+        process = ServiceProcess(tmp_path / f"service-{len(started)}", **settings)
+        started.append(process)
+        return process
+
+    yield starter
+    for process in started:
+        process.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A store for services in the test's own loop."""
+    with EmbeddedServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server.url
+
+
+@pytest.fixture
+def settings(redis_url: str) -> Settings:
+    """Settings of a service with an empty store of its own."""
+    prefix = f"test-{uuid.uuid4().hex}"
+    return load_settings(redis_url=redis_url, key_prefix=prefix, store_timeout_seconds=10.0, lease_seconds=30.0)

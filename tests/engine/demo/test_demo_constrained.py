@@ -1,0 +1,264 @@
+"""The demo engine under constraints as the service makes them, several calls at once, and answers that were begun."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema_rs import is_valid
+
+from service.api.tools.callee import Callee
+from service.engine.demo.engine import likelihood
+from service.engine.demo.sampling import sampled_answer
+from service.engine.port import EngineRefused
+from service.grammar.tags import HeaderState, content_tag, grammar_content, regex_content, schema_content
+from service.harmony.tokens import (
+    ASSISTANT,
+    CALL,
+    CHANNEL,
+    CONSTRAIN,
+    END,
+    MESSAGE,
+    RETURN,
+    START,
+    STOPS,
+    decode,
+    encode,
+)
+from service.responses.output.next_step import header_tag
+from service.responses.rules import Rules
+from tests.support.engine.constrained import called, said, written
+from tests.support.engine.prompts import call, final, message, output, prompt, user
+
+TOOLS = """# Tools
+
+## functions
+
+namespace functions {
+
+// Get the current weather for a city.
+type get_weather = (_: {
+city: string,
+days: number,
+}) => any;
+
+// Tells the time.
+type current_time = () => any;
+
+// Runs a query.
+
+// The input is plain text, not JSON. It must match this regular expression:
+// SELECT [a-z]+
+type run_query = (_: string) => any;
+
+} // namespace functions
+
+## agents
+
+namespace agents {
+
+// Spawns a helper.
+type spawn = (_: {
+name: string,
+}) => any;
+
+} // namespace agents"""
+
+ARGUMENTS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 3}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+WEATHER = Callee("get_weather", content=schema_content(ARGUMENTS))
+QUERY = Callee("run_query", "custom", content=regex_content("SELECT [a-z]+"))
+CALLEES = (WEATHER, Callee("current_time"), QUERY, Callee("spawn", namespace="agents"))
+TWO = "What's the weather in Paris and London?"
+NEXT, BETWEEN, CALLED, INSIDE = HeaderState.NEXT, HeaderState.BETWEEN, HeaderState.CALLED, HeaderState.INSIDE
+
+
+def asking(words: str = TWO, effort: str = "medium") -> list[int]:
+    return prompt(user(words), developer=TOOLS, effort=effort)
+
+
+@pytest.mark.parametrize("effort", ["low", "medium", "high"])
+@pytest.mark.parametrize("words", [TWO, "hello", "count to 5"])
+@pytest.mark.parametrize("allowed", [None, "functions.get_weather", "functions.run_query", "agents.spawn"])
+def test_who_has_to_call_calls_what_is_allowed(effort: str, words: str, allowed: str | None) -> None:
+    rules = Rules(CALLEES, "required", frozenset([allowed]) if allowed else None)
+    asked = asking(words, effort)
+    whole = said(asked, header_tag(rules, NEXT))
+    assert whole[-1] == CALL
+    assert called(whole)[0][0] == (allowed or "functions.get_weather")
+    thought = whole.index(END)
+    assert said([*asked, *whole[: thought + 1]], header_tag(rules, BETWEEN)) == whole[thought + 1 :]
+    assert said([*asked, *whole[: thought - 3]], header_tag(rules, INSIDE)) == whole[thought - 3 :]
+
+
+@pytest.mark.parametrize("words", [TWO, "call current_time"])
+def test_who_may_not_call_answers(words: str) -> None:
+    whole = said(asking(words), header_tag(Rules(CALLEES, "none"), NEXT))
+    assert not called(whole)
+    assert "<channel>final<message>" in written(whole)
+
+
+def test_what_is_not_allowed_is_not_called_where_nothing_has_to_be() -> None:
+    rules = Rules(CALLEES, "auto", frozenset(["agents.spawn"]))
+    assert not called(said(asking(), header_tag(rules, NEXT)))
+    assert called(said(asking("spawn Ada"), header_tag(rules, NEXT))) == [("agents.spawn", '{"name":"Ada"}')]
+
+
+def test_a_tool_has_to_be_called_even_behind_what_a_tool_said() -> None:
+    chain = [user(TWO), call("get_weather", "{}"), output("get_weather", "18C")]
+    assert called(said(prompt(*chain, developer=TOOLS), header_tag(Rules(CALLEES, "required"), NEXT)))
+
+
+def test_several_calls_follow_each_other_where_a_call_is_no_stop() -> None:
+    whole = said(asking(), None, (RETURN,))
+    assert [json.loads(text)["city"] for _, text in called(whole)] == ["Paris", "London"]
+    assert written(whole).endswith("<call><start>assistant<channel>final<message>I wait for what comes of it.<return>")
+
+
+def test_two_things_asked_for_are_two_calls() -> None:
+    whole = said(asking("Get the weather in Oslo for 5 days and tell me the current time"), None, (RETURN,))
+    assert called(whole) == [("functions.get_weather", '{"city":"Oslo","days":5}'), ("functions.current_time", "{}")]
+
+
+def test_a_call_that_is_a_stop_ends_the_answer_and_the_next_one_comes_behind_it() -> None:
+    rules = Rules(CALLEES, "required", parallel=3)
+    first = said(asking(), header_tag(rules, NEXT))
+    second = said([*asking(), *first], header_tag(rules, CALLED))
+    assert [json.loads(text)["city"] for _, text in called([*first, *second])] == ["Paris", "London"]
+    third = said([*asking(), *first, *second], header_tag(rules, CALLED))
+    assert third == [RETURN]
+
+
+@pytest.mark.parametrize(("callee", "text"), [(WEATHER, '{"city":"Paris","days":3}'), (QUERY, "SELECT hat")])
+def test_a_content_that_is_held_matches(callee: Callee, text: str) -> None:
+    rules = Rules(CALLEES, "required", frozenset([callee.recipient]))
+    whole = said(asking(), header_tag(rules, NEXT))
+    opened = [*asking(), *whole[: len(whole) - whole[::-1].index(MESSAGE)]]
+    assert callee.content
+    assert decode(said(opened, content_tag(callee.content))) == text
+
+
+def test_a_call_under_a_grammar_is_a_text_of_it() -> None:
+    opened = [*asking("5 apples"), CHANNEL, *encode("commentary to=functions.run_query"), MESSAGE]
+    content = grammar_content("start: …", 'root ::= "take " [0-9]+ (" " [a-z]+)?')
+    whole = said(opened, content_tag(content))
+    assert (decode(whole), whole[-1]) == ("take 5", CALL)
+
+
+@pytest.mark.parametrize("words", ["hello", "count to 5", "my number is 7"])
+@pytest.mark.parametrize("told", [True, False])
+def test_an_answer_that_is_held_matches(words: str, told: bool) -> None:
+    schema = {"type": "object", "properties": {"said": {"type": "string"}, "n": {"type": "integer", "maximum": 9}}}
+    schema["required"] = ["said", "n"]
+    developer = f"# Response Formats\n\n## reply\n\n{json.dumps(schema)}" if told else ""
+    rules, asked = Rules(answer=schema_content(schema)), prompt(user(words), developer=developer)
+    whole = said(asked, header_tag(rules, NEXT))
+    opened = [*asked, *whole[: len(whole) - whole[::-1].index(MESSAGE)]]
+    content = said(opened, content_tag(schema_content(schema)))
+    assert content[-1] == RETURN
+    assert is_valid(schema, json.loads(decode(content)))
+    for cut in range(len(content) if told else 0):
+        assert said([*opened, *content[:cut]]) == content[cut:]
+
+
+def test_an_object_of_any_kind_has_something_to_say() -> None:
+    opened = [*prompt(user("count to 2")), CHANNEL, *encode("final"), MESSAGE]
+    assert json.loads(decode(said(opened, content_tag(schema_content({"type": "object"}))))) == {"answer": "1\n2"}
+
+
+def test_held_arguments_that_were_broken_off_become_json_without_the_tag() -> None:
+    header = [CHANNEL, *encode("commentary to=functions.get_weather "), CONSTRAIN, *encode("json"), MESSAGE]
+    opened = [*asking(), *header]
+    assert WEATHER.content
+    content = said(opened, content_tag(WEATHER.content))
+    for cut in range(len(content)):
+        begun = content[:cut]
+        rest = said([*opened, *begun])
+        assert rest[-1] == CALL
+        assert set(json.loads(decode([*begun, *rest]))) == {"city", "days"}
+
+
+@pytest.mark.parametrize("stop_ids", [STOPS, (RETURN,)])
+@pytest.mark.parametrize("words", [TWO, "hello", "Run a query and get the weather in Rome"])
+def test_an_answer_goes_on_wherever_it_was_broken_off(words: str, stop_ids: tuple[int, ...]) -> None:
+    whole = said(asking(words, "high"), None, stop_ids)
+    for cut in range(len(whole)):
+        assert said([*asking(words, "high"), *whole[:cut]], None, stop_ids) == whole[cut:]
+
+
+def test_behind_its_last_word_it_has_no_more_to_say() -> None:
+    pieces = sampled_answer(prompt(user("hello")), None, ())
+    tokens = [token for _, piece in zip(range(60), pieces, strict=False) for token in piece]
+    assert "<return><start>assistant<channel>final<message>I have no more to say.<return>" in written(tokens)
+
+
+def test_a_conversation_is_summed_up_when_that_is_asked_for() -> None:
+    chain = [user("my name is Ada"), final("Fine."), user("count to 3"), final("1\n2\n3")]
+    asked = prompt(*chain, message("developer", "Write a summary of the conversation above. Don't call any tool."))
+    assert 'The user said "my name is Ada", then "count to 3".' in written(said(asked))
+
+
+def test_what_a_developer_says_between_is_not_taken_for_the_users_words() -> None:
+    asked = prompt(user("count to 3"), message("developer", "Be brief."))
+    assert written(said(asked)).endswith("1\n2\n3<return>")
+
+
+def test_an_error_of_a_tool_that_is_not_there_is_passed_on() -> None:
+    begun = said(asking("call current_time"))
+    told = message("functions.current_time to=assistant", "There is no such tool.", "commentary")
+    asked = [*asking("call current_time"), *begun, *told, START, ASSISTANT]
+    assert "There is no such tool." in written(said(asked))
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "{",
+        "7",
+        '{"type":"structural_tag"}',
+        '{"format":{"type":"triggered_tags"}}',
+        '{"format":{"type":"token","token":"<|end|>"}}',
+        '{"format":{"type":"regex","pattern":"("}}',
+        '{"format":{"type":"grammar","grammar":"a"}}',
+        '{"format":{"type":"grammar","grammar":"root ::= root"}}',
+        '{"format":{"type":"regex","pattern":"(a{9999}){9999}"}}',
+        json.dumps({"format": {"type": "regex", "pattern": "a" + "{1}" * 5000}}),
+        '{"format":{"type":"sequence","elements":[7]}}',
+    ],
+)
+def test_a_tag_that_it_cannot_follow_is_refused(tag: str) -> None:
+    with pytest.raises(EngineRefused):
+        said(asking(), tag)
+
+
+def test_many_tools_under_a_constraint_are_read_in_time() -> None:
+    callees = tuple(Callee(f"tool_{number}") for number in range(128))
+    rules = Rules(callees, "required", frozenset(["functions.tool_99"]))
+    assert called(said(asking(), header_tag(rules, NEXT)))[0][0] == "functions.tool_99"
+    assert called(said(asking(), header_tag(Rules(callees, "required"), NEXT)))[0][0] == "functions.tool_0"
+
+
+def test_probabilities_are_those_of_one_choice() -> None:
+    for id in (0, 5, 4567, RETURN):
+        top = dict(likelihood(id, 20).top)
+        assert len(top) == 20
+        assert sum(math.exp(value) for value in top.values()) <= 1
+
+
+PARTS = [START, ASSISTANT, CHANNEL, MESSAGE, END, CALL, CONSTRAIN, RETURN, *encode("analysis final commentary")]
+BEGINNINGS = st.lists(st.sampled_from([*PARTS, *encode(' to=functions.get_weather json {"city":"\\')]), max_size=12)
+TAGS = [None, content_tag(schema_content(ARGUMENTS)), content_tag(regex_content("[a-z]+"))]
+TAGS += [header_tag(Rules(CALLEES, "required"), state) for state in HeaderState]
+TAGS += [header_tag(Rules(CALLEES, "none"), state) for state in HeaderState]
+
+
+@settings(max_examples=200, deadline=None)
+@given(begun=BEGINNINGS, tag=st.sampled_from(TAGS), words=st.sampled_from([TWO, "hello", ""]))
+def test_it_goes_on_from_whatever_was_begun_as_the_tag_has_it(begun: list[int], tag: str | None, words: str) -> None:
+    sampled = said([*asking(words), *begun], tag)
+    assert not {RETURN, CALL} & set(sampled[:-1])

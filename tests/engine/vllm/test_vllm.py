@@ -1,0 +1,247 @@
+"""The whole service before a vLLM server, which is a stand-in: what passes through, and what its troubles look like."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from service.engine.demo import DemoEngine
+from service.engine.port import Engine, EngineUnavailable, ModelCard
+from service.engine.vllm.http import Access, VllmHttpEngine
+from service.engine.vllm.wire import Endpoint
+from service.settings.settings import Settings, parse_api_keys
+from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.scripted import Stall
+from tests.support.engine.standin import BLOCK_TOKENS, Standin, standing_in
+from tests.support.engine.standin_wire import DONE, error_event
+from tests.support.service.inside import Inside, opened, scripted, serving
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, raw_request
+from tests.support.service.streams import Event, parsed
+from tests.support.waiting import until
+from tests.web.test_disconnect import STOP_SECONDS
+
+CARD = ModelCard(MODEL, 0, 4096)
+PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
+NEVER_SECONDS = 300.0
+
+
+@asynccontextmanager
+async def before(
+    settings: Settings, engine: Engine | None = None, **traits: Any
+) -> AsyncIterator[tuple[Inside, Standin]]:
+    """A service before a stand-in that answers from `engine`, the demo engine where none is given."""
+    async with standing_in(engine or DemoEngine(CARD), **traits) as server:
+        adapter = VllmHttpEngine(Access((server.url,), probe_seconds=NEVER_SECONDS))
+        async with serving(settings, adapter) as inside:
+            yield inside, server
+
+
+async def post(inside: Inside, headers: dict[str, str] | None = None, **body: object) -> httpx.Response:
+    """The answer to a create request."""
+    async with inside.http() as http:
+        return await http.post("/v1/responses", headers=headers, json={"model": MODEL, "input": "hi", **body})
+
+
+async def streamed(inside: Inside, **body: object) -> list[Event]:
+    """The events of a stream."""
+    return parsed((await post(inside, stream=True, **body)).text)
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+async def test_a_conversation_is_held_and_its_prefix_is_cached(settings: Settings, endpoint: Endpoint) -> None:
+    async with before(settings, endpoint=endpoint) as (inside, server), inside.client() as client:
+        first = await client.responses.create(model=MODEL, input="My name is Ada.")
+        second = await client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id)
+        events = await streamed(inside, input="Count to 3.", previous_response_id=second.id)
+        assert second.output_text == "Your name is Ada."
+        assert events[-1]["response"]["output"][-1]["content"][0]["text"] == "1\n2\n3"
+        assert [asked.headers["x-request-id"] for asked in server.generations[:2]] == [first.id, second.id]
+        assert first.usage
+        assert second.usage
+        assert first.usage.input_tokens_details.cached_tokens == 0
+        cached = second.usage.input_tokens_details.cached_tokens
+        assert 0 < cached < second.usage.input_tokens
+        assert cached % BLOCK_TOKENS == 0
+        assert events[-1]["response"]["usage"]["input_tokens_details"]["cached_tokens"] > cached
+
+
+FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": True}
+
+
+@pytest.mark.parametrize("request_", [{"parallel_tool_calls": False}, {}, {"tools": [FUNCTION | {"strict": False}]}])
+async def test_what_was_cached_is_known_though_a_generation_was_broken_off(
+    settings: Settings, request_: dict[str, Any]
+) -> None:
+    async with before(settings) as (inside, server):
+        answers = [await post(inside, input="Use the look tool.", **{"tools": [FUNCTION]} | request_) for _ in range(2)]
+        asked = len(server.generations)
+    first, second = (answer.json() for answer in answers)
+    assert [item["type"] for item in second["output"]] == ["reasoning", "function_call"]
+    cached = [each["usage"]["input_tokens_details"]["cached_tokens"] for each in (first, second)]
+    assert cached[0] == 0 < cached[1] < second["usage"]["input_tokens"]
+    assert asked == (2 if "tools" in request_ else 4 if request_ else 6)
+
+
+async def test_the_engine_of_the_settings_is_a_vllm_server(settings: Settings) -> None:
+    async with standing_in(DemoEngine(CARD), api_key="sk-engine") as server:
+        update = {"engine": "vllm", "vllm_url": (server.url,), "vllm_api_key": type(settings.vllm_api_key)("sk-engine")}
+        async with serving(settings.model_copy(update=update)) as inside, inside.client() as client:
+            assert [model.id async for model in client.models.list()] == [MODEL]
+            assert (await client.responses.create(model=MODEL, input="Count to 2.")).output_text == "1\n2"
+
+
+@pytest.mark.parametrize(
+    ("sent", "passed"),
+    [
+        ({"traceparent": PARENT, "tracestate": "a=1"}, {"traceparent": PARENT, "tracestate": "a=1"}),
+        ({"traceparent": PARENT}, {"traceparent": PARENT}),
+        ({"traceparent": f"{PARENT}-and-more", "tracestate": "a=1"}, {}),
+        ({}, {}),
+    ],
+)
+async def test_a_clients_trace_reaches_the_server_if_it_is_one(
+    settings: Settings, sent: dict[str, str], passed: dict[str, str]
+) -> None:
+    async with before(settings) as (inside, server):
+        await post(inside, headers=sent)
+        headers = server.generations[0].headers
+    assert {name: headers[name] for name in ("traceparent", "tracestate") if name in headers} == passed
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_hangs_up_leaves_nothing_running_on_the_server(settings: Settings, stream: bool) -> None:
+    async with before(settings, scripted([opened("Said so far."), Stall()])) as (inside, server):
+        _, writer = await asyncio.open_connection("127.0.0.1", inside.port)
+        writer.write(raw_request(stream=stream))
+        await until(lambda: server.running == 1)
+        writer.transport.abort()
+        await until(lambda: server.running == 0, STOP_SECONDS)
+
+
+async def test_a_service_starts_without_its_server_and_serves_once_it_is_there(settings: Settings) -> None:
+    async with standing_in(DemoEngine(CARD)) as server:
+        await server.die()
+        adapter = VllmHttpEngine(Access((server.url,), probe_seconds=0.05))
+        async with serving(settings, adapter) as inside, inside.http() as http:
+            ready = await http.get("/ready")
+            assert (ready.status_code, ready.json()["engine"]) == (503, "unavailable")
+            assert (await http.get("/health")).status_code == 200
+            for answer in (await http.get("/v1/models"), await http.get(f"/v1/models/{MODEL}"), await post(inside)):
+                assert answer.status_code == 503
+                assert answer.json()["error"]["code"] == "engine_error"
+                assert answer.headers["retry-after"] == "1"
+                assert "127.0.0.1" not in answer.text
+            await server.start()
+            await until(lambda: _knows_its_model(adapter))
+            assert (await http.get("/ready")).status_code == 200
+            assert (await post(inside)).status_code == 200
+
+
+def _knows_its_model(engine: Engine) -> bool:
+    try:
+        return bool(engine.model)
+    except EngineUnavailable:
+        return False
+
+
+async def test_a_prompt_too_long_for_the_server_is_refused_before_it_is_asked(settings: Settings) -> None:
+    async with before(settings, context_tokens=1024) as (inside, server):
+        answer = await post(inside, input="word " * 2000)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
+        assert "1024" in answer.text or "1,024" in answer.text
+        assert server.generations == []
+
+
+async def test_the_output_gets_what_the_servers_context_leaves(settings: Settings) -> None:
+    async with before(settings, context_tokens=1024) as (inside, server):
+        answer = await post(inside, input="Count to 1000.")
+        assert answer.json()["incomplete_details"] == {"reason": "max_output_tokens"}
+        asked = server.generations[0].body
+        assert len(asked["token_ids"]) + asked["sampling_params"]["max_tokens"] == 1024
+
+
+async def test_what_the_engine_refuses_is_the_clients_to_know(settings: Settings) -> None:
+    async with before(settings) as (inside, server):
+        server.instead[Endpoint.GENERATE] = Instead((error_event(400, "No such thing."), DONE))
+        answer, events = await post(inside), await streamed(inside)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "engine_refused")
+    assert "No such thing." in answer.json()["error"]["message"]
+    assert answer.headers["x-should-retry"] == "false"
+    assert events[-1]["type"] == "response.failed"
+    assert "No such thing." in events[-1]["response"]["error"]["message"]
+
+
+async def test_a_server_that_is_full_is_worth_another_try(settings: Settings) -> None:
+    async with before(settings) as (inside, server):
+        server.instead[Endpoint.GENERATE] = Instead((error_event(503, "Queue is full."), DONE))
+        answer, events = await post(inside), await streamed(inside)
+    assert answer.status_code == 503
+    assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
+    assert events[-1]["type"] == "response.failed"
+
+
+async def test_a_server_that_dies_in_the_middle_is_a_clean_failure_and_its_return_is_noticed(
+    settings: Settings,
+) -> None:
+    async with before(settings, scripted([opened("Half"), Stall()])) as (inside, server):
+        request = asyncio.create_task(streamed(inside))
+        await until(lambda: server.running == 1)
+        await server.die()
+        events = await request
+        assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+        failed = events[-1]["response"]
+        async with inside.http() as http:
+            assert (await http.get(f"/v1/responses/{failed['id']}")).json() == failed
+            assert (await http.get("/ready")).status_code == 503
+            server.engine, server.endpoint = DemoEngine(CARD), Endpoint.COMPLETIONS
+            await server.start()
+            assert (await post(inside)).json()["status"] == "completed"
+
+
+async def test_tenants_never_share_cached_prefixes(settings: Settings) -> None:
+    keys = parse_api_keys(f"acme:{ACME_KEY},globex:{GLOBEX_KEY}")
+    async with before(settings.model_copy(update={"api_keys": keys})) as (inside, server):
+        cached: list[int] = []
+        for key in (ACME_KEY, ACME_KEY, GLOBEX_KEY):
+            answer = await post(inside, headers={"authorization": f"Bearer {key}"})
+            cached.append(answer.json()["usage"]["input_tokens_details"]["cached_tokens"])
+        salts = [asked.body["cache_salt"] for asked in server.generations]
+    assert salts[0] == salts[1] != salts[2]
+    assert cached[0] == cached[2] == 0 < cached[1]
+
+
+async def test_a_clients_wish_beats_the_servers_default_and_either_is_echoed(settings: Settings) -> None:
+    defaults = {"temperature": 0.6, "top_p": 0.9, "top_k": 20}
+    async with before(settings, defaults=defaults) as (inside, server):
+        usual, own = (await post(inside)).json(), (await post(inside, temperature=0, top_p=0.5)).json()
+        asked = [each.body["sampling_params"] for each in server.generations]
+    assert [(each["temperature"], each["top_p"]) for each in (usual, own)] == [(0.6, 0.9), (0, 0.5)]
+    assert [(each["temperature"], each["top_p"], each["top_k"]) for each in asked] == [(0.6, 0.9, 20), (0, 0.5, 20)]
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_conversation_stays_on_one_of_several_servers(settings: Settings, named: bool) -> None:
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(standing_in(DemoEngine(CARD))) for _ in range(4)]
+        inside = await stack.enter_async_context(
+            serving(settings, VllmHttpEngine(Access(tuple(server.url for server in servers))))
+        )
+        previous: dict[str, str] = {}
+        for turn in range(6):
+            key = {"prompt_cache_key": "ada"} if named else {}
+            answer = await post(inside, input=f"Count to {turn}.", **previous, **key)
+            previous = {} if named else {"previous_response_id": answer.json()["id"]}
+        assert sorted(len(server.generations) for server in servers) == [0, 0, 0, 6]
+
+
+async def test_a_server_that_never_answers_costs_no_more_than_the_requests_time(settings: Settings) -> None:
+    hurried = settings.model_copy(update={"request_seconds": 0.2})
+    async with before(hurried) as (inside, server):
+        server.instead[Endpoint.GENERATE] = Instead((), 0, Then.STALL)
+        answer = await post(inside)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+        await until(lambda: server.open_connections <= 1)

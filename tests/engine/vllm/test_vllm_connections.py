@@ -1,0 +1,182 @@
+"""vLLM over HTTP: what is let go of when a generation ends or is given up, or the engine is closed, at any moment."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from service.engine.port import Chunk, EngineError, EngineOverloaded, EngineUnavailable
+from service.engine.vllm.http import VllmHttpEngine
+from service.engine.vllm.wire import Endpoint
+from tests.support.engine.conformance import eventually
+from tests.support.engine.connected import SAID, ask, connected, failure, generation, hold, scripted
+from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.scripted import Stall
+from tests.support.engine.standin import Standin, standing_in
+
+STALLED = Instead((), 0, Then.STALL)
+TICKS = range(0, 80, 2)
+"""At which turns of the loop something is broken off; a generation takes some 50."""
+
+
+async def stalled_before_its_head(server: Standin, engine: VllmHttpEngine) -> "asyncio.Task[object]":
+    server.instead[Endpoint.GENERATE] = STALLED
+    task = asyncio.create_task(ask(engine))
+    await eventually(lambda: bool(server.generations), 2)
+    return task
+
+
+async def stalled_in_the_middle(server: Standin, engine: VllmHttpEngine) -> "asyncio.Task[object]":
+    server.engine = scripted([[5], Stall()])
+    return await hold(engine)  # type: ignore[return-value]
+
+
+async def stalled_in_a_probe(server: Standin, engine: VllmHttpEngine) -> "asyncio.Task[object]":
+    """No server is up, so that it waits for a probe."""
+    await server.die()
+    await failure(engine)
+    server.instead["/health"] = STALLED
+    await server.start()
+    seen = len(server.asked)
+    task = asyncio.create_task(ask(engine))
+    await eventually(lambda: len(server.asked) > seen, 2)
+    return task
+
+
+WAITING = (stalled_before_its_head, stalled_in_the_middle, stalled_in_a_probe)
+Waiting = Callable[[Standin, VllmHttpEngine], Awaitable["asyncio.Task[object]"]]
+
+
+@pytest.mark.parametrize("waiting", WAITING)
+async def test_cancelling_hangs_up_wherever_it_waits(waiting: Waiting) -> None:
+    async with standing_in(scripted()) as server, connected(server, connect_seconds=60) as engine:
+        task = await waiting(server, engine)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert engine.running == 0
+        await eventually(lambda: server.running == 0, 2)
+        if waiting is not stalled_in_a_probe:  # a probe is there for others too
+            await eventually(lambda: server.open_connections <= 1, 2)
+
+
+@pytest.mark.parametrize("waiting", WAITING)
+async def test_closing_ends_a_generation_wherever_it_waits(waiting: Waiting) -> None:
+    async with standing_in(scripted()) as server, connected(server, connect_seconds=60) as engine:
+        task = await waiting(server, engine)
+        await engine.close()
+        async with asyncio.timeout(2):
+            with pytest.raises(EngineUnavailable):
+                await task
+        assert engine.running == 0
+        await eventually(lambda: server.running == 0 and server.open_connections == 0, 2)
+
+
+async def test_closing_the_generator_hangs_up_at_once() -> None:
+    async with standing_in(scripted([[5], Stall()])) as server, connected(server) as engine:
+        chunks = engine.generate(generation())
+        assert await anext(chunks) == Chunk([5])
+        assert server.running == 1
+        await chunks.aclose()
+        await eventually(lambda: server.running == 0, 0.5)
+
+
+async def test_closing_the_generator_at_its_last_chunk_keeps_the_connection() -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        for _ in range(3):
+            chunks = engine.generate(generation())
+            while not (await anext(chunks)).finish:
+                pass
+            await chunks.aclose()
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+async def test_connections_are_used_again(endpoint: Endpoint) -> None:
+    async with standing_in(scripted(), endpoint=endpoint) as server, connected(server) as engine:
+        for _ in range(10):
+            await ask(engine)
+        assert (len(server.generations), server.connections) == (10, 1)
+
+
+async def test_a_connection_that_the_server_has_closed_meanwhile_is_no_failure() -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        await ask(engine)
+        await server.die()
+        await server.start()
+        assert (await ask(engine)).tokens == [token for ids in SAID for token in ids]
+
+
+async def test_closing_leaves_no_task_and_no_connection() -> None:
+    async with standing_in(scripted([[5], Stall()])) as server, standing_in(scripted([[5], Stall()])) as other:
+        before = asyncio.all_tasks()
+        async with connected(server, other, probe_seconds=0.01) as engine:
+            tasks = [await hold(engine, affinity=str(number)) for number in range(6)]
+            await eventually(lambda: len(server.asked) > 20, 2)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await eventually(lambda: server.open_connections + other.open_connections == 0, 2)
+        await eventually(lambda: asyncio.all_tasks() <= before, 2)
+
+
+async def test_a_closed_engine_may_start_again() -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        await engine.close()
+        assert "closed" in str(await failure(engine))
+        await engine.start()
+        assert (await ask(engine)).finish
+
+
+async def test_no_more_generations_are_under_way_than_allowed() -> None:
+    async with standing_in(scripted([[5], Stall()])) as server, connected(server, connections=2) as engine:
+        held = [await hold(engine) for _ in range(2)]
+        error = await failure(engine)
+        assert type(error) is EngineOverloaded
+        assert "2 generations" in str(error)
+        assert len(server.generations) == 2
+        await engine.check()
+        held[0].cancel()
+        await eventually(lambda: engine.running == 1, 2)
+        (await hold(engine)).cancel()
+        held[1].cancel()
+
+
+@pytest.mark.parametrize("ticks", TICKS)
+async def test_cancelling_at_any_moment_leaves_nothing(ticks: int) -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        task = asyncio.create_task(ask(engine))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert engine.running == 0
+        await eventually(lambda: server.running == 0, 2)
+        assert (await ask(engine)).finish
+
+
+@pytest.mark.parametrize("ticks", TICKS)
+async def test_closing_at_any_moment_ends_everything(ticks: int) -> None:
+    async with standing_in(scripted([[5], Stall()])) as server, connected(server) as engine:
+        task = asyncio.create_task(ask(engine))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        await engine.close()
+        async with asyncio.timeout(2):
+            (ended,) = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(ended, EngineError)
+        assert engine.running == 0
+        await eventually(lambda: server.running == 0 and server.open_connections == 0, 2)
+
+
+@pytest.mark.parametrize("ticks", TICKS)
+async def test_a_server_that_dies_at_any_moment_fails_the_generation_and_no_more(ticks: int) -> None:
+    async with standing_in(scripted([[5], Stall()])) as server, connected(server) as engine:
+        task = asyncio.create_task(ask(engine))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        await server.die()
+        async with asyncio.timeout(2):
+            (ended,) = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(ended, EngineUnavailable)
+        server.engine = scripted()
+        await server.start()
+        assert (await ask(engine)).finish

@@ -1,0 +1,221 @@
+"""VllmLocalEngine on the talker, the toy model of scripts/vllm-cpu: the conformance suite, and what befalls processes.
+
+It runs in .venv-vllm, the only environment with vLLM: `scripts/test --vllm` takes care of that. A load takes half a
+minute and 4 GB. So one engine serves all tests, and a test that closes it, or kills its core, costs a load.
+"""
+
+import asyncio
+import gc
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from service.engine.port import Engine, EngineError, EngineUnavailable, Finish, Generation, Sampling
+from service.engine.vllm.library import CORE
+from service.engine.vllm.local import VllmLocalEngine
+from tests.support import ROOT
+from tests.support.engine.conformance import begin, eventually, sample
+from tests.support.engine.local_standin import is_installed
+from tests.support.engine.prompts import prompt, user
+from tests.support.engine.watched import WatchedLocal
+from tests.support.vllm.talker import TalkerConformance
+
+if not is_installed():
+    pytest.skip("vLLM is not installed here; scripts/test --vllm runs this where it is", allow_module_level=True)
+
+import psutil  # comes with vLLM
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(200),  # a load among other tests
+    pytest.mark.filterwarnings("ignore"),  # vLLM and what it imports warn of much that is theirs
+]
+
+MODEL = ROOT / ".venv-vllm" / "talker"
+SEQUENCES = 16
+ARGS: dict[str, Any] = {
+    "dtype": "bfloat16",
+    "enforce_eager": True,
+    "max_model_len": 4096,
+    "max_num_seqs": SEQUENCES,
+    # with prompts in parts, a seed kills a core on the CPU
+    "max_num_batched_tokens": 8192,
+}
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+"""As in scripts/vllm-cpu."""
+
+NOTICED_SECONDS = 5.0
+"""How soon a core's death has to be known; vLLM looks every second."""
+
+GONE_SECONDS = 30.0
+"""How soon processes have to be gone that nobody needs any more."""
+
+
+@pytest.fixture(scope="module")
+def talker() -> Iterator[str]:
+    """The model's folder, in an environment that suits it."""
+    if not MODEL.is_dir():
+        pytest.skip("there is no .venv-vllm/talker; scripts/vllm-cpu --setup builds it")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        yield str(MODEL)
+        gc.collect()  # what vLLM left open warns now, while warnings of its are ignored
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def loaded(talker: str) -> AsyncGenerator[WatchedLocal, None]:
+    engine = WatchedLocal(talker, ARGS, served_as="talker")
+    yield engine
+    await engine.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def engine(loaded: WatchedLocal) -> WatchedLocal:
+    """The engine, loaded anew if the test before has left none that works."""
+    try:
+        await loaded.check()
+    except EngineUnavailable:
+        await loaded.start()
+    return loaded
+
+
+def cores() -> list[psutil.Process]:
+    """vLLM's processes that this one has made, and theirs."""
+    children = [psutil.Process(each.pid) for each in multiprocessing.active_children() if each.name == CORE]
+    return [*children, *(worker for child in children for worker in child.children(recursive=True))]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    """Whether they have ended."""
+    return not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in processes)
+
+
+class TestConformance(TalkerConformance):
+    """The suite. Its last two tests close the engine."""
+
+    async def test_closing_the_engine_ends_what_is_running(self, engine: Engine) -> None:
+        """And vLLM's processes with it."""
+        processes = cores()
+        await super().test_closing_the_engine_ends_what_is_running(engine)
+        assert len(processes) == 2
+        assert gone(processes)
+
+
+async def test_a_closed_engine_can_be_started_again(loaded: VllmLocalEngine) -> None:
+    await loaded.close()
+    await loaded.start()
+    assert (await sample(loaded, prompt(user("Hello!")), 60)).finish is Finish.STOP
+
+
+async def test_what_piled_up_while_nobody_read_comes_as_one_chunk(engine: WatchedLocal) -> None:
+    generator = engine.generate(Generation("slow", prompt(user("Count to 300.")), Sampling(100, 0)))
+    first = await anext(generator)
+    await sample(engine, prompt(user("Count to 200.")), 20)
+    second = await anext(generator)
+    assert len(first.tokens) < 5 < len(second.tokens)
+    assert len(first.tokens + second.tokens) + sum([len(chunk.tokens) async for chunk in generator]) == 100
+
+
+async def test_aborted_generations_make_room_for_others(engine: WatchedLocal) -> None:
+    asked = Generation("long", prompt(user("Count to 300.")), Sampling(4000, 0))
+    generators = [engine.generate(asked) for _ in range(SEQUENCES)]
+    for generator in generators:
+        await anext(generator)
+    for generator in generators:
+        await generator.aclose()
+    async with asyncio.timeout(5):  # those would have taken half a minute
+        assert len((await sample(engine, prompt(user("Count to 300.")), 50)).tokens) == 50
+
+
+async def test_what_vllm_can_not_compile_fails_and_harms_nobody(engine: WatchedLocal) -> None:
+    tag = {"type": "structural_tag", "format": {"type": "token", "token": 1 << 20}}
+    with pytest.raises(EngineError, match="vLLM ended the generation with 'error'"):
+        async for _ in engine.generate(Generation("tag", (1,), Sampling(5, structural_tag=json.dumps(tag)))):
+            pass
+    assert len((await sample(engine, prompt(user("Hello!")), 5)).tokens) == 5
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "words"),
+    [
+        ("", {"max_modellen": 1}, "did you mean 'max_model_len'"),
+        ("", {"dtype": "float12"}, "vLLM does not start: .*float12"),
+        ("/not/there", {}, "vLLM does not start: .*/not/there"),
+    ],
+)
+async def test_an_engine_that_can_not_start_says_why(talker: str, model: str, args: dict[str, Any], words: str) -> None:
+    with pytest.raises(EngineUnavailable, match=words):
+        await VllmLocalEngine(model or talker, args).start()
+
+
+async def test_a_load_that_is_given_up_leaves_no_process(talker: str) -> None:
+    before = set(cores())
+    loading = asyncio.create_task(VllmLocalEngine(talker, ARGS).start())
+    await eventually(lambda: len(set(cores()) - before) == 2, GONE_SECONDS)  # a core and its worker
+    begun = list(set(cores()) - before)
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    assert gone(begun)
+    assert not gone(list(before))
+
+
+async def test_a_core_that_is_killed_fails_what_is_running_and_the_check(
+    engine: WatchedLocal, caplog: pytest.LogCaptureFixture
+) -> None:
+    processes, consumer = cores(), await begin(engine, prompt(user("Count to 300.")))
+    os.kill(processes[0].pid, signal.SIGKILL)
+    async with asyncio.timeout(NOTICED_SECONDS):
+        with pytest.raises(EngineUnavailable, match="harmonium has to be restarted"):
+            await consumer
+    with pytest.raises(EngineUnavailable, match="harmonium has to be restarted"):
+        await engine.check()
+    with pytest.raises(EngineUnavailable, match="harmonium has to be restarted"):
+        await sample(engine, (1,), 5)
+    assert engine.running == 0
+    assert [record.getMessage() for record in caplog.records].count("vLLM's engine core died") == 1
+    await eventually(lambda: gone(processes), GONE_SECONDS)
+
+
+OWNER = """
+import asyncio, json, signal, sys
+from service.engine.port import Generation, Sampling
+from service.engine.vllm.local import VllmLocalEngine
+
+async def main():
+    engine, interrupted = VllmLocalEngine(sys.argv[1], json.loads(sys.argv[2])), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
+    await engine.start()
+    print("ready", flush=True)
+    await interrupted.wait()
+    print([chunk async for chunk in engine.generate(Generation("last", (1,), Sampling(50, 0)))][-1], flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+"""Loads a model, and samples once it is interrupted."""
+
+
+def test_a_core_survives_an_interrupt_from_the_terminal_but_not_the_process_it_is_for(talker: str) -> None:
+    command = [sys.executable, "-c", OWNER, talker, json.dumps(ARGS)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True) as owner:
+        assert owner.stdout is not None
+        try:
+            assert owner.stdout.readline() == "ready\n"
+            processes = psutil.Process(owner.pid).children(recursive=True)
+            os.killpg(owner.pid, signal.SIGINT)
+            assert "Finish.LENGTH" in owner.stdout.readline()
+        finally:
+            owner.kill()
+    _, alive = psutil.wait_procs(processes, GONE_SECONDS)
+    assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]

@@ -1,0 +1,185 @@
+"""vLLM over HTTP: finding out what a server is, losing it, and having it back."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from service.engine.port import Defaults, EngineUnavailable, Finish
+from service.engine.vllm.http import VllmHttpEngine
+from service.engine.vllm.wire import Endpoint
+from tests.support.engine.conformance import eventually
+from tests.support.engine.connected import ask, connected, failure, hold, scripted
+from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.scripted import Stall
+from tests.support.engine.standin import Standin, standing_in
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The fields of what was logged."""
+    return [getattr(record, "fields", {}) for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("traits", "endpoint"),
+    [
+        ({}, Endpoint.GENERATE),
+        ({"endpoint": Endpoint.COMPLETIONS}, Endpoint.COMPLETIONS),
+        ({"endpoint": Endpoint.COMPLETIONS, "older": True}, Endpoint.COMPLETIONS),
+    ],
+)
+async def test_the_better_endpoint_that_a_server_has_is_used(
+    traits: dict[str, Any], endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with standing_in(scripted(), **traits) as server, connected(server) as engine:
+        await ask(engine)
+        assert server.generations[0].path == endpoint
+        assert engine.model.defaults == Defaults()
+    expected = {"url": server.url, "model": "talker", "context_tokens": 4096, "endpoint": endpoint.value}
+    assert expected in logged(caplog)
+
+
+@pytest.mark.parametrize("now", [{"endpoint": Endpoint.COMPLETIONS}, {"model": "babbler"}])
+async def test_a_server_that_changed_unseen_is_asked_again_and_serves_at_once(now: dict[str, Any]) -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        await ask(engine)
+        for name, value in now.items():
+            setattr(server, name, value)
+        assert (await ask(engine)).finish is Finish.STOP
+        assert server.generations[-1].path == server.endpoint
+        assert engine.model.id == server.model
+
+
+async def test_a_server_that_returns_serves_at_once_and_is_what_it_is_now() -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        await ask(engine)
+        await server.die()
+        for _ in range(2):
+            assert isinstance(await failure(engine), EngineUnavailable)
+        with pytest.raises(EngineUnavailable, match="can't be reached"):
+            await engine.check()
+        server.endpoint, server.context_tokens = Endpoint.COMPLETIONS, 2048
+        await server.start()
+        assert (await ask(engine)).finish is Finish.STOP
+        await engine.check()
+        assert engine.model.context_tokens == 2048
+
+
+async def test_a_server_that_was_replaced_behind_its_address_is_known_as_what_it_is_now() -> None:
+    async with standing_in(scripted()) as server, connected(server, probe_seconds=0.02) as engine:
+        server.context_tokens = 2048
+        await eventually(lambda: engine.model.context_tokens == 2048, 5)
+        await engine.check()
+
+
+async def test_a_server_that_asks_for_another_key_is_not_ready() -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        server.api_key = "another"
+        assert "HARMONIUM_VLLM_API_KEY" in str(await failure(engine))
+        with pytest.raises(EngineUnavailable):
+            await engine.check()
+
+
+async def test_a_server_is_asked_how_it_is_again_and_again() -> None:
+    async with standing_in(scripted()) as server, connected(server, probe_seconds=0.02) as engine:
+        for _ in range(2):
+            await server.die()
+            await becomes(engine, ready=False)
+            await server.start()
+            await becomes(engine, ready=True)
+
+
+async def becomes(engine: VllmHttpEngine, *, ready: bool) -> None:
+    """Wait until the engine passes its check, or until it doesn't."""
+    for _ in range(1000):
+        try:
+            await engine.check()
+        except EngineUnavailable:
+            if not ready:
+                return
+        else:
+            if ready:
+                return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"it did not become {'ready' if ready else 'unready'}")
+
+
+async def test_no_server_needs_to_be_there_at_the_start() -> None:
+    async with standing_in(scripted()) as server:
+        await server.die()
+        async with connected(server) as engine:
+            for refused in (engine.check, lambda: ask(engine)):
+                with pytest.raises(EngineUnavailable, match="can't be reached"):
+                    await refused()
+            with pytest.raises(EngineUnavailable, match="can't be reached"):
+                _ = engine.model
+            await server.start()
+            assert (await ask(engine)).finish is Finish.STOP
+            assert engine.model.id == "talker"
+
+
+async def test_the_last_model_that_was_known_stays_known() -> None:
+    async with standing_in(scripted(), context_tokens=2048) as server, connected(server) as engine:
+        await server.die()
+        await failure(engine)
+        assert (engine.model.id, engine.model.context_tokens) == ("talker", 2048)
+        await engine.close()
+        assert engine.model.id == "talker"
+
+
+SICK: dict[str, tuple[dict[str, Instead], str]] = {
+    "no health": ({"/health": Instead((), 503)}, "not healthy (status 503)"),
+    "no answer": ({"/health": Instead((), 0, Then.STALL)}, "can't be reached"),
+    "an answer that never ends": ({"/v1/models": Instead((b"x" * 65_536,), 200, Then.AGAIN)}, "does not say what"),
+    "no list": ({"/v1/models": Instead((b"Hello.",))}, "does not say what it serves"),
+    "a list that is no text": ({"/v1/models": Instead((b'{"data":[{"id":"\xff"}]}',))}, "does not say what it serves"),
+    "an empty list": ({"/v1/models": Instead((b'{"data":[]}',))}, "does not serve the model"),
+    "no length": ({"/v1/models": Instead((b'{"data":[{"id":"talker"}]}',))}, "how long"),
+    "a failing list": ({"/v1/models": Instead((), 500)}, "status 500"),
+    "a cut": ({"/v1/models": Instead((b"{",), then=Then.CUT)}, "can't be reached"),
+    "strange defaults": ({"/v1/completions/render": Instead((b"[]",))}, "how it samples"),
+}
+
+
+@pytest.mark.parametrize("sickness", SICK)
+async def test_a_sick_server_is_not_used_until_it_is_well(sickness: str, caplog: pytest.LogCaptureFixture) -> None:
+    instead, words = SICK[sickness]
+    access = {"connect_seconds": 0.2 if sickness == "no answer" else 5, "probe_seconds": 0.02}
+    async with standing_in(scripted(), instead=dict(instead)) as server, connected(server, **access) as engine:
+        with pytest.raises(EngineUnavailable) as refusal:
+            await engine.check()
+        assert words in str(refusal.value)
+        assert "127.0.0.1" not in str(refusal.value)
+        assert any(words in each.get("reason", "") and each["url"] == server.url for each in logged(caplog))
+        server.instead.clear()
+        await becomes(engine, ready=True)
+        assert (await ask(engine)).finish is Finish.STOP
+
+
+async def test_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        await server.die()
+        for _ in range(5):
+            await failure(engine)
+    assert [each["reason"] for each in logged(caplog)] == ["the vLLM server can't be reached (ClientConnectorError)"]
+
+
+async def test_each_refusal_is_an_error_of_its_own() -> None:
+    """One that is raised again and again gathers the frames of all who raised it, and keeps their requests alive."""
+    errors: list[EngineUnavailable] = []
+    async with connected(Standin(scripted())) as engine:
+        for _ in range(3):
+            with pytest.raises(EngineUnavailable) as refusal:
+                await engine.check()
+            errors.append(refusal.value)
+    assert len(set(map(id, errors))) == 3
+
+
+async def test_closing_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    async with standing_in(scripted([[5], Stall()])) as server:
+        async with connected(server) as engine:
+            task = await hold(engine)
+        assert isinstance((await asyncio.gather(task, return_exceptions=True))[0], EngineUnavailable)
+    assert logged(caplog) == []

@@ -1,0 +1,201 @@
+"""vLLM over HTTP: choosing among several servers, and what happens when one of them won't."""
+
+import logging
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from service.engine.port import EngineError, EngineOverloaded, EngineUnavailable, Finish
+from service.engine.vllm.http import LEAST_SHARE, VllmHttpEngine
+from service.engine.vllm.wire import Endpoint
+from tests.support.engine.conformance import eventually
+from tests.support.engine.connected import ask, connected, failure, hold, scripted
+from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.scripted import Stall
+from tests.support.engine.standin import Standin, standing_in
+from tests.support.engine.standin_wire import error_event, tokens_event
+
+STALLING = [[5], Stall()]
+
+
+async def several(stack: AsyncExitStack, *scripts: Any) -> list[Standin]:
+    """A stand-in for each script."""
+    return [await stack.enter_async_context(standing_in(scripted(script))) for script in scripts]
+
+
+async def preferred(engine: VllmHttpEngine, servers: list[Standin], **fields: Any) -> tuple[Standin, Standin]:
+    """The one of two servers that such generations go to, and the other."""
+    await ask(engine, **fields)
+    first, second = sorted(servers, key=lambda server: -len(server.generations))
+    first.asked.clear()
+    return first, second
+
+
+async def test_a_conversation_stays_on_one_server_and_conversations_spread() -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, *[[[5]]] * 3)
+        engine = await stack.enter_async_context(connected(*servers))
+        for _ in range(5):
+            await ask(engine, affinity="one")
+        assert sorted(len(server.generations) for server in servers) == [0, 0, 5]
+        for number in range(60):
+            await ask(engine, affinity=str(number))
+        assert all(len(server.generations) >= 5 for server in servers)
+
+
+async def test_a_server_that_goes_moves_its_own_conversations_alone() -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, *[[[5]]] * 3)
+        engine = await stack.enter_async_context(connected(*servers))
+        places: list[dict[str, Standin]] = []
+        for gone in (False, True):
+            for server in servers:
+                server.asked.clear()
+            if gone:
+                await servers[0].die()
+            for number in range(90):
+                await ask(engine, id=str(number), affinity=str(number))
+            places.append({a.headers["x-request-id"]: server for server in servers for a in server.generations})
+        before, after = places
+        assert all(after[name] is server for name, server in before.items() if server is not servers[0])
+        assert {after[name] for name, server in before.items() if server is servers[0]} == set(servers[1:])
+
+
+async def test_conversations_leave_a_server_that_is_far_busier_than_the_others() -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, STALLING, STALLING)
+        engine = await stack.enter_async_context(connected(*servers))
+        held = [await hold(engine, affinity="one") for _ in range(LEAST_SHARE)]
+        assert sorted(len(server.generations) for server in servers) == [0, LEAST_SHARE]
+        held += [await hold(engine, affinity="one") for _ in range(LEAST_SHARE)]
+        assert sorted(len(server.generations) for server in servers) == [6, 10]
+        for task in held:
+            task.cancel()
+
+
+@pytest.mark.parametrize("how", ["dead", "overloaded", "overloaded behind a 200", "changed", "unhealthy", "full"])
+async def test_a_server_that_can_not_begin_is_passed_over(how: str) -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, [[5]], [[5]])
+        engine = await stack.enter_async_context(connected(*servers, connections=1))
+        first, second = await preferred(engine, servers, affinity="one")
+        match how:
+            case "dead":
+                await first.die()
+            case "overloaded":
+                first.instead[Endpoint.GENERATE] = Instead((), 503)
+            case "overloaded behind a 200":
+                first.instead[Endpoint.GENERATE] = Instead((error_event(503, "queue"),))
+            case "changed":
+                first.model = "babbler"
+            case "unhealthy":
+                first.instead["/health"] = Instead((), 503)
+                first.instead[Endpoint.GENERATE] = Instead((), 500)
+            case _:
+                first.engine = scripted(STALLING)
+                stack.callback((await hold(engine, affinity="one")).cancel)
+        assert (await ask(engine, affinity="one")).finish is Finish.STOP
+        assert len(second.generations) == 1
+        await engine.check()
+
+
+async def test_what_was_asked_of_one_model_is_never_sampled_by_another() -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, [[5]], [[5]])
+        engine = await stack.enter_async_context(connected(*servers))
+        for server in servers:
+            server.model = "babbler"
+        assert isinstance(await failure(engine, model="talker"), EngineUnavailable)
+        assert {asked.body["model"] for server in servers for asked in server.generations} == {"talker"}
+        assert (await ask(engine, model="babbler")).finish is Finish.STOP
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [
+        Instead((), status=0, then=Then.CUT),
+        Instead((tokens_event([5]),), then=Then.CUT),
+        Instead((), then=Then.CUT),
+        Instead((tokens_event([5]), error_event(503, "queue"))),
+        Instead((error_event(500, "dead"),)),
+        Instead((error_event(400, "no"),)),
+        Instead((tokens_event([], "abort"),)),
+    ],
+)
+async def test_a_generation_that_a_server_had_begun_goes_nowhere_else(instead: Instead) -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, [[5]], [[5]])
+        engine = await stack.enter_async_context(connected(*servers))
+        first, second = await preferred(engine, servers, affinity="one")
+        first.instead[Endpoint.GENERATE] = instead
+        assert isinstance(await failure(engine, affinity="one"), EngineError)
+        assert (len(first.generations), len(second.generations)) == (1, 0)
+
+
+async def test_where_all_are_overloaded_each_is_asked_once() -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, [[5]], [[5]], [[5]])
+        engine = await stack.enter_async_context(connected(*servers))
+        for server in servers:
+            server.instead[Endpoint.GENERATE] = Instead((), 503)
+        assert type(await failure(engine)) is EngineOverloaded
+        assert [len(server.generations) for server in servers] == [1, 1, 1]
+        await engine.check()
+
+
+async def test_where_all_are_gone_none_is_asked_for_ever() -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, [[5]], [[5]])
+        engine = await stack.enter_async_context(connected(*servers))
+        for server in servers:
+            server.instead[Endpoint.GENERATE] = Instead((), 404)
+        assert isinstance(await failure(engine), EngineUnavailable)
+        assert sum(len(server.generations) for server in servers) == 3
+
+
+async def test_the_context_is_the_smallest_of_the_servers_that_are_up() -> None:
+    async with AsyncExitStack() as stack:
+        servers = large, small = await several(stack, [[5]], [[5]])
+        small.context_tokens = 2048
+        engine = await stack.enter_async_context(connected(*servers))
+        assert engine.model.context_tokens == 2048
+        await small.die()
+        for number in range(30):
+            await ask(engine, affinity=str(number))
+        assert engine.model.context_tokens == large.context_tokens
+
+
+@pytest.mark.parametrize("wanted", ["", "talker"])
+async def test_a_server_with_another_model_is_left_out(wanted: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, [[5]], [[5]])
+        servers[1].model = "babbler"
+        engine = await stack.enter_async_context(connected(*servers, model=wanted))
+        kept = engine.model.id
+        for number in range(20):
+            await ask(engine, affinity=str(number))
+        assert {server.model: len(server.generations) for server in servers if server.generations} == {kept: 20}
+        assert wanted in ("", kept)
+    reasons = [(each["url"], each["reason"]) for each in map(fields, caplog.records)]
+    out = next(server for server in servers if server.model != kept)
+    assert reasons == [(out.url, f"the vLLM server does not serve the model {kept!r}")]
+
+
+async def test_a_server_that_was_left_out_is_let_in_once_it_serves_the_model() -> None:
+    async with AsyncExitStack() as stack:
+        servers = first, second = await several(stack, [[5]], [[5]])
+        second.model = "babbler"
+        engine = await stack.enter_async_context(connected(*servers, model="talker", probe_seconds=0.02))
+        second.model = "talker"
+        probes = len(second.asked)
+        await eventually(lambda: len(second.asked) >= probes + 8, 5)
+        for number in range(20):
+            await ask(engine, affinity=str(number))
+        assert first.generations
+        assert second.generations
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What was logged beside the message."""
+    return getattr(record, "fields", {})

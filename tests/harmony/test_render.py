@@ -1,0 +1,300 @@
+"""What we render equals openai-harmony's ids, message by message and joined; no text becomes a special id."""
+
+from typing import Any, cast
+from unittest.mock import patch
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from service.harmony import render, tokens
+from service.harmony.render import (
+    HEADER_CACHE_CHARS,
+    HEADER_CACHE_ENTRIES,
+    PROMPT_END,
+    VERBOSITY,
+    Verbosity,
+    close_id,
+    developer_text,
+    frame,
+    message,
+    message_steps,
+    open_message,
+    system_message,
+)
+from service.harmony.tokens import TooManyTokens, decode, encode, unpack
+from service.harmony.typescript import Function, declaration, namespace
+from store.turn import StoredMessage
+from tests.support.oracles.harmony import Oracle, Said
+from tests.support.steps import timed_steps
+
+thousands = settings(max_examples=2000, derandomize=True, deadline=None)
+hundreds = settings(max_examples=500, derandomize=True, deadline=None)
+
+STEP_SECONDS = 0.25
+"""What a step may take on a busy machine; alone it takes about 10 ms."""
+
+# --- conversations as users have them, and as forgers would ---
+
+forgeries = st.sampled_from(
+    [
+        "<|start|>",
+        "<|end|>",
+        "<|call|>assistant",
+        "<|channel|>final<|message|>",
+        "<|constrain|>json",
+        "<|endoftext|>",
+    ]
+)
+characters = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+texts = st.lists(forgeries | characters, max_size=3).map("".join)
+names = st.sampled_from(["functions.get_weather", "python", "all", "assistant", "用户", ""]) | texts
+content_types = st.sampled_from(["json", "<|constrain|>json", "<|constrain|>", "code", ""]) | texts
+channels = st.sampled_from(["analysis", "commentary", "final"]) | texts
+
+
+def said(role: str) -> st.SearchStrategy[Said]:
+    """A message of `role` with any header; only a tool has to have a name."""
+    header = st.fixed_dictionaries(
+        {"name": names if role == "tool" else st.none() | names},
+        optional={
+            "recipient": st.none() | names,
+            "channel": st.none() | channels,
+            "content_type": st.none() | content_types,
+        },
+    )
+    return st.builds(Said, st.just(role), texts, header)
+
+
+messages = st.sampled_from(["system", "developer", "user", "assistant", "tool"]).flatmap(said)
+
+
+def rendered(said: Said) -> StoredMessage:
+    """Our message for `said`."""
+    return message(said.text, said.role, **cast(Any, said.header))
+
+
+# --- one message ---
+
+
+@thousands
+@given(said=messages)
+def test_any_message_has_the_ids_of_openai_harmony(oracle: Oracle, said: Said) -> None:
+    assert unpack(rendered(said).tokens).tolist() == oracle.message(said)
+
+
+@hundreds
+@given(conversation=st.lists(messages, max_size=8))
+def test_messages_joined_are_the_prompt_of_openai_harmony(oracle: Oracle, conversation: list[Said]) -> None:
+    joined = b"".join(rendered(said).tokens for said in conversation) + PROMPT_END
+
+    assert unpack(joined).tolist() == oracle.prompt(conversation)
+
+
+@hundreds
+@given(said=messages)
+def test_no_text_of_a_message_becomes_a_special_id(said: Said) -> None:
+    specials = [rank for rank in unpack(rendered(said).tokens) if rank >= tokens.FIRST_SPECIAL]
+    channel = [tokens.CHANNEL] if said.header.get("channel") is not None else []
+    constrained = (said.header.get("content_type") or "").startswith("<|constrain|>")
+    constrain = [tokens.CONSTRAIN] if constrained else []
+
+    assert specials[:-1] == [tokens.START, *channel, *constrain, tokens.MESSAGE]
+    assert specials[-1] in (tokens.END, tokens.CALL)
+
+
+def test_a_tool_call_puts_the_recipient_before_the_channel() -> None:
+    ids = open_message("assistant", recipient="functions.f", channel="commentary", content_type="<|constrain|>json")
+
+    assert ids == (
+        tokens.START,
+        *encode("assistant"),
+        *encode(" to=functions.f"),
+        tokens.CHANNEL,
+        *encode("commentary"),
+        *encode(" "),
+        tokens.CONSTRAIN,
+        *encode("json"),
+        tokens.MESSAGE,
+    )
+
+
+def test_a_message_keeps_its_header_and_call_beside_its_tokens() -> None:
+    header = {
+        "name": "functions.f",
+        "recipient": "assistant",
+        "channel": "commentary",
+        "content_type": "json",
+    }
+    stored = message("5", "tool", call_id="call_1", **cast(Any, header))
+
+    assert stored == StoredMessage(role="tool", tokens=stored.tokens, call_id="call_1", **cast(Any, header))
+
+
+def test_the_call_id_is_not_rendered() -> None:
+    assert message("5", "user", call_id="call_1").tokens == message("5", "user").tokens
+
+
+def test_a_framed_message_holds_its_content_as_it_was_sampled() -> None:
+    sampled = [*encode("ab"), *encode("c")]
+    stored = frame(sampled, "assistant", channel="final")
+
+    assert unpack(stored.tokens).tolist() == [
+        *open_message("assistant", channel="final"),
+        *sampled,
+        tokens.END,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("role", "recipient", "expected"),
+    [
+        ("assistant", None, tokens.END),
+        ("assistant", "functions.f", tokens.CALL),
+        ("assistant", "all", tokens.CALL),
+        ("tool", "assistant", tokens.END),
+        ("user", None, tokens.END),
+    ],
+)
+def test_only_an_assistant_that_addresses_someone_ends_with_call(
+    role: str, recipient: str | None, expected: int
+) -> None:
+    assert close_id(role, recipient) == expected
+
+
+def test_a_tool_without_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="name"):
+        open_message("tool")
+
+
+def test_a_prompt_ends_where_the_assistant_begins() -> None:
+    assert unpack(PROMPT_END).tolist() == [tokens.START, tokens.ASSISTANT]
+
+
+def test_the_cache_of_headers_is_bounded_and_takes_no_long_ones() -> None:
+    cache = render._cached_header
+    for number in range(HEADER_CACHE_ENTRIES + 10):
+        open_message("user", name=f"n{number}")
+    full = cache.cache_info()
+    open_message("user", name="n" * HEADER_CACHE_CHARS)
+
+    assert full.currsize == HEADER_CACHE_ENTRIES
+    assert cache.cache_info() == full
+
+
+# --- long messages ---
+
+
+@hundreds
+@given(text=texts, window=st.integers(4, 20))
+def test_steps_give_the_same_message(text: str, window: int) -> None:
+    with patch.multiple(tokens, SLICE_CHARS=window, BOUNDARY_SEARCH_CHARS=window // 2):
+        stored, _ = timed_steps(message_steps(text, "user", limit=1_000, name="n", call_id="c"))
+
+    assert stored == message(text, "user", name="n", call_id="c")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a few words, " * 70_000, " " * 131_072, "🙂" * 64_000, "的一是不了。" * 25_000],
+    ids=["prose", "spaces", "emoji", "Chinese"],
+)
+def test_a_long_message_is_made_in_short_steps(text: str) -> None:
+    stored, seconds = timed_steps(message_steps(text, "user", limit=300_000))
+    ids = unpack(stored.tokens)
+
+    assert decode(ids[len(open_message("user")) :]) == text
+    assert max(seconds) < STEP_SECONDS
+
+
+def test_a_message_past_its_limit_is_refused() -> None:
+    with pytest.raises(TooManyTokens):
+        timed_steps(message_steps("one two three", "user", limit=2))
+
+
+# --- the system message ---
+
+days = st.dates().map(str)
+efforts = st.sampled_from(["low", "medium", "high"])
+
+
+@hundreds
+@given(identity=texts, cutoff=texts, date=days, effort=efforts, has_functions=st.booleans())
+@example("You are ChatGPT, a large language model trained by OpenAI.", "2024-06", "2025-06-28", "high", True)
+def test_any_system_message_equals_that_of_openai_harmony(
+    oracle: Oracle, identity: str, cutoff: str, date: str, effort: str, has_functions: bool
+) -> None:
+    fields = {"identity": identity, "knowledge_cutoff": cutoff, "date": date, "effort": effort}
+    ours = system_message(**fields, namespaces=("functions",) if has_functions else ())
+
+    assert unpack(ours).tolist() == oracle.system_message(**fields, has_functions=has_functions)
+
+
+def test_a_system_message_reads_as_the_model_was_trained() -> None:
+    packed = system_message(
+        identity="You are X.",
+        knowledge_cutoff="2024-06",
+        date="2025-06-28",
+        effort="low",
+        namespaces=("clock", "functions"),
+    )
+
+    assert decode(unpack(packed)) == (
+        "systemYou are X.\nKnowledge cutoff: 2024-06\nCurrent date: 2025-06-28\n\nReasoning: low\n\n"
+        "# Valid channels: analysis, commentary, final. Channel must be included for every message.\n"
+        "Calls to these tools must go to the commentary channel: 'clock', 'functions'."
+    )
+
+
+# --- the developer message ---
+
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+def section(functions: list[Function]) -> str:
+    return namespace("functions", [declaration(each) for each in functions]) if functions else ""
+
+
+functions = st.builds(Function, texts, texts, st.none() | st.just({}) | st.just(PARAMETERS))
+
+
+@hundreds
+@given(instructions=st.none() | texts, functions=st.lists(functions, max_size=3))
+def test_any_developer_message_equals_that_of_openai_harmony(
+    oracle: Oracle, instructions: str | None, functions: list[Function]
+) -> None:
+    ours = message(developer_text(instructions, section(functions)), "developer")
+
+    assert unpack(ours.tokens).tolist() == oracle.developer_message(instructions, functions)
+
+
+def test_a_developer_message_reads_as_the_model_was_trained() -> None:
+    functions = [Function("get_weather", "The weather now.", PARAMETERS), Function("now", "", None)]
+
+    assert developer_text("Be brief.", section(functions)) == (
+        "# Instructions\n\nBe brief.\n\n# Tools\n\n## functions\n\nnamespace functions {\n\n"
+        "// The weather now.\ntype get_weather = (_: {\ncity: string,\n}) => any;\n\n"
+        "type now = () => any;\n\n} // namespace functions"
+    )
+
+
+def test_without_instructions_and_functions_there_is_no_developer_text() -> None:
+    assert developer_text(None) == ""
+
+
+def test_empty_instructions_still_have_their_heading() -> None:
+    assert developer_text("") == "# Instructions\n\n"
+
+
+def test_an_answers_length_and_format_have_sections_of_their_own() -> None:
+    text = developer_text("Be kind.", section([Function("now", "", None)]), verbosity="low", formats="# Formats\n\nF")
+
+    headings = [line for line in text.split("\n") if line.startswith("# ")]
+    assert headings == ["# Instructions", "# Verbosity", "# Tools", "# Formats"]
+    assert VERBOSITY["low"] in text
+
+
+@pytest.mark.parametrize("verbosity", ["low", "high"])
+def test_each_verbosity_but_medium_is_told(verbosity: Verbosity) -> None:
+    assert developer_text(None, verbosity=verbosity) == f"# Verbosity\n\n{VERBOSITY[verbosity]}"
+    assert developer_text(None, verbosity="medium") == ""

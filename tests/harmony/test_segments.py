@@ -1,0 +1,220 @@
+"""The segmenter: equal to openai-harmony's parser where tokens are well-formed, and at ease with all others."""
+
+import re
+import time
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from openai_harmony import Role, StreamableParser, TextContent
+
+from service.harmony import tokens
+from service.harmony.segments import MAX_HEADER_TOKENS, Closed, Opened, Segment, Segmenter, State, text_table
+from service.harmony.tokens import CALL, END, RETURN, encode
+from tests.support.oracles.harmony import Oracle
+from tests.support.responses import samples
+from tests.support.responses.samples import byte_by_byte, generation, harmony, split
+
+five_hundred = settings(max_examples=500, derandomize=True, deadline=None)
+hundreds = settings(max_examples=250, derandomize=True, deadline=None)
+
+
+def segments(*chunks: Sequence[int]) -> list[Segment]:
+    """What the segmenter makes of a whole generation."""
+    segmenter = Segmenter()
+    out: list[Segment] = []
+    for chunk in chunks:
+        out += segmenter.feed(chunk)
+    return out + segmenter.end()
+
+
+Read = tuple[str | None, str | None, str | None, str]
+"""Channel, recipient, content type and text of a message."""
+
+
+def read(segments: list[Segment]) -> list[Read]:
+    """The messages that the segments spell; each is Opened, text, Closed."""
+    messages: list[Read] = []
+    for segment in segments:
+        if isinstance(segment, Opened):
+            header = segment.header
+            messages.append((header.channel, header.recipient, header.content_type, ""))
+        elif isinstance(segment, str):
+            messages[-1] = (*messages[-1][:3], messages[-1][3] + segment)
+    return messages
+
+
+def parsed(oracle: Oracle, ids: Sequence[int]) -> list[Read]:
+    """What openai-harmony's parser reads."""
+    parser = StreamableParser(oracle.encoding, role=Role.ASSISTANT)
+    for token in ids:
+        parser.process(token)
+    parser.process_eos()
+    return [
+        (
+            each.channel,
+            each.recipient,
+            each.content_type,
+            "".join(part.text for part in each.content if isinstance(part, TextContent)),
+        )
+        for each in parser.messages
+    ]
+
+
+# --- well-formed ---
+
+
+@five_hundred
+@given(messages=samples.conversations)
+def test_well_formed_tokens_read_as_openai_harmony_reads_them(oracle: Oracle, messages: list[samples.Sampled]) -> None:
+    ids = generation(messages)
+
+    assert read(segments(ids)) == parsed(oracle, ids)
+
+
+@hundreds
+@given(messages=samples.conversations)
+def test_well_formed_messages_are_clean_and_keep_every_token(messages: list[samples.Sampled]) -> None:
+    ids = generation(messages)
+    closed = [segment for segment in segments(ids) if isinstance(segment, Closed)]
+
+    assert all(each.clean for each in closed)
+    assert [token for each in closed for token in each.ids] == ids
+
+
+# --- any tokens ---
+
+
+@hundreds
+@given(ids=samples.streams)
+def test_any_tokens_give_segments_that_open_before_text_and_close_after_it(ids: list[int]) -> None:
+    shape = "".join({Opened: "(", str: "t", Closed: ")"}[type(segment)] for segment in segments(ids))
+
+    assert re.fullmatch(r"(\(t*\))*", shape)
+
+
+@hundreds
+@given(ids=samples.streams, places=samples.cuts)
+def test_segments_do_not_depend_on_how_the_tokens_arrive(ids: list[int], places: list[int]) -> None:
+    whole = segments(ids)
+
+    assert segments(*([token] for token in ids)) == whole
+    assert segments(*split(ids, places)) == whole
+
+
+@hundreds
+@given(ids=samples.streams)
+def test_no_text_is_lost(ids: list[int]) -> None:
+    texts = text_table()
+    ids = [token for token in ids if not 0 <= token < tokens.FIRST_SPECIAL or texts[token] is not None]
+    given = "".join(texts[token] or "" for token in ids if 0 <= token < tokens.FIRST_SPECIAL)
+    out = segments(ids, harmony("<|message|><|end|>"))
+    kept = "".join(
+        segment if isinstance(segment, str) else segment.header.raw if isinstance(segment, Opened) else ""
+        for segment in out
+    )
+
+    assert but_empty_headers(kept) == but_empty_headers(given)
+
+
+def but_empty_headers(text: str) -> str:
+    """The text without the words of a header that names no one and leads to nothing, which may go."""
+    return re.sub(r"assistant|json|\s", "", text)
+
+
+def seconds(ids: list[int]) -> float:
+    began = time.perf_counter()
+    segments(ids)
+    return time.perf_counter() - began
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["<|channel|>", "<|start|>", "<|message|>a", " to=", "<|channel|>final<|message|>a<|end|><|start|>assistant"],
+)
+def test_ten_times_the_tokens_take_about_ten_times_as_long(pattern: str) -> None:
+    ids = harmony(pattern) * 3_000
+    text_table()
+    once = min(seconds(ids) for _ in range(3))
+
+    assert seconds(ids * 10) < 40 * once + 0.05
+
+
+def test_bytes_that_are_no_text_are_read_in_linear_time() -> None:
+    ids = [*harmony("<|message|>"), *byte_by_byte("🙂")[:3] * 3_000]
+    once = min(seconds(ids) for _ in range(3))
+
+    assert seconds(ids * 10) < 40 * once + 0.05
+
+
+# --- single rules ---
+
+
+def test_an_emoji_comes_out_when_its_last_byte_is_sampled() -> None:
+    segmenter = Segmenter()
+    segmenter.feed(harmony("<|channel|>final<|message|>"))
+    *first, last = byte_by_byte("🙂")
+
+    assert segmenter.feed(first) == []
+    assert segmenter.feed([last]) == ["🙂"]
+
+
+def test_a_character_cut_by_a_mark_becomes_a_replacement_character() -> None:
+    ids = [*harmony("<|channel|>final<|message|>a"), *byte_by_byte("🙂")[:2], END]
+
+    assert read(segments(ids)) == [("final", None, None, "a\ufffd")]
+
+
+def test_a_character_cut_by_the_end_becomes_a_replacement_character() -> None:
+    ids = [*harmony("<|channel|>final<|message|>a"), *byte_by_byte("🙂")[:2]]
+
+    assert read(segments(ids)) == [("final", None, None, "a\ufffd")]
+
+
+@pytest.mark.parametrize("stop", [END, RETURN, CALL, 199999])
+def test_the_closing_mark_is_told(stop: int) -> None:
+    closed = segments([*harmony("<|channel|>final<|message|>a"), stop])[-1]
+
+    assert closed == Closed([*harmony("<|channel|>final<|message|>a"), stop], stop, True)
+
+
+def test_a_message_cut_short_has_no_closing_mark_and_is_still_clean() -> None:
+    ids = harmony("<|channel|>final<|message|>a")
+
+    assert segments(ids)[-1] == Closed(ids, None, True)
+
+
+def test_nothing_sampled_gives_no_segment() -> None:
+    assert segments() == []
+
+
+def test_ids_that_do_not_exist_are_dropped_and_the_message_is_not_clean() -> None:
+    ids = [*harmony("<|channel|>final<|message|>a"), 2**31, -1, *encode("b"), END]
+    out = segments(ids)
+
+    assert read(out) == [("final", None, None, "ab")]
+    assert isinstance(out[-1], Closed)
+    assert not out[-1].clean
+
+
+def test_a_header_without_end_becomes_text_at_its_cap() -> None:
+    segmenter = Segmenter()
+    words = encode(" word") * MAX_HEADER_TOKENS
+
+    assert segmenter.feed(words[:-1]) == []
+    assert [segment for segment in segmenter.feed(words[-1:]) if isinstance(segment, str)] == [tokens.decode(words)]
+    assert segmenter.state is State.CONTENT
+
+
+@hundreds
+@given(messages=samples.conversations)
+def test_a_generation_cut_anywhere_says_nothing_that_the_whole_does_not(messages: list[samples.Sampled]) -> None:
+    ids = generation(messages)
+    whole = read(segments(ids))
+    for end in range(len(ids)):
+        cut = read(segments(ids[:end]))
+        assert cut[:-1] == whole[: len(cut)][:-1]
+        if cut:
+            *header, text = cut[-1]
+            assert tuple(header) == whole[len(cut) - 1][:3]
+            assert whole[len(cut) - 1][3].startswith(text.rstrip("\ufffd"))

@@ -1,0 +1,196 @@
+"""The vocabulary: nothing a user writes becomes a special id, and slicing a long text changes no id of it."""
+
+import random
+import time
+from unittest.mock import patch
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from service.harmony import tokens
+from service.harmony.tokens import RunTooLong, TooManyTokens, decode, encode, encode_steps, pack, unpack
+from tests.support.oracles.harmony import Oracle
+from tests.support.steps import timed_steps
+
+thousands = settings(max_examples=2000, derandomize=True, deadline=None)
+
+SPECIALS = {
+    "<|return|>": tokens.RETURN,
+    "<|constrain|>": tokens.CONSTRAIN,
+    "<|channel|>": tokens.CHANNEL,
+    "<|start|>": tokens.START,
+    "<|end|>": tokens.END,
+    "<|message|>": tokens.MESSAGE,
+    "<|call|>": tokens.CALL,
+}
+
+STEP_SECONDS = 0.25
+"""What a step may take on a busy machine. Alone it takes 10 ms; where a text has no place to cut, 60 ms."""
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+scripts = [
+    "word",
+    "中文",
+    "한",
+    "ไทย",
+    "عربي",
+    "हिन्दी",
+    "İ",
+    "ǅ",
+    "e\u0301",
+    "\u0301",
+    "🙂",
+    "\u200d",
+    "12345",
+    "½",
+]
+spaces = [" ", "  ", "\n", "\r\n", "\u00a0", "\x1c"]
+marks = ["don't", "'s", "'", "_x", ", ", ": ", ")", '"', "。"]
+pieces = st.sampled_from([*scripts, *spaces, *marks])
+
+
+@thousands
+@given(text=texts)
+@example(text="".join(SPECIALS))
+def test_text_encodes_as_in_openai_harmony_and_decodes_to_itself(oracle: Oracle, text: str) -> None:
+    ids = encode(text)
+
+    assert ids == oracle.encoding.encode(text, disallowed_special=())
+    assert decode(ids) == text
+
+
+@pytest.mark.parametrize(("text", "special"), SPECIALS.items())
+def test_a_special_id_is_that_of_openai_harmony(oracle: Oracle, text: str, special: int) -> None:
+    assert oracle.encoding.encode(text, allowed_special="all") == [special]
+
+
+@pytest.mark.parametrize("text", SPECIALS)
+def test_a_special_token_in_a_text_stays_ordinary_text(text: str) -> None:
+    assert max(encode(f"a{text}b")) <= tokens.LAST_ORDINARY
+    assert decode(encode(text)) == text
+
+
+def test_the_stops_are_what_ends_an_assistant_action(oracle: Oracle) -> None:
+    assert set(tokens.STOPS) == set(oracle.encoding.stop_tokens_for_assistant_actions())
+
+
+def test_a_generation_opens_with_the_ordinary_token_assistant() -> None:
+    assert encode("assistant") == [tokens.ASSISTANT]
+
+
+def test_the_byte_table_is_that_of_openai_harmony(oracle: Oracle) -> None:
+    table = tokens.byte_table()
+    sample = [*range(0, tokens.FIRST_SPECIAL, 97), tokens.LAST_ORDINARY]
+
+    assert [table[rank] for rank in sample] == [oracle.bytes_of(rank) for rank in sample]
+    assert not any(table[tokens.FIRST_SPECIAL :])
+    assert len(table) == tokens.LAST_LEGAL + 1
+
+
+def test_a_character_split_between_ids_decodes_whole_and_its_half_to_a_replacement() -> None:
+    first, *rest = encode("𓂀")
+
+    assert rest
+    assert decode([first, *rest]) == "𓂀"
+    assert decode([first]) == "\ufffd"
+
+
+@pytest.mark.parametrize("unassigned", [-1, tokens.START, tokens.LAST_LEGAL, tokens.LAST_LEGAL + 1, 2**32])
+def test_an_id_without_text_vanishes(unassigned: int) -> None:
+    assert decode([unassigned, *encode("text"), unassigned]) == "text"
+
+
+@given(ids=st.lists(st.integers(0, 2**32 - 1)))
+def test_packed_ids_unpack_to_themselves(ids: list[int]) -> None:
+    assert unpack(pack(ids)).tolist() == ids
+
+
+def test_packed_ids_are_little_endian_words() -> None:
+    assert pack([tokens.START, 1]) == tokens.START.to_bytes(4, "little") + b"\x01\0\0\0"
+
+
+@thousands
+@given(text=st.lists(pieces, max_size=80).map("".join), window=st.integers(4, 40))
+def test_slices_give_the_ids_of_the_whole(text: str, window: int) -> None:
+    with patch.multiple(tokens, SLICE_CHARS=window, BOUNDARY_SEARCH_CHARS=window // 2):
+        ids, _ = timed_steps(encode_steps(text, limit=len(text.encode())))
+
+    assert ids == encode(text)
+
+
+def drawn(letters: str, count: int) -> str:
+    """`count` random letters, the same ones each time."""
+    return "".join(random.Random(7).choices(letters, k=count))
+
+
+HANZI = "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里"
+
+LONG_TEXTS = {
+    "prose": "the quick brown fox jumps over the lazy dog. " * 15_000,
+    "minified JSON": '{"name":"x","list":[1,2,3]},' * 15_000,
+    "Chinese prose": drawn(HANZI + "\uff0c。" * 3, 150_000),
+    "Chinese without punctuation": drawn(HANZI, 130_000),
+    "spaces": " " * tokens.LONGEST_RUN_CHARS,
+    "one letter": "a" * tokens.LONGEST_RUN_CHARS,
+    "emoji": "🙂" * 64_000,
+    "digits": "7" * tokens.LONGEST_RUN_CHARS,
+}
+
+
+@pytest.mark.parametrize("text", LONG_TEXTS.values(), ids=LONG_TEXTS.keys())
+def test_a_long_text_is_encoded_in_short_steps(text: str) -> None:
+    ids, seconds = timed_steps(encode_steps(text, limit=200_000))
+
+    assert decode(ids) == text
+    assert max(seconds) < STEP_SECONDS
+
+
+@pytest.mark.parametrize("name", ["prose", "minified JSON", "Chinese prose"])
+def test_a_text_with_places_to_cut_is_never_encoded_whole(name: str) -> None:
+    text = LONG_TEXTS[name]
+    _, seconds = timed_steps(encode_steps(text, limit=200_000))
+
+    assert len(seconds) >= len(text) // tokens.SLICE_CHARS
+
+
+def test_a_text_of_exactly_the_limit_is_encoded() -> None:
+    text = "one two three"
+
+    assert timed_steps(encode_steps(text, limit=3))[0] == encode(text)
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+def test_a_text_past_the_limit_is_refused(limit: int) -> None:
+    with pytest.raises(TooManyTokens):
+        timed_steps(encode_steps("one two three", limit))
+
+
+def test_a_text_past_the_limit_is_refused_before_all_of_it_is_encoded() -> None:
+    steps = encode_steps(LONG_TEXTS["prose"], limit=20_000)
+    next(steps)
+
+    with pytest.raises(TooManyTokens):
+        next(steps)
+
+
+RUNS = {
+    "spaces": " " * 1_000_000,
+    "Chinese": drawn(HANZI, 300_000),
+    "letters": "a" * 10_000_000,
+    "digits": "7" * 131_073,
+}
+
+
+@pytest.mark.parametrize("text", RUNS.values(), ids=RUNS.keys())
+def test_a_run_without_a_place_to_cut_is_refused_at_once(text: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises(RunTooLong):
+        timed_steps(encode_steps(text, limit=10**9))
+
+    assert time.perf_counter() - began < STEP_SECONDS
+
+
+def test_a_run_of_many_ids_for_each_character_has_too_many_tokens() -> None:
+    with pytest.raises(TooManyTokens):
+        timed_steps(encode_steps("\U00030000" * 130_000, limit=10**9))

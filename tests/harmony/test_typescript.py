@@ -1,0 +1,297 @@
+"""Function signatures equal openai-harmony's whatever a client sends, and hostile schemas stay cheap."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.harmony.typescript import (
+    DEPTH_LIMIT,
+    VALUES_LIMIT,
+    Function,
+    SchemaTooDeep,
+    SchemaTooLarge,
+    declaration,
+    namespace,
+    type_of,
+)
+from tests.support.oracles.harmony import Oracle
+
+thousands = settings(max_examples=1500, derandomize=True, deadline=None)
+hundreds = settings(max_examples=300, derandomize=True, deadline=None)
+
+LINEAR_SECONDS = 2.0
+"""Far above what linear work on a megabyte takes, far below what quadratic work does."""
+
+
+def section(name: str, functions: Sequence[Function], description: str | None = None) -> str:
+    return namespace(name, [declaration(function) for function in functions], description)
+
+
+# --- schemas as clients write them, and as they shouldn't ---
+
+words = st.sampled_from(
+    ["", "a", "null", 'q"uote', "back\\slash", "two\nlines", "cr\r\nlf", "日本", "🙂\u2028", "\x01\x7f"]
+)
+short_floats = st.builds(  # openai-harmony's JSON parser may miss the last bit of longer ones
+    lambda digits, exponent: float(f"{digits}e{exponent}"),
+    st.integers(-(10**15), 10**15),
+    st.integers(-20, 5),
+)
+numbers = st.integers(-(2**63), 2**64) | short_floats
+scalars = st.none() | st.booleans() | numbers | words
+anything = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def usually(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """A value of the right kind, or now and then any other."""
+    return st.one_of(strategy, strategy, strategy, anything)
+
+
+def described(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """A schema with the keywords that are rendered, each of them optional, around `inner` ones."""
+    kinds = st.sampled_from(["object", "string", "number", "integer", "boolean", "array", "null", ""])
+    keywords: dict[str, st.SearchStrategy[Any]] = {
+        "type": usually(kinds | kinds | st.lists(kinds, max_size=3)),
+        "title": usually(words),
+        "description": usually(words),
+        "default": usually(words),
+        "examples": usually(st.lists(words, max_size=3)),
+        "enum": usually(st.lists(words, max_size=3)),
+        "nullable": usually(st.booleans()),
+        "required": usually(st.lists(words, max_size=3)),
+        "items": inner,
+        "properties": usually(st.dictionaries(words, inner, max_size=3)),
+        "oneOf": usually(st.lists(inner, max_size=3)),
+    }
+    return st.sets(st.sampled_from(sorted(keywords)), max_size=6).flatmap(
+        lambda chosen: st.fixed_dictionaries({key: keywords[key] for key in sorted(chosen)})
+    )
+
+
+schemas = st.recursive(anything, described, max_leaves=8)
+parameters = described(schemas) | st.fixed_dictionaries(
+    {
+        "type": st.just("object"),
+        "properties": st.dictionaries(words, described(schemas), min_size=1, max_size=3),
+    },
+    optional={"required": st.lists(words), "description": words},
+)
+functions = st.builds(Function, name=words, description=words, parameters=st.none() | parameters)
+
+
+def oracle_type(oracle: Oracle, schema: Mapping[str, object]) -> str:
+    """What openai-harmony makes of `schema`."""
+    text = oracle.namespace("n", [Function("f", "", schema)])
+    return text.removeprefix("## n\n\nnamespace n {\n\ntype f = (_: ").removesuffix(") => any;\n\n} // namespace n")
+
+
+@thousands
+@given(schema=parameters)
+def test_any_schema_gives_the_type_of_openai_harmony(oracle: Oracle, schema: dict[str, Any]) -> None:
+    assert type_of(schema) == oracle_type(oracle, schema)
+
+
+@thousands
+@given(value=anything)
+def test_any_default_prints_as_openai_harmony_prints_it(oracle: Oracle, value: object) -> None:
+    schema = {"oneOf": [{"default": value, "enum": [1]}, {"default": value}]}
+
+    assert type_of(schema) == oracle_type(oracle, schema)
+
+
+@hundreds
+@given(name=words, functions=st.lists(functions, max_size=3), description=st.none() | words)
+def test_any_namespace_equals_that_of_openai_harmony(
+    oracle: Oracle, name: str, functions: list[Function], description: str | None
+) -> None:
+    assert section(name, functions, description) == oracle.namespace(name, functions, description)
+
+
+# --- the rules one by one ---
+
+OBJECT = {"type": "object", "properties": {"p": {}}}
+
+RULES: dict[str, tuple[dict[str, Any], str]] = {
+    "an empty schema is any": ({}, "any"),
+    "an object without properties is empty": ({"type": "object"}, "{\n}"),
+    "only what is required has no question mark": (
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}, "required": ["a", 5]},
+        "{\na: number,\nb?: any,\n}",
+    ),
+    "an object in an object is indented by four": (
+        {"type": "object", "properties": {"a": OBJECT}},
+        "{\na?: {\n    p?: any,\n    },\n}",
+    ),
+    "a property tells title, description and examples above it, and its default behind": (
+        {
+            "type": "object",
+            "properties": {"a": {"title": "T", "description": "D", "examples": ["x", 1], "default": 2.0}},
+        },
+        '{\n// T\n//\n// D\n// Examples:\n// - "x"\na?: any, // default: 2.0\n}',
+    ),
+    "an enum is a union of its strings": ({"type": "string", "enum": ["a", 1, 'b"']}, '"a" | "b""'),
+    "an enum without strings is a string": ({"type": "string", "enum": [1]}, "string"),
+    "an enum without a type is any": ({"enum": ["a"]}, "any"),
+    "several types are a union": ({"type": ["string", None, "integer", "null"]}, "string | number | null"),
+    "an array is its items' type": ({"type": "array", "items": {"type": "integer"}}, "number[]"),
+    "an array of whatever": ({"type": "array"}, "Array<any>"),
+    "anyOf and $ref are any": ({"anyOf": [{"type": "string"}], "$ref": "#/x"}, "any"),
+    "a union is a line for each variant": (
+        {
+            "oneOf": [
+                {"type": "string", "description": "S"},
+                {"type": "integer", "default": 1, "nullable": True},
+            ]
+        },
+        "\n | string // S\n | number | null // default: 1",
+    ),
+    "a union's own description silences that of its first variant": (
+        {
+            "type": "object",
+            "properties": {"a": {"description": "D", "oneOf": [{"description": "E"}, {"description": "F"}]}},
+        },
+        "{\n// D\na?:\n | any\n | any // F\n,\n}",
+    ),
+    "a description shared with the first variant is not told at all": (
+        {"type": "object", "properties": {"a": {"description": "D", "oneOf": [{"description": "D"}]}}},
+        "{\na?:\n | any\n,\n}",
+    ),
+    "the default of an enum is bare in a property": (
+        {"type": "object", "properties": {"a": {"enum": ["x"], "default": "x"}}},
+        "{\na?: any, // default: x\n}",
+    ),
+    "the default of an enum is JSON in a union that stands alone": (
+        {"oneOf": [{"enum": ["x"], "default": 'x"'}]},
+        '\n | any // default: "x\\""',
+    ),
+    "several types may be one without a name": ({"type": [""]}, ""),
+    "an enum that says null is null enough": (
+        {"oneOf": [{"type": "string", "enum": ["null"], "nullable": True}]},
+        '\n | "null"',
+    ),
+    "a description that says null is null enough": (
+        {"oneOf": [{"type": "object", "description": "or null", "nullable": True}]},
+        "\n |    // or null\n{\n   } // or null",
+    ),
+}
+
+
+@pytest.mark.parametrize(("schema", "expected"), RULES.values(), ids=RULES.keys())
+def test_a_rule_of_openai_harmony_holds(oracle: Oracle, schema: dict[str, Any], expected: str) -> None:
+    assert type_of(schema) == expected
+    assert oracle_type(oracle, schema) == expected
+
+
+@pytest.mark.parametrize(
+    "number", [0.0, -0.0, 1e-4, 1e-5, -1.5e-5, 1e-6, 1e15, 1e16, -2.5e17, 1e300, 5e-324, 2**64, 2**80]
+)
+def test_a_number_prints_as_in_rust(oracle: Oracle, number: float) -> None:
+    schema = {"oneOf": [{"default": number}]}
+
+    assert type_of(schema) == oracle_type(oracle, schema)
+
+
+@pytest.mark.parametrize(
+    "number", [float("nan"), float("inf"), -float("inf"), 10**5000], ids=["nan", "inf", "-inf", "huge"]
+)
+def test_a_number_that_json_cannot_hold_is_null(number: float) -> None:
+    assert type_of({"oneOf": [{"default": number}]}) == "\n | any // default: null"
+
+
+@pytest.mark.parametrize("schema", [None, True, 5, 1.5, "string", [], ["object"]])
+def test_what_is_no_schema_is_any(schema: object) -> None:
+    assert type_of(schema) == "any"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "a\r\nb", "a\rb", "a\r", "a\r\r\n", "a\x0bb\x0cc\x85d\u2028e\u2029f", "a\n\n"]
+)
+def test_a_description_is_cut_where_rust_cuts_lines(oracle: Oracle, text: str) -> None:
+    function = Function("f", text, None)
+
+    assert section("n", [function], text) == oracle.namespace("n", [function], text)
+
+
+# --- hostile schemas ---
+
+
+def nested(depth: int) -> object:
+    """A schema of arrays in arrays, `depth` objects deep."""
+    schema: dict[str, object] = {"type": "array"}
+    for _ in range(depth - 1):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+def test_a_schema_as_deep_as_the_limit_is_rendered() -> None:
+    assert type_of(nested(DEPTH_LIMIT)) == "Array<any>" + "[]" * (DEPTH_LIMIT - 1)
+
+
+@pytest.mark.parametrize("depth", [DEPTH_LIMIT + 1, 100_000])
+def test_a_deeper_schema_is_refused_before_python_runs_out_of_stack(depth: int) -> None:
+    with pytest.raises(SchemaTooDeep, match=f"more than {DEPTH_LIMIT}"):
+        type_of(nested(depth))
+
+
+def test_depth_counts_wherever_it_is_hidden() -> None:
+    with pytest.raises(SchemaTooDeep):
+        section("n", [Function("f", "", {"type": "object", "default": nested(DEPTH_LIMIT)})])
+
+
+def buried(schema: object) -> object:
+    """`schema` as far down as it may be, where each of its lines is indented most."""
+    for _ in range((DEPTH_LIMIT - 2) // 2):
+        schema = {"type": "object", "properties": {"p": schema}}
+    return schema
+
+
+MANY = VALUES_LIMIT - 200
+
+WIDE: dict[str, object] = {
+    "an enum": {"type": "string", "enum": ["v"] * MANY},
+    "properties": {"type": "object", "properties": {f"p{number}": {} for number in range(MANY)}},
+    "required": {"type": "object", "required": [f"p{number}" for number in range(MANY)]},
+    "variants": {"oneOf": [{"nullable": True}] * (MANY // 2)},
+    "buried examples": buried({"examples": ["e"] * MANY}),
+    "buried variants": buried({"oneOf": [True] * MANY}),
+    "a long description": buried({"type": "object", "description": "d" * 2_000_000}),
+    "a long default": {"oneOf": [{"default": [1.5] * MANY}]},
+}
+
+
+@pytest.mark.parametrize("schema", WIDE.values(), ids=WIDE.keys())
+def test_a_wide_schema_takes_linear_time(schema: object) -> None:
+    began = time.perf_counter()
+    type_of(schema)
+
+    assert time.perf_counter() - began < LINEAR_SECONDS
+
+
+def test_more_values_than_the_limit_are_refused() -> None:
+    type_of([None] * (VALUES_LIMIT - 1))
+
+    with pytest.raises(SchemaTooLarge, match=f"more than {VALUES_LIMIT}"):
+        type_of([None] * VALUES_LIMIT)
+
+
+def test_the_limit_holds_for_each_function() -> None:
+    functions = [Function(f"f{number}", "", {"enum": [1] * (VALUES_LIMIT // 2)}) for number in range(3)]
+
+    assert section("n", functions).count("=> any;") == 3
+
+
+def test_megabytes_of_description_take_linear_time() -> None:
+    functions = [Function(f"f{i}", "a line\n" * 2_000, OBJECT) for i in range(300)]
+    began = time.perf_counter()
+    text = section("functions", functions)
+
+    assert text.count("// a line\n") == 600_000
+    assert time.perf_counter() - began < LINEAR_SECONDS

@@ -1,0 +1,268 @@
+"""What is counted and how it is told: names, labels, buckets, the document, places of processes, and the shards."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, cast
+
+import pytest
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+from service.api.events import Error, OutputItemAdded
+from service.api.response import Reasoning
+from service.errors import ApiError
+from service.metrics import scrape
+from service.metrics.counters import Pace, declared, make_metrics
+from service.metrics.processes import Together
+from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, ShardState
+from service.settings.core import METRICS_FOLDER
+from service.settings.settings import load_settings
+from store.errors import StoreUnavailable
+from tests.support import ROOT
+from tests.support.documents import read, rows
+from tests.support.service.scraped import Scraped
+
+STATES = {
+    0: ShardState({"default": 3, "flex": 1}, 12.5, 2, 4096, 70, 8192, 5),
+    1: ShardState({"default": 0, "flex": 0}, 0.0, 0, 0, 9, 1024, 0),
+}
+COUNTING = """
+import sys
+from service.metrics.counters import make_metrics
+metrics = make_metrics(int(sys.argv[1]))
+metrics.input_tokens.inc(5)
+metrics.followers.inc()
+metrics.run_seconds.observe(3)
+print("counted", flush=True)
+sys.stdin.read()
+"""
+KINDS = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
+
+
+async def shards() -> Mapping[int, ShardState]:
+    return STATES
+
+
+async def told(read_shards: Callable[[], object] = shards, accept: str = "", **options: float) -> str:
+    """The text of a scrape."""
+    text, _ = await Exposition(make_metrics(), cast(scrape.ReadShards, read_shards), **options).scrape(accept)
+    return text.decode()
+
+
+def table() -> list[list[str]]:
+    """A row for each metric, as docs/metrics.md has to hold it."""
+    counted = [(KINDS[kind], about) for _, kind, about in declared()]
+    found: list[list[str]] = []
+    for kind, about in (*counted, *(("gauge", about) for about in SCRAPED)):
+        labels = [f"`{name}`: {', '.join(values)}" if values else f"`{name}`" for name, values in about.labels.items()]
+        found.append([f"`{about.name}`", kind, "; ".join(labels), about.tells])
+    return found
+
+
+def test_the_document_says_what_the_code_does() -> None:
+    shown = [row for row in rows(read("docs/metrics.md")) if row[0].startswith("`harmonium_")]
+    assert shown == table()
+
+
+def test_every_metric_that_the_document_names_exists() -> None:
+    known = {row[0].strip("`") for row in table()}
+    suffixes = ("", "_bucket", "_count", "_sum")
+    named = set(re.findall(r"harmonium_[a-z_]+[a-z]", read("docs/metrics.md")))
+    assert len(named) > len(known) / 2
+    assert named <= {name + suffix for name in known for suffix in suffixes}
+
+
+def test_names_are_as_prometheus_wants_them() -> None:
+    for _, kind, about in declared():
+        assert about.name.endswith("_total") == (kind is Counter), about.name
+        assert about.name.endswith("_seconds") == (kind is Histogram), about.name
+    names = [row[0] for row in table()]
+    assert len(set(names)) == len(names)
+
+
+def test_buckets_rise_and_reach_as_far_as_the_settings_let_things_go() -> None:
+    settings = load_settings()
+    last = {name: about.buckets[-1] for name, kind, about in declared() if kind is Histogram}
+    for _, kind, about in declared():
+        if kind is Histogram:
+            assert list(about.buckets) == sorted(set(about.buckets))
+            assert 8 <= len(about.buckets) <= 20
+    assert last["request_seconds"] >= settings.request_seconds
+    assert last["queue_seconds"] >= settings.max_queued_seconds
+    assert last["run_seconds"] >= settings.max_run_seconds
+    assert last["cancel_seconds"] > settings.store_timeout_seconds
+
+
+async def test_what_may_happen_is_there_at_0_before_it_does() -> None:
+    found = Scraped(await told())
+    assert found.value("harmonium_responses_total", mode="background", status="failed") == 0
+    assert found.value("harmonium_webhook_attempts_total", outcome="given_up") == 0
+    assert found.value("harmonium_leases_lost_total") == 0
+    assert [name for name in found.names() if name.endswith("_created")] == []
+
+
+async def test_a_scrape_tells_what_every_shard_holds() -> None:
+    found = Scraped(await told())
+    assert found.value("harmonium_store_up") == 1
+    assert found.value("harmonium_queue_jobs", shard="0", priority="flex") == 1
+    assert found.value("harmonium_queue_oldest_seconds", shard="0") == 12.5
+    assert found.value("harmonium_jobs_running", shard="0") == 2
+    assert found.value("harmonium_log_bytes", shard="0") == 4096
+    assert found.value("harmonium_store_responses", shard="1") == 9
+    assert found.value("harmonium_store_bytes", shard="1") == 1024
+    assert found.value("harmonium_webhooks_pending", shard="0") == 5
+
+
+async def test_openmetrics_holds_the_same() -> None:
+    families = {family.name: family for family in parse_openmetrics(await told(accept="application/openmetrics-text"))}
+    assert families["harmonium_queue_jobs"].type == "gauge"
+    assert families["harmonium_leases_lost"].type == "counter"
+    assert len(families) == len(Scraped(await told()).families)
+
+
+async def down() -> Mapping[int, ShardState]:
+    raise StoreUnavailable("nobody is there")
+
+
+async def hanging() -> Mapping[int, ShardState]:
+    return await asyncio.Future()
+
+
+@pytest.mark.parametrize("read_shards", [down, hanging])
+async def test_a_scrape_is_answered_without_the_store(read_shards: Callable[[], object]) -> None:
+    found = Scraped(await told(read_shards, store_seconds=0.05))
+    assert found.value("harmonium_store_up") == 0
+    assert found.values("harmonium_queue_jobs") == []
+    assert found.value("harmonium_input_tokens_total") == 0
+
+
+async def test_scrapes_beyond_their_number_are_told_to_come_back() -> None:
+    release = asyncio.Event()
+
+    async def slow() -> Mapping[int, ShardState]:
+        await release.wait()
+        return STATES
+
+    busy = Exposition(make_metrics(), slow)
+    scrapes = [asyncio.create_task(busy.scrape("")) for _ in range(MAX_SCRAPES)]
+    await asyncio.sleep(0)
+    with pytest.raises(ApiError) as refusal:
+        await busy.scrape("")
+    assert refusal.value.status == 503
+    release.set()
+    await asyncio.gather(*scrapes)
+    await busy.scrape("")
+
+
+async def test_others_go_on_while_a_scrape_is_put_together() -> None:
+    many = dict.fromkeys(range(256), STATES[0])
+
+    async def read_many() -> Mapping[int, ShardState]:
+        return many
+
+    turns = 0
+    scrape = asyncio.create_task(told(read_many))
+    while not scrape.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 20
+
+
+def test_pace_is_set_by_the_first_item_and_nothing_before_or_after() -> None:
+    item = OutputItemAdded(output_index=0, item=Reasoning(id="rs_0", status="in_progress", content=[]))
+    pace = Pace(0.0)
+    pace.note([Error(code=None, message="")])
+    assert pace.first is None
+    pace.note([Error(code=None, message=""), item])
+    first = pace.first
+    assert first is not None
+    pace.note([item])
+    assert pace.first == first
+
+
+class Counting:
+    """Processes that count in one folder; they end with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self, workers: int = 2) -> subprocess.Popen[str]:
+        """One more, which has counted something when this returns."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", COUNTING, str(workers)],
+            env={**os.environ, METRICS_FOLDER: str(self.folder), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        assert cast(IO[str], process.stdout).readline() == "counted\n"
+        return process
+
+    def told(self) -> dict[str, float]:
+        """The samples of what they count together."""
+        families = Together(self.folder).collect()
+        return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
+
+    def sets(self) -> int:
+        """How many sets of files there are."""
+        return len(list(self.folder.glob("counter_*.db")))
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Iterator[Counting]:
+    found = Counting(tmp_path)
+    yield found
+    for process in found.processes:
+        process.kill()
+        process.communicate()
+
+
+def test_processes_count_together(counting: Counting) -> None:
+    counting.start()
+    counting.start()
+    found = counting.told()
+    assert found["harmonium_input_tokens_total"] == 10
+    assert found["harmonium_followers"] == 2
+    assert found["harmonium_job_run_seconds_count"] == 2
+    assert found["harmonium_job_run_seconds_sum"] == 6
+
+
+def test_what_the_dead_counted_stays_and_their_gauges_go(counting: Counting) -> None:
+    first, _ = counting.start(), counting.start()
+    first.kill()
+    first.wait()
+    found = counting.told()
+    assert (found["harmonium_input_tokens_total"], found["harmonium_followers"]) == (10, 1)
+
+
+def test_a_newcomer_goes_on_in_the_place_of_a_dead_one(counting: Counting) -> None:
+    for _ in range(3):
+        process = counting.start()
+        process.kill()
+        process.wait()
+    counting.start()
+    assert counting.sets() == 1
+    found = counting.told()
+    assert (found["harmonium_input_tokens_total"], found["harmonium_followers"]) == (20, 1)
+
+
+def test_only_living_processes_tell_of_their_memory(counting: Counting) -> None:
+    first, second = counting.start(), counting.start()
+    first.kill()
+    first.wait()
+    families = {family.name: family for family in Together(counting.folder).collect()}
+    samples = families["process_resident_memory_bytes"].samples
+    assert [sample.labels for sample in samples] == [{"process": "1"}]
+    assert second.poll() is None
+
+
+def test_one_that_serves_alone_writes_no_file_whatever_the_variable_says(counting: Counting) -> None:
+    counting.start(workers=1)
+    assert list(counting.folder.iterdir()) == []

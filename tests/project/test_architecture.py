@@ -1,0 +1,309 @@
+"""The rules that keep the packages apart, read from the syntax of every file.
+
+Each rule is a function from a file to its breaches. One test runs all of them over the tree, and another
+trips each on a snippet, so that a rule that has gone blind is noticed. Add a rule here rather than a plea in
+a document.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from scripts import house
+from tests.support import ROOT
+
+PASSED_OVER = {
+    ".git",
+    ".venv",
+    ".venv-vllm",
+    ".venv-rivals",
+    ".venv-clients",
+    ".env",
+    ".hypothesis",
+    "__pycache__",
+    "node_modules",
+    "build",
+    "dist",
+    "data",
+}
+
+WEB = ("fastapi", "starlette", "uvicorn", "pydantic", "pydantic_settings", "typer", "openai")
+IMPURE = (
+    *("asyncio", "ctypes", "getpass", "http", "logging", "multiprocessing", "os", "pathlib", "platform", "random"),
+    *("secrets", "select", "selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess"),
+    *("tempfile", "threading", "time", "urllib", "uuid"),
+)
+CLOCKS = ("now", "utcnow", "today")
+PURE = (
+    *("service/harmony/", "service/grammar/", "service/api/", "service/responses/prompt/"),
+    *("service/responses/compaction/", "service/responses/output/", "service/responses/rules.py"),
+    *("service/responses/read.py", "service/responses/sealed.py", "service/errors.py"),
+)
+"""Rooms and files that do no I/O: what they need of a clock, of chance and of the world is passed in."""
+PURE_BESIDES_STDLIB = (
+    *("msgspec", "bpe_openai", "jsonschema_rs", "service.steps.in_one_go", "service.steps.cached_steps"),
+    *("store.turn", "store.codec"),
+    *(f"service.engine.port.{value}" for value in ("Generation", "Sampling", "Finish")),
+    *(path.removesuffix("/").removesuffix(".py").replace("/", ".") for path in PURE),
+)
+WIRE = "service/api/request.py"
+SETTINGS = ("service/settings/settings.py", "service/settings/core.py")
+GUEST = "service/engine/vllm/library.py"
+"""Sets variables for vLLM, which is told some things in no other way."""
+
+REGISTRY = re.compile(r"[a-z+]+://|--(?:extra-)?index-url|--find-links|--trusted-host", re.IGNORECASE)
+LOCKS = re.compile(r"(?:requirements/.+\.txt|.*package-lock\.json|.*\.lock)")
+MACHINE_PATH = re.compile(r"(?<![\w.~*-])/(?:work|root|home/(?!harmonium/)\w+)/")
+
+OLD_NAMES = {
+    "Arrival": "Exchange",
+    "Complaint": "Fault",
+    "Creation": "Plan",
+    "JobSpec": "Plan",
+    "LogWriter": "LogSink",
+    "Mender": "Repair",
+    "Onward": "AfterCompaction",
+    "Turns": "Stretch",
+    "mend": "repair",
+    "mending": "repair",
+    "outgrown": "over_threshold",
+    "persistently": "retry",
+    "poke": "wake",
+}
+"""Names that one thing had before docs/glossary.md, with what it is called now. Names of files and arguments count."""
+OLD_WORDS = {
+    r"taken at (its|their) word": "not checked",
+    r"come back later": "retry later",
+    r"told to come back": "refused",
+    r"held to the letter": "enforced",
+    r"told besides": "also needs",
+}
+"""Figures of speech, with the plain word. Only phrases that mean nothing else in English stand here."""
+
+Rule = Callable[[str, str], Iterator[str]]
+
+
+def store_stands_alone(path: str, text: str) -> Iterator[str]:
+    """store/ is a library: it knows neither the service nor anything of HTTP or the API."""
+    if path.startswith("store/"):
+        yield from (name for name in imports(path, text) if within(name, ("service", *WEB)))
+
+
+def pure_rooms_are_pure(path: str, text: str) -> Iterator[str]:
+    """PURE does no I/O and knows no clock, no chance and no environment: they are passed in."""
+    if path.startswith(PURE):
+        allowed = (*PURE_BESIDES_STDLIB, "openai.types") if path == WIRE else PURE_BESIDES_STDLIB
+        for name in imports(path, text):
+            pure = name.partition(".")[0] in sys.stdlib_module_names and not within(name, IMPURE)
+            if not pure and not within(name, allowed):
+                yield name
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and node.attr in CLOCKS:
+                yield f".{node.attr}"
+
+
+def openai_is_for_types_on_the_wire(path: str, text: str) -> Iterator[str]:
+    """The SDK lends its types to one file, and the reference Harmony library is for tests alone."""
+    for name in imports(path, text):
+        if within(name, ("openai_harmony",)) or (within(name, ("openai",)) and path != WIRE):
+            yield name
+
+
+def engines_know_no_http_and_no_store(path: str, text: str) -> Iterator[str]:
+    """An engine samples tokens: who asked, and where the answer is kept, is nothing to it."""
+    if path.startswith("service/engine/"):
+        yield from (name for name in imports(path, text) if within(name, ("service.web", "store", *WEB)))
+
+
+def settings_alone_read_the_environment(path: str, text: str) -> Iterator[str]:
+    """The environment is read once, at start, by the settings."""
+    if path not in (*SETTINGS, GUEST):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
+                yield f"os.{node.attr}"
+        yield from (name for name in imports(path, text) if within(name, ("os.environ", "os.getenv", "dotenv")))
+
+
+def one_thing_has_one_name(path: str, text: str) -> Iterator[str]:
+    """A name that was replaced is not used again."""
+    old = {
+        *PurePosixPath(path).with_suffix("").parts,
+        *(name for node in ast.walk(ast.parse(text)) for name in names(node)),
+    }
+    yield from (f"{name}: say {OLD_NAMES[name]}" for name in sorted(old & OLD_NAMES.keys()))
+
+
+def prose_is_plain(path: str, text: str) -> Iterator[str]:
+    """Comments, messages and documents use the field's word."""
+    if re.match(r"(service|store|docs)/|[A-Z]+\.md$", path):
+        for phrase, plain in OLD_WORDS.items():
+            yield from (f"{found[0]}: say {plain}" for found in re.finditer(phrase, text, re.IGNORECASE))
+
+
+def locks_name_no_registry(path: str, text: str) -> Iterator[str]:
+    """A lock file says what is installed, never from where: that is each machine's own affair."""
+    if LOCKS.fullmatch(path):
+        yield from (found.group() for found in REGISTRY.finditer(text))
+
+
+def no_file_knows_a_machine(path: str, text: str) -> Iterator[str]:
+    """Nothing depends on where somebody's checkout happens to be."""
+    yield from (found.group() for found in MACHINE_PATH.finditer(text))
+
+
+CODE_RULES: tuple[Rule, ...] = (
+    store_stands_alone,
+    pure_rooms_are_pure,
+    openai_is_for_types_on_the_wire,
+    engines_know_no_http_and_no_store,
+    settings_alone_read_the_environment,
+    one_thing_has_one_name,
+)
+TEXT_RULES: tuple[Rule, ...] = (prose_is_plain, locks_name_no_registry, no_file_knows_a_machine)
+
+
+def imports(path: str, text: str) -> Iterator[str]:
+    """The full name of everything that a module imports, wherever in it."""
+    package = PurePosixPath(path).parent.parts
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            origin = ".".join((*above, *([node.module] if node.module else [])))
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def names(node: ast.AST) -> Iterator[str]:
+    """The names that a piece of syntax has: of what it defines, reads, passes or imports."""
+    for field in ("id", "attr", "name", "arg", "asname"):
+        if isinstance(name := getattr(node, field, None), str):
+            yield name.strip("_")
+
+
+def within(name: str, modules: tuple[str, ...]) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+def files(folder: Path = ROOT) -> Iterator[tuple[str, str]]:
+    """Every text file of the project: its path from the root, and its text."""
+    for entry in sorted(folder.iterdir()):
+        if entry.name in PASSED_OVER or entry.name.endswith((".egg-info", "_cache")):
+            continue
+        if entry.is_dir():
+            yield from files(entry)
+        elif b"\0" not in (content := entry.read_bytes()):
+            yield entry.relative_to(ROOT).as_posix(), content.decode()
+
+
+@pytest.mark.parametrize("rule", CODE_RULES + TEXT_RULES, ids=lambda rule: rule.__name__)
+def test_the_tree_keeps_the_rule(rule: Rule) -> None:
+    code = rule in CODE_RULES
+    read = [(path, text) for path, text in files() if not code or re.match(r"(store|service)/.*\.py$", path)]
+    assert len(read) > 10
+    assert [f"{path}: {breach}" for path, text in read for breach in rule(path, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "snippet"),
+    [
+        (store_stands_alone, "store/x.py", "from service.settings import Settings"),
+        (store_stands_alone, "store/x.py", "def f():\n    import fastapi"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "import time"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "from os import environ"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "from store import history"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "from ..engine.port import Engine"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "import redis"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "import datetime as d\nd.datetime.now()"),
+        (openai_is_for_types_on_the_wire, "service/harmony/x.py", "from openai.types import responses"),
+        (openai_is_for_types_on_the_wire, "service/responses/run.py", "import openai_harmony"),
+        (engines_know_no_http_and_no_store, "service/engine/x.py", "from ..web import app"),
+        (settings_alone_read_the_environment, "service/web/app.py", "import os\nos.environ['X']"),
+        (settings_alone_read_the_environment, "store/x.py", "from os import getenv"),
+        (one_thing_has_one_name, "service/x.py", "def _poke(): ..."),
+        (one_thing_has_one_name, "service/outgrown.py", ""),
+        (one_thing_has_one_name, "store/x.py", "f(mending=1)"),
+        (prose_is_plain, "service/x.py", "# a grammar is taken at its word"),
+        (prose_is_plain, "README.md", "More are Told to come back."),
+        (locks_name_no_registry, "requirements/x.txt", "--index-url https://host/simple"),
+        (locks_name_no_registry, "package-lock.json", '"resolved": "https://host/x.tgz"'),
+        (no_file_knows_a_machine, "README.md", "see /" + "root/notes"),
+        (no_file_knows_a_machine, "bench/x.py", "open('/" + "work/x')"),
+    ],
+)
+def test_a_breach_of_the_rule_is_found(rule: Rule, path: str, snippet: str) -> None:
+    assert list(rule(path, snippet))
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "snippet"),
+    [
+        (store_stands_alone, "store/x.py", "import redis\nfrom .turn import Turn\nimport service_of_others"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "import re\nfrom .tokens import encode"),
+        (pure_rooms_are_pure, "service/harmony/x.py", "from store.turn import Turn"),
+        (pure_rooms_are_pure, WIRE, "from openai.types.responses import Response"),
+        (settings_alone_read_the_environment, SETTINGS[0], "import os\nos.environ"),
+        (one_thing_has_one_name, "service/x.py", "repair = turns.mended # poke"),
+        (prose_is_plain, "docs/x.md", "It is told what to do."),
+        (locks_name_no_registry, "README.md", "https://example.com"),
+        (no_file_knows_a_machine, "README.md", "tests/work/ and network/root/x"),
+    ],
+)
+def test_what_the_rule_allows_is_let_through(rule: Rule, path: str, snippet: str) -> None:
+    assert list(rule(path, snippet)) == []
+
+
+SMALL = house.parsed(
+    {
+        "service/api/__init__.py": "",
+        "service/api/ids.py": "import service.web.app\nfrom .read import Reading, f\ndef ids() -> Reading[int]: 0",
+        "service/api/read.py": "Reading = Generator[None, None, T]\ndef f() -> Iterator[None]: 0",
+        "service/web/__init__.py": "",
+        "service/web/app.py": "import store.turn\ndef f(): from service.api import ids\nwait = min(MOST, pause * 2)",
+        "service/logs.py": "del kept[next(iter(kept))]\nTurn(1)\na.Turn(2)\nmin(2, 3)",
+        "store/turn.py": "from service import logs",
+    }
+)
+"""Two rooms that reach each other, and one of each thing that is counted."""
+
+
+def test_the_rooms_and_their_arrows_are_counted() -> None:
+    arrows = house.between_rooms(SMALL)
+    assert house.rooms(SMALL) == {"service.api", "service.web"}
+    assert arrows == {("service.api", "service.web"), ("service.web", "service.api")}
+    assert house.upward(arrows, ["service.web", "service.api"]) == {("service.api", "service.web")}
+    assert house.knots(arrows) == {frozenset({"service.api", "service.web"})}
+    assert house.knots({("a", "b"), ("b", "c"), ("a", "c")}) == set()
+    assert house.crowded(SMALL)["service/api"] == 2
+    assert house.arrows_inside(SMALL) == {"service/api": 1}
+
+
+def test_what_is_made_in_one_place_is_counted() -> None:
+    assert house.calls(SMALL, "Turn") == ["service/logs.py:2"]
+    assert house.stepping(SMALL) == ["service/api/ids.py:3 ids"]
+    assert house.evictions(SMALL) == ["service/logs.py:1"]
+    assert house.backoffs(SMALL) == {"service/web/app.py"}
+    tests = house.parsed({"tests/x.py": "m.setattr(a, 'ONE', 1)\nm.setattr('a.TWO', 1)\nm.setattr(a, 'Three', 1)"})
+    assert house.patches(tests) == ["tests/x.py:1 ONE", "tests/x.py:2 TWO"]
+
+
+def test_a_climb_is_a_call_from_a_lower_room() -> None:
+    watch = house.Watch(["service.web", "service.api"])
+    code = "def run(f):\n    return f()\n"
+    web, api, loose = ({"__name__": name} for name in "wal")
+    for namespace, path in ((web, "service/web/x.py"), (api, "service/api/x.py"), (loose, "service/logs.py")):
+        exec(compile(code, str(ROOT / path), "exec"), namespace)
+    watch.watched.set(True)
+    sys.setprofile(watch)
+    web["run"](lambda: api["run"](lambda: loose["run"](lambda: web["run"](int))))
+    sys.setprofile(None)
+    assert watch.entered == {"service.web", "service.api"}
+    assert watch.climbs == {("service.api: run", "service.web: run")}
+
+
+def test_every_room_has_its_layer() -> None:
+    assert house.rooms(house.sources("service", "store")) <= set(house.layers())

@@ -1,0 +1,213 @@
+"""The documents are true: every setting, route, error code, event and benchmark has its entry, every path exists.
+
+What can be compared without a service is compared here; what has to run is in test_examples.py. A failure names
+what is missing; put it into the document.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.api import events
+from service.api.tools.callee import Callee
+from service.harmony.header import Header
+from service.responses.output.items.emitter import Emitter, Making, emitter_for
+from service.responses.rules import Rules
+from store.states import MOVES
+from tests.project.test_architecture import files
+from tests.support.documents import (
+    DOCUMENTS,
+    ROOT,
+    anchors,
+    block,
+    links,
+    prose,
+    read,
+    rows,
+    section,
+    settings_table,
+    state_diagram,
+)
+
+RESPONSE_ID = "resp_" + 48 * "0"
+TOOLS = Rules(callees=(Callee("f"), Callee("c", "custom")))
+SHOWN = {
+    "message": ("final", None, TOOLS),
+    "reasoning": ("analysis", None, TOOLS),
+    "reasoning_with_summary": ("analysis", None, Rules(summary="auto")),
+    "function_call": ("commentary", "functions.f", TOOLS),
+    "custom_tool_call": ("commentary", "functions.c", TOOLS),
+    "code_interpreter_call": ("analysis", "python", TOOLS),
+    "web_search_call": ("analysis", "browser.search", TOOLS),
+    "mcp_call": ("commentary", "docs.search", TOOLS),
+    "compaction": ("final", None, Rules(compacting=True)),
+}
+"""The channel, the recipient and the rules that make each kind of item."""
+
+# taken apart, so that the rule doesn't find itself
+FOREIGN = re.compile(r"\.\./sha" r"red|\bsha" r"red/\w+\.md|cla" r"ude|anthro" r"pic|copi" r"lot", re.IGNORECASE)
+
+
+def emitted(emitter: Emitter) -> list[str]:
+    """The types of an item's events, with one delta."""
+    stream = [*emitter.open(), *emitter.text("x"), *emitter.close("completed")[1]]
+    return [str(event.__struct_config__.tag) for event in stream]
+
+
+def raised() -> Iterator[tuple[int | None, str]]:
+    """The status, where the call names it, and the code of every error in the source of the service."""
+    for path, text in files():
+        if re.match(r"service/.*\.py$", path):
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    yield from codes_of(node, node.func.id)
+
+
+def codes_of(call: ast.Call, name: str) -> Iterator[tuple[int | None, str]]:
+    first = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+    if name == "ResponseError" and isinstance(first, str):
+        yield None, first
+    status = 400 if name == "InvalidRequest" else first if isinstance(first, int) else None
+    for keyword in call.keywords:
+        if keyword.arg == "code" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str):
+            yield status, keyword.value.value
+
+
+def test_every_setting_has_its_row_as_its_description_says() -> None:
+    shown = [line for line in read("docs/configuration.md").splitlines() if line.startswith("| `HARMONIUM_")]
+    assert shown == settings_table(), "run: python -m tests.support.documents"
+
+
+def test_the_settings_that_readme_shows_are_the_same_rows() -> None:
+    shown = [line for line in read("README.md").splitlines() if line.startswith("| `HARMONIUM_")]
+    assert len(shown) > 5
+    assert set(shown) <= set(settings_table())
+
+
+def test_readme_is_short() -> None:
+    assert len(read("README.md").splitlines()) <= 250
+
+
+def test_every_setting_that_a_document_names_exists() -> None:
+    known = {row.split("`")[1] for row in settings_table()}
+    for document in DOCUMENTS:
+        assert set(re.findall(r"HARMONIUM_[A-Z_]+[A-Z]", document.read_text())) <= known, document.name
+
+
+def test_every_error_code_has_its_row_and_no_row_is_about_none() -> None:
+    table = [row for row in rows(read("docs/errors.md")) if row[0].isdigit()]
+    documented = {code.strip("`") for _, code, *_ in table if code != "null"}
+    assert documented == {code for _, code in raised()}
+
+
+def test_an_error_code_stands_beside_the_statuses_it_comes_with() -> None:
+    table = {(int(row[0]), row[1].strip("`")) for row in rows(read("docs/errors.md")) if row[0].isdigit()}
+    found = {(status, code) for status, code in raised() if status is not None}
+    assert len(found) > 10
+    assert found <= table
+
+
+def test_every_event_is_in_the_document_and_no_other() -> None:
+    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
+    tags = {str(kind.__struct_config__.tag) for kind in kinds if kind is not events.Event}
+    named = set(re.findall(r"\bresponse(?:\.[a-z_]+)+", read("docs/events.md")))
+    assert named | {"error"} == tags
+
+
+@pytest.mark.parametrize("kind", SHOWN)
+def test_the_order_of_an_item_s_events_is_the_one_in_the_document(kind: str) -> None:
+    channel, recipient, rules = SHOWN[kind]
+    header = Header("assistant", channel, recipient, None, None, "", True)
+    shown = [line.removesuffix(" *") for line in block("docs/events.md", kind).splitlines()]
+    assert shown == emitted(emitter_for(Making(RESPONSE_ID, rules, lambda kind, payload: "sealed"), header, 0))
+
+
+def test_the_states_of_a_response_are_the_store_s() -> None:
+    shown = rows(section(read("docs/lifecycle.md"), "A response in the background"))
+    moves = [(before, after, move) for before, moves in MOVES.items() for after, move in moves.items()]
+    table = [[f"`{before}`", f"`{after}`", f"`{by.script}`", by.who, by.when] for before, after, by in moves]
+    assert shown == table
+
+
+def test_the_diagram_of_states_is_the_store_s() -> None:
+    assert block("docs/lifecycle.md", "mermaid") == state_diagram(), "run: python -m tests.support.documents"
+
+
+def test_every_benchmark_has_its_section() -> None:
+    names = {path.stem for path in (ROOT / "bench").glob("[a-z]*.py")}
+    sections = set(re.findall(r"(?m)^## (\w+)$", read("docs/performance.md")))
+    assert sections == names
+    assert all(f"$ scripts/bench {name} --check" in read("docs/performance.md") for name in names)
+
+
+def test_every_decision_is_listed_and_says_what_was_given_up() -> None:
+    folder = ROOT / "docs" / "decisions"
+    records = sorted(path.name for path in folder.glob("0*.md"))
+    assert sorted(links(read("docs/decisions/README.md"))) == records
+    for name in records:
+        headings = re.findall(r"(?m)^## (.+)$", (folder / name).read_text())
+        assert headings == ["Context", "Choice", "What we gave up"], name
+
+
+def test_every_decision_has_its_date_and_status() -> None:
+    folder = ROOT / "docs" / "decisions"
+    for path in sorted(folder.glob("0*.md")):
+        _, line = path.read_text().split("\n\n")[:2]
+        status = re.fullmatch(r"Date: 20\d\d-\d\d-\d\d\. Status: (accepted|superseded by \[\d+\]\((\S+)\))\.", line)
+        assert status, (
+            f"{path.name}: its second paragraph is 'Date: YYYY-MM-DD. Status: accepted.' or 'superseded by …'"
+        )
+        assert not status[2] or (folder / status[2]).exists(), path.name
+
+
+def test_the_map_has_every_room_once_and_twenty_common_changes() -> None:
+    inits = [path for package in ("service", "store") for path in (ROOT / package).glob("*/**/__init__.py")]
+    rooms = {f"`{path.parent.relative_to(ROOT)}/`" for path in inits} | {"`store/redis/lua/`"}
+    shown = [row[0] for row in rows(section(read("docs/architecture.md"), "The rooms"))]
+    changes = rows(section(read("docs/architecture.md"), "Where do I change …"))
+    assert sorted(shown) == sorted(rooms)
+    assert len({row[0] for row in changes}) == len(changes) >= 20
+
+
+def test_the_glossary_has_each_word_once_in_order_with_its_file() -> None:
+    table = rows(read("docs/glossary.md"))
+    words = [row[0].lower().replace("-", " ") for row in table]
+    assert len(words) > 50
+    assert words == sorted(set(words))
+    assert [row[0] for row in table if not (ROOT / row[2].strip("`")).is_file()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in links(document.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        there = (document.parent / path).resolve() if path else document
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there.read_text()), target
+
+
+def test_what_a_document_says_is_in_a_file_is_there() -> None:
+    for document in DOCUMENTS:
+        text = prose(document.read_text())
+        for path in re.findall(r"`((?:service|store|tests|bench|docs|scripts)/[\w./-]+)`", text):
+            assert (ROOT / path).exists(), f"{document.name}: {path}"
+        for name, path in re.findall(r"`([\w.]+)` in `([\w/]+\.py)`", text.replace("\n", " ")):
+            for part in name.split("."):
+                defined = rf"(?m)^\s*(?:async )?(?:def|class) {part}\b|^{part}\b"
+                assert re.search(defined, read(path)), f"{document.name}: {name} in {path}"
+
+
+def test_the_project_speaks_of_itself_alone() -> None:
+    for path, text in files():
+        if not path.startswith("requirements/"):  # what packages are called is their makers' choice
+            assert FOREIGN.findall(text) == [], path
+
+
+@pytest.mark.parametrize("text", ["see ../" + "shared/x", "shared" + "/style.md", "Cla" + "ude wrote this"])
+def test_what_is_foreign_is_found(text: str) -> None:
+    assert FOREIGN.search(text)

@@ -1,0 +1,233 @@
+"""The documents' examples, run: README's quick start and docs/tour.md as pasted, and docs/lifecycle.md's conversation.
+
+The first two run against `harmonium serve` on a free port in place of 8000, with an empty data folder and no
+setting from outside. Output is compared with what the document shows. Never show output that wasn't printed.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from starlette.types import ASGIApp, Message
+
+from service.engine.demo import DemoEngine
+from service.engine.port import Chunk, Generation, ModelCard
+from service.harmony import tokens
+from service.harmony.segments import Closed, Opened, Segment, Segmenter
+from service.responses.service import open_store
+from service.settings.settings import DEFAULT_TENANT, Settings
+from service.web.app import create_app
+from store.embedded import EmbeddedServer
+from store.turn import StoredMessage
+from tests.support.documents import block, blocks, read, rows, section, shows
+
+DEADLINE_SECONDS = 30
+ADDRESS = "http://localhost:8000"
+NEXT = "----- next block -----"
+TOUR = "docs/tour.md"
+LIFECYCLE = "docs/lifecycle.md"
+MODEL = "gpt-oss-20b"
+DATE = "2026-11-20"
+WORDS = ("My name is Ada.", "What is my name?")
+MARKS = {
+    tokens.START: "<|start|>",
+    tokens.END: "<|end|>",
+    tokens.MESSAGE: "<|message|>",
+    tokens.CHANNEL: "<|channel|>",
+    tokens.RETURN: "<|return|>",
+}
+
+
+# --- the quick start ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """The address of a service started as README says."""
+    folder = tmp_path_factory.mktemp("service")
+    env = {name: value for name, value in os.environ.items() if not name.upper().startswith("HARMONIUM_")}
+    env |= {"HARMONIUM_DATA_DIR": str(folder / "data"), "HARMONIUM_LOG_FORMAT": "json"}
+    command = [str(Path(sys.executable).with_name("harmonium")), "serve", "--port", "0"]
+    with (folder / "log").open("w+") as log:
+        process = subprocess.Popen(command, cwd=folder, env=env, stderr=log)
+        try:
+            yield address(folder / "log", process)
+        finally:
+            process.terminate()
+            process.wait(DEADLINE_SECONDS)
+
+
+def address(log: Path, process: "subprocess.Popen[bytes]") -> str:
+    """Where the service says it listens."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        for line in log.read_text().splitlines():
+            if '"message": "listening"' in line and line.endswith("}"):
+                return str(json.loads(line)["url"]).replace("127.0.0.1", "localhost")
+        time.sleep(0.02)
+    raise AssertionError(f"the service did not start: {log.read_text()}")
+
+
+def quick_start() -> str:
+    """README's quick start."""
+    return section(read("README.md"), "Quick start")
+
+
+def shown(text: str, label: str) -> list[tuple[str, str]]:
+    """The blocks with this label, each with the output that is shown right after it."""
+    return [(each, after.text) for (found, each), after in pairwise(blocks(text)) if found == label]
+
+
+def run(command: Sequence[str], url: str) -> str:
+    """What a command prints, with the quick start's address replaced."""
+    argv = [part.replace(ADDRESS, url) for part in command]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_quick_start_begins_with_the_command_that_the_tests_start() -> None:
+    assert shown(quick_start(), "bash")[0][0] == "scripts/serve"
+    assert 'exec "$root/.venv/bin/harmonium" serve "$@"' in read("scripts/serve")
+    assert ADDRESS.endswith(f":{Settings.model_fields['port'].default}")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the shell parts need curl")
+def test_the_shell_parts_print_what_is_shown(service: str) -> None:
+    _, (command, answer) = shown(quick_start(), "bash")
+    ((in_background, followed),) = shown(read(TOUR), "bash")
+    assert shows(answer.replace("\n", ""), run(["bash", "-c", command], service))
+    assert shows(followed, run(["bash", "-c", in_background], service).rstrip("\n"))
+
+
+@pytest.mark.parametrize(("document", "count"), [("README.md", 4), (TOUR, 10)])
+def test_the_python_parts_print_what_is_shown(service: str, document: str, count: int) -> None:
+    pasted = shown(quick_start() if document == "README.md" else read(document), "python")
+    assert len(pasted) == count
+    script = f"\nprint({NEXT!r})\n".join(code for code, _ in pasted)
+    printed = run([sys.executable, "-c", script], service).split(f"{NEXT}\n")
+    assert [text.rstrip("\n") for text in printed] == [output for _, output in pasted]
+
+
+def test_every_route_has_its_row_in_readme(service: str) -> None:
+    paths: dict[str, dict[str, Any]] = httpx.get(f"{service}/openapi.json").json()["paths"]
+    served = {f"`{verb.upper()} {path}`": route["summary"] for path, on in paths.items() for verb, route in on.items()}
+    assert dict(row[:2] for row in rows(section(read("README.md"), "What is served"))) == served
+
+
+# --- the conversation of docs/lifecycle.md --------------------------------------------------------------------
+
+
+class Recorder(DemoEngine):
+    """The demo engine, which remembers what it was given and what it sampled."""
+
+    def __init__(self) -> None:
+        super().__init__(ModelCard(MODEL, 0, 131_072))
+        self.prompts: list[Sequence[int]] = []
+        self.sampled: list[list[int]] = []
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        self.prompts.append(generation.prompt)
+        self.sampled.append([])
+        async for chunk in super().generate(generation):
+            self.sampled[-1] += chunk.tokens
+            yield chunk
+
+
+class Example(NamedTuple):
+    """The conversation: the prompts and samples of its turns, and of the second its stream and what is stored."""
+
+    prompts: list[Sequence[int]]
+    sampled: list[list[int]]
+    stream: str
+    kept: tuple[StoredMessage, ...]
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Generator[Example]:
+    """The two turns, held with the whole application and a real store."""
+    server = EmbeddedServer(tmp_path_factory.mktemp("example"))
+    server.start()
+    try:
+        yield asyncio.run(converse(Settings.model_validate({"redis_url": server.url, "api_keys": (), "model": MODEL})))
+    finally:
+        server.stop()
+
+
+@asynccontextmanager
+async def alive(app: ASGIApp) -> AsyncGenerator[httpx.AsyncClient]:
+    """A client of the application, between its start and its end."""
+    inbox: asyncio.Queue[Message] = asyncio.Queue()
+    outbox: asyncio.Queue[Message] = asyncio.Queue()
+    lifespan = asyncio.ensure_future(app({"type": "lifespan"}, inbox.get, outbox.put))
+    await inbox.put({"type": "lifespan.startup"})
+    assert (await outbox.get())["type"] == "lifespan.startup.complete"
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        yield client
+    await inbox.put({"type": "lifespan.shutdown"})
+    await lifespan
+
+
+async def converse(settings: Settings) -> Example:
+    engine, store = Recorder(), open_store(settings)
+    body: dict[str, Any] = {"model": MODEL, "reasoning": {"effort": "low"}}
+    async with alive(create_app(settings, engine=engine)) as client:
+        first = (await client.post("/v1/responses", json=body | {"input": WORDS[0]})).json()["id"]
+        body |= {"previous_response_id": first, "stream": True, "stream_options": {"include_obfuscation": False}}
+        stream = (await client.post("/v1/responses", json=body | {"input": WORDS[1]})).text
+    chain = await store.chain(DEFAULT_TENANT, re.findall(r'"id":"(resp_[0-9a-f]+)"', stream)[0])
+    await store.close()
+    return Example(engine.prompts, engine.sampled, stream, chain.turns[-1])
+
+
+def text(ids: Sequence[int]) -> str:
+    """Ids as the document shows them: marks by name, and the day on which it was written."""
+    written = "".join(MARKS.get(token) or tokens.decode([token]) for token in ids)
+    return re.sub(r"Current date: [0-9-]+", f"Current date: {DATE}", written)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_prompts_are_those_of_the_document(example: Example, number: int) -> None:
+    prompt = example.prompts[number - 1]
+    assert text(prompt) == block(LIFECYCLE, f"harmony prompt {number}")
+    assert f"{len(prompt)} tokens" in read(LIFECYCLE)
+
+
+def test_the_tokens_sampled_are_those_of_the_document(example: Example) -> None:
+    sampled = example.sampled[1]
+    assert text(sampled) == block(LIFECYCLE, "harmony sampled 2")
+    assert sampled == [int(word) for word in block(LIFECYCLE, "ids sampled 2").split()]
+    assert f"which is {len(sampled)} ids" in read(LIFECYCLE)
+
+
+def test_the_segments_are_those_of_the_document(example: Example) -> None:
+    segmenter = Segmenter()
+    found = [*segmenter.feed(example.sampled[1]), *segmenter.end()]
+    assert "".join(map(line, found)).replace(" \n", "\n").strip() == block(LIFECYCLE, "segments 2")
+
+
+def line(segment: Segment) -> str:
+    if isinstance(segment, Opened):
+        return f"Opened {segment.header.channel}\n"
+    return f"\nClosed {len(segment.ids)} ids\n" if isinstance(segment, Closed) else f"{segment!r} "
+
+
+def test_the_messages_kept_are_those_of_the_document(example: Example) -> None:
+    kept = [text(tokens.unpack(message.tokens)) for message in example.kept]
+    assert kept == block(LIFECYCLE, "harmony kept 2").splitlines()
+
+
+def test_the_stream_is_that_of_the_document(example: Example) -> None:
+    assert shows(block(LIFECYCLE, "sse 2"), example.stream.rstrip("\n"))

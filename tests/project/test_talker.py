@@ -1,0 +1,113 @@
+"""The talker's builder, as far as it goes without torch: the weights and the ranks it was written for, its tokenizer.
+
+That vLLM loads what it builds, and that the model says what its README promises, is seen where vLLM runs.
+"""
+
+import json
+import re
+import subprocess
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import pairwise
+from math import prod
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from service.harmony import tokens
+from tests.support import ROOT
+
+FOLDER = ROOT / "scripts" / "talker"
+WORDS = ["hello", " friend", " Philadelphia", "Grüße", " 漢字", "🙂", "  ", "\n\n"]
+SECONDS = 60
+ENCODE = """
+import json, sys
+from tokenizers import Tokenizer
+tokenizer = Tokenizer.from_file(sys.argv[1])
+print(json.dumps([tokenizer.encode(text, add_special_tokens=False).ids for text in json.load(sys.stdin)]))
+"""
+TEXTS = [
+    "Hello! How can I help you today?",
+    "I'll say it's 12345 o'clock;\tDON'T panic…\r\n\r\n  really  ",
+    "Zażółć gęślą jaźń, 漢字かな交じり文 ก็ 🙂👩‍👩‍👧 ﷽",
+    "def f(x):\n    return {'a': [1, 2.50], \"b\": None}  # ok\n",
+    "<|not special|> <|end> |",
+]
+
+
+@pytest.fixture(scope="module")
+def builder() -> ModuleType:
+    """The program, which is no module of a package."""
+    spec = spec_from_file_location("build_talker", FOLDER / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def ranks(builder: ModuleType) -> dict[bytes, int]:
+    """What the builder's tokenizer is made of."""
+    return dict(builder.parse_ranks(builder.read_ranks()))
+
+
+@pytest.fixture(scope="module")
+def order(builder: ModuleType, ranks: dict[bytes, int]) -> dict[tuple[bytes, bytes], int]:
+    """Which pairs may be joined, and how early."""
+    return {pair: place for place, pair in enumerate(builder.merges(ranks))}
+
+
+def joined(word: bytes, order: dict[tuple[bytes, bytes], int]) -> list[bytes]:
+    """The tokens of a word: bytes, of which the pair that may be joined first is joined, again and again."""
+    parts = [word[at : at + 1] for at in range(len(word))]
+    while pairs := [pair for pair in pairwise(parts) if pair in order]:
+        first = min(pairs, key=order.__getitem__)
+        at = next(at for at, pair in enumerate(pairwise(parts)) if pair == first)
+        parts[at : at + 2] = [first[0] + first[1]]
+    return parts
+
+
+def test_the_weights_are_those_that_the_builder_was_written_for(builder: ModuleType) -> None:
+    content = builder.WEIGHTS.read_bytes()
+    assert builder.checked(content, builder.WEIGHTS_SHA256, "weights") == content
+    with pytest.raises(ValueError, match="another file"):
+        builder.checked(content + b"x", builder.WEIGHTS_SHA256, "weights")
+
+
+def test_readme_says_how_large_the_model_is(builder: ModuleType) -> None:
+    header: dict[str, Any] = builder.header(builder.WEIGHTS.read_bytes())
+    shape = json.loads(header.pop("__metadata__")["config"])
+    (file,) = re.findall(r"`talker.safetensors` \| (.*)", (FOLDER / "README.md").read_text())
+    known, sampled = (header[name]["shape"][0] for name in ("ids", "outs"))
+    assert f"{shape['num_hidden_layers']} layers, hidden size {shape['hidden_size']}" in file
+    assert f"the {known:,} ids that it knows, of which it can sample {sampled}" in file
+    assert sum(prod(tensor["shape"]) for tensor in header.values()) < 1.1e6
+
+
+def test_its_special_tokens_are_harmony_s(builder: ModuleType) -> None:
+    special: dict[int, str] = builder.special_tokens()
+    ids = (tokens.START, tokens.END, tokens.MESSAGE, tokens.CHANNEL, tokens.RETURN, tokens.CALL)
+    names = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>"]
+    assert [special[id] for id in ids] == names
+    assert len(set(special.values())) == len(special)
+
+
+def test_every_byte_has_a_letter_of_its_own(builder: ModuleType) -> None:
+    letters: dict[int, str] = builder.alphabet()
+    assert sorted(letters) == list(range(256))
+    assert len(set(letters.values())) == 256
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_its_merges_make_the_tokens_that_the_service_makes(
+    ranks: dict[bytes, int], order: dict[tuple[bytes, bytes], int], word: str
+) -> None:
+    assert [ranks[part] for part in joined(word.encode(), order)] == list(tokens.encode(word))
+
+
+@pytest.mark.vllm
+def test_the_tokenizer_that_vllm_loads_makes_the_ids_that_the_service_makes() -> None:
+    command = [ROOT / ".venv-vllm/bin/python", "-c", ENCODE, ROOT / ".venv-vllm/talker/tokenizer.json"]
+    done = subprocess.run(command, input=json.dumps(TEXTS), capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert json.loads(done.stdout) == [list(tokens.encode(text)) for text in TEXTS]

@@ -1,0 +1,177 @@
+"""Compactions: what stands before one is out of the prompt, and what it kept is in."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.errors import InvalidRequest
+from service.harmony.render import message
+from service.harmony.tokens import decode
+from service.responses import sealed
+from service.responses.compaction.messages import compaction_messages, users_words
+from service.responses.compaction.request import PARTLY
+from store.turn import StoredMessage
+from tests.support.responses.requests import ENVELOPES, IDENTITY, Json, prompt
+
+KEPT = (message("My cat is Tom.", "user"), message("Feed him.", "user"))
+OLD: list[Json] = [{"role": "user", "content": "Old words."}, {"role": "assistant", "content": "Old answer."}]
+NOW: Json = {"role": "user", "content": "And now?"}
+CALL: Json = {"type": "function_call", "call_id": "call_1", "name": "feed", "arguments": "{}"}
+ANSWER: Json = {"type": "function_call_output", "call_id": "call_1", "output": "Fed."}
+
+
+def compaction(*kept: StoredMessage) -> Json:
+    payload = sealed.compaction("Tom was fed.", kept)
+    return {"type": "compaction", "encrypted_content": ENVELOPES.seal(sealed.COMPACTION, payload)}
+
+
+def shown(*items: Json, **options: Any) -> str:
+    return decode(prompt(input=list(items), **options).tokens).partition("every message.")[2]
+
+
+def test_nothing_before_a_compaction_is_in_the_prompt() -> None:
+    text = shown(*OLD, compaction(), NOW)
+
+    assert "Old" not in text
+    assert "Tom was fed." in text
+
+
+def test_the_user_s_words_travel_inside_before_the_summary() -> None:
+    text = shown(*OLD, compaction(*KEPT), NOW)
+
+    assert text.index("My cat is Tom.") < text.index("Feed him.") < text.index("Tom was fed.") < text.index("And now?")
+
+
+def test_the_newest_compaction_holds() -> None:
+    other = sealed.compaction("A later summary.")
+    later = {"type": "compaction", "encrypted_content": ENVELOPES.seal(sealed.COMPACTION, other)}
+    text = shown(compaction(*KEPT), NOW, later)
+
+    assert "Tom" not in text
+    assert "A later summary." in text
+
+
+@pytest.mark.parametrize("kept", [(), KEPT])
+def test_a_compaction_in_a_chain_hides_what_stands_before_it(kept: tuple[StoredMessage, ...]) -> None:
+    earlier = prompt(input=OLD).messages
+    marks = compaction_messages(sealed.Compaction("Tom was fed.", kept), limit=1000)
+    chain = [*earlier, *marks]
+
+    assert prompt(chain, input=[NOW]).tokens == prompt(input=[*OLD, compaction(*kept), NOW]).tokens
+
+
+def test_a_compaction_sent_as_an_item_is_kept_in_the_chain() -> None:
+    first = prompt(input=[*OLD, compaction(*KEPT), NOW])
+
+    assert prompt(first.messages, input="Go on.").tokens[: len(first.tokens) - 2] == first.tokens[:-2]
+
+
+def test_what_comes_after_a_compaction_may_answer_a_call_before_it() -> None:
+    made = prompt(input=[*OLD, CALL, compaction(), ANSWER, NOW])
+
+    assert made.messages[1].name == "functions.feed"
+
+
+def test_a_call_before_a_compaction_needs_no_output() -> None:
+    assert len(prompt(input=[*OLD, CALL, compaction(), NOW]).messages) == 2
+
+
+def test_truncation_never_takes_a_summary() -> None:
+    turns = [{"role": role, "content": f"{n} " + "word " * 100} for n in range(20) for role in ("user", "assistant")]
+    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1000)
+    text = shown(compaction(*KEPT), *turns, NOW, identity=narrow, truncation="auto")
+
+    assert "Tom was fed." in text
+    assert "0 word" not in text
+    assert "19 word" in text
+
+
+def test_truncation_takes_the_oldest_words_of_a_compaction_before_any_turn() -> None:
+    long = tuple(message(f"{number} " + "word " * 300, "user") for number in range(3))
+    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1000)
+    text = shown(compaction(*long), *OLD, NOW, identity=narrow, truncation="auto")
+
+    assert ("0 word" in text, "1 word" in text, "2 word" in text) == (False, False, True)
+    assert "Old answer." in text
+    assert "Tom was fed." in text
+
+
+# --- asking for one ---
+
+
+def test_a_trigger_asks_for_a_compaction_and_calls_nothing() -> None:
+    tools = [{"type": "function", "name": "feed"}]
+    trigger = {"type": "compaction_trigger"}
+    made = prompt(input=[*OLD, trigger], tools=tools, tool_choice="required", text={"format": {"type": "json_object"}})
+
+    assert made.rules.compacting
+    assert made.rules.callable == ()
+    assert made.rules.answer is None
+
+
+def test_the_wish_for_a_compaction_is_said_last_and_never_kept() -> None:
+    made = prompt(input=OLD, compacting="Summarize.")
+
+    assert decode(made.tokens).endswith("developerSummarize.assistant")
+    assert made.rules.compacting
+    assert made.messages == made.shown == prompt(input=OLD).messages
+
+
+def test_there_is_nothing_to_compact_without_a_conversation() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        prompt(input=[{"type": "compaction_trigger"}])
+
+    assert caught.value.param == "input"
+
+
+def test_what_a_compaction_keeps_are_the_user_s_words_those_of_an_earlier_one_too() -> None:
+    made = prompt(input=[*OLD, compaction(*KEPT), NOW], compacting="Summarize.")
+
+    assert made.rules.kept_messages == (*KEPT, made.messages[-1])
+
+
+NARROW = msgspec.structs.replace(IDENTITY, context_tokens=2000)
+LONG: list[Json] = [
+    {"role": role, "content": f"{number} " + "word " * 200} for number in range(12) for role in ("user", "assistant")
+]
+
+
+@pytest.mark.parametrize("truncation", ["auto", "disabled"])
+def test_only_the_newest_words_that_fit_travel_and_the_model_is_told(truncation: str) -> None:
+    items = LONG if truncation == "auto" else LONG[-8:]
+    made = prompt(input=items, identity=NARROW, truncation=truncation, compacting="Summarize.")
+    said = [message for message in made.messages if message.role == "user"]
+
+    assert made.rules.kept_messages == tuple(said[-2:])
+    assert PARTLY in decode(made.tokens)
+    assert PARTLY not in decode(prompt(input=LONG, compacting="Summarize.").tokens)
+
+
+@settings(max_examples=30, derandomize=True, deadline=None)
+@given(
+    context=st.integers(1200, 4000),
+    words=st.lists(st.integers(1, 500), min_size=1, max_size=8),
+    instructions=st.integers(0, 400),
+)
+def test_a_conversation_always_goes_on_from_its_compaction(context: int, words: list[int], instructions: int) -> None:
+    items = [{"role": role, "content": "word " * size} for size in words for role in ("user", "assistant")]
+    options: Any = {
+        "identity": msgspec.structs.replace(IDENTITY, context_tokens=context),
+        "instructions": "word " * instructions,
+    }
+    made = prompt(input=[*items, NOW], truncation="auto", compacting="Summarize.", **options)
+    payload = sealed.compaction("short " * 50, made.rules.kept_messages)
+    item = {"type": "compaction", "encrypted_content": ENVELOPES.seal(sealed.COMPACTION, payload)}
+
+    assert len(prompt(input=[*items, item, NOW], **options).tokens) <= context - context // 8
+
+
+def test_what_travels_can_be_sealed_however_short_its_messages_are() -> None:
+    many = [message("x", "user")] * 20_000
+    kept = users_words(many, 1_000_000, sealed.MAX_KEPT_BYTES)
+
+    assert 0 < len(kept) < len(many)
+    assert len(sealed.compaction("x" * sealed.MAX_SUMMARY_BYTES, kept)) <= sealed.MAX_PAYLOAD_BYTES

@@ -1,0 +1,204 @@
+"""When a conversation is compacted before it is answered, and what of it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.harmony import tokens
+from service.harmony.render import message
+from service.responses import sealed
+from service.responses.compaction import messages as compacted
+from service.responses.compaction.budget import newest_input
+from service.responses.compaction.request import ASK, PARTLY
+from service.responses.rules import Rules
+from store.turn import StoredMessage
+from tests.responses.compaction.test_compaction_turns import (
+    ANSWER,
+    AT_ONCE,
+    CALL,
+    NEXT,
+    OUTPUT,
+    SUMMARY,
+    USER,
+    outgrown,
+    texts,
+)
+from tests.support.responses import samples
+from tests.support.responses.requests import IDENTITY, Json, prompt
+
+
+def test_what_is_older_than_the_newest_input_is_compacted() -> None:
+    made = outgrown(USER, ANSWER, NEXT)
+    assert made.rules.after_compaction is not None
+    text = tokens.decode(made.tokens)
+
+    assert made.rules.kept_messages == (made.messages[0],)
+    assert made.rules.after_compaction.newest == (made.messages[2],)
+    assert "heron" in text
+    assert text.index("heron") < text.index(ASK)
+    assert "Where does she lie?" not in text
+
+
+def test_a_chain_is_compacted_like_what_a_client_sends() -> None:
+    chained = outgrown(NEXT, chain=prompt(input=[USER, ANSWER]).messages)
+
+    assert chained.tokens == outgrown(USER, ANSWER, NEXT).tokens
+    assert chained.rules == outgrown(USER, ANSWER, NEXT).rules
+
+
+def test_the_new_prompt_opens_as_the_old_one_does() -> None:
+    made, plain = (outgrown(USER, ANSWER, NEXT, instructions="Be brief.", **more) for more in ({}, NOTHING))
+    assert made.rules.after_compaction is not None
+    opening = made.rules.after_compaction.prefix_tokens
+
+    assert made.tokens[:opening] == plain.tokens[:opening]
+    assert tokens.decode(made.tokens[opening:]).startswith("<|start|>user") or made.tokens[opening] == tokens.START
+
+
+NOTHING: Json = {"context_management": None}
+
+
+@pytest.mark.parametrize(
+    "managing",
+    [None, [], [{"type": "compaction"}], [{"type": "compaction", "compact_threshold": None}]],
+    ids=["null", "nothing", "no threshold", "a threshold of null"],
+)
+def test_a_short_conversation_is_answered_as_it_is(managing: Any) -> None:
+    assert outgrown(USER, ANSWER, NEXT, context_management=managing) == prompt(input=[USER, ANSWER, NEXT])
+
+
+def test_a_threshold_is_crossed_by_one_token() -> None:
+    length = len(prompt(input=[USER, ANSWER, NEXT]).tokens)
+    at, below = (
+        outgrown(USER, ANSWER, NEXT, context_management=[{"type": "compaction", "compact_threshold": threshold}])
+        for threshold in (length, length - 1)
+    )
+
+    assert (at.rules.after_compaction is None, below.rules.after_compaction is None) == (True, False)
+
+
+def test_without_a_threshold_three_quarters_of_the_context_are_one() -> None:
+    long = {"role": "assistant", "content": "word " * 3000}
+    for context, due in ((4200, False), (3900, True)):
+        identity = msgspec.structs.replace(IDENTITY, context_tokens=context)
+        made = prompt((), identity, input=[USER, long, NEXT], context_management=[{"type": "compaction"}])
+        assert (made.rules.after_compaction is not None) == due
+
+
+@pytest.mark.parametrize("items", [[NEXT], [USER, NEXT]])
+def test_there_is_nothing_to_compact_before_the_model_has_spoken(items: list[Json]) -> None:
+    assert outgrown(*items).rules.after_compaction is None
+
+
+def test_what_is_compacted_already_is_not_compacted_again() -> None:
+    shut = Rules(compacting=True)
+    machine = samples.sampled(SUMMARY, rules=shut)
+
+    assert outgrown(NEXT, chain=machine.messages).rules.after_compaction is None
+
+
+def test_an_output_stays_with_its_call_and_the_thought_before_it() -> None:
+    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "I look."}]}
+    made = outgrown(USER, ANSWER, NEXT, thought, CALL, OUTPUT)
+    assert made.rules.after_compaction is not None
+
+    assert made.rules.after_compaction.newest == tuple(made.messages[3:])
+    assert made.rules.kept_messages == (made.messages[0], made.messages[2])
+
+
+def test_a_trigger_comes_before_a_threshold() -> None:
+    made = prompt(input=[USER, ANSWER], context_management=AT_ONCE, compacting=ASK)
+
+    assert (made.rules.compacting, made.rules.after_compaction) == (True, None)
+
+
+def test_what_no_longer_fits_can_still_be_compacted() -> None:
+    long = {"role": "user", "content": "word " * 600}
+    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
+    body: Json = {"input": [USER, {**ANSWER, "content": "word " * 900}, long], "context_management": AT_ONCE}
+
+    assert prompt((), narrow, **body, max_output_tokens=16).rules.after_compaction is not None
+
+
+def test_where_the_user_s_own_words_are_too_long_the_oldest_are_left_to_the_summary() -> None:
+    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
+    items = [{**USER, "content": "word " * 1000}, ANSWER, USER, ANSWER, NEXT]
+    made = prompt((), narrow, input=items, context_management=AT_ONCE)
+
+    assert made.rules.after_compaction is not None
+    assert made.rules.kept_messages == (made.messages[2],)
+    assert PARTLY in tokens.decode(made.tokens)
+
+
+def test_however_much_the_user_says_it_is_not_compacted_at_each_turn_nor_for_ever_forgotten() -> None:
+    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
+    threshold = [{"type": "compaction", "compact_threshold": 600}]
+    chain: list[StoredMessage] = []
+    compactions: list[bool] = []
+    for number in range(40):
+        said = {"role": "user", "content": f"{number} " + "word " * 100}
+        made = prompt(chain, narrow, input=[said], context_management=threshold, max_output_tokens=50)
+        chain += made.messages
+        compactions.append(made.rules.after_compaction is not None)
+        if made.rules.after_compaction is not None:
+            done = sealed.Compaction("A summary.", made.rules.kept_messages, made.rules.after_compaction.newest)
+            chain += compacted.compaction_messages(done, limit=1000)
+        chain.append(message("Short.", "assistant", channel="final"))
+
+    assert compactions[10:].count(True) <= len(compactions[10:]) // 2
+    assert any(compactions[-4:])
+    assert " ".join(texts(made.shown)).count("38 word") == 1
+
+
+def test_what_is_not_worth_a_summary_is_not_compacted() -> None:
+    items = [{**USER, "content": "word " * 400}, ANSWER, NEXT]
+    managing = [{"type": "compaction", "compact_threshold": 450}]
+
+    assert prompt(input=items, context_management=managing).rules.after_compaction is not None
+    items = [USER, ANSWER, {**NEXT, "content": "word " * 400}]
+    assert prompt(input=items, context_management=managing).rules.after_compaction is None
+
+
+def test_where_the_newest_input_is_too_long_nothing_is_compacted() -> None:
+    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
+    items = [USER, ANSWER, {**NEXT, "content": "word " * 1200}]
+
+    assert prompt((), narrow, input=items, context_management=AT_ONCE).rules.after_compaction is None
+
+
+ROLES = st.lists(st.sampled_from(["user", "final", "analysis", "call", "output", "unnamed", "answered"]), max_size=14)
+
+
+@settings(max_examples=200, derandomize=True)
+@given(kinds=ROLES, last=st.sampled_from(["user", "output", "answered", "final"]))
+def test_no_call_is_ever_parted_from_its_output(kinds: list[str], last: str) -> None:
+    messages: list[StoredMessage] = []
+    waiting: list[int] = []
+    pairs: list[tuple[int, int]] = []
+    for at, kind in enumerate([*kinds, last]):
+        if kind == "user":
+            messages.append(message("Hi.", "user"))
+        elif kind in ("final", "analysis"):
+            messages.append(message("Hi.", "assistant", channel=kind))
+        elif kind in ("call", "unnamed"):
+            call = f"call_{at}" if kind == "call" else None
+            messages.append(message("{}", "assistant", channel="commentary", recipient="functions.f", call_id=call))
+            waiting.append(at)
+        else:
+            named = kind == "output"
+            own = next((place for place in waiting if (messages[place].call_id is not None) == named), None)
+            if own is None:
+                messages.append(message("Hi.", "user"))
+                continue
+            waiting.remove(own)
+            pairs.append((own, at))
+            call = messages[own].call_id
+            messages.append(message("1", "tool", name="functions.f", channel="commentary", call_id=call))
+    place = newest_input(messages)
+
+    assert all((call < place) == (output < place) for call, output in pairs)
+    assert 0 <= place < len(messages)
+    assert place == 0 or any(message.role == "assistant" for message in messages[:place])

@@ -1,0 +1,174 @@
+"""Long conversations that compact themselves: a summary and an answer in one response, however it is asked."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from service.engine.port import Finish
+from service.harmony import tokens
+from service.responses.compaction.request import ASK
+from service.settings.settings import Settings
+from tests.support.engine.scripted import FinishWith, ScriptedEngine
+from tests.support.service.background import ended, streamed
+from tests.support.service.inside import answer, opened, scripted, serving, then, thought
+from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.streams import parsed
+
+Json = dict[str, Any]
+AT_ONCE: Any = [{"type": "compaction", "compact_threshold": 1}]
+FIRST: Json = {"role": "user", "content": "My boat is called Vesper."}
+SECOND: Json = {"role": "user", "content": "Where does she lie?"}
+SUMMARY, HARBOUR = "The boat was praised.", "In the harbour."
+
+
+def engine(*more: list[Any]) -> ScriptedEngine:
+    """An engine that answers, summarizes, and answers behind that."""
+    summary = [*thought("Hm."), *then(answer(SUMMARY))]
+    return scripted([answer("A fine heron.")], [summary], [[*thought("So."), *then(answer(HARBOUR))]], *more)
+
+
+async def created(http: httpx.AsyncClient, **body: object) -> Json:
+    given = await http.post("/v1/responses", json={"model": MODEL, **body})
+    assert given.status_code == 200, given.text
+    return given.json()
+
+
+def kinds(response: Json) -> list[str]:
+    return [item["type"] for item in response["output"]]
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_stored_conversation_is_compacted_and_goes_on_from_there(settings: Settings, background: bool) -> None:
+    played = engine([answer("Still there.")])
+    async with serving(settings, played) as inside, inside.http() as http, inside.client() as client:
+        first = await created(http, input=[FIRST])
+        asked = {"input": [SECOND], "previous_response_id": first["id"], "context_management": AT_ONCE}
+        second = await created(http, **asked, background=background)
+        second = (await ended(client, second["id"])).to_dict()
+        await created(http, input="And now?", previous_response_id=second["id"])
+    assert kinds(second) == ["compaction", "reasoning", "message"]
+    assert second["status"] == "completed"
+    asking, answering, going_on = (list(each.prompt) for each in played.generations[1:])
+    assert tokens.decode(asking).index("heron") < tokens.decode(asking).index(ASK)
+    text = tokens.decode(answering)
+    assert "heron" not in text
+    assert text.index("Vesper") < text.index(SUMMARY) < text.index("Where does she lie?")
+    assert going_on[: len(answering)] == answering
+    usage: Any = second["usage"]
+    assert usage["input_tokens"] == len(asking) + len(answering)
+    assert usage["input_tokens_details"]["input_tokens_per_turn"] == [len(asking), len(answering)]
+
+
+async def test_who_keeps_the_history_may_drop_what_stands_before_the_item(settings: Settings) -> None:
+    played = engine([answer("Still there.")])
+    history: list[Json] = [FIRST]
+    async with serving(settings, played) as inside, inside.http() as http:
+        for asked in (SECOND, {"role": "user", "content": "And now?"}):
+            history += [*(await created(http, input=history, store=False))["output"], asked]
+            if asked is SECOND:
+                made = await created(http, input=history, store=False, context_management=AT_ONCE)
+                history += made["output"]
+                pruned = history[[item.get("type") for item in history].index("compaction") :]
+        again: Json = {"role": "user", "content": "And then?"}
+        await created(http, input=[*history, again], store=False)
+        await created(http, input=[*pruned, *history[len(history) - 2 :], again], store=False)
+    whole, short = (list(each.prompt) for each in played.generations[-2:])
+    assert whole == short
+    assert "Where does she lie?" in tokens.decode(short)
+
+
+async def test_its_events_are_those_of_an_item_and_an_answer(settings: Settings) -> None:
+    async with serving(settings, engine()) as inside, inside.http() as http:
+        first = await created(http, input=[FIRST])
+        body = {"model": MODEL, "input": [SECOND], "previous_response_id": first["id"], "context_management": AT_ONCE}
+        plain = parsed((await http.post("/v1/responses", json={**body, "stream": True})).text)
+    async with serving(settings, engine()) as inside, inside.http() as http:
+        first = await created(http, input=[FIRST])
+        body["previous_response_id"] = first["id"]
+        queued = await http.post("/v1/responses", json={**body, "stream": True, "background": True})
+        begun = parsed(queued.text)
+        followed = await streamed(inside, begun[0]["response"]["id"])
+    for events in (plain, begun, followed):
+        items = [each["item"] for each in events if each["type"] == "response.output_item.done"]
+        assert [item["type"] for item in items] == ["compaction", "reasoning", "message"]
+        assert items == events[-1]["response"]["output"]
+        assert SUMMARY not in str(events)
+        added = next(each["item"] for each in events if each["type"] == "response.output_item.added")
+        assert added == {"type": "compaction", "id": items[0]["id"], "encrypted_content": ""}
+
+
+async def test_a_chain_forgets_half_a_summary(settings: Settings) -> None:
+    played = scripted([answer("A fine heron.")], [opened("The boat"), FinishWith(Finish.LENGTH)], [answer("There.")])
+    async with serving(settings, played) as inside, inside.http() as http:
+        first = await created(http, input=[FIRST])
+        asked = {"input": [SECOND], "previous_response_id": first["id"], "context_management": AT_ONCE}
+        second = await created(http, **asked)
+        await created(http, input="And now?", previous_response_id=second["id"])
+    assert (second["status"], second["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert [item["encrypted_content"] for item in second["output"]] == [""]
+    text = tokens.decode(played.generations[-1].prompt)
+    assert text.index("Vesper") < text.index("heron") < text.index("Where does she lie?") < text.index("And now?")
+    assert "The boat" not in text
+
+
+async def test_a_short_conversation_is_answered_at_once(settings: Settings) -> None:
+    played = scripted([answer("A fine heron.")])
+    async with serving(settings, played) as inside, inside.http() as http:
+        made = await created(http, input=[FIRST, {**FIRST, "role": "assistant"}, SECOND], context_management=None)
+        managed: Any = [{"type": "compaction", "compact_threshold": 100_000}]
+        other = await created(http, input=[SECOND], previous_response_id=made["id"], context_management=managed)
+    assert (kinds(made), kinds(other), len(played.generations)) == (["message"], ["message"], 2)
+
+
+REFUSED: dict[str, tuple[object, str]] = {
+    "no list": ({"type": "compaction"}, "context_management"),
+    "another kind": ([{"type": "oblivion"}], "context_management[0].type"),
+    "no kind": ([{"compact_threshold": 1000}], "context_management[0].type"),
+    "a threshold of nothing": (
+        [{"type": "compaction", "compact_threshold": 0}],
+        "context_management[0].compact_threshold",
+    ),
+    "a threshold in words": (
+        [{"type": "compaction", "compact_threshold": "9"}],
+        "context_management[0].compact_threshold",
+    ),
+    "two of them": ([{"type": "compaction"}] * 2, "context_management"),
+    "another member": ([{"type": "compaction", "keep": 1}], "context_management[0].keep"),
+}
+
+
+@pytest.mark.parametrize(("value", "param"), REFUSED.values(), ids=REFUSED)
+def test_what_it_can_t_be_is_a_400_that_says_where(service: ServiceProcess, value: object, param: str) -> None:
+    given = service.http().post("/v1/responses", json={"model": MODEL, "input": "hi", "context_management": value})
+    assert given.status_code == 400
+    assert given.json()["error"]["param"] == param
+
+
+def test_the_sdk_goes_on_with_a_conversation_that_compacts_itself(service: ServiceProcess) -> None:
+    client = service.client()
+    first = client.responses.create(model=MODEL, input="My boat is called Vesper.")
+    second = client.responses.create(
+        model=MODEL,
+        input="What is my boat called?",
+        previous_response_id=first.id,
+        context_management=[{"type": "compaction", "compact_threshold": 50}],
+    )
+    assert second.output[0].type == "compaction"
+    assert second.output_text
+    client.responses.create(model=MODEL, input="And now?", previous_response_id=second.id)
+
+
+KNOWN = ["reasoning.encrypted_content", "message.output_text.logprobs", "web_search_call.action.sources"]
+
+
+@pytest.mark.parametrize("route", ["", "/input_items"])
+@pytest.mark.parametrize("name", ["include[]", "include"])
+def test_a_reader_may_ask_for_what_a_response_may_include(service: ServiceProcess, route: str, name: str) -> None:
+    id = service.client().responses.create(model=MODEL, input="hi").id
+    http = service.http()
+    shown = http.get(f"/v1/responses/{id}{route}", params={name: KNOWN})
+    unknown = http.get(f"/v1/responses/{id}{route}", params={name: [*KNOWN, "usage"]})
+    assert (shown.status_code, shown.json()) == (200, http.get(f"/v1/responses/{id}{route}").json())
+    assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "include")
+    assert "= usage " in unknown.json()["error"]["message"]

@@ -1,0 +1,155 @@
+"""A background response's machine: it waits and begins, and one that replays goes on as the one before would have."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.api.events import Event
+from service.harmony import tokens
+from service.responses.output import machine as machines
+from service.responses.output.fold import Fold
+from service.responses.output.journal import journaled
+from service.responses.output.machine import Ending, Machine
+from service.responses.output.next_step import ending_of
+from service.steps import in_one_go
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.responses import samples
+from tests.support.responses.samples import ANSWER, NOW, as_json, harmony, run
+
+hundreds = settings(max_examples=300, derandomize=True, deadline=None)
+
+endings = st.sampled_from(Ending)
+
+CALL = "<|channel|>commentary to=functions.lookup<|message|>{}<|call|>"
+"""Another one may follow it."""
+
+
+def restarted(*sampled: list[int]) -> Machine:
+    """Another machine for the same response, after a replay of what was sampled."""
+    machine = samples.machine()
+    machine.queued()
+    machine.start()
+    in_one_go(machine.replay(b"".join(map(journaled, sampled))))
+    return machine
+
+
+def rest(machine: Machine, ids: list[int], ending: Ending) -> list[Event]:
+    """The events from here to the terminal one."""
+    events = samples.fed(machine, ids) + machine.end(ending)
+    return events + machine.terminal(machine.result(ending, now=NOW))
+
+
+# --- it waits, it begins ---
+
+
+def test_a_background_response_is_queued_before_it_is_in_progress() -> None:
+    machine = samples.machine()
+    told = [as_json(event) for event in (*machine.queued(), *machine.start())]
+
+    assert [(event["type"], event["response"]["status"], event["sequence_number"]) for event in told] == [
+        ("response.created", "queued", 0),
+        ("response.queued", "queued", 1),
+        ("response.in_progress", "in_progress", 2),
+    ]
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings)
+def test_but_for_its_beginning_it_is_the_stream_of_any_response(ids: list[int], ending: Ending) -> None:
+    stream = [as_json(event) for event in run(samples.machine(), [ids], ending, background=True)]
+    foreground = [as_json(event) for event in run(samples.machine(), [ids], ending)]
+
+    assert check_stream(stream) == check_stream(foreground)
+    assert [event["type"] for event in stream[3:]] == [event["type"] for event in foreground[2:]]
+
+
+def test_one_that_ends_before_it_began_has_no_progress() -> None:
+    machine = samples.machine()
+    stream = machine.queued() + machine.end(Ending.ABORT) + machine.terminal(machine.result(Ending.ABORT, now=NOW))
+
+    assert check_stream([as_json(event) for event in stream])["status"] == "cancelled"
+
+
+# --- replays ---
+
+
+@hundreds
+@given(ids=samples.streams, places=samples.cuts, ending=endings)
+def test_a_machine_goes_on_where_another_stopped(ids: list[int], places: list[int], ending: Ending) -> None:
+    whole = run(samples.machine(), [ids], ending, background=True)
+    if ending in (Ending.ERROR, Ending.TIMEOUT):
+        return  # `run` gives these an error of its own
+    for place in (place for place in (0, *places, len(ids)) if place <= len(ids)):
+        machine = restarted(ids[:place])
+        number = machine.next_number
+
+        assert machine.sampled == place
+        assert rest(machine, ids[place:], ending) == whole[number:]
+
+
+def test_a_replay_takes_few_ids_at_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "REPLAY_IDS", 3)
+    ids = harmony("<|channel|>final<|message|>one two three four five")
+    machine = samples.machine()
+    machine.queued()
+    machine.start()
+    fed = [machine.sampled for _ in machine.replay(tokens.pack(ids))]
+
+    assert fed == [*range(3, len(ids), 3), len(ids)]
+
+
+def test_ids_that_no_vocabulary_has_are_replayed_as_what_they_were_taken_for() -> None:
+    ids = [*harmony("<|channel|>final<|message|>4"), -1, 2**31, 2**32, tokens.LAST_LEGAL + 7, *harmony("2<|return|>")]
+    whole = run(samples.machine(), [ids], background=True)
+
+    assert restarted(ids).next_number == len(whole) - 1
+
+
+@hundreds
+@given(ids=samples.streams, places=samples.cuts)
+def test_a_machine_shows_what_its_events_fold_to(ids: list[int], places: list[int]) -> None:
+    machine, fold = samples.machine(), Fold()
+    fold.add(machine.begin())
+    for chunk in samples.split(ids, places):
+        fold.add(samples.fed(machine, chunk))
+
+        assert machine.snapshot() == fold.response
+
+
+# --- what is over already ---
+
+
+@pytest.mark.parametrize(
+    ("sampled", "max_tokens", "ending"),
+    [
+        ("", 9, None),
+        ("<|channel|>final<|message|>4", 9, None),
+        (ANSWER, 9, Ending.STOP),
+        (ANSWER, 5, Ending.STOP),
+        ("<|channel|>final<|message|>42", 4, Ending.LENGTH),
+        ("<|channel|>final<|message|>42<|end|>", 9, None),
+        (CALL, 99, None),
+        (
+            f"{CALL}<|start|>assistant<|channel|>final<|message|>",
+            99,
+            Ending.STOP,
+        ),
+        ("<|channel|>commentary<|message|>Hm.<|call|>", 99, Ending.STOP),
+    ],
+)
+def test_a_generation_is_over_where_the_engine_would_have_ended_it(
+    sampled: str, max_tokens: int, ending: Ending | None
+) -> None:
+    ids = harmony(sampled)
+
+    assert ending_of(restarted(ids), max_tokens) is ending
+
+
+def test_a_generation_is_over_once_its_response_may_have_no_more() -> None:
+    ids = harmony("<|channel|>commentary to=functions.lookup<|message|>{}<|end|>")
+    machine = samples.machine(msgspec.structs.replace(samples.RULES, parallel=1))
+    machine.begin()
+    in_one_go(machine.replay(tokens.pack(ids)))
+
+    assert ending_of(machine, 99) is Ending.STOP

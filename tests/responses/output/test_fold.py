@@ -1,0 +1,189 @@
+"""Folding events: equal to the terminal event's response, and to what the openai SDK accumulates of the same stream."""
+
+from itertools import pairwise
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import omit
+from openai._models import construct_type
+from openai.lib.streaming.responses._responses import ResponseStreamState
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from service.api import events
+from service.api.events import Event
+from service.api.response import FunctionCall, Message, decode_response
+from service.responses.output.fold import Fold
+from service.responses.output.machine import Ending
+from service.responses.rules import Rules
+from tests.support.responses import samples
+from tests.support.responses.samples import as_json, harmony, run
+from tests.support.responses.shown import text_of
+
+hundreds = settings(max_examples=200, derandomize=True, deadline=None)
+
+endings = st.sampled_from(Ending)
+sdk_event = TypeAdapter[Any](ResponseStreamEvent)
+sdk_response = TypeAdapter(Response)
+
+
+def terminal(stream: list[Event]) -> Any:
+    """The response of a stream's terminal event."""
+    return cast(events.Terminal, stream[-1]).response
+
+
+# --- our own fold ---
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings, rules=samples.all_rules)
+def test_the_fold_of_a_stream_is_the_response_of_its_terminal_event(
+    ids: list[int], ending: Ending, rules: Rules
+) -> None:
+    stream = run(samples.machine(rules), [ids], ending)
+    whole, but_last = Fold(), Fold()
+    whole.add(stream)
+    but_last.add(stream[:-1])
+
+    assert as_json(whole.response) == as_json(terminal(stream))
+    assert but_last.response.output == terminal(stream).output
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings, rules=samples.all_rules)
+def test_any_prefix_of_a_stream_folds(ids: list[int], ending: Ending, rules: Rules) -> None:
+    fold = Fold()
+    texts: list[str] = []
+    for event in run(samples.machine(rules), [ids], ending):
+        fold.add([event])
+        texts.append("".join(map(text_of, fold.response.output)))
+
+    assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
+
+
+@hundreds
+@given(ids=samples.streams, places=samples.cuts, rules=samples.all_rules)
+def test_a_machine_s_snapshot_is_the_fold_of_its_events(ids: list[int], places: list[int], rules: Rules) -> None:
+    machine, fold = samples.machine(rules), Fold()
+    fold.add(machine.begin())
+    for chunk in samples.split(ids, places):
+        fold.add(samples.fed(machine, chunk))
+
+        assert fold.response == machine.snapshot()
+
+
+def test_a_fold_shows_the_text_of_an_open_item() -> None:
+    machine = samples.machine()
+    fold = Fold()
+    fold.add(machine.begin())
+    fold.add(machine.feed(harmony("<|channel|>final<|message|>Hello there")))
+    (item,) = fold.response.output
+
+    assert (as_json(item)["status"], text_of(item)) == ("in_progress", "Hello there")
+
+
+def test_nothing_can_be_read_before_the_first_event() -> None:
+    with pytest.raises(ValueError, match=r"response\.created"):
+        _ = Fold().response
+
+
+# --- a fold goes on ---
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings, background=st.booleans(), rules=samples.all_rules)
+def test_a_fold_goes_on_from_what_was_written_down_at_any_event(
+    ids: list[int], ending: Ending, background: bool, rules: Rules
+) -> None:
+    whole, begun = Fold(), list[Fold]()
+    for event in run(samples.machine(rules), [ids], ending, background=background):
+        for fold in (whole, *begun):
+            fold.add([event])
+        begun.append(Fold.resume(decode_response(msgspec.json.encode(whole.response)), whole.number))
+
+        assert all(fold.response == whole.response and fold.number == whole.number for fold in begun)
+
+
+def test_a_resumed_fold_leaves_the_response_that_it_was_given_alone() -> None:
+    machine, fold = samples.machine(), Fold()
+    fold.add(machine.begin())
+    fold.add(machine.feed(harmony("<|channel|>final<|message|>Hello")))
+    given_response = fold.response
+    written = msgspec.json.encode(given_response)
+    resumed = Fold.resume(given_response, fold.number)
+    resumed.add(machine.feed(harmony(" there")) + machine.end(Ending.STOP))
+
+    assert msgspec.json.encode(given_response) == written
+
+
+def test_a_fold_knows_the_number_of_its_last_event() -> None:
+    machine, fold = samples.machine(), Fold()
+    numbers = [fold.number]
+    for batch in (machine.queued(), [], machine.start()):
+        fold.add(batch)
+        numbers.append(fold.number)
+
+    assert numbers == [-1, 1, 1, 2]
+
+
+def test_a_response_that_waits_folds_to_one_that_is_queued() -> None:
+    machine, fold = samples.machine(), Fold()
+    fold.add(machine.queued())
+    assert fold.response.status == "queued"
+    fold.add(machine.start())
+    assert fold.response.status == "in_progress"
+
+
+# --- the SDK's ---
+
+
+Accumulated = Message | FunctionCall
+"""What the SDK's helper adds up; of all else it only takes note."""
+
+
+def accumulated(stream: list[Event]) -> list[str]:
+    """What the SDK's helper adds up from the stream's deltas, item by item."""
+    state = ResponseStreamState[Any](input_tools=omit, text_format=omit)
+    for event in stream:
+        state.handle_event(cast(Any, construct_type(type_=ResponseStreamEvent, value=as_json(event))))
+    items = [state._output_items[index] for index in sorted(state._output_items)]
+    return [each.arguments if each.type == "function_call" else sdk_text(each) for each in items]
+
+
+def sdk_text(item: Any) -> str:
+    return "".join(part.text for part in item.content) if item.type == "message" else ""
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings, rules=samples.all_rules)
+def test_the_sdk_accumulates_what_the_terminal_event_says(ids: list[int], ending: Ending, rules: Rules) -> None:
+    stream = run(samples.machine(rules), [ids], ending)
+    output = terminal(stream).output
+
+    assert accumulated(stream) == [text_of(each) if isinstance(each, Accumulated) else "" for each in output]
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings, background=st.booleans(), rules=samples.all_rules)
+def test_every_event_is_one_that_the_sdk_types(ids: list[int], ending: Ending, background: bool, rules: Rules) -> None:
+    for event in run(samples.machine(rules), [ids], ending, background=background):
+        sdk_event.validate_python(in_sdk_terms(as_json(event)), strict=True)
+
+
+def in_sdk_terms(event: dict[str, Any]) -> dict[str, Any]:
+    """The event without what OpenAI's differ in from their types too, and the one reason that is ours alone."""
+    details = (event.get("response") or {}).get("incomplete_details") or {}
+    if details.get("reason") == "no_output":
+        details["reason"] = "max_output_tokens"
+    if event["type"] == "response.output_item.added" and event["item"]["type"] == "web_search_call":
+        event["item"]["action"] = {"type": "search", "query": "not known yet"}
+    return event
+
+
+def test_the_response_is_one_that_the_sdk_types() -> None:
+    stream = run(samples.machine(), [harmony("<|channel|>final<|message|>42<|return|>")])
+
+    assert sdk_response.validate_python(as_json(terminal(stream)), strict=True).output_text == "42"

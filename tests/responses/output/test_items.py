@@ -1,0 +1,242 @@
+"""What sampled messages become: an item of the right kind, and a sane one where the message is malformed."""
+
+import msgspec
+import pytest
+
+from service.api import ids
+from service.api.response import Compaction, FunctionCall, Reasoning
+from service.harmony.header import Header
+from service.harmony.tokens import END, encode
+from service.responses.output.items.emitter import Making, emitter_for
+from service.responses.rules import Rules
+from service.responses.sealed import TooLong, read_compaction, read_reasoning
+from tests.support.responses import samples
+from tests.support.responses.samples import ANSWER, RESPONSE_ID, RULES, as_json, harmony, run, sampled
+from tests.support.responses.shown import short
+
+
+def items(text: str) -> list[tuple[str, ...]]:
+    """The items, in short, that a generation becomes."""
+    return [short(item) for item in sampled(text).output]
+
+
+# --- well-formed ---
+
+
+def test_analysis_is_reasoning_commentary_a_preamble_and_final_the_answer() -> None:
+    text = (
+        "<|channel|>analysis<|message|>Hm.<|end|>"
+        "<|start|>assistant<|channel|>commentary<|message|>Let me see.<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>42<|return|>"
+    )
+
+    assert items(text) == [("reasoning", "Hm."), ("commentary", "Let me see."), ("final_answer", "42")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|channel|>commentary to=functions.lookup <|constrain|>json<|message|>{}<|call|>",
+        " to=functions.lookup<|channel|>commentary <|constrain|>json<|message|>{}<|call|>",
+        "<|channel|>commentary to=functions.lookup json<|message|>{}<|call|>",
+    ],
+    ids=["recipient after the channel", "recipient before it", "unmarked type"],
+)
+def test_a_recipient_makes_a_function_call(text: str) -> None:
+    assert items(text) == [("call", "lookup", "{}")]
+
+
+def test_ids_of_items_and_calls_come_from_the_response_and_the_place() -> None:
+    output = sampled(
+        "<|channel|>analysis<|message|>Hm.<|end|>"
+        "<|start|>assistant<|channel|>commentary to=functions.lookup<|message|>{}<|call|>"
+    ).output
+
+    assert output[0].id == ids.output_item_id(RESPONSE_ID, "reasoning", 0)
+    assert output[1].id == ids.output_item_id(RESPONSE_ID, "function_call", 1)
+    assert isinstance(output[1], FunctionCall)
+    assert output[1].call_id == ids.call_id(RESPONSE_ID, 1)
+
+
+# --- malformed output, each seen from gpt-oss, and the sane items it becomes ---
+
+CALLED = [("call", "lookup", "{}")]
+MALFORMED = {
+    "the start between messages is missing": (
+        f"<|channel|>analysis<|message|>Hm.<|end|>{ANSWER}",
+        [("reasoning", "Hm."), ("final_answer", "42")],
+    ),
+    "the role between messages is missing": (
+        f"<|channel|>analysis<|message|>Hm.<|end|><|start|>{ANSWER}",
+        [("reasoning", "Hm."), ("final_answer", "42")],
+    ),
+    "the end between messages is missing": (
+        f"<|channel|>analysis<|message|>Hm.<|start|>assistant{ANSWER}",
+        [("reasoning", "Hm."), ("final_answer", "42")],
+    ),
+    "end and start between messages are missing": (
+        f"<|channel|>analysis<|message|>Hm.{ANSWER}",
+        [("reasoning", "Hm."), ("final_answer", "42")],
+    ),
+    "an end is doubled": (
+        f"<|channel|>analysis<|message|>Hm.<|end|><|end|><|start|>assistant{ANSWER}",
+        [("reasoning", "Hm."), ("final_answer", "42")],
+    ),
+    "the role is doubled": (f"assistant{ANSWER}", [("final_answer", "42")]),
+    "the whole opening is doubled": (f"<|start|>assistant{ANSWER}", [("final_answer", "42")]),
+    "a type and no recipient": (
+        '<|channel|>commentary<|constrain|>json<|message|>{"a":1}<|end|>',
+        [("commentary", '{"a":1}')],
+    ),
+    "the type as the recipient": (
+        "<|channel|>commentary to=<|constrain|>json<|message|>{}<|call|>",
+        [("commentary", "{}")],
+    ),
+    "the recipient in the channel's place": ("<|channel|>functions.lookup<|message|>{}<|call|>", CALLED),
+    "the recipient with its to= in the channel's place": (
+        "<|channel|>to=functions.lookup<|message|>{}<|call|>",
+        CALLED,
+    ),
+    "a declared name in the channel's place": ("<|channel|>lookup <|constrain|>json<|message|>{}<|call|>", CALLED),
+    "the recipient in the role": (
+        f"{ANSWER}<|start|>functions.lookup<|message|>{{}}<|call|>",
+        [("final_answer", "42"), *CALLED],
+    ),
+    "the recipient without its to=": ("<|channel|>commentary functions.lookup<|message|>{}<|call|>", CALLED),
+    "a call on the analysis channel": ("<|channel|>analysis to=functions.lookup code<|message|>{}<|call|>", CALLED),
+    "a call without a channel": (" to=functions.lookup<|message|>{}<|call|>", CALLED),
+    "functions. is missing": ("<|channel|>commentary to=lookup<|message|>{}<|call|>", CALLED),
+    "functions. is doubled": ("<|channel|>commentary to=functions.functions.lookup<|message|>{}<|call|>", CALLED),
+    "the type is glued to the name": ("<|channel|>commentary to=functions.lookupjson<|message|>{}<|call|>", CALLED),
+    "the channel is glued to the name": (
+        " to=functions.lookup<|channel|>commentary<|channel|>commentary<|message|>{}<|call|>",
+        CALLED,
+    ),
+    "a call is ended by end": ("<|channel|>commentary to=functions.lookup<|message|>{}<|end|>", CALLED),
+    "a call is ended by return": ("<|channel|>commentary to=functions.lookup<|message|>{}<|return|>", CALLED),
+    "the call's message mark is missing": ("<|channel|>commentary to=functions.lookup{}<|call|>", CALLED),
+    "the call's message mark is missing after its type": (
+        "<|channel|>commentary to=functions.lookup <|constrain|>json{}<|call|>",
+        CALLED,
+    ),
+    "a call without arguments": ("<|channel|>commentary to=functions.lookup<|call|>", [("call", "lookup", "")]),
+    "arguments that are not JSON": (
+        "<|channel|>commentary to=functions.lookup<|message|>{city: Oslo<|call|>",
+        [("call", "lookup", "{city: Oslo")],
+    ),
+    "an unknown channel": ("<|channel|>comment<|message|>Hi<|end|>", [("commentary", "Hi")]),
+    "no channel at all": ("<|message|>Hi<|return|>", [("final_answer", "Hi")]),
+    "an empty final": ("<|channel|>final<|message|><|return|>", [("final_answer", "")]),
+    "text before any header": (
+        f"Hi there<|end|><|start|>assistant{ANSWER}",
+        [("final_answer", "Hi there"), ("final_answer", "42")],
+    ),
+    "text alone": ("Hi there", [("final_answer", "Hi there")]),
+    "text after the end": (f"{ANSWER}More", [("final_answer", "42"), ("final_answer", "More")]),
+    "the final's message mark is missing": ('<|channel|>final{"a":1}<|return|>', [("final_answer", '{"a":1}')]),
+    "the analysis' message mark is missing": ("<|channel|>analysis The user<|end|>", [("reasoning", " The user")]),
+    "the analysis' channel mark is missing": ("analysis<|message|>Secret<|end|>", [("reasoning", "Secret")]),
+    "the channel is glued to the role": (
+        f"{ANSWER}<|start|>assistantanalysis<|message|>Secret<|end|>",
+        [("final_answer", "42"), ("reasoning", "Secret")],
+    ),
+    "analysis alone": ("<|channel|>analysis<|message|>Hm.<|return|>", [("reasoning", "Hm.")]),
+    "marks inside the text": ("<|channel|>final<|message|>4<|constrain|>2<|return|>", [("final_answer", "42")]),
+    "marks alone": ("<|end|><|start|>assistant<|end|>", []),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), MALFORMED.values(), ids=MALFORMED)
+def test_malformed_output_becomes_sane_items(text: str, expected: list[tuple[str, ...]]) -> None:
+    assert items(text) == expected
+
+
+# --- what a request asks for besides ---
+
+THOUGHT = "<|channel|>analysis<|message|>Hm, 🙂.<|end|>"
+
+
+def test_a_summary_is_the_reasoning_as_it_is_made_and_then_the_reasoning_comes_whole() -> None:
+    rules = msgspec.structs.replace(RULES, summary="auto")
+    stream = [as_json(event) for event in run(samples.machine(rules), [harmony(THOUGHT)])]
+    (item,) = stream[-1]["response"]["output"]
+
+    assert item["summary"] == [{"type": "summary_text", "text": "Hm, 🙂."}]
+    assert item["content"] == [{"type": "reasoning_text", "text": "Hm, 🙂."}]
+    assert [event["delta"] for event in stream if event["type"] == "response.reasoning_text.delta"] == ["Hm, 🙂."]
+    assert sum(event["type"] == "response.reasoning_summary_text.delta" for event in stream) > 1
+
+
+@pytest.mark.parametrize("summary", [None, "auto"])
+def test_sealed_reasoning_carries_its_message_as_later_prompts_have_it(summary: str | None) -> None:
+    machine = sampled(THOUGHT + ANSWER, rules=msgspec.structs.replace(RULES, sealed=True, summary=summary))
+    item = machine.output[0]
+    assert isinstance(item, Reasoning)
+    kind, _, payload = str(item.encrypted_content).partition(":")
+
+    assert kind == "reasoning"
+    assert read_reasoning(bytes.fromhex(payload)) == machine.messages[0]
+
+
+def test_malformed_reasoning_is_sealed_as_text() -> None:
+    item = sampled("analysis<|message|>Hm<|end|>", rules=msgspec.structs.replace(RULES, sealed=True)).output[0]
+    assert isinstance(item, Reasoning)
+
+    assert read_reasoning(bytes.fromhex(str(item.encrypted_content).partition(":")[2])) == "Hm"
+
+
+def test_a_thought_too_long_to_be_sealed_goes_as_its_text_alone() -> None:
+    def full(kind: str, payload: bytes) -> str:
+        raise TooLong
+
+    making = Making(RESPONSE_ID, Rules(sealed=True), full)
+    emitter = emitter_for(making, Header("assistant", "analysis", None, None, None, "", True), 0)
+    emitter.text("Hm.")
+    item = as_json(emitter.close("completed")[0])
+
+    assert (item["status"], item["content"][0]["text"]) == ("completed", "Hm.")
+    assert "encrypted_content" not in item
+
+
+def test_reasoning_has_no_encrypted_content_unless_asked_for() -> None:
+    assert "encrypted_content" not in as_json(sampled(THOUGHT).output[0])
+
+
+def test_a_compacting_response_is_one_sealed_item() -> None:
+    machine = sampled(THOUGHT + ANSWER, rules=msgspec.structs.replace(RULES, compacting=True))
+    (item,) = machine.output
+    assert isinstance(item, Compaction)
+    kind, _, payload = item.encrypted_content.partition(":")
+
+    assert kind == "compaction"
+    assert read_compaction(bytes.fromhex(payload)).summary == "42"
+
+
+def test_a_compaction_carries_the_messages_that_are_kept() -> None:
+    kept = tuple(sampled(ANSWER).messages)
+    making = Making(RESPONSE_ID, Rules(compacting=True), samples.sealed, kept)
+    item, _ = emitter_for(making, Header("assistant", "final", None, None, None, "", True), 0).close("completed")
+    assert isinstance(item, Compaction)
+
+    assert read_compaction(bytes.fromhex(item.encrypted_content.partition(":")[2])).kept == kept
+
+
+@pytest.mark.parametrize("cut", ["", "}", '"', "\\"])
+def test_a_custom_tool_s_input_comes_out_of_its_wrapping(cut: str) -> None:
+    content = '{"input": "a \\"b\\"\\n🙂"}'.removesuffix(cut)
+    (item,) = sampled(f"<|channel|>commentary to=functions.note<|message|>{content}<|call|>").output
+
+    assert short(item) == ("custom", "note", 'a "b"\n🙂')
+
+
+def test_a_custom_tool_without_wrapping_gets_what_was_sampled() -> None:
+    (item,) = sampled('<|channel|>commentary to=functions.patch<|message|>{"input": "a"}<|call|>').output
+
+    assert short(item) == ("custom", "patch", '{"input": "a"}')
+
+
+def test_an_id_that_does_not_exist_loses_no_text() -> None:
+    machine = samples.machine()
+    run(machine, [[*harmony("<|channel|>final<|message|>4"), 201088, *encode("2"), END]])
+
+    assert [short(item) for item in machine.output] == [("final_answer", "42")]

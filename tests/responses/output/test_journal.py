@@ -1,0 +1,215 @@
+"""Batches of events as bytes: equal when they come back, small, and made to be read by every later release."""
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.api import events
+from service.api.events import Event
+from service.api.response import CustomToolCall
+from service.harmony import tokens
+from service.responses.output import journal
+from service.responses.output.fold import Fold
+from service.responses.output.journal import (
+    Batch,
+    Odds,
+    decode_batch,
+    decode_merged,
+    decode_sampled,
+    encode_batch,
+    journaled,
+)
+from service.responses.output.machine import Ending
+from store.errors import NewerFormat
+from tests.support.responses import event_samples, samples
+from tests.support.responses.samples import RESPONSE_ID, harmony, run
+
+hundreds = settings(max_examples=300, derandomize=True, deadline=None)
+
+MESSAGE_ID = f"msg_{RESPONSE_ID[5:]}0000"
+GOLDEN = bytes.fromhex(
+    "010093c4042a00000003929400c41a0123456789ab0123456789ab0123456789ab0123456789ab00000092a2486"
+    "5a36c6c6fc44c7b2274797065223a226572726f72222c22636f6465223a6e756c6c2c226d657373616765223a22"
+    "6974222c22706172616d223a6e756c6c2c2273657175656e63655f6e756d626572223a377d"
+)
+"""A batch as the first release with event logs wrote it."""
+
+
+def deltas(*texts: str, first: int = 0) -> list[Event]:
+    """Deltas of one message."""
+    return event_samples.numbered([events.OutputTextDelta(MESSAGE_ID, 0, 0, text) for text in texts], first)
+
+
+def sliced(stream: list[Event], places: list[int]) -> list[list[Event]]:
+    """The stream in batches that end at `places`."""
+    bounds = sorted({0, len(stream), *(place for place in places if place < len(stream))})
+    return [stream[start:end] for start, end in pairwise(bounds)]
+
+
+# --- what goes in comes out ---
+
+
+@hundreds
+@given(batch=event_samples.batches, packed=st.binary(max_size=40), cached=st.none() | st.integers(0, 2**30))
+def test_any_events_come_back_as_they_went(batch: list[Event], packed: bytes, cached: int | None) -> None:
+    whole = Batch(batch, packed, cached)
+
+    assert decode_batch(encode_batch(whole), batch[-1].sequence_number) == whole
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        events.OutputTextDelta(MESSAGE_ID, 1, 0, "b"),
+        events.OutputTextDelta(MESSAGE_ID, 0, 1, "b"),
+        events.OutputTextDelta(MESSAGE_ID, 0, 0, "b", (events.Logprob("b", -0.5),)),
+        events.OutputTextDelta(f"{MESSAGE_ID}00", 0, 0, "b"),
+        events.OutputTextDelta(MESSAGE_ID.upper(), 0, 0, "b"),
+        events.ReasoningTextDelta(MESSAGE_ID, 0, 0, "b"),
+        events.FunctionCallArgumentsDelta(MESSAGE_ID, 0, "b"),
+        events.Error(code=None, message="b"),
+    ],
+    ids=repr,
+)
+def test_deltas_that_differ_in_more_than_their_text_stay_apart(second: Event) -> None:
+    batch = event_samples.numbered([*deltas("a"), second, *deltas("c")], 3)
+
+    assert decode_batch(encode_batch(Batch(batch)), 5).events == batch
+
+
+@hundreds
+@given(ids=samples.streams, places=samples.cuts, ending=st.sampled_from(Ending))
+def test_a_stream_comes_back_however_it_is_cut_into_batches(ids: list[int], places: list[int], ending: Ending) -> None:
+    stream = run(samples.machine(), [ids], ending, background=True)
+    back: list[Event] = []
+    for batch in sliced(stream, places):
+        back += decode_batch(encode_batch(Batch(batch)), batch[-1].sequence_number).events
+
+    assert back == stream
+
+
+@hundreds
+@given(ids=samples.streams, places=samples.cuts, ending=st.sampled_from(Ending))
+def test_merged_deltas_fold_to_the_same_response(ids: list[int], places: list[int], ending: Ending) -> None:
+    merged, whole = Fold(), Fold()
+    for batch in sliced(run(samples.machine(), [ids], ending, background=True), places):
+        whole.add(batch)
+        merged.add(decode_merged(encode_batch(Batch(batch)), batch[-1].sequence_number))
+
+        assert (merged.response, merged.number) == (whole.response, whole.number)
+
+
+def test_merged_deltas_are_one_event_with_the_number_of_the_last() -> None:
+    blob = encode_batch(Batch(deltas("a", "b", "c", first=4)))
+
+    assert decode_merged(blob, 6) == deltas("abc", first=6)
+
+
+def test_tokens_are_read_without_the_events() -> None:
+    sampled = decode_sampled(encode_batch(Batch(deltas("a"), tokens.pack([1, 2]), 64)))
+
+    assert (sampled.tokens, sampled.cached_tokens, sampled.logprobs) == (tokens.pack([1, 2]), 64, [])
+
+
+def test_log_probabilities_come_back_beside_their_tokens() -> None:
+    odds = (Odds(-0.5, [(1, -0.5), (7, -1.5)]), Odds(-2.0, []))
+    blob = encode_batch(Batch(deltas("a"), tokens.pack([1, 2]), 64, odds))
+
+    assert decode_sampled(blob).logprobs == list(odds)
+    assert decode_batch(blob, 0).logprobs == odds
+
+
+def test_only_what_the_first_release_can_not_read_is_written_in_the_second_form() -> None:
+    summary = events.SummaryTextDelta("rs_" + MESSAGE_ID[4:], 0, 0, "b", sequence_number=0)
+    custom = events.OutputItemAdded(0, CustomToolCall("ctc_1", "call_1", "note", "", "in_progress"), sequence_number=0)
+    chosen = msgspec.structs.replace(samples.created(), tool_choice={"type": "function", "name": "f"})
+    batches = [
+        Batch(deltas("a")),
+        Batch([events.ResponseCreated(samples.created(), sequence_number=0)]),
+        Batch([summary]),
+        Batch([custom]),
+        Batch([events.ResponseCreated(chosen, sequence_number=0)]),
+        Batch(deltas("a"), tokens.pack([1]), None, (Odds(0, []),)),
+        Batch(deltas("a"), tokens.pack([1]), [64, None]),
+    ]
+
+    assert [encode_batch(batch)[0] for batch in batches] == [1, 1, 2, 2, 2, 2, 2]
+    assert [decode_sampled(encode_batch(batch)).cached_tokens for batch in batches[-2:]] == [None, [64, None]]
+
+
+def test_a_batch_may_be_tokens_alone() -> None:
+    batch = Batch([], tokens.pack(harmony("<|channel|>final")))
+
+    assert decode_batch(encode_batch(batch), 7) == batch
+
+
+@given(st.lists(st.integers(-(2**40), 2**40)))
+def test_any_ids_can_be_journaled(ids: list[int]) -> None:
+    back = tokens.unpack(journaled(ids)).tolist()
+
+    assert len(back) == len(ids)
+    assert all(was == now or not 0 <= now <= tokens.LAST_LEGAL for was, now in zip(ids, back, strict=True))
+
+
+def test_an_item_s_id_is_the_same_object_batch_after_batch() -> None:
+    first, second = (decode_batch(encode_batch(Batch(deltas(text))), 0).events[0] for text in "ab")
+
+    assert isinstance(first, events.OutputTextDelta)
+    assert isinstance(second, events.OutputTextDelta)
+    assert first.item_id is second.item_id
+
+
+# --- how small ---
+
+
+def test_a_delta_takes_two_bytes_beyond_its_text_and_token() -> None:
+    texts = [" word", " another", " the", "é", " " * 40]
+    sizes = [len(encode_batch(Batch(deltas(*texts[:n]), bytes(4 * n)))) for n in range(1, len(texts) + 1)]
+    grown = [after - before for before, after in pairwise(sizes)]
+
+    assert all(added <= len(text.encode()) + 4 + 2 for added, text in zip(grown, texts[1:], strict=True))
+
+
+def test_an_item_alone_takes_less_than_its_id() -> None:
+    assert len(encode_batch(Batch(deltas("")))) < len(MESSAGE_ID)
+
+
+def test_a_long_text_that_is_done_is_written_about_once() -> None:
+    text = "".join(map(str, range(3000)))
+    machine = samples.machine()
+    machine.begin()
+    machine.feed(harmony(f"<|channel|>final<|message|>{text}"))
+    done = machine.end(Ending.STOP)
+
+    assert len(encode_batch(Batch(done))) < len(text)
+
+
+# --- what is refused ---
+
+
+def test_a_newer_format_is_refused_by_its_version() -> None:
+    blob = bytes([journal.FORMAT + 1]) + encode_batch(Batch(deltas("a")))[1:]
+    for decode in (lambda: decode_batch(blob, 0), lambda: decode_merged(blob, 0), lambda: decode_sampled(blob)):
+        with pytest.raises(NewerFormat) as caught:
+            decode()
+        assert caught.value.version == journal.FORMAT + 1
+
+
+@pytest.mark.parametrize("blob", [b"", b"\0abc"])
+def test_bytes_that_no_release_wrote_are_refused(blob: bytes) -> None:
+    with pytest.raises(ValueError, match="was not written by this store"):
+        decode_batch(blob, 0)
+
+
+def test_events_with_a_gap_are_refused() -> None:
+    with pytest.raises(ValueError, match="number 5"):
+        encode_batch(Batch([*deltas("a", first=2), *deltas("b", first=5)]))
+
+
+def test_what_the_first_release_wrote_is_read_for_ever() -> None:
+    error = event_samples.numbered([events.Error(code=None, message="it")], 7)
+
+    assert decode_batch(GOLDEN, 7) == Batch([*deltas("He", "llo", first=5), *error], tokens.pack([42]), 3)

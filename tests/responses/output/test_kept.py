@@ -1,0 +1,128 @@
+"""What later prompts see of a response: messages as they were sampled, or rendered anew where they were malformed."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.api.response import FunctionCall, Message
+from service.harmony.tokens import CALL, END, START, encode, unpack
+from service.responses.output.machine import Ending
+from tests.support.oracles.harmony import Oracle, Said
+from tests.support.responses import samples
+from tests.support.responses.samples import (
+    ANSWER,
+    OPENING,
+    Sampled,
+    as_json,
+    generation,
+    harmony,
+    run,
+    sampled,
+)
+from tests.support.responses.shown import short
+
+hundreds = settings(max_examples=300, derandomize=True, deadline=None)
+
+endings = st.sampled_from(Ending)
+
+
+def kept(text: str, ending: Ending = Ending.STOP) -> list[list[int]]:
+    """The ids of the messages kept for later prompts."""
+    return [unpack(message.tokens).tolist() for message in sampled(text, ending).messages]
+
+
+def rendered(oracle: Oracle, *said: Said) -> list[list[int]]:
+    return [oracle.message(each) for each in said]
+
+
+@hundreds
+@given(messages=samples.conversations)
+def test_well_formed_messages_are_kept_token_for_token(messages: list[Sampled]) -> None:
+    machine = samples.machine()
+    run(machine, [generation(messages)])
+
+    assert [unpack(message.tokens).tolist() for message in machine.messages] == [each.ids() for each in messages]
+
+
+def test_a_return_is_kept_as_an_end() -> None:
+    assert kept(ANSWER) == [harmony("<|start|>assistant<|channel|>final<|message|>42<|end|>")]
+
+
+@pytest.mark.parametrize("stop", ["<|end|>", "<|return|>", "<|endoftext|>"])
+def test_a_call_is_kept_with_the_mark_of_a_call(stop: str) -> None:
+    call = "<|channel|>commentary to=functions.lookup <|constrain|>json<|message|>{}"
+
+    assert kept(call + stop) == [harmony(f"<|start|>assistant{call}<|call|>")]
+
+
+def test_a_message_cut_short_is_kept_and_closed() -> None:
+    assert kept("<|channel|>final<|message|>4", Ending.LENGTH) == [
+        harmony("<|start|>assistant<|channel|>final<|message|>4<|end|>")
+    ]
+
+
+@pytest.mark.parametrize("ending", [Ending.LENGTH, Ending.ABORT, Ending.ERROR, Ending.TIMEOUT])
+def test_a_call_cut_short_is_shown_and_not_kept(ending: Ending) -> None:
+    machine = sampled('<|channel|>commentary to=functions.lookup<|message|>{"q', ending)
+
+    assert [(short(item), as_json(item)["status"]) for item in machine.output] == [
+        (("call", "lookup", '{"q'), "incomplete")
+    ]
+    assert machine.messages == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<|message|>Hi<|return|>", Said("assistant", "Hi", {"channel": "final"})),
+        ("<|channel|>analysis Hm<|end|>", Said("assistant", " Hm", {"channel": "analysis"})),
+        ("<|channel|>comment<|message|>Hi<|end|>", Said("assistant", "Hi", {"channel": "commentary"})),
+        ("<|channel|>final<|message|>4<|constrain|>2<|return|>", Said("assistant", "42", {"channel": "final"})),
+        (
+            "<|channel|>functions.lookup<|message|>{}<|end|>",
+            Said(
+                "assistant",
+                "{}",
+                {"channel": "commentary", "recipient": "functions.lookup", "content_type": "<|constrain|>json"},
+            ),
+        ),
+    ],
+)
+def test_a_malformed_message_is_kept_as_openai_harmony_renders_it(oracle: Oracle, text: str, said: Said) -> None:
+    assert kept(text) == rendered(oracle, said)
+
+
+def test_a_malformed_message_of_any_length_is_kept() -> None:
+    spaces = encode(" " * 64)
+    machine = samples.machine()
+    run(machine, [[*harmony("<|message|>"), *spaces * 20_000]], Ending.LENGTH)
+    (item,), (message,) = machine.output, machine.messages
+
+    assert isinstance(item, Message)
+    assert len(item.content[0].text) == 64 * 20_000
+    assert len(message.tokens) > 0
+
+
+@hundreds
+@given(ids=samples.wild | samples.mutated, ending=endings)
+def test_every_kept_message_is_well_formed(ids: list[int], ending: Ending) -> None:
+    machine = samples.machine()
+    run(machine, [ids], ending)
+    for message in machine.messages:
+        kept = unpack(message.tokens).tolist()
+        assert kept.count(START) == 1
+        if message.role == "assistant":
+            assert kept[:2] == OPENING
+            assert kept[-1] == (CALL if message.recipient else END)
+        else:
+            assert (message.role, message.recipient, kept[-1]) == ("tool", "assistant", END)
+        assert message.channel in ("analysis", "commentary", "final")
+
+
+def test_a_call_keeps_its_id_for_the_output_that_answers_it() -> None:
+    machine = sampled("<|channel|>commentary to=functions.lookup<|message|>{}<|call|>")
+    (call,), (message,) = machine.output, machine.messages
+
+    assert isinstance(call, FunctionCall)
+    assert message.call_id == call.call_id
+    assert message.recipient == "functions.lookup"

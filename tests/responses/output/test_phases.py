@@ -1,0 +1,153 @@
+"""The phases of a machine: each call is legal where the table has it, and refused everywhere else, changing nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.api.response import ResponseStatus
+from service.harmony import tokens
+from service.responses.output.machine import Ending, Machine
+from service.responses.output.phases import MOVES, Move, OutOfOrder, Phase, after
+from service.responses.rules import Rules
+from service.steps import in_one_go
+from tests.support.responses import samples
+from tests.support.responses.samples import NOW, as_json, harmony
+
+ANSWER = "<|channel|>final<|message|>"
+STRANGER = "<|channel|>commentary to=functions.stranger<|message|>{}<|call|>"
+RULES = Rules(answer='{"type":"json_schema","json_schema":{"type":"object"}}')
+SAMPLED = {
+    Phase.SAMPLING: "<|channel|>analysis<|message|>Hm",
+    Phase.CONSTRAINED: ANSWER,
+    Phase.FEEDBACK: STRANGER,
+    Phase.FULL: "<|channel|>commentary<|message|>I look.<|call|>",
+}
+"""What brings a machine with RULES that has begun into a phase."""
+
+
+def at(phase: Phase) -> Machine:
+    """A machine in a phase."""
+    machine = samples.machine(RULES)
+    if phase is Phase.QUEUED:
+        machine.queued()
+    elif phase is Phase.DIVERGED:
+        machine.queued()
+        machine.go_on_at(7)
+    elif phase is not Phase.NEW:
+        machine.begin()
+        machine.feed(harmony(SAMPLED.get(phase, "")))
+    if phase in (Phase.ENDED, Phase.CLOSED):
+        machine.end(Ending.ABORT)
+    if phase is Phase.CLOSED:
+        machine.terminal(machine.result(Ending.ABORT, now=NOW))
+    return machine
+
+
+CANCELLED = msgspec.structs.replace(samples.created(), status=ResponseStatus.CANCELLED)
+CALLS: dict[Move, Callable[[Machine], object]] = {
+    Move.BEGIN: Machine.begin,
+    Move.QUEUED: Machine.queued,
+    Move.START: Machine.start,
+    Move.FEED: lambda machine: machine.feed(tokens.encode("a")),
+    Move.GIVE_FEEDBACK: Machine.give_feedback,
+    Move.GO_ON_AT: lambda machine: machine.go_on_at(machine.next_number),
+    Move.END: lambda machine: machine.end(Ending.ABORT),
+    Move.RESULT: lambda machine: machine.result(Ending.ABORT, now=NOW),
+    Move.TERMINAL: lambda machine: machine.terminal(CANCELLED),
+}
+SAMPLED_MOVES = set(Move) - CALLS.keys()
+PAIRS = [(phase, move) for phase in Phase for move in CALLS]
+
+
+def state(machine: Machine) -> list[Any]:
+    """All that can be seen of a machine."""
+    usage, messages = machine.stretches.usage(), list(machine.messages)
+    seen = (machine.phase, machine.next_number, machine.calls, machine.fault, machine.feedback, machine.constraint)
+    return [seen, usage, messages, list(machine.stretches.tail), as_json(machine.snapshot())]
+
+
+def test_every_phase_has_a_row_and_every_move_a_place_in_it() -> None:
+    assert list(MOVES) == list(Phase)
+    assert {move for row in MOVES.values() for move in row} == set(Move)
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_machine_reaches_every_phase(phase: Phase) -> None:
+    assert at(phase).phase is phase
+
+
+@pytest.mark.parametrize(("phase", "move"), [pair for pair in PAIRS if pair[1] in MOVES[pair[0]]])
+def test_a_legal_call_leads_where_the_table_says(phase: Phase, move: Move) -> None:
+    machine = at(phase)
+    CALLS[move](machine)
+
+    assert machine.phase is MOVES[phase][move]
+
+
+@pytest.mark.parametrize(("phase", "move"), [pair for pair in PAIRS if pair[1] not in MOVES[pair[0]]])
+def test_a_call_out_of_order_is_refused_and_changes_nothing(phase: Phase, move: Move) -> None:
+    machine = at(phase)
+    before = state(machine)
+    with pytest.raises(OutOfOrder) as refused:
+        CALLS[move](machine)
+
+    assert (refused.value.phase, refused.value.move) == (phase, move)
+    assert str(refused.value) == f"'{move}' is not legal for a machine that is {phase}"
+    assert state(machine) == before
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if Move.END in MOVES[phase]])
+def test_after_a_refused_call_it_goes_on_as_if_nothing_had_been_called(phase: Phase) -> None:
+    refused, plain = at(phase), at(phase)
+    for move in CALLS.keys() - MOVES[phase].keys():
+        with pytest.raises(OutOfOrder):
+            CALLS[move](refused)
+
+    ends = [as_json(machine.end(Ending.LENGTH)) for machine in (refused, plain)]
+    assert ends[0] == ends[1]
+    assert state(refused) == state(plain)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if Move.FEED not in MOVES[phase]])
+def test_what_can_not_be_fed_can_not_be_replayed(phase: Phase) -> None:
+    machine = at(phase)
+    before = state(machine)
+    with pytest.raises(OutOfOrder):
+        in_one_go(machine.replay(tokens.pack(tokens.encode("a"))))
+
+    assert state(machine) == before
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_to_feed_nothing_changes_nothing(phase: Phase) -> None:
+    machine = at(phase)
+    before = state(machine)
+
+    assert machine.feed([]) == []
+    assert state(machine) == before
+
+
+@pytest.mark.parametrize("move", sorted(SAMPLED_MOVES))
+@pytest.mark.parametrize("phase", [Phase.NEW, Phase.QUEUED, Phase.DIVERGED, Phase.ENDED, Phase.CLOSED])
+def test_what_was_sampled_moves_nothing_before_it_begins_or_once_it_has_ended(phase: Phase, move: Move) -> None:
+    with pytest.raises(OutOfOrder):
+        after(phase, move)
+
+
+def test_a_full_machine_counts_what_is_fed_and_drops_it() -> None:
+    machine = at(Phase.FULL)
+    before, output = machine.sampled, list(machine.output)
+
+    assert machine.feed(harmony("<|start|>assistant" + ANSWER + "no<|return|>")) == []
+    assert (machine.output, machine.phase) == (output, Phase.FULL)
+    assert machine.sampled > before
+
+
+def test_a_machine_takes_nothing_behind_what_needs_feedback() -> None:
+    machine = samples.machine(RULES)
+    machine.begin()
+    machine.feed(harmony(STRANGER + "<|start|>assistant" + ANSWER))
+
+    assert (machine.phase, machine.sampled) == (Phase.FEEDBACK, len(harmony(STRANGER)))

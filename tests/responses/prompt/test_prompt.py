@@ -1,0 +1,140 @@
+"""The prompt: which analysis it shows, what of a request outlives it, and what it is refused for."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.errors import InvalidRequest
+from service.harmony.render import message
+from service.harmony.tokens import decode
+from store.turn import StoredMessage
+from tests.support.responses.requests import IDENTITY, prompt
+
+Json = dict[str, Any]
+
+
+# --- which analysis a prompt shows ---
+
+THOUGHT = message("Hm.", "assistant", channel="analysis")
+PREAMBLE = message("Let me see.", "assistant", channel="commentary")
+CALLING = message("{}", "assistant", channel="commentary", recipient="functions.lookup", call_id="call_1")
+ANSWER = message("42", "assistant", channel="final")
+OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "5"}
+
+
+def text_after(chain: Sequence[StoredMessage], *items: Json) -> str:
+    """What a prompt shows of a chain and items, without the system message."""
+    return decode(prompt(chain, input=[*items, {"role": "user", "content": "Go on."}]).tokens).partition("message.")[2]
+
+
+def test_analysis_before_a_final_answer_is_dropped() -> None:
+    assert text_after([THOUGHT, ANSWER]) == "assistantfinal42userGo on.assistant"
+
+
+def test_analysis_of_an_unfinished_tool_call_is_kept() -> None:
+    assert "Hm." in text_after([THOUGHT, CALLING], OUTPUT)
+
+
+def test_preambles_calls_and_outputs_outlive_the_final_answer() -> None:
+    output = message(
+        "5", "tool", name="functions.lookup", channel="commentary", recipient="assistant", call_id="call_1"
+    )
+    shown = text_after([THOUGHT, PREAMBLE, CALLING, output, ANSWER])
+
+    assert "Hm." not in shown
+    assert all(text in shown for text in ("Let me see.", "to=functions.lookup", "functions.lookup to=assistant"))
+
+
+def test_a_call_on_the_analysis_channel_outlives_the_final_answer() -> None:
+    call = message("{}", "assistant", channel="analysis", recipient="functions.lookup", call_id="call_1")
+    output = message(
+        "5", "tool", name="functions.lookup", channel="commentary", recipient="assistant", call_id="call_1"
+    )
+
+    assert "to=functions.lookup" in text_after([call, output, ANSWER])
+
+
+def test_a_call_on_the_final_channel_is_no_final_answer() -> None:
+    call = message("{}", "assistant", channel="final", recipient="functions.lookup", call_id="call_1")
+
+    assert "Hm." in text_after([THOUGHT, call], OUTPUT)
+
+
+# --- what belongs to this request alone ---
+
+
+def test_instructions_are_never_inherited() -> None:
+    first = prompt(input="Hi", instructions="Answer in rhyme.")
+
+    assert "rhyme" in decode(first.tokens)
+    assert "rhyme" not in decode(prompt(first.messages, input="Go on.").tokens)
+
+
+def test_a_developer_item_belongs_to_the_chain() -> None:
+    first = prompt(input=[{"role": "developer", "content": "Answer in rhyme."}, {"role": "user", "content": "Hi"}])
+
+    assert "rhyme" in decode(prompt(first.messages, input="Go on.").tokens)
+
+
+def test_the_effort_is_that_of_the_request() -> None:
+    assert "Reasoning: high" in decode(prompt(input="Hi", reasoning={"effort": "high"}).tokens)
+
+
+# --- what is refused ---
+
+
+def refusal(*args: Any, **kwargs: Any) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        prompt(*args, **kwargs)
+    return caught.value
+
+
+def test_an_output_without_its_call_is_refused_by_its_call_id() -> None:
+    error = refusal(input=[OUTPUT])
+
+    assert (error.status, error.param, error.code) == (400, "input", None)
+    assert "call_1" in error.message
+    assert "input[0]" in error.message
+
+
+def test_an_output_finds_its_call_anywhere_in_the_chain() -> None:
+    made = prompt([CALLING, PREAMBLE], input=[OUTPUT])
+
+    assert made.messages[0].name == "functions.lookup"
+
+
+def test_a_call_left_without_output_is_refused_by_its_call_id() -> None:
+    error = refusal([CALLING], input="What now?")
+
+    assert error.param == "input"
+    assert "No tool output found for function call call_1" in error.message
+
+
+@pytest.mark.parametrize("empty", [[], None])
+def test_a_conversation_without_any_item_is_refused(empty: object) -> None:
+    error = refusal(input=empty, previous_response_id="resp_0")
+
+    assert (error.param, error.code) == ("input", "invalid_value")
+
+
+def test_nothing_new_on_top_of_a_chain_is_allowed() -> None:
+    assert prompt([ANSWER], input=[], previous_response_id="resp_0").messages == []
+
+
+def test_a_prompt_that_leaves_no_room_is_refused() -> None:
+    tokens = len(prompt(input="Hi").tokens)
+    room = msgspec.structs.replace(IDENTITY, context_tokens=tokens + 1)
+    error = refusal(identity=msgspec.structs.replace(IDENTITY, context_tokens=tokens), input="Hi")
+
+    assert len(prompt(identity=room, input="Hi").tokens) == tokens
+    assert (error.code, error.param) == ("context_length_exceeded", "input")
+    assert str(tokens) in error.message
+
+
+def test_a_text_beyond_the_context_is_refused_before_it_is_all_encoded() -> None:
+    error = refusal(input="a few words, " * 500_000)
+
+    assert error.code == "context_length_exceeded"
+    assert "more than 131072 tokens" in error.message

@@ -1,0 +1,386 @@
+"""The course of a response: what the engine is asked, and asked again, for what has to be held or told in between."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.api.tools.callee import Callee
+from service.engine.port import Finish, Generation, ModelCard, Sampling
+from service.grammar.grammars import enforced_grammar
+from service.grammar.tags import HeaderState, content_tag, grammar_content, schema_content
+from service.harmony import tokens
+from service.responses.output.machine import Ending, Machine
+from service.responses.output.next_step import ending_of, header_tag, next_generation
+from service.responses.rules import Rules
+from service.responses.sampler import Sampler
+from service.steps import in_one_go
+from tests.support.engine.scripted import FinishWith, ScriptedEngine
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.responses import samples
+from tests.support.responses.samples import NOW, as_json, harmony
+
+PROMPT = [200006, 1, 2, 3]
+WHOLE = Generation("resp_1", PROMPT, Sampling(500, stop_ids=tokens.ENDS))
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+HELD = schema_content(SCHEMA)
+TOOLS = (Callee("count", content=HELD), Callee("look"))
+THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+COUNT = '<|channel|>commentary to=functions.count <|constrain|>json<|message|>{"n":1}<|call|>'
+LOOK = "<|channel|>commentary to=functions.look <|constrain|>json<|message|>{}<|call|>"
+NEXT = "<|start|>assistant"
+FINAL = "<|channel|>final<|message|>Done.<|return|>"
+STRANGER = "<|channel|>commentary to=functions.stranger <|constrain|>json<|message|>{}<|call|>"
+
+
+def began(rules: Rules, ids: Sequence[int] = ()) -> Machine:
+    """A machine that has begun, and was fed so far."""
+    machine = samples.machine(rules)
+    machine.begin()
+    machine.feed(ids)
+    return machine
+
+
+async def made(rules: Rules, *script: str, whole: Generation = WHOLE) -> tuple[Machine, Ending, list[Generation]]:
+    """The machine of a response whose engine goes by a script, how sampling ended, and what the engine was asked."""
+    engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), *([harmony(text)] for text in script))
+    machine = samples.machine(rules)
+    told = machine.begin()
+    sampling = Sampler(engine, whole, machine, seconds=60)
+    async for step in sampling.steps():
+        told += step.events
+    told += machine.end(sampling.ending)
+    check_stream([as_json(event) for event in told + machine.terminal(machine.result(sampling.ending, now=NOW))])
+    return machine, sampling.ending, engine.generations
+
+
+def shown(machine: Machine) -> list[tuple[str, str]]:
+    """The kinds of the items and how each ended."""
+    return [(str(item.__struct_config__.tag), getattr(item, "status", "")) for item in machine.output]
+
+
+# --- what holds nothing ---
+
+
+async def test_a_response_that_has_nothing_to_hold_is_one_generation() -> None:
+    _, ending, generations = await made(Rules(), THOUGHT + FINAL)
+
+    assert (ending, generations) == (Ending.STOP, [WHOLE])
+
+
+def test_a_call_ends_a_generation_unless_another_may_follow() -> None:
+    alone, several = (
+        next_generation(WHOLE, began(Rules(TOOLS, parallel=number))).sampling.stop_ids for number in (1, 5)
+    )
+
+    assert tokens.CALL in alone
+    assert several == tuple(stop for stop in tokens.ENDS if stop != tokens.CALL)
+
+
+# --- what is held ---
+
+
+async def test_behind_the_header_of_a_held_call_the_engine_is_asked_for_its_content_alone() -> None:
+    machine, ending, generations = await made(Rules(TOOLS), THOUGHT + COUNT)
+    first, second = generations
+
+    assert (ending, shown(machine)) == (Ending.STOP, [("reasoning", "completed"), ("function_call", "completed")])
+    assert (first.sampling.structural_tag, second.sampling.structural_tag) == (None, content_tag(HELD))
+    head, _, _ = (THOUGHT + COUNT).partition("{")
+    assert list(second.prompt) == PROMPT + harmony(head)
+    assert second.sampling.max_tokens == WHOLE.sampling.max_tokens - len(harmony(head))
+    assert second.id != first.id
+
+
+async def test_the_same_call_without_a_format_is_asked_for_once() -> None:
+    _, _, generations = await made(Rules(TOOLS), THOUGHT + LOOK)
+
+    assert len(generations) == 1
+
+
+async def test_the_final_answer_is_held_and_the_thoughts_before_it_are_not() -> None:
+    rules = Rules(answer=HELD)
+    machine, ending, generations = await made(rules, THOUGHT + '<|channel|>final<|message|>{"n":7}<|return|>')
+
+    assert (ending, shown(machine)[-1]) == (Ending.STOP, ("message", "completed"))
+    assert [each.sampling.structural_tag for each in generations] == [
+        header_tag(rules, HeaderState.NEXT),
+        content_tag(HELD),
+    ]
+
+
+async def test_what_does_not_match_its_format_after_all_fails_the_response() -> None:
+    machine, ending, _ = await made(Rules(answer=HELD), '<|channel|>final<|message|>{"n":"x"}<|return|>')
+    response = machine.result(ending, now=NOW)
+
+    assert (ending, response.status, shown(machine)) == (Ending.ERROR, "failed", [("message", "incomplete")])
+    assert response.error is not None
+    assert "does not match the format" in response.error.message
+
+
+async def test_what_the_budget_cut_is_incomplete_and_nobody_complains_of_its_format() -> None:
+    whole = msgspec.structs.replace(WHOLE, sampling=Sampling(len(harmony('<|channel|>final<|message|>{"'))))
+    machine, ending, _ = await made(Rules(answer=HELD), '<|channel|>final<|message|>{"n":7}<|return|>', whole=whole)
+
+    assert (ending, shown(machine), machine.fault) == (Ending.LENGTH, [("message", "incomplete")], None)
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("", HeaderState.NEXT),
+        ("<|channel|>analysis<|message|>Hm", HeaderState.INSIDE),
+        ("<|channel|>analysis<|message|>Hm.<|end|>", HeaderState.BETWEEN),
+        (LOOK, HeaderState.CALLED),
+    ],
+)
+def test_a_worker_that_takes_over_holds_the_model_from_where_it_is(said: str, state: HeaderState) -> None:
+    rules = Rules(TOOLS, choice="required", parallel=5)
+    machine = began(rules)
+    in_one_go(machine.replay(tokens.pack(harmony(said))))
+
+    assert next_generation(WHOLE, machine).sampling.structural_tag == header_tag(rules, state)
+
+
+@pytest.mark.parametrize("said", ["<|channel|>comm", "<|channel|>final", '<|channel|>final<|message|>{"n"'])
+def test_amid_a_header_or_a_held_content_it_goes_on_without_a_constraint(said: str) -> None:
+    machine = began(Rules(TOOLS, answer=HELD))
+    in_one_go(machine.replay(tokens.pack(harmony(said))))
+    sampling = next_generation(WHOLE, machine).sampling
+
+    assert (sampling.structural_tag, sampling.stop_ids) == (None, tokens.ENDS)
+
+
+PAIRS = grammar_content('start: "ab"+', in_one_go(enforced_grammar('start: "ab"+', "format")))
+
+
+@pytest.mark.parametrize(("rest", "fault"), [("ab", False), ("a", True), ("ba", True)])
+def test_what_is_gone_on_with_amid_a_grammar_is_checked_in_the_end(rest: str, fault: bool) -> None:
+    head = "<|channel|>commentary to=functions.pair<|message|>ab"
+    machine = began(Rules((Callee("pair", "custom", content=PAIRS),)))
+    in_one_go(machine.replay(tokens.pack(harmony(head))))
+    machine.feed(harmony(f"{rest}<|call|>"))
+
+    assert (machine.fault is not None) == fault
+    assert shown(machine) == [("custom_tool_call", "incomplete" if fault else "completed")]
+
+
+def test_what_an_engine_held_to_a_grammar_all_along_is_taken_at_its_word() -> None:
+    said = harmony("<|channel|>commentary to=functions.pair<|message|>abba<|call|>")
+    machine = began(Rules((Callee("pair", "custom", content=PAIRS),)))
+    while machine.sampled < len(said):
+        machine.feed(said[machine.sampled :])
+
+    assert machine.fault is None
+
+
+# --- several calls ---
+
+
+async def test_a_model_may_call_several_tools_one_after_the_other() -> None:
+    machine, ending, generations = await made(Rules(TOOLS, parallel=5), LOOK + NEXT + COUNT + NEXT + LOOK)
+
+    assert (ending, [item.name for item in machine.output]) == (Ending.STOP, ["look", "count", "look"])  # type: ignore[union-attr]
+    assert len({message.call_id for message in machine.messages}) == 3
+    assert len(generations) == 3  # the held call has one of its own, and what follows it
+
+
+async def test_it_makes_no_more_calls_than_it_may() -> None:
+    machine, ending, _ = await made(Rules(TOOLS, parallel=2), LOOK + NEXT + LOOK + NEXT + LOOK)
+
+    assert (ending, len(machine.output)) == (Ending.STOP, 2)
+
+
+@pytest.mark.parametrize(
+    "behind", [NEXT + FINAL, NEXT + THOUGHT + LOOK, "<|start|>functions.look to=assistant<|message|>42<|end|>"]
+)
+async def test_what_is_no_call_is_not_told_behind_one(behind: str) -> None:
+    machine, ending, _ = await made(Rules(TOOLS, parallel=5), LOOK + behind)
+
+    assert (ending, shown(machine)) == (Ending.STOP, [("function_call", "completed")])
+    assert len(machine.messages) == 1
+
+
+async def test_a_call_without_the_mark_before_its_content_is_taken_whole_though_nothing_held_it() -> None:
+    said = '<|channel|>commentary to=functions.count<|constrain|>json{"n":1}<|call|>' + NEXT + LOOK
+    machine, ending, generations = await made(Rules(TOOLS, parallel=5), said)
+
+    assert (ending, [item.name for item in machine.output]) == (Ending.STOP, ["count", "look"])  # type: ignore[union-attr]
+    assert (machine.sampled, len(generations)) == (len(harmony(said)), 1)
+
+
+@pytest.mark.parametrize("finish", list(Finish))
+async def test_an_engine_that_ends_what_is_held_without_a_word_is_not_asked_again(finish: Finish) -> None:
+    engine = ScriptedEngine(
+        ModelCard("scripted", NOW, 131_072), [harmony("<|channel|>final<|message|>")], [FinishWith(finish)]
+    )
+    machine = began(Rules(answer=HELD))
+    sampling = Sampler(engine, WHOLE, machine, seconds=60)
+    assert [step.tokens async for step in sampling.steps()] == [harmony("<|channel|>final<|message|>")]
+
+    assert (len(engine.generations), sampling.ending) == (2, Ending(finish.value))
+
+
+async def test_the_mark_of_a_call_ends_the_response_whatever_it_closes_and_however_it_comes() -> None:
+    said = "<|channel|>commentary<|message|>I look.<|call|>" + NEXT + FINAL
+    machine = began(Rules(TOOLS, parallel=5))
+    whole = began(Rules(TOOLS, parallel=5), harmony(said))
+    for token in harmony(said):
+        machine.feed([token])
+
+    assert machine.output == whole.output
+    assert shown(machine) == [("message", "completed")]
+
+
+# --- tools that aren't there ---
+
+
+async def test_a_model_is_told_once_that_a_tool_is_not_there_and_goes_on() -> None:
+    machine, ending, generations = await made(Rules(TOOLS), STRANGER, FINAL)
+    told = machine.messages[1]
+
+    assert (ending, shown(machine)) == (Ending.STOP, [("mcp_call", "failed"), ("message", "completed")])
+    assert (told.role, told.name, told.recipient) == ("tool", "functions.stranger", "assistant")
+    assert list(generations[1].prompt) == [
+        *PROMPT,
+        *harmony(STRANGER),
+        *tokens.unpack(told.tokens),
+        *harmony(NEXT),
+    ]
+
+
+async def test_its_word_counts_as_the_tool_s_and_the_turns_apart() -> None:
+    machine, ending, _ = await made(Rules(TOOLS), STRANGER, FINAL)
+    usage = machine.result(ending, now=NOW).usage
+    assert usage is not None
+    told = len(machine.messages[1].tokens) // tokens.BYTES_A_TOKEN + len(harmony(NEXT))
+    prompts = [samples.PROMPT_TOKENS, samples.PROMPT_TOKENS + len(harmony(STRANGER)) + told]
+
+    assert usage.input_tokens_details.input_tokens_per_turn == prompts
+    assert usage.output_tokens_details.output_tokens_per_turn == [len(harmony(STRANGER)), len(harmony(FINAL))]
+    assert usage.output_tokens_details.tool_output_tokens_per_turn == [0, told]
+    assert usage.output_tokens == len(harmony(STRANGER + FINAL))
+    assert usage.total_tokens == sum(prompts) + usage.output_tokens
+
+
+@pytest.mark.parametrize("role", ["user", "system", "developer", "tool"])
+async def test_what_a_model_is_told_never_comes_from_a_role(role: str) -> None:
+    machine, _, _ = await made(Rules(TOOLS), f"<|channel|>commentary to={role}<|message|>{{}}<|call|>", FINAL)
+
+    assert machine.messages[1].name == f"functions.{role}"
+
+
+@pytest.mark.parametrize("nobody", ["all", "assistant"])
+async def test_what_is_said_to_everybody_is_no_call(nobody: str) -> None:
+    machine, _, _ = await made(Rules(TOOLS), f"<|channel|>final to={nobody}<|message|>Hello.<|return|>")
+
+    assert shown(machine) == [("message", "completed")]
+
+
+async def test_the_second_time_the_response_fails() -> None:
+    machine, ending, generations = await made(Rules(TOOLS), STRANGER)
+    response = machine.result(ending, now=NOW)
+
+    assert (ending, response.status, len(generations)) == (Ending.ERROR, "failed", 2)
+    assert response.error is not None
+    assert "functions.stranger" in response.error.message
+
+
+@pytest.mark.parametrize("ending", [Ending.ABORT, Ending.LENGTH])
+def test_a_call_that_nobody_was_told_of_before_the_end_is_answered_in_the_history(ending: Ending) -> None:
+    machine = began(Rules(TOOLS), harmony(STRANGER))
+    machine.end(ending)
+
+    assert [message.role for message in machine.messages] == ["assistant", "tool"]
+
+
+def test_a_bare_name_means_a_tool_only_where_it_is_its_own() -> None:
+    rules = Rules((Callee("f", namespace="a"), Callee("f", namespace="b"), Callee("g", namespace="a")))
+
+    assert rules.called("functions.f", "commentary") == "functions.f"
+    assert rules.called("functions.g", "commentary") == rules.callees[2]
+
+
+async def test_a_tool_that_may_not_be_called_now_is_not_there() -> None:
+    machine, _, _ = await made(Rules(TOOLS, choice="none"), LOOK, FINAL)
+
+    assert shown(machine) == [("mcp_call", "failed"), ("message", "completed")]
+
+
+async def test_a_model_that_had_to_call_a_tool_and_did_not_has_failed() -> None:
+    machine, ending, _ = await made(Rules(TOOLS, choice="required"), FINAL)
+    response = machine.result(ending, now=NOW)
+
+    assert (response.status, shown(machine)) == ("failed", [("message", "completed")])
+    assert response.error is not None
+    assert "called no tool" in response.error.message
+
+
+# --- all of it, with workers that die ---
+
+RULES = st.sampled_from(
+    [
+        msgspec.structs.replace(
+            samples.RULES, parallel=parallel, answer=answer, callees=(*samples.RULES.callees, *TOOLS)
+        )
+        for parallel in (1, 9)
+        for answer in (None, HELD)
+    ]
+)
+
+
+TOLD = [tokens.MESSAGE, tokens.encode("Error:")[0]]
+"""How the word begins that a tool isn't there; no script has it."""
+
+
+def going_on(first: list[int], then: list[int]) -> ScriptedEngine:
+    """An engine that samples `first`, and `then` once it was told something, from wherever its prompt ends."""
+
+    def script(generation: Generation) -> list[list[int]]:
+        behind = list(generation.prompt)[len(PROMPT) :]
+        place = next((at for at in range(len(behind)) if behind[at : at + 2] == TOLD), None)
+        ids = first
+        if place is not None:
+            ids, behind = then, behind[behind.index(tokens.END, place) + 3 :]
+        assert behind == [id for id in ids if 0 <= id <= tokens.LAST_LEGAL][: len(behind)]
+        rest, known = list(ids), len(behind)
+        while known:
+            known -= 0 <= rest.pop(0) <= tokens.LAST_LEGAL
+        return [[token] for token in rest]
+
+    return ScriptedEngine(ModelCard("scripted", NOW, 131_072), script)
+
+
+def sampled(rules: Rules, engine: ScriptedEngine, deaths: Sequence[int]) -> list[object]:
+    """The events of a response whose workers die after so many steps; each of the next ones replays what is known."""
+
+    async def run() -> list[object]:
+        journal, events = b"", samples.machine(rules).begin()
+        for steps in [*deaths, None]:
+            machine = samples.machine(rules)
+            machine.begin()
+            in_one_go(machine.replay(journal))
+            if ending_of(machine, WHOLE.sampling.max_tokens) is not None:
+                break
+            sampling = Sampler(engine, WHOLE, machine, seconds=60)
+            async with aclosing(sampling.steps()) as running:
+                count = 0
+                while count != steps and (step := await anext(running, None)) is not None:
+                    events += step.events
+                    journal += tokens.pack(step.tokens)
+                    count += 1
+        return [as_json(event) for event in events]
+
+    return asyncio.run(run())
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(rules=RULES, deaths=st.lists(st.integers(0, 30), max_size=3), first=samples.rambling, then=samples.generations)
+def test_a_course_is_the_same_however_many_workers_it_takes(
+    rules: Rules, deaths: list[int], first: list[int], then: list[int]
+) -> None:
+    assert sampled(rules, going_on(first, then), deaths) == sampled(rules, going_on(first, then), [])

@@ -1,0 +1,125 @@
+"""Creating a response in one piece, with the official client: what comes back, and what each parameter does."""
+
+import httpx
+import openai
+import pytest
+
+from tests.support.service.process import MODEL, ServiceProcess
+
+KEYS = {
+    "id", "object", "created_at", "completed_at", "status", "incomplete_details", "model", "previous_response_id",
+    "instructions", "output", "error", "tools", "tool_choice", "truncation", "parallel_tool_calls", "text", "top_p",
+    "presence_penalty", "frequency_penalty", "top_logprobs", "temperature", "reasoning", "usage", "max_output_tokens",
+    "max_tool_calls", "store", "background", "service_tier", "metadata", "safety_identifier", "prompt_cache_key",
+}  # fmt: skip
+
+
+def test_an_answer_comes_with_its_reasoning_and_its_cost(service: ServiceProcess) -> None:
+    response = service.client().responses.create(model=MODEL, input="Count to 3.")
+    assert response.status == "completed"
+    assert response.output_text.split() == ["1", "2", "3"]
+    assert [item.type for item in response.output] == ["reasoning", "message"]
+    assert response.usage is not None
+    assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
+    assert 0 < response.usage.output_tokens_details.reasoning_tokens < response.usage.output_tokens
+
+
+def test_every_key_of_the_response_is_there(service: ServiceProcess) -> None:
+    body = service.http().post("/v1/responses", json={"model": MODEL, "input": "hi"}).json()
+    assert body.keys() == KEYS
+    assert body["object"] == "response"
+    assert body["completed_at"] >= body["created_at"]
+    assert body["error"] is body["incomplete_details"] is body["previous_response_id"] is None
+
+
+def test_the_response_echoes_what_was_asked_for(service: ServiceProcess) -> None:
+    response = service.client().responses.create(
+        model=MODEL,
+        input="hi",
+        instructions="Be brief.",
+        metadata={"ticket": "42"},
+        temperature=0.5,
+        top_p=0.25,
+        max_output_tokens=64,
+        reasoning={"effort": "low"},
+        parallel_tool_calls=False,
+        safety_identifier="someone",
+        prompt_cache_key="cache",
+    )
+    assert response.instructions == "Be brief."
+    assert response.metadata == {"ticket": "42"}
+    assert (response.temperature, response.top_p, response.max_output_tokens) == (0.5, 0.25, 64)
+    assert response.reasoning is not None
+    assert response.reasoning.effort == "low"
+    assert response.parallel_tool_calls is False
+    assert (response.safety_identifier, response.prompt_cache_key) == ("someone", "cache")
+
+
+def test_a_message_list_is_as_good_as_a_text(service: ServiceProcess) -> None:
+    response = service.client().responses.create(
+        model=MODEL,
+        input=[
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": "My boat is called Vesper."},
+            {"role": "assistant", "content": "A fine name."},
+            {"role": "user", "content": [{"type": "input_text", "text": "What is my boat?"}]},
+        ],
+    )
+    assert "Vesper" in response.output_text
+
+
+def test_too_small_a_budget_leaves_it_incomplete(service: ServiceProcess) -> None:
+    response = service.client().responses.create(model=MODEL, input="Count to 1000.", max_output_tokens=40)
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+    assert response.usage is not None
+    assert response.usage.output_tokens == 40
+    assert response.output[-1].status == "incomplete"
+
+
+def test_what_is_not_stored_can_not_be_found(service: ServiceProcess) -> None:
+    client = service.client()
+    response = client.responses.create(model=MODEL, input="hi", store=False)
+    assert response.store is False
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(response.id)
+    with pytest.raises(openai.BadRequestError) as refusal:
+        client.responses.create(model=MODEL, input="hi", previous_response_id=response.id)
+    assert refusal.value.code == "previous_response_not_found"
+
+
+def test_defaults_and_nulls_are_as_good_as_nothing(service: ServiceProcess) -> None:
+    defaults = {"tool_choice": "auto", "truncation": "disabled", "include": [], "background": False, "top_logprobs": 0}
+    nulls = dict.fromkeys(("conversation", "prompt", "instructions", "tools", "metadata", "stream", "text"))
+    harmless = {"user": "somebody", "client_metadata": {"a": [1]}, "prompt_cache_retention": "24h"}
+    body = {"model": MODEL, "input": "hi", "service_tier": "auto", **defaults, **nulls, **harmless}
+    answer = service.http().post("/v1/responses", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+def test_every_answer_has_the_headers_that_clients_read(service: ServiceProcess) -> None:
+    raw = service.client().responses.with_raw_response.create(model=MODEL, input="hi")
+    assert raw.headers["content-type"] == "application/json"
+    assert raw.headers["openai-version"] == "2020-10-01"
+    assert int(raw.headers["openai-processing-ms"]) >= 0
+    assert raw.parse()._request_id == raw.headers["x-request-id"]
+    other = service.client().responses.with_raw_response.create(model=MODEL, input="hi")
+    assert other.headers["x-request-id"] != raw.headers["x-request-id"]
+
+
+def test_the_model_that_is_served_is_listed(service: ServiceProcess) -> None:
+    client = service.client()
+    assert [model.id for model in client.models.list()] == [MODEL]
+    assert client.models.retrieve(MODEL).object == "model"
+    with pytest.raises(openai.NotFoundError) as refusal:
+        client.models.retrieve("gpt-9")
+    assert refusal.value.code == "model_not_found"
+
+
+def test_a_body_may_come_in_pieces_of_any_size(service: ServiceProcess) -> None:
+    body = b'{"model": "%s", "input": "Count to 2."}' % MODEL.encode()
+    pieces = (body[place : place + 1] for place in range(len(body)))
+    headers = {"content-type": "application/json"}
+    answer = httpx.post(f"{service.url}/v1/responses", content=pieces, headers=headers, trust_env=False)
+    assert answer.json()["status"] == "completed"

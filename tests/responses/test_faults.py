@@ -1,0 +1,188 @@
+"""What a caller sees when the engine or the store fails, and what is kept of it."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from service.engine.port import EngineError, EngineUnavailable
+from service.harmony.tokens import CHANNEL, CONSTRAIN, LAST_LEGAL, MESSAGE, RETURN, START, encode
+from service.settings.settings import Settings
+from store.redis.connection import connect
+from tests.support.engine.scripted import Die, EndWithoutFinish, Stall
+from tests.support.service.inside import Inside, opened, scripted, serving
+from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.streams import Event, parsed
+from tests.support.store.counted import usage
+from tests.web.test_health import stopped
+
+FAULTS: dict[str, Any] = {"death": Die(EngineError("out of memory")), "silence": EndWithoutFinish()}
+
+
+async def post(inside: Inside, **body: object) -> httpx.Response:
+    """The answer to a create request."""
+    async with inside.http() as http:
+        return await http.post("/v1/responses", json={"model": MODEL, "input": "hi", **body})
+
+
+async def streamed(inside: Inside) -> list[Event]:
+    """The events of a stream."""
+    return parsed((await post(inside, stream=True)).text)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_an_engine_that_fails_before_its_first_token_is_a_plain_error(settings: Settings, fault: str) -> None:
+    async with serving(settings, scripted([FAULTS[fault]])) as inside:
+        answer = await post(inside)
+        assert answer.status_code == 500
+        error = answer.json()["error"]
+        assert (error["type"], error["code"]) == ("server_error", "engine_error")
+        assert "engine" in error["message"]
+        assert (await usage(inside.store)).responses == 0
+
+
+async def test_an_engine_that_is_away_is_worth_another_try(settings: Settings) -> None:
+    async with serving(settings, scripted([Die(EngineUnavailable("restarting"))])) as inside:
+        answer = await post(inside)
+    assert answer.status_code == 503
+    assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_stream_whose_engine_fails_at_once_says_so_twice(settings: Settings, fault: str) -> None:
+    async with serving(settings, scripted([FAULTS[fault]])) as inside:
+        events = await streamed(inside)
+    assert [event["type"] for event in events[2:]] == ["error", "response.failed"]
+    assert events[-1]["response"]["error"] == {"code": "server_error", "message": events[-2]["message"]}
+    assert events[-1]["response"]["output"] == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_an_engine_that_fails_in_the_middle_leaves_what_was_said(settings: Settings, fault: str) -> None:
+    async with serving(settings, scripted([opened("Half an answer"), FAULTS[fault]])) as inside:
+        events = await streamed(inside)
+        plain = (await post(inside)).json()
+        failed = events[-1]["response"]
+        for response in (failed, plain):
+            assert response["status"] == "failed"
+            assert response["error"]["code"] == "server_error"
+            assert response["output"][0]["content"][0]["text"] == "Half an answer"
+            assert response["output"][0]["status"] == "incomplete"
+        async with inside.http() as http:
+            assert (await http.get(f"/v1/responses/{failed['id']}")).json() == failed
+
+
+async def test_a_failed_response_can_not_be_continued(settings: Settings) -> None:
+    async with serving(settings, scripted([opened("Half"), FAULTS["death"]])) as inside, inside.client() as client:
+        failed = await client.responses.create(model=MODEL, input="hi")
+        with pytest.raises(openai.BadRequestError, match="failed") as refusal:
+            await client.responses.create(model=MODEL, input="Go on.", previous_response_id=failed.id)
+    assert refusal.value.code == "previous_response_not_continuable"
+
+
+async def test_a_response_that_takes_too_long_fails_and_says_so(settings: Settings) -> None:
+    hurried = settings.model_copy(update={"request_seconds": 0.2})
+    async with serving(hurried, scripted([opened("Slow"), Stall()])) as inside, inside.client() as client:
+        events = await streamed(inside)
+        plain = (await post(inside)).json()
+        assert (await client.responses.retrieve(plain["id"])).status == "failed"
+    for response in (events[-1]["response"], plain):
+        assert response["status"] == "failed"
+        assert "longer than 0.2 s" in response["error"]["message"]
+        assert response["output"][0]["content"][0]["text"] == "Slow"
+
+
+async def test_silence_that_takes_too_long_is_a_plain_error(settings: Settings) -> None:
+    hurried = settings.model_copy(update={"request_seconds": 0.2})
+    engine = scripted([Stall()])
+    async with serving(hurried, engine) as inside:
+        answer = await post(inside)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+        assert "longer than 0.2 s" in answer.json()["error"]["message"]
+        assert answer.headers["x-should-retry"] == "false"
+        assert (await usage(inside.store)).responses == 0
+        events = await streamed(inside)
+    assert [event["type"] for event in events[2:]] == ["error", "response.failed"]
+    assert len(engine.aborted) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_bug_in_an_engine_lets_go_of_the_parent(settings: Settings, stream: bool) -> None:
+    bug: Any = RuntimeError("a bug")
+    engine = scripted([[*opened("Hello."), RETURN]], [Die(bug)])
+    async with serving(settings, engine) as inside:
+        parent = (await post(inside)).json()["id"]
+        with contextlib.suppress(httpx.RemoteProtocolError):  # a stream is cut off, as it can't end well
+            await post(inside, previous_response_id=parent, stream=stream)
+        redis = connect(settings.redis_url)
+        assert await redis.keys(f"{settings.key_prefix}:*:pins:*") == []
+        await redis.aclose()
+
+
+MALFORMED: dict[str, list[int]] = {
+    "text without a header": encode("Just text."),
+    "a header without an end": [CHANNEL, *encode("final")],
+    "an unknown channel": [CHANNEL, *encode("banana"), MESSAGE, *encode("Hello.")],
+    "a doubled start": [START, START, *encode("assistant"), *opened("Hello.")],
+    "a call of nothing": [CHANNEL, *encode("commentary"), CONSTRAIN, *encode("json"), MESSAGE, *encode("{}")],
+    "ids beyond the vocabulary": [*opened("Hello."), LAST_LEGAL + 1, 1 << 31],
+    "a split character": [*opened("Hello "), encode("☃")[0]],
+}
+
+
+@pytest.mark.parametrize("ids", MALFORMED.values(), ids=MALFORMED.keys())
+async def test_malformed_tokens_are_still_a_response(settings: Settings, ids: list[int]) -> None:
+    async with serving(settings, scripted([ids])) as inside, inside.client() as client:
+        events = await streamed(inside)
+        final = events[-1]["response"]
+        assert final["status"] in ("completed", "incomplete")
+        assert (await client.responses.retrieve(final["id"])).id == final["id"]
+        again = await client.responses.create(model=MODEL, input="Go on.", previous_response_id=final["id"])
+    assert again.status == final["status"]
+
+
+def test_a_store_that_hangs_is_a_503_that_says_when_to_come_back(start: Callable[..., ServiceProcess]) -> None:
+    service = start(store_timeout_seconds=0.5)
+    id = service.client().responses.create(model=MODEL, input="hi").id
+    body = {"model": MODEL, "input": "hi", "previous_response_id": id}
+    with stopped(service.redis_pid()):
+        for method, path, content in (
+            ("POST", "", body),
+            ("POST", "", {**body, "background": True, "stream": True}),
+            ("POST", f"/{id}/cancel", None),
+            ("GET", f"/{id}", None),
+            ("GET", f"/{id}?stream=true", None),
+            ("DELETE", f"/{id}", None),
+        ):
+            begun = time.monotonic()
+            answer = service.http().request(method, f"/v1/responses{path}", json=content)
+            assert time.monotonic() - begun < 1.5
+            assert answer.status_code == 503
+            assert answer.json()["error"]["code"] == "service_unavailable"
+            assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
+    assert service.http().post("/v1/responses", json=body).status_code == 200
+
+
+def test_an_answer_that_could_not_be_stored_is_shown_and_marked(start: Callable[..., ServiceProcess]) -> None:
+    service = start(store_timeout_seconds=0.5)
+    with stopped(service.redis_pid()):
+        request = {"model": MODEL, "input": "Count to 3."}
+        plain = service.http().post("/v1/responses", json=request).json()
+        events = parsed(service.http().post("/v1/responses", json={**request, "stream": True}).text)
+    assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+    for response in (plain, events[-1]["response"]):
+        assert response["status"] == "failed"
+        assert "could not be stored" in response["error"]["message"]
+        assert response["output"][-1]["content"][0]["text"].split() == ["1", "2", "3"]
+        assert response["usage"]["output_tokens"] > 0
+
+
+def test_what_is_not_to_be_stored_needs_no_store(start: Callable[..., ServiceProcess]) -> None:
+    service = start(store_timeout_seconds=0.5)
+    with stopped(service.redis_pid()):
+        response = service.client().responses.create(model=MODEL, input="Count to 3.", store=False)
+    assert response.status == "completed"

@@ -1,0 +1,279 @@
+"""Calls of the caller's tools over HTTP: what the engine is held to, and what a client gets and sends back."""
+
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+from openai.types.responses import Response
+
+from service.harmony.tokens import CALL, MESSAGE
+from service.settings.settings import Settings
+from tests.support.responses.samples import harmony
+from tests.support.service.inside import answer, called, scripted, serving, then, thought
+from tests.support.service.process import MODEL
+from tests.support.service.seen import addressed, made, prompts, streamed, tags
+
+CITY: Any = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+WEATHER: Any = {"type": "function", "name": "weather", "parameters": CITY, "strict": False}
+CLOCK: Any = {"type": "function", "name": "clock", "parameters": CITY, "strict": False}
+NOTE: Any = {"type": "custom", "name": "note", "description": "Takes a note."}
+CODE: Any = {
+    "type": "custom",
+    "name": "code",
+    "format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]+=[0-9]+"},
+}
+SUM: Any = {
+    "type": "custom",
+    "name": "sum",
+    "format": {"type": "grammar", "syntax": "lark", "definition": 'start: NUMBER "+" NUMBER\nNUMBER: /[0-9]+/'},
+}
+CRM: Any = {
+    "type": "namespace",
+    "name": "crm",
+    "description": "Customers.",
+    "tools": [{"type": "function", "name": "find", "parameters": CITY, "strict": False}],
+}
+BOTH = [*called("weather", '{"city":"Paris"}'), *then(called("clock", '{"city":"London"}'))]
+
+
+def output(call: Any, text: Any) -> Any:
+    """What a tool gave."""
+    kind = "custom_tool_call_output" if call["type"] == "custom_tool_call" else "function_call_output"
+    return {"type": kind, "call_id": call["call_id"], "output": text}
+
+
+async def go_on(client: AsyncOpenAI, after: str, *items: Any, tools: Any) -> Response:
+    """The response to what tools gave."""
+    return await client.responses.create(model=MODEL, previous_response_id=after, input=[*items], tools=tools)
+
+
+# --- calls, and their outputs ---
+
+
+async def test_calls_side_by_side_are_answered_in_any_order_by_text_or_parts(settings: Settings) -> None:
+    engine = scripted([[*thought("Both."), *then(BOTH)]], [answer("Rain at noon.")])
+    tools = [WEATHER, CLOCK]
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await made(inside, input="Paris and London?", tools=tools)
+        _, weather, clock = first["output"]
+        parts = [{"type": "input_text", "text": "It is "}, {"type": "input_text", "text": "noon."}]
+        hurry = {"role": "user", "content": "Hurry."}
+        last = await go_on(client, first["id"], output(clock, parts), hurry, output(weather, "Rain."), tools=tools)
+
+    assert [(item["name"], item["arguments"]) for item in (weather, clock)] == [
+        ("weather", '{"city":"Paris"}'),
+        ("clock", '{"city":"London"}'),
+    ]
+    assert weather["call_id"] != clock["call_id"]
+    assert CALL not in engine.generations[0].sampling.stop_ids
+    assert last.output_text == "Rain at noon."
+    told = prompts(engine)[-1].partition("Paris and London?")[2]
+    assert "functions.clock to=assistant<|channel|>commentary<|message|>It is noon.<|end|>" in told
+    assert "functions.weather to=assistant<|channel|>commentary<|message|>Rain.<|end|>" in told
+    assert told.index("It is noon.") < told.index("Hurry.") < told.index("Rain.")
+
+
+async def test_a_call_is_answered_however_far_back_in_the_chain_or_in_the_input_it_was_made(settings: Settings) -> None:
+    engine = scripted([BOTH], [called("weather", '{"city":"Rome"}')], [answer("Done.")])
+    tools = [WEATHER, CLOCK]
+    async with serving(settings, engine) as inside, inside.client() as client:
+        asked: Any = {"role": "user", "content": "Paris and London?"}
+        first = await made(inside, input=[asked], tools=tools)
+        given = [output(call, call["name"]) for call in first["output"]]
+        second = await go_on(client, first["id"], *given, tools=tools)
+        again = second.output[0].to_dict()
+        chained = await go_on(client, second.id, output(again, "Sun."), tools=tools)
+        stateless = [asked, *first["output"], *reversed(given), again, output(again, "Sun.")]
+        alone = await client.responses.create(model=MODEL, input=stateless, tools=tools, store=False)
+
+    assert chained.output_text == alone.output_text == "Done."
+    ids = [call["call_id"] for call in (*first["output"], again)]
+    assert len(set(ids)) == 3
+    assert prompts(engine)[-1].count(" to=assistant<|channel|>commentary") == 3
+
+
+async def test_with_parallel_calls_off_the_second_call_is_never_seen(settings: Settings) -> None:
+    engine = scripted([BOTH])
+    async with serving(settings, engine) as inside:
+        found = await made(inside, input="Both.", tools=[WEATHER, CLOCK], parallel_tool_calls=False)
+
+    assert [item["name"] for item in found["output"]] == ["weather"]
+    assert found["parallel_tool_calls"] is False
+    assert CALL in engine.generations[0].sampling.stop_ids
+
+
+# --- what is held ---
+
+
+@pytest.mark.parametrize(("strict", "asks"), [({"strict": True}, 2), ({}, 2), ({"strict": False}, 1)])
+async def test_a_strict_function_s_arguments_are_asked_for_with_a_tag_of_their_own(
+    settings: Settings, strict: Any, asks: int
+) -> None:
+    tool = {"type": "function", "name": "weather", "parameters": CITY, **strict}
+    engine = scripted([[*thought("Paris."), *then(called("weather", '{"city":"Paris"}'))]])
+    async with serving(settings, engine) as inside:
+        found = await made(inside, input="Paris?", tools=[tool], parallel_tool_calls=False)
+
+    assert found["output"][-1]["arguments"] == '{"city":"Paris"}'
+    assert found["tools"][0]["strict"] is (asks == 2)
+    assert len(engine.generations) == asks
+    assert tags(engine)[0] is None
+    if asks == 2:
+        last = engine.generations[-1]
+        assert (last.prompt[-1], tags(engine)[-1]["type"]) == (MESSAGE, "json_schema")
+        assert tags(engine)[-1]["json_schema"]["properties"] == CITY["properties"]
+
+
+async def test_arguments_that_break_a_strict_schema_all_the_same_fail_the_response(settings: Settings) -> None:
+    engine = scripted([called("weather", '{"city":7}')])
+    async with serving(settings, engine) as inside:
+        found = await made(inside, input="Paris?", tools=[{**WEATHER, "strict": True}])
+
+    assert (found["status"], found["output"][-1]["status"]) == ("failed", "incomplete")
+    assert "does not match" in found["error"]["message"]
+
+
+# --- tool_choice ---
+
+ALL = {"functions.weather", "functions.clock", "functions.note"}
+CLOCK_ALONE: Any = [{"type": "function", "name": "clock"}]
+CHOICES: dict[str, tuple[Any, set[str] | None]] = {
+    "auto": ("auto", None),
+    "none": ("none", {"final"}),
+    "required": ("required", ALL),
+    "a function": ({"type": "function", "name": "weather"}, {"functions.weather"}),
+    "a custom tool": ({"type": "custom", "name": "note"}, {"functions.note"}),
+    "some allowed": ({"type": "allowed_tools", "mode": "auto", "tools": CLOCK_ALONE}, {"functions.clock", "final"}),
+    "some required": ({"type": "allowed_tools", "mode": "required", "tools": CLOCK_ALONE}, {"functions.clock"}),
+}
+
+
+async def test_a_choice_is_held_by_the_engine_echoed_and_changes_nothing_in_the_prompt(settings: Settings) -> None:
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside:
+        found = [
+            await made(inside, input="Hi", tools=[WEATHER, CLOCK, NOTE], tool_choice=choice)
+            for choice, _ in CHOICES.values()
+        ]
+
+    assert [response["tool_choice"] for response in found] == [choice for choice, _ in CHOICES.values()]
+    assert [tag and addressed(tag) for tag in tags(engine)] == [allowed for _, allowed in CHOICES.values()]
+    assert len(set(prompts(engine))) == 1
+
+
+async def test_a_choice_of_what_is_not_declared_is_a_400_that_names_it(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
+        body = {"model": MODEL, "input": "Hi", "tools": [WEATHER], "tool_choice": {"type": "function", "name": "moon"}}
+        given = await http.post("/v1/responses", json=body)
+        nothing = await http.post("/v1/responses", json={"model": MODEL, "input": "Hi", "tool_choice": "required"})
+
+    assert (given.status_code, given.json()["error"]["param"]) == (400, "tool_choice.name")
+    assert "moon" in given.json()["error"]["message"]
+    assert (nothing.status_code, nothing.json()["error"]["param"]) == (400, "tool_choice")
+
+
+# --- custom tools and namespaces ---
+
+
+async def test_a_custom_tool_s_text_comes_out_of_its_wrapping_and_goes_back_in(settings: Settings) -> None:
+    engine = scripted([called("note", '{"input":"Tea\\nand \\u00e9clairs"}')], [answer("Noted.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        events = await streamed(inside, input="Note it.", tools=[NOTE])
+        call = events[-1]["response"]["output"][0]
+        stored = await go_on(client, events[-1]["response"]["id"], output(call, "ok"), tools=[NOTE])
+        sent: Any = [{"role": "user", "content": "Note it."}, call, output(call, "ok")]
+        await client.responses.create(model=MODEL, input=sent, tools=[NOTE])
+
+    deltas = [event["delta"] for event in events if event["type"] == "response.custom_tool_call_input.delta"]
+    assert "".join(deltas) == call["input"] == "Tea\nand éclairs"
+    assert stored.output_text == "Noted."
+    kept, replayed = prompts(engine)[-2:]
+    assert '{"input":"Tea\\nand \\u00e9clairs"}<|call|>' in kept
+    assert '{"input":"Tea\\nand éclairs"}<|call|>' in replayed
+
+
+GRAMMARS = {
+    "a regex": (CODE, "x=42", "x=", "regex", "failed"),
+    "a lark grammar": (SUM, "17+4", "17+", "grammar", "completed"),
+}
+"""With the status where an engine doesn't hold what it said it would: what takes long to check is taken at its word."""
+
+
+@pytest.mark.parametrize(("tool", "right", "wrong", "kind", "status"), GRAMMARS.values(), ids=GRAMMARS)
+async def test_a_custom_tool_s_grammar_is_held_on_the_bare_text(
+    settings: Settings, tool: Any, right: str, wrong: str, kind: str, status: str
+) -> None:
+    call = f"<|channel|>commentary to=functions.{tool['name']}<|message|>{{}}<|call|>"
+    engine = scripted([harmony(call.format(right))], [harmony(call.format(wrong))])
+    async with serving(settings, engine) as inside:
+        good, bad = [await made(inside, input="Go.", tools=[tool]) for _ in range(2)]
+
+    assert (good["output"][0]["type"], good["output"][0]["input"]) == ("custom_tool_call", right)
+    assert (bad["status"], bad["output"][0]["input"]) == (status, wrong)
+    first, second, *_ = tags(engine)
+    assert first is None
+    assert second["type"] == kind
+    assert "lark" not in second
+    assert tool["format"]["definition"].splitlines()[0] in prompts(engine)[0]
+
+
+async def test_a_namespace_s_functions_are_called_and_answered_in_it(settings: Settings) -> None:
+    call = '<|channel|>commentary to=crm.find <|constrain|>json<|message|>{"city":"Paris"}<|call|>'
+    engine = scripted([harmony(call)], [answer("Two.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await made(inside, input="Who is in Paris?", tools=[CRM])
+        found = first["output"][0]
+        await go_on(client, first["id"], output(found, "Two"), tools=[CRM])
+
+    assert (found["type"], found["namespace"], found["name"]) == ("function_call", "crm", "find")
+    assert first["tools"][0]["name"] == "crm"
+    assert "namespace crm {" in prompts(engine)[0]
+    assert "crm.find to=assistant<|channel|>commentary<|message|>Two" in prompts(engine)[1]
+
+
+# --- tools that aren't here ---
+
+
+async def test_hosted_tools_are_echoed_without_secrets_and_the_prompt_is_as_without_them(settings: Settings) -> None:
+    """The header that names them: test_dialect.py::test_hosted_tools_are_named_in_every_kind_of_answer."""
+    hosted = [{"type": "web_search"}, {"type": "mcp", "server_label": "docs", "server_url": "https://x", **SECRET}]
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside:
+        found = await made(inside, input="Hi", tools=[*hosted, WEATHER])
+        await made(inside, input="Hi", tools=[WEATHER])
+
+    assert [tool["type"] for tool in found["tools"]] == ["web_search", "mcp", "function"]
+    assert "s3cret" not in str(found)
+    assert len(set(prompts(engine))) == 1
+
+
+SECRET = {"authorization": "s3cret", "headers": {"x-key": "s3cret"}}
+
+
+async def test_a_model_that_calls_what_is_not_here_is_told_once_and_fails_the_second_time(settings: Settings) -> None:
+    stranger = [*thought("Rhubarb."), *then(called("rhubarb", '{"stalks":2}'))]
+    engine = scripted([stranger], [answer("I can't.")], [stranger], [called("rhubarb", "{}")])
+    async with serving(settings, engine) as inside:
+        good = await made(inside, input="Go.", tools=[WEATHER])
+        bad = await made(inside, input="Go.", tools=[WEATHER])
+
+    assert [(item["type"], item["status"]) for item in good["output"]] == [
+        ("reasoning", "completed"),
+        ("mcp_call", "failed"),
+        ("message", "completed"),
+    ]
+    assert good["status"] == "completed"
+    told = (
+        "functions.rhubarb to=assistant<|channel|>commentary<|message|>Error: functions.rhubarb can't be called here."
+    )
+    assert [prompt.count(told) for prompt in prompts(engine)] == [0, 1, 0, 1]
+    assert "functions.weather" in prompts(engine)[1].partition(told)[2]
+    assert bad["status"] == "failed"
+    assert [item["type"] for item in bad["output"]] == ["reasoning", "mcp_call", "mcp_call"]
+    assert "functions.rhubarb" in bad["error"]["message"]
+    assert (good["usage"]["input_tokens_details"]["input_tokens_per_turn"][0]) == len(engine.generations[0].prompt)

@@ -1,0 +1,163 @@
+"""A request as a job: what a worker is asked is what this process would have asked, and the parent stays pinned."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any, cast
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from service.api.events import Event, ResponseCreated
+from service.api.request import read_create
+from service.errors import ApiError
+from service.harmony.render import message
+from service.metrics.counters import make_metrics
+from service.responses.output.next_step import next_generation
+from service.responses.plan import Plan, decode, encode
+from service.responses.prepare import Prepared, prepared
+from service.responses.read import Limits
+from service.responses.run import AppendSink, Run, machine_of
+from service.responses.seal import Seals
+from service.responses.service import Caller, Service
+from service.responses.templates import Templates
+from service.settings.settings import Settings
+from store.errors import ParentNotFound
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from store.turn import Status, Turn
+from tests.support.engine.scripted import ScriptedEngine
+from tests.support.service.inside import answer, scripted
+from tests.support.service.process import MODEL
+
+ACME = Caller("acme", (("traceparent", "00-1-2-03"),))
+
+
+@pytest.fixture
+async def service(settings: Settings) -> AsyncIterator[Service]:
+    """What a request needs up to its job, without HTTP; what comes after that is not there."""
+    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
+    members: dict[str, Any] = dict.fromkeys(Service.__struct_fields__)
+    members |= {"settings": settings, "store": store, "engine": scripted([answer("4")]), "limits": Limits()}
+    members |= {"seals": Seals(["k" * 32], never_asked), "templates": Templates("")}
+    members["clock"] = lambda: 1_700_000_000.5
+    yield Service(**members)
+    await store.close()
+
+
+async def never_asked() -> bytes:
+    raise AssertionError("the settings have a key")
+
+
+def engine_of(service: Service) -> ScriptedEngine:
+    return cast(ScriptedEngine, service.engine)
+
+
+def asked(service: Service, **body: Any) -> AbstractAsyncContextManager[Prepared]:
+    """A request of acme's, planned."""
+    request = read_create(msgspec.json.encode({"model": MODEL, "input": "What is 2 + 2?", **body}), store=True)
+    return prepared(service, ACME, request)
+
+
+async def planned(service: Service, **body: Any) -> Plan:
+    """The plan of a request of acme's, whose parent is let go of again."""
+    async with asked(service, **body) as made:
+        return made.plan
+
+
+async def ran(service: Service, made: Prepared) -> list[Event]:
+    """The events of a run in the foreground."""
+    run = Run(
+        made.plan,
+        machine_of(made.plan),
+        AppendSink(service.store, "acme", made.parent, streamed=False),
+        service.engine,
+        make_metrics(),
+        mode="plain",
+        since=0.0,
+        seconds=60.0,
+        clock=service.clock,
+    )
+    return [event async for batch in run.events() for event in batch]
+
+
+async def pins(service: Service, id: str) -> int:
+    """How many runs hold a response of acme's."""
+    key = service.store.keyspace.families("acme", id[5:]).pins + id[5:]
+    async with contextlib.aclosing(connect(service.settings.redis_url)) as redis:
+        return int(await redis.zcard(key))
+
+
+async def stored(service: Service) -> str:
+    """The id of a response that acme may continue."""
+    id = service.store.new_id(None)
+    await service.store.append("acme", Turn(id, None, Status.COMPLETED, (message("Hello", "user"),), b"{}"))
+    return id
+
+
+async def test_a_worker_asks_the_engine_what_the_process_that_accepted_it_would(service: Service) -> None:
+    tools = [{"type": "function", "name": "lookup", "parameters": {"maximum": 10**30}}]
+    body = {"tools": tools, "max_output_tokens": 50, "prompt_cache_key": "k", "temperature": 0.5}
+    job = await planned(service, background=True, **body)
+    async with asked(service, **body) as made:
+        told = await ran(service, made)
+    (foreground,), queued = engine_of(service).generations, await decode(await encode(job))
+    machine = machine_of(queued)
+    machine.queued()
+    background = next_generation(queued.generation, machine)
+    created = cast(ResponseCreated, told[0]).response
+
+    assert list(background.prompt) == list(foreground.prompt)
+    assert replace(background, prompt=[], id="") == replace(foreground, prompt=[], id="")
+    assert replace(job.base, id="") == replace(created, id="", background=True)
+    assert background.id == job.id
+    assert [callee.recipient for callee in job.rules.callees] == ["functions.lookup"]
+
+
+async def test_a_request_s_own_id_is_part_of_the_engine_s_in_the_background_too(service: Service) -> None:
+    job = await decode(await encode(await planned(service, background=True, request_id="mine")))
+
+    assert job.generation.id == f"{job.id}-mine"
+
+
+async def test_a_job_makes_the_turn_that_the_request_would_have_made(service: Service) -> None:
+    job = await planned(service)
+    async with asked(service) as made:
+        told = await ran(service, made)
+    chain = await service.store.chain("acme", cast(ResponseCreated, told[0]).response.id)
+
+    assert job.messages == chain.turns[0][:1]
+    assert [item["content"][0]["text"] for item in msgspec.json.decode(job.items)] == ["What is 2 + 2?"]
+
+
+async def test_a_job_keeps_its_parent_pinned_until_it_is_let_go(service: Service) -> None:
+    parent = await stored(service)
+    async with asked(service, previous_response_id=parent) as made:
+        assert (made.plan.parent, made.parent.id) == (parent, parent)
+        await service.store.forget("acme", parent)
+        turn = Turn(made.plan.id, parent, Status.COMPLETED, made.plan.messages, b"{}")
+        await service.store.append("acme", turn, pin=made.parent.pin)
+    with pytest.raises(ParentNotFound):
+        await service.store.chain("acme", parent)
+
+
+async def test_a_request_that_is_refused_lets_go_of_its_parent(service: Service) -> None:
+    parent = await stored(service)
+    with pytest.raises(ApiError):
+        await planned(service, previous_response_id=parent, input=[{"type": "nonsense"}])
+
+    assert await pins(service, parent) == 0
+
+
+async def test_a_run_that_was_stored_has_let_go_of_its_parent_once(service: Service) -> None:
+    parent = await stored(service)
+    async with asked(service, previous_response_id=parent) as made:
+        assert await pins(service, parent) == 1
+        await ran(service, made)
+        assert (await pins(service, parent), made.parent.pin) == (0, None)
+
+
+async def test_a_job_says_whether_it_may_be_continued(service: Service) -> None:
+    assert (await planned(service)).stored
+    assert not (await planned(service, store=False)).stored

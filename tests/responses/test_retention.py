@@ -1,0 +1,161 @@
+"""What is kept, for how long, and what it looks like from outside when it isn't any more."""
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+from httpx import Response as HttpResponse
+from openai import OpenAI
+
+from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.streams import parsed
+from tests.support.waiting import wait_until
+
+Start = Callable[..., ServiceProcess]
+
+UNKNOWN = "resp_" + "00" * 24
+
+
+def created(client: OpenAI, text: str, after: str | None = None) -> str:
+    """The id of a new response."""
+    return client.responses.create(model=MODEL, input=text, previous_response_id=after or openai.omit).id
+
+
+def known(client: OpenAI, ids: list[str]) -> list[str]:
+    """Those of `ids` that can be listed, which is no use of them."""
+    found: list[str] = []
+    for id in ids:
+        try:
+            client.responses.input_items.list(id)
+        except openai.NotFoundError:
+            continue
+        found.append(id)
+    return found
+
+
+def without(id: str, answer: HttpResponse) -> tuple[int, dict[str, object]]:
+    """Status and error of an answer, the id that it names taken out."""
+    return answer.status_code, json.loads(answer.text.replace(id, "ID"))
+
+
+def test_the_least_recently_used_response_goes_for_a_new_one(start: Start) -> None:
+    client = start(max_responses=3).client()
+    ids = [created(client, text) for text in ("one", "two", "three")]
+    client.responses.retrieve(ids[0])
+    ids.append(created(client, "four"))
+    assert known(client, ids) == [ids[0], ids[2], ids[3]]
+
+
+def test_an_evicted_a_deleted_a_foreign_and_an_unknown_id_look_the_same(start: Start) -> None:
+    service = start(max_responses=1, api_keys="acme:key-a,rival:key-b")
+    acme, rival = service.client("key-a"), service.client("key-b")
+    evicted, deleted = created(acme, "one"), created(acme, "two")
+    acme.responses.delete(deleted)
+    foreign = created(rival, "three")
+    http = service.http("key-a")
+    reads, creates = set[str](), set[str]()
+    for id in (evicted, deleted, foreign, UNKNOWN):
+        body = {"model": MODEL, "input": "hi", "previous_response_id": id}
+        reads.add(str(without(id, http.get(f"/v1/responses/{id}"))))
+        creates.add(str(without(id, http.post("/v1/responses", json=body))))
+    assert len(reads) == len(creates) == 1
+    assert "404" in reads.pop()
+    assert "'previous_response_not_found'" in creates.pop()
+
+
+def test_a_store_whose_every_response_is_needed_is_full_and_says_when_to_come_back(start: Start) -> None:
+    service = start(max_responses=2, demo_tokens_per_second=50)
+    client, http = service.client(), service.http()
+    first, second = created(client, "one"), created(client, "two")
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(created, client, "Count to 60.", first)
+        wait_until(lambda: pinned(service, first))
+        plain = http.post("/v1/responses", json={"model": MODEL, "input": "hi", "previous_response_id": second})
+        stream = http.post("/v1/responses", json={**json.loads(plain.request.content), "stream": True})
+        third = slow.result()
+    assert (plain.status_code, plain.json()["error"]["code"]) == (503, "store_full")
+    assert (plain.headers["retry-after"], plain.headers["x-should-retry"]) == ("1", "true")
+    failed = parsed(stream.text)[-1]
+    assert failed["type"] == "response.failed"
+    assert failed["response"]["output"]
+    assert known(client, [first, second, third, str(failed["response"]["id"])]) == [first, third]
+
+
+def pinned(service: ServiceProcess, id: str) -> bool:
+    """Whether a run is at work on a continuation."""
+    return any(key.endswith(f":pins:{id.removeprefix('resp_')}".encode()) for key in set(service.keys()))
+
+
+def test_a_conversation_that_alone_takes_up_a_cap_is_refused_in_words(start: Start) -> None:
+    client = start(max_responses=1).client()
+    id = created(client, "hi")
+    with pytest.raises(openai.BadRequestError, match="too long") as refused:
+        created(client, "again", after=id)
+    assert refused.value.code == "conversation_too_long"
+    assert client.responses.retrieve(id).id == id
+
+
+def test_a_conversation_of_too_many_messages_is_refused_in_words(start: Start) -> None:
+    client = start(max_chain_messages=2).client()
+    id = created(client, "hi")
+    with pytest.raises(openai.BadRequestError, match="too long") as refused:
+        created(client, "again", after=id)
+    assert refused.value.code == "conversation_too_long"
+    assert client.responses.retrieve(id).id == id
+
+
+def test_a_conversation_that_nobody_uses_is_deleted(start: Start) -> None:
+    service = start(idle_days=1, sweep_seconds=0.1)
+    client = service.client()
+    ids = [created(client, text) for text in ("used long ago", "used now")]
+    two_days_ago = (time.time() - 2 * 86_400) * 1e6
+    with service.redis() as redis:
+        redis.zadd("harmonium:{00}:trees", {f"default/{ids[0].removeprefix('resp_')}": two_days_ago})
+    assert known(client, ids) == ids[1:]
+    wait_until(lambda: not any(ids[0].removeprefix("resp_").encode() in key for key in service.keys()))  # noqa: SIM118 (no dict)
+
+
+def test_a_response_is_erased_and_its_descendants_go_on_without_it(start: Start) -> None:
+    service = start()
+    client, http = service.client(), service.http()
+    first = created(client, "My name is Ada.")
+    second = created(client, "What did I tell you?", after=first)
+    third = client.responses.create(model=MODEL, input="What is my name?", previous_response_id=second)
+    assert "Ada" in third.output_text
+    assert http.delete(f"/v1/responses/{first}?erase=true").json()["deleted"] is True
+    http.delete(f"/v1/responses/{second}?erase=true")
+    fourth = client.responses.create(model=MODEL, input="And now?", previous_response_id=third.id)
+    before, after = third.usage, fourth.usage
+    assert before
+    assert after
+    assert after.input_tokens < before.input_tokens
+    assert known(client, [first, second, third.id]) == [third.id]
+
+
+def test_a_conversation_goes_on_though_the_output_of_a_tool_was_erased(start: Start) -> None:
+    client = (service := start()).client()
+    tools: Any = [{"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}]
+    called = client.responses.create(model=MODEL, input="What is the weather?", tools=tools)
+    (call_id,) = [item.call_id for item in called.output if item.type == "function_call"]
+    output: Any = [{"type": "function_call_output", "call_id": call_id, "output": "It is 18 degrees."}]
+    told = client.responses.create(model=MODEL, input=output, tools=tools, previous_response_id=called.id).id
+    after = created(client, "Thank you.", after=told)
+    service.http().delete(f"/v1/responses/{told}?erase=true")
+    assert created(client, "My name is Ada.", after=after)
+    with pytest.raises(openai.BadRequestError, match="No tool output"):
+        created(client, "Something else.", after=called.id)
+
+
+def test_a_whole_conversation_is_deleted_with_all_its_forks(start: Start) -> None:
+    service = start()
+    client = service.client()
+    root = created(client, "one")
+    ids = [root, created(client, "two", after=root), created(client, "fork", after=root), created(client, "other")]
+    answer = service.http().delete(f"/v1/responses/{ids[1]}?tree=true")
+    assert answer.json() == {"id": ids[1], "object": "response.deleted", "deleted": True}
+    assert known(client, ids) == ids[-1:]
+    assert service.http().delete(f"/v1/responses/{root}?tree=true").status_code == 404

@@ -1,0 +1,254 @@
+"""Sampling alone, as a worker does it: ids beside their events, every way to be stopped, and going on elsewhere."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import cast
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.api.events import Event
+from service.engine.port import EngineRefused, EngineUnavailable, Finish, Generation, ModelCard, Sampling
+from service.harmony import tokens
+from service.responses.output.journal import journaled
+from service.responses.output.machine import Ending, Machine
+from service.responses.output.next_step import ending_of
+from service.responses.plan import Plan
+from service.responses.run import machine_of
+from service.responses.sampler import Sampler, Step, error_of
+from service.steps import in_one_go
+from tests.responses.test_spec import spec
+from tests.support.engine.scripted import (
+    Die,
+    EndWithoutFinish,
+    FinishWith,
+    Script,
+    ScriptedEngine,
+    Stall,
+)
+from tests.support.responses import samples
+from tests.support.responses.samples import ANSWER, NOW, harmony
+from tests.support.waiting import until
+
+CARD = ModelCard("scripted", NOW, 131_072)
+LONG = 60.0
+OPEN = harmony("<|channel|>final<|message|>Hello")
+JOB = spec(max_tokens=200)
+
+
+def sampler(
+    *script: Sequence[int] | Stall | Die | EndWithoutFinish | FinishWith, seconds: float = LONG
+) -> tuple[Sampler, ScriptedEngine, Machine]:
+    """A sampler of a generation that goes by this script, with its engine and its machine."""
+    engine, machine = ScriptedEngine(CARD, script), begun(JOB)
+    return Sampler(engine, Generation("one", [1], Sampling(100)), machine, seconds=seconds), engine, machine
+
+
+def begun(job: Plan) -> Machine:
+    """The machine of a background response that a worker has begun with."""
+    machine = machine_of(job)
+    machine.queued()
+    machine.start()
+    return machine
+
+
+async def all_of(sampling: Sampler) -> list[Step]:
+    return [step async for step in sampling.steps()]
+
+
+def flat(steps: Sequence[Step]) -> list[Event]:
+    return [event for step in steps for event in step.events]
+
+
+# --- steps ---
+
+
+async def test_each_step_has_the_ids_of_a_chunk_and_the_events_that_they_made() -> None:
+    sampling, _, _ = sampler(OPEN[:2], OPEN[2:], [tokens.RETURN])
+    steps = await all_of(sampling)
+    machine = begun(JOB)
+
+    assert [step.tokens for step in steps] == [OPEN[:2], OPEN[2:], [tokens.RETURN]]
+    assert [step.events for step in steps] == [machine.feed(step.tokens) for step in steps]
+    assert not steps[0].events
+    assert sampling.ending is Ending.STOP
+
+
+async def test_it_says_how_much_of_the_prompt_was_cached_once_it_knows() -> None:
+    sampling, _, machine = sampler(OPEN, FinishWith(Finish.LENGTH, cached_tokens=64))
+    assert machine.cached_tokens is None
+    await all_of(sampling)
+
+    assert (machine.cached_tokens, sampling.ending) == (64, Ending.LENGTH)
+
+
+async def test_the_engine_is_aborted_once_the_response_may_have_no_more() -> None:
+    job = spec(max_tokens=200, rules=msgspec.structs.replace(samples.RULES, parallel=1))
+    engine = ScriptedEngine(CARD, [harmony("<|channel|>commentary to=functions.lookup<|message|>{}<|end|>"), Stall()])
+    sampling = Sampler(engine, job.generation, begun(job), seconds=LONG)
+    await all_of(sampling)
+
+    assert (sampling.ending, list(engine.aborted)) == (Ending.STOP, [job.id])
+
+
+# --- being stopped ---
+
+
+async def stalled(sampling: Sampler) -> AsyncIterator[Step]:
+    """The steps, behind the first one; the engine has nothing more to give."""
+    steps = sampling.steps()
+    await anext(steps)
+    return steps
+
+
+@pytest.mark.parametrize("ending", [Ending.ABORT, Ending.TIMEOUT])
+async def test_it_can_be_stopped_while_the_engine_says_nothing(ending: Ending) -> None:
+    sampling, engine, machine = sampler(OPEN, Stall())
+    steps = await stalled(sampling)
+    asyncio.get_running_loop().call_soon(sampling.stop, ending)
+
+    assert [step async for step in steps] == []
+    assert not cast(asyncio.Task[None], asyncio.current_task()).cancelling()
+    assert (sampling.ending, sampling.interrupted, sampling.stopped) == (ending, False, ending)
+    assert (engine.running, list(engine.aborted)) == (0, ["one"])
+    assert [type(event).__name__ for event in machine.feed(harmony(" there"))] == ["OutputTextDelta"]
+
+
+async def test_a_second_stop_changes_nothing() -> None:
+    sampling, _, _ = sampler(OPEN, Stall())
+    sampling.stop(Ending.TIMEOUT)
+    sampling.stop(Ending.ABORT)
+
+    assert await all_of(sampling) == []
+    assert sampling.ending is Ending.TIMEOUT
+
+
+async def test_it_stops_by_itself_when_its_time_is_over() -> None:
+    sampling, engine, _ = sampler(OPEN, Stall(), seconds=0.01)
+    await all_of(sampling)
+
+    assert (sampling.ending, engine.running) == (Ending.TIMEOUT, 0)
+
+
+async def test_nothing_holds_it_once_it_is_done_however_much_time_it_had() -> None:
+    sampling, _, _ = sampler(OPEN)
+    await all_of(sampling)
+    held = weakref.ref(sampling)
+    del sampling
+    gc.collect()
+
+    assert held() is None
+
+
+async def test_a_cancelled_task_ends_it_and_is_told_of_afterwards() -> None:
+    sampling, engine, machine = sampler(OPEN, Stall())
+    task = asyncio.create_task(all_of(sampling))
+    await until(lambda: machine.sampled)
+    task.cancel()
+
+    assert len(await task) == 1
+    assert not task.cancelling()
+    assert (sampling.ending, sampling.interrupted, list(engine.aborted)) == (Ending.ABORT, True, ["one"])
+
+
+async def test_closing_the_steps_aborts_the_engine() -> None:
+    sampling, engine, _ = sampler(OPEN, Stall())
+    async with aclosing(sampling.steps()) as steps:
+        await anext(steps)
+
+    assert (engine.running, list(engine.aborted)) == (0, ["one"])
+
+
+# --- an engine that fails ---
+
+
+async def test_a_failure_of_the_engine_is_kept_and_what_was_sampled_too() -> None:
+    failure = EngineUnavailable("it is gone")
+    sampling, _, machine = sampler(OPEN, Die(failure))
+    steps = await all_of(sampling)
+
+    assert (sampling.ending, sampling.failure) == (Ending.ERROR, failure)
+    assert (len(steps), machine.sampled) == (1, len(OPEN))
+
+
+async def test_an_engine_that_stops_without_a_word_has_failed() -> None:
+    sampling, _, _ = sampler(OPEN, EndWithoutFinish())
+    await all_of(sampling)
+
+    assert (sampling.ending, sampling.failure) == (Ending.ERROR, None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "failure", "words"),
+    [
+        (Ending.TIMEOUT, None, "longer than 90 s"),
+        (Ending.ERROR, None, "stopped without a word"),
+        (Ending.ERROR, EngineUnavailable("it is gone"), "failed: it is gone"),
+        (Ending.ERROR, EngineRefused("too long"), "refused the request: too long"),
+    ],
+)
+def test_an_ending_that_fails_says_why(ending: Ending, failure: EngineUnavailable | None, words: str) -> None:
+    error = error_of(ending, failure, 90)
+
+    assert error is not None
+    assert (error.code, words in error.message) == ("server_error", True)
+
+
+@pytest.mark.parametrize("ending", [Ending.STOP, Ending.LENGTH, Ending.ABORT])
+def test_an_ending_that_does_not_fail_has_no_error(ending: Ending) -> None:
+    assert error_of(ending, EngineUnavailable("later"), 90) is None
+
+
+# --- going on elsewhere ---
+
+GENERATIONS = st.one_of(samples.generations, st.just(harmony(ANSWER)))
+
+
+def playing(ids: list[int], job: Plan) -> ScriptedEngine:
+    """An engine that samples `ids` behind the job's prompt, one at a time, from wherever the prompt it gets ends."""
+    prompt = list(job.generation.prompt)
+
+    def script(generation: Generation) -> Script:
+        sampled = list(generation.prompt)[len(prompt) :]
+        assert [*prompt, *ids[: len(sampled)]] == list(generation.prompt)
+        return [[token] for token in ids[len(sampled) :]]
+
+    return ScriptedEngine(CARD, script)
+
+
+async def attempts(job: Plan, engine: ScriptedEngine, deaths: Sequence[int]) -> tuple[list[Event], Ending | None]:
+    """The events of a job whose workers die after so many steps; each of the next ones replays what was journaled."""
+    log, journal = begun(job), b""
+    told: list[Event] = []
+    ending: Ending | None = None
+    for steps in [*deaths, None]:
+        machine = begun(job)
+        in_one_go(machine.replay(journal))
+        assert machine.next_number == log.next_number + len(told)
+        ending = ending_of(machine, job.generation.sampling.max_tokens)
+        if ending is not None:
+            break
+        sampling = Sampler(engine, job.generation, machine, seconds=LONG)
+        async with aclosing(sampling.steps()) as running:
+            count = 0
+            while count != steps and (step := await anext(running, None)) is not None:
+                told += step.events
+                journal += journaled(step.tokens)
+                count += 1
+        ending = sampling.ending
+    return told, ending
+
+
+@settings(max_examples=150, derandomize=True, deadline=None)
+@given(ids=GENERATIONS, deaths=st.lists(st.integers(0, 40), max_size=4), max_tokens=st.integers(1, 60))
+def test_workers_that_die_lose_no_event_and_tell_none_twice(ids: list[int], deaths: list[int], max_tokens: int) -> None:
+    job = spec(max_tokens=max_tokens)
+    interrupted = asyncio.run(attempts(job, playing(ids, job), deaths))
+    whole = asyncio.run(attempts(job, playing(ids, job), []))
+
+    assert interrupted == whole

@@ -1,0 +1,159 @@
+"""What a queued response is made of: it comes back as it went, and any worker asks the engine the same of it."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.engine.port import Generation, Sampling
+from service.harmony import tokens
+from service.responses import plan as specs
+from service.responses.output.machine import Ending
+from service.responses.plan import Plan, decode, encode
+from service.responses.rules import Rules
+from service.responses.run import machine_of
+from store.errors import NewerFormat
+from store.turn import StoredMessage
+from tests.support.responses import event_samples, samples
+from tests.support.responses.samples import NOW, harmony, run
+
+PROMPT = [200006, 1, 2, 3]
+
+
+QUEUED_BY_0_1_0 = (
+    "AgEotS/9YDwFjRoA1vKaOlBP0wEwZYtSJYitU0UdWbNughQGj8dMqIh0UbMylbSUctVGkr2TyElvJz0I9Q06SLX/gMYs1TTxGDuWAIcAgACZ"
+    "zrS/3vZ8NvudRMclseUUH6fTmB0Do3v3LLlPVAzytMAtmaj+LWS5mEF2bllihVzQUZmHIgECAYyHRQdvzjnPiwcr5JLxM4+LByu452+zpPg9"
+    "mkOmxF8XlurIMEH3JLXOeZ4H43meAM/zAHgwCEQokOIlFVtqUDTu+K7pPOReqZGsgwYMFihIgOBARmRJ51bQorkQGwI8+9+ytR6/t73y52qk"
+    "zFycsEVhQqT+Yvy1fEanwS0Vem/CSB1GBzVShdSde4qtkfr8fVcowiAj0t/V+JebKaTNKaTsMErn1kifcQVJVEuLACrYV4LZcAanxIEgAjkA"
+    "yYBEIhweHTgw2/6MBMS/9cUTtqxjQVTvoJOk5USKG8Q9Ql5OIx63SAUU5xKJNBLpkrHxk6y7ppEug7NfIf03V+Kmv5g5jeYGZ+yJwlby3D63"
+    "xc9PUpFBF7uZp/VZMWU1O8k95OZW9Sytc8eLJdL9bftMKXSp3nmUNGsodImUZfVqoTpKf4FfoUvVS1HTFVJqusZUR0litUQ6QQejL7dcMmIg"
+    "I9Kf8mdUKE/1rqNryem03gqMmo3GrnvZ5mOC7tl2fFQwUr2TzYaM75jO5qPxW3ZNZ0SnueJwNa0S39tN/LkYzceE/coMCiq+T6bhjxBDNRPR"
+    "oJMwclJifJqPxlJuVzYPI9t0mK10Dk6DjoJpnvxyZT1PHkwtxGDw4MwbDc5vdobCxTJBQAqn+F2mMyBFs0/MBw7uHFqoARlhSBlDipVIUEkK"
+    "rQEgAmKYIjMPEoDVYEgikZJIWUZlFaoDgwDCb928mba2kEsIWSWJx4bhj6g6OFlAC83sqtyOgXV3kkHcgqD4w7BNrrxCJvRoKb4rGxAR9JIL"
+    "MMWi7tV1/aGV/mkY/rt+sbieGYECkQz1yfdzmY7ImL8piclE++jC9EzyiOfS4NQeK4PkK85vmw5mKLIURT445ppjGrxa7MbqrIuTmB14AhYO"
+    "d/FMOA2FEhMEfIr6bOKpbcUBmqqG7hzESq3LH91XloN/T/IsUWIIgzcTkMGdh+tVP+yo"
+)
+"""The bytes of `spec()` as the first release that had a queue wrote them."""
+
+
+def spec(max_tokens: int = 100, rules: Rules = samples.RULES, **members: Any) -> Plan:
+    """The plan of a response that has these members, and goes by these rules."""
+    base = msgspec.structs.replace(samples.created(), background=True, **members)
+    sampling = Sampling(max_tokens, temperature=0.5, stop_ids=tokens.STOPS)
+    return Plan(
+        base=base,
+        generation=Generation(
+            id=base.id,
+            prompt=tokens.unpack(tokens.pack(PROMPT)),
+            sampling=sampling,
+            model="gpt-oss-demo",
+            affinity="a",
+            cache_salt="b",
+            trace=(("traceparent", "00-1-2-03"),),
+        ),
+        parent=None,
+        stored=True,
+        messages=(StoredMessage("user", tokens.pack([1, 2])),),
+        items=b"[{}]",
+        rules=rules,
+    )
+
+
+def prompted(prompt: Sequence[int]) -> Plan:
+    """A plan with this prompt."""
+    job = spec()
+    generation = msgspec.structs.replace(job.generation, prompt=tokens.unpack(tokens.pack(prompt)))
+    return msgspec.structs.replace(job, generation=generation)
+
+
+names = st.none() | event_samples.texts
+messages = st.builds(StoredMessage, event_samples.texts, st.binary(), names, names, names, names, names)
+generations = st.builds(
+    Generation,
+    id=event_samples.texts.filter(bool),
+    prompt=st.lists(st.integers(0, 2**32 - 1), max_size=20).map(lambda ids: tokens.unpack(tokens.pack(ids))),
+    sampling=st.builds(Sampling, st.integers(1, 2**31), st.floats(0, 2), seed=st.none() | st.integers(0, 2**60)),
+    model=event_samples.texts,
+    affinity=event_samples.texts,
+    cache_salt=names,
+    priority=st.integers(-5, 5),
+    trace=st.lists(st.tuples(event_samples.texts, event_samples.texts), max_size=2).map(tuple),
+)
+plans = st.builds(
+    Plan,
+    base=event_samples.responses,
+    generation=generations,
+    parent=names,
+    stored=st.booleans(),
+    messages=st.lists(messages, max_size=3).map(tuple),
+    items=st.binary(),
+    rules=samples.all_rules,
+)
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(plans)
+async def test_a_job_comes_back_as_it_went(job: Plan) -> None:
+    assert await decode(await encode(job)) == job
+
+
+@pytest.mark.parametrize("prompt", [range(200_000), [7] * 200_000], ids=["noise", "small"])
+async def test_a_job_of_any_length_comes_back_as_it_went(prompt: Sequence[int]) -> None:
+    job = prompted(prompt)
+
+    assert await decode(await encode(job)) == job
+
+
+async def test_a_long_prompt_is_stored_smaller() -> None:
+    job = prompted(harmony("word after word " * 1000))
+
+    assert len(await encode(job)) < len(job.generation.prompt) * tokens.BYTES_A_TOKEN / 10
+
+
+async def test_a_tool_may_have_numbers_of_any_size() -> None:
+    tools = [{"type": "function", "name": "f", "parameters": {"maximum": 10**30}}]
+    back = await decode(await encode(spec(tools=tools)))
+
+    assert back.base.tools == tools
+
+
+async def test_a_newer_job_is_refused_by_its_version() -> None:
+    with pytest.raises(NewerFormat) as caught:
+        await decode(bytes([specs.FORMAT + 1]) + b"whatever")
+    assert caught.value.version == specs.FORMAT + 1
+
+
+@pytest.mark.parametrize("blob", [b"", b"\0abc"])
+async def test_bytes_that_no_release_wrote_are_refused(blob: bytes) -> None:
+    with pytest.raises(ValueError, match="was not written by this store"):
+        await decode(blob)
+
+
+def test_a_machine_of_a_job_counts_its_prompt_and_knows_its_functions() -> None:
+    machine = machine_of(spec())
+    run(machine, [harmony("<|channel|>functions.lookup<|message|>{}<|call|>")], background=True)
+    response = machine.result(Ending.STOP, now=NOW)
+
+    assert response.usage is not None
+    assert response.usage.input_tokens == len(PROMPT)
+    assert [item.id[:3] for item in response.output] == ["fc_"]
+    assert response.background
+
+
+async def test_the_engine_is_asked_what_the_job_says() -> None:
+    job = spec(max_tokens=10)
+    generation = msgspec.structs.replace(job.generation, id=f"{job.id}-mine")
+    back = await decode(await encode(msgspec.structs.replace(job, generation=generation)))
+
+    assert (list(back.generation.prompt), back.generation.sampling) == (PROMPT, job.generation.sampling)
+    assert back.generation == generation
+
+
+async def test_a_job_that_waits_since_before_an_upgrade_is_read_as_ever() -> None:
+    back = await decode(base64.b64decode(QUEUED_BY_0_1_0))
+
+    assert back == spec()

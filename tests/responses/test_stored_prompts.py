@@ -1,0 +1,66 @@
+"""Stored prompts over HTTP: what the model is told, what is listed and echoed, and what is a 400."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import BadRequestError
+
+from service.settings.settings import Settings, load_settings
+from tests.support.service.inside import answer, scripted, serving
+from tests.support.service.process import MODEL
+
+SHOP = """
+version = "2"
+instructions = "You sell {{goods}}."
+[[input]]
+role = "user"
+content = "What is new about {{goods}}?"
+"""
+
+
+@pytest.fixture
+def shop(settings: Settings, tmp_path: Path) -> Settings:
+    """Settings of a service that has a stored prompt."""
+    (tmp_path / "shop.toml").write_text(SHOP)
+    return load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, prompts_dir=str(tmp_path))
+
+
+def named(**variables: Any) -> Any:
+    return {"id": "shop", "version": "2", "variables": variables}
+
+
+async def test_a_stored_prompt_is_what_somebody_who_sent_its_text_would_get(shop: Settings) -> None:
+    engine = scripted([answer("Green tea.")])
+    text: Any = {"role": "user", "content": "What is new about tea?"}
+    async with serving(shop, engine) as service, service.client() as client:
+        made = await client.responses.create(model=MODEL, prompt=named(goods="tea"), input="Be brief.")
+        await client.responses.create(model=MODEL, instructions="You sell tea.", input=[text])
+        alone = await client.responses.create(model=MODEL, prompt=named(goods="tea"))
+        listed = [item.to_dict() async for item in client.responses.input_items.list(made.id, order="asc")]
+
+    prompts = [generation.prompt.tolist() for generation in engine.generations]
+    assert prompts[1] == prompts[2]
+    assert prompts[0] != prompts[1]
+    assert [item["content"][0]["text"] for item in listed] == ["What is new about tea?", "Be brief."]
+    assert made.prompt is not None
+    assert made.prompt.to_dict() == named(goods="tea")
+    assert (made.instructions, alone.output_text) == ("You sell tea.", "Green tea.")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [
+        ({"id": "../shop"}, "prompt.id"),
+        ({"id": "shop", "version": "7"}, "prompt.version"),
+        ({"id": "shop"}, "prompt.variables.goods"),
+        ({"id": "shop", "variables": {"goods": "tea", "x": "y"}}, "prompt.variables"),
+        ({"id": "shop", "variables": {"goods": {"type": "input_image"}}}, "prompt.variables.goods"),
+        ({"id": "", "variables": {}}, "prompt.id"),
+    ],
+)
+async def test_what_is_wrong_with_a_prompt_is_a_400(shop: Settings, prompt: Any, param: str) -> None:
+    async with serving(shop, scripted([answer("hi")])) as service, service.client() as client:
+        with pytest.raises(BadRequestError) as caught:
+            await client.responses.create(model=MODEL, prompt=prompt, input="Hi")
+    assert caught.value.param == param

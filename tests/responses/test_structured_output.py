@@ -1,0 +1,129 @@
+"""Answers of a form: what the model is told of it, that it is held, and what the SDK makes of it."""
+
+import json
+from typing import Any
+
+import pytest
+from openai import BadRequestError
+from pydantic import BaseModel
+
+from service.harmony.tokens import MESSAGE
+from service.settings.settings import Settings
+from tests.support.service.inside import answer, called, scripted, serving, then, thought
+from tests.support.service.process import MODEL
+from tests.support.service.seen import addressed, made, prompts, tags
+
+
+class Boat(BaseModel):
+    """A boat."""
+
+    name: str
+    masts: int
+
+
+WHOLE = '{"name":"Vesper","masts":2}'
+SAID = [*thought("A boat."), *then(answer(WHOLE))]
+SCHEMA: Any = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def formed(schema: Any = SCHEMA, **options: Any) -> Any:
+    """The `text` of a request that wants JSON of a schema."""
+    return {"format": {"type": "json_schema", "name": "count", "schema": schema, **options}}
+
+
+async def test_the_sdk_parses_what_it_asked_for(settings: Settings) -> None:
+    engine = scripted([SAID])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        plain = await client.responses.parse(model=MODEL, input="A boat, please.", text_format=Boat)
+        async with client.responses.stream(model=MODEL, input="A boat, please.", text_format=Boat) as stream:
+            done = [event.parsed async for event in stream if event.type == "response.output_text.done"]
+            streamed = await stream.get_final_response()
+
+    assert plain.output_parsed == streamed.output_parsed == done[0] == Boat(name="Vesper", masts=2)
+    assert plain.text is not None
+    assert plain.text == streamed.text
+    assert plain.text.format is not None
+    assert plain.text.format.type == "json_schema"
+
+
+async def test_the_final_answer_alone_is_held_and_the_prompt_tells_its_form(settings: Settings) -> None:
+    engine = scripted([SAID])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        await client.responses.parse(model=MODEL, input="A boat, please.", text_format=Boat)
+
+    head, content = tags(engine)
+    assert addressed(head) == {"final"}
+    assert "json_schema" not in json.dumps(head)
+    assert content["type"] == "json_schema"
+    assert content["json_schema"]["required"] == ["name", "masts"]
+    first, second = engine.generations
+    assert second.prompt[-1] == MESSAGE
+    assert "<|channel|>analysis<|message|>A boat.<|end|>" in prompts(engine)[1]
+    assert second.sampling.max_tokens == first.sampling.max_tokens - (len(second.prompt) - len(first.prompt))
+    _, _, section = prompts(engine)[0].partition("# Response Formats\n\n## Boat\n\n")
+    assert json.loads(section.partition("<|end|>")[0])["required"] == ["name", "masts"]
+
+
+async def test_a_json_object_is_any_object_and_nothing_else(settings: Settings) -> None:
+    engine = scripted([answer('{"a":[1,null]}')], [answer("[1]")])
+    async with serving(settings, engine) as inside:
+        good, bad = [await made(inside, input="JSON!", text={"format": {"type": "json_object"}}) for _ in range(2)]
+
+    assert json.loads(good["output"][0]["content"][0]["text"]) == {"a": [1, None]}
+    assert good["text"]["format"] == {"type": "json_object"}
+    assert (bad["status"], bad["output"][0]["status"]) == ("failed", "incomplete")
+    assert tags(engine)[1]["json_schema"] == {"type": "object"}
+
+
+async def test_an_answer_that_the_budget_cuts_is_incomplete_and_not_wrong(settings: Settings) -> None:
+    engine = scripted([answer('{"n":' + "1" * 60 + "}")])
+    async with serving(settings, engine) as inside:
+        found = await made(inside, input="Count.", text=formed(), max_output_tokens=16)
+
+    assert (found["status"], found["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert found["output"][0]["content"][0]["text"].startswith('{"n":1')
+
+
+async def test_a_function_may_be_called_instead_and_its_arguments_have_their_own_form(settings: Settings) -> None:
+    tool = {"type": "function", "name": "look", "parameters": {**SCHEMA, "additionalProperties": False}}
+    engine = scripted([called("look", '{"n":1}')], [])
+    async with serving(settings, engine) as inside:
+        found = await made(inside, input="Count.", text=formed(), tools=[{**tool, "strict": True}])
+
+    assert [item["type"] for item in found["output"]] == ["function_call"]
+    assert addressed(tags(engine)[0]) == {"final", "functions.look"}
+
+
+UNHELD: dict[str, tuple[Any, str]] = {
+    "not": ({"type": "object", "not": {"required": ["a"]}}, "not"),
+    "uniqueItems": ({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}, "uniqueItems"),
+    "if": ({"type": "object", "if": {}, "then": {}}, "if"),
+    "a remote reference": ({"$ref": "https://example.com/x"}, "$ref"),
+}
+
+
+@pytest.mark.parametrize(("schema", "keyword"), UNHELD.values(), ids=UNHELD)
+async def test_a_schema_that_can_not_be_held_is_a_400_that_names_the_keyword(
+    settings: Settings, schema: Any, keyword: str
+) -> None:
+    engine = scripted([answer("{}")])
+    deep = {"type": "object", "properties": {"a": schema}}
+    async with serving(settings, engine) as inside, inside.client() as client:
+        with pytest.raises(BadRequestError) as caught:
+            await client.responses.create(model=MODEL, input="Go.", text=formed(deep, strict=True))
+        lenient = await client.responses.create(model=MODEL, input="Go.", text=formed(deep))
+
+    assert caught.value.param == f"text.format.schema.properties.a.{keyword}"
+    assert keyword in caught.value.message
+    assert lenient.output_text == "{}"
+    assert tags(engine)[-1]["json_schema"] == {"type": "object"}
+
+
+async def test_verbosity_is_told_to_the_model_and_echoed(settings: Settings) -> None:
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside:
+        found = [await made(inside, input="Hi", text={"verbosity": each}) for each in ("low", "medium", "high")]
+
+    assert [response["text"]["verbosity"] for response in found] == ["low", "medium", "high"]
+    assert ["# Verbosity" in prompt for prompt in prompts(engine)] == [True, False, True]
+    assert len(set(prompts(engine))) == 3

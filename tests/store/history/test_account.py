@@ -1,0 +1,133 @@
+"""The store's own account of its bytes is what the server really holds, within a tenth, whatever the turns are like."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import pytest
+from redis.asyncio import Redis
+
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from store.turn import Status, StoredMessage, Turn
+from tests.support.store.counted import usage
+from tests.support.store.sample import TENANT
+from tests.support.store.servers import server_of
+
+TOLERANCE = 0.10
+TURNS = {100: 2_000, 1_000: 400, 6_000: 200, 100_000: 40}
+"""Sizes of a turn in bytes, and how many turns are enough for tables that grow in steps to matter little."""
+
+TREE_TURNS = 20
+DEADLINE_SECONDS = 5.0
+
+Ids = list[str]
+Shape = Callable[[ConversationHistoryStore, int, int], Awaitable[None]]
+"""Stores so many turns of a size."""
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis"])
+def own_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a server listens whose memory nobody else uses."""
+    yield from server_of(request.param, tmp_path_factory.mktemp(f"account-{request.param}"))
+
+
+@pytest.fixture
+async def own(own_url: str) -> AsyncIterator[Redis]:
+    """A client of that server, which holds nothing but the store's scripts, before the test and after it."""
+    client = connect(own_url)
+    store = ConversationHistoryStore(client)
+    (root,) = await grow(store, None, 1, 100)
+    await store.forget(TENANT, root, erase=True)
+    await client.flushall(asynchronous=False)
+    yield client
+    await client.flushall(asynchronous=False)
+    await client.aclose()
+
+
+@pytest.fixture
+async def counted(own_url: str) -> AsyncIterator[ConversationHistoryStore]:
+    """A store on that server, without caps."""
+    store = ConversationHistoryStore(connect(own_url), caps=Caps(responses=0, bytes=0))
+    yield store
+    await store.close()
+
+
+async def grow(store: ConversationHistoryStore, parent: str | None, count: int, size: int) -> Ids:
+    """Append a chain of turns that can't be compressed; their ids."""
+    ids: Ids = []
+    for _ in range(count):
+        id = store.new_id(parent)
+        messages = (StoredMessage("user", random.randbytes(size // 3)),)
+        await store.append(TENANT, Turn(id, parent, Status.COMPLETED, messages, random.randbytes(size - size // 3)))
+        ids.append(id)
+        parent = id
+    return ids
+
+
+async def roots(store: ConversationHistoryStore, count: int, size: int) -> None:
+    for _ in range(count):
+        await grow(store, None, 1, size)
+
+
+async def chains(store: ConversationHistoryStore, count: int, size: int) -> None:
+    for _ in range(count // TREE_TURNS):
+        await grow(store, None, TREE_TURNS, size)
+
+
+async def one_chain(store: ConversationHistoryStore, count: int, size: int) -> None:
+    await grow(store, None, count, size)
+
+
+async def forks(store: ConversationHistoryStore, count: int, size: int) -> None:
+    for _ in range(count // TREE_TURNS):
+        (root,) = await grow(store, None, 1, size)
+        for _ in range(TREE_TURNS - 1):
+            await grow(store, root, 1, size)
+
+
+async def one_wide_fork(store: ConversationHistoryStore, count: int, size: int) -> None:
+    (root,) = await grow(store, None, 1, size)
+    for _ in range(count - 1):
+        await grow(store, root, 1, size)
+
+
+async def tombstones(store: ConversationHistoryStore, count: int, size: int) -> None:
+    for _ in range(count // TREE_TURNS):
+        for id in (await grow(store, None, TREE_TURNS, size))[:-1:2]:
+            await store.forget(TENANT, id)
+
+
+async def erased(store: ConversationHistoryStore, count: int, size: int) -> None:
+    for _ in range(count // TREE_TURNS):
+        for id in (await grow(store, None, TREE_TURNS, size))[:-1:2]:
+            await store.forget(TENANT, id, erase=True)
+
+
+async def forgotten(store: ConversationHistoryStore, count: int, size: int) -> None:
+    """A quarter of the trees are gone again."""
+    for number in range(count // TREE_TURNS):
+        ids = await grow(store, None, TREE_TURNS, size)
+        if number % 4 == 3:
+            await store.forget_tree(TENANT, ids[0])
+
+
+async def held_bytes(own: Redis) -> int:
+    """What the server holds for what is stored: without connections and what waits to be written to its file."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while (memory := await own.info("memory"))["lazyfree_pending_objects"]:  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.001)
+    clients = sum(int(each["tot-mem"]) for each in await own.client_list())
+    return memory["used_memory"] - clients - memory["mem_aof_buffer"]
+
+
+@pytest.mark.parametrize("size", TURNS)
+@pytest.mark.parametrize("shape", [roots, chains, one_chain, forks, one_wide_fork, tombstones, erased, forgotten])
+async def test_the_account_is_what_the_server_holds(
+    counted: ConversationHistoryStore, own: Redis, shape: Shape, size: int
+) -> None:
+    before = await held_bytes(own)
+    await shape(counted, TURNS[size], size)
+    held = await held_bytes(own) - before
+    assert (await usage(counted)).bytes == pytest.approx(held, rel=TOLERANCE)

@@ -1,0 +1,401 @@
+"""Caps: the least recently used goes first, what a run needs stays, and what is gone is unknown."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import ChainTooLong, NotFound, ParentNotFound, StoreFull, TurnTooLarge
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from store.turn import Status, Turn
+from tests.support.store.audit import complaints, dump
+from tests.support.store.counted import Usage, usage
+from tests.support.store.sample import TENANT, grow, said, turn
+
+DEADLINE_SECONDS = 5.0
+IDLE_SECONDS = 0.2
+
+OpenStore = Callable[..., ConversationHistoryStore]
+
+
+@pytest.fixture
+async def capped(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[OpenStore]:
+    """Makes stores with caps over one prefix. After the test all keys must belong to stored turns, and add up."""
+    stores: list[ConversationHistoryStore] = []
+
+    def make(*, pin_seconds: float = 60.0, cache_bytes: int = 0, **caps: float) -> ConversationHistoryStore:
+        limits = Caps(**{"responses": 0, "bytes": 0, "idle_seconds": 0} | caps)
+        store = ConversationHistoryStore(
+            connect(server_url), prefix=prefix, pin_seconds=pin_seconds, cache_bytes=cache_bytes, caps=limits
+        )
+        stores.append(store)
+        return store
+
+    yield make
+    for store in stores:
+        await store.close()
+    assert await complaints(redis, prefix) == []
+
+
+async def alive(store: ConversationHistoryStore, ids: list[str]) -> list[str]:
+    """Those of `ids` that are known; nothing is touched."""
+    return [id for id in ids if await known(store, id)]
+
+
+async def known(store: ConversationHistoryStore, id: str) -> bool:
+    try:
+        await store.lineage(TENANT, id)
+    except NotFound:
+        return False
+    return True
+
+
+def bulky(id: str, parent: str | None = None, *, size: int = 20_000) -> Turn:
+    """A turn with a response that can't be compressed."""
+    return Turn(id, parent, Status.COMPLETED, (), random.randbytes(size))
+
+
+async def test_the_least_recently_used_root_goes_first(capped: OpenStore) -> None:
+    store = capped(responses=3)
+    ids = [(await grow(store, str(number)))[0] for number in range(3)]
+    await store.get(TENANT, ids[0])
+    ids += await grow(store, "new")
+    assert await alive(store, ids) == [ids[0], ids[2], ids[3]]
+    assert (await usage(store)).responses == 3
+
+
+async def test_a_turn_that_a_living_turn_descends_from_is_never_evicted(capped: OpenStore) -> None:
+    store = capped(responses=3)
+    chain = await grow(store, "one", "two", "three")
+    for refusal in (store.chain(TENANT, chain[-1], pin=True), grow(store, "four", parent=chain[-1])):
+        with pytest.raises(ChainTooLong):  # its own history is all that there may be
+            await refusal
+    assert await said(store, chain[-1]) == ["one", "two", "three"]
+    other = await grow(store, "other")
+    assert await alive(store, chain + other) == [*chain[:2], *other]
+
+
+async def test_leaves_of_a_tree_go_before_what_they_hang_on(capped: OpenStore) -> None:
+    store = capped(responses=4)
+    root, left = await grow(store, "root", "left")
+    (right,) = await grow(store, "right", parent=root)
+    await grow(store, "a", "b")
+    assert await alive(store, [root, left, right]) == [root, right]
+    assert await said(store, right) == ["root", "right"]
+
+
+async def test_what_a_run_has_pinned_stays(capped: OpenStore) -> None:
+    store = capped(responses=2)
+    (pinned,) = await grow(store, "pinned")
+    chain = await store.chain(TENANT, pinned, pin=True)
+    for number in range(4):
+        await grow(store, str(number))
+    child = store.new_id(pinned)
+    await store.append(TENANT, turn(child, pinned, text="child"), pin=chain.pin)
+    assert await said(store, child) == ["pinned", "child"]
+
+
+async def test_a_store_whose_every_turn_is_pinned_is_full_and_changes_nothing(
+    capped: OpenStore, redis: Redis, prefix: str
+) -> None:
+    store = capped(responses=2)
+    ids = [(await grow(store, str(number)))[0] for number in range(2)]
+    pins = [(await store.chain(TENANT, id, pin=True)).pin for id in ids]
+    before = await dump(redis, prefix)
+    with pytest.raises(StoreFull):
+        await store.append(TENANT, turn(store.new_id()))
+    assert await dump(redis, prefix) == before
+    await store.unpin(TENANT, ids[0], str(pins[0]))
+    await grow(store, "now there is room")
+    assert await alive(store, ids) == ids[1:]
+
+
+async def test_the_parent_of_the_turn_that_needs_room_stays_without_a_pin(capped: OpenStore) -> None:
+    store = capped(responses=2)
+    (parent,) = await grow(store, "parent")
+    (other,) = await grow(store, "other")
+    (child,) = await grow(store, "child", parent=parent)
+    assert await alive(store, [parent, other, child]) == [parent, child]
+
+
+async def test_the_least_recently_used_tree_goes_whole(capped: OpenStore) -> None:
+    store = capped(trees=2)
+    first = await grow(store, "one", "two", "three")
+    second = await grow(store, "a", "b")
+    await store.get(TENANT, first[0])
+    third = await grow(store, "new")
+    assert await alive(store, first + second + third) == first + third
+    assert (await usage(store)).trees == 2
+
+
+async def test_a_large_tree_goes_over_several_calls(capped: OpenStore) -> None:
+    store = capped(trees=1)
+    await grow(store, *map(str, range(350)))
+    (only,) = await grow(store, "only")
+    used = await usage(store)
+    assert (used.responses, used.trees) == (1, 1)
+    assert await said(store, only) == ["only"]
+
+
+async def test_a_tree_that_a_run_is_at_work_on_stays_whole(capped: OpenStore) -> None:
+    store = capped(trees=2)
+    root, left = await grow(store, "root", "left")
+    (right,) = await grow(store, "right", parent=root)
+    chain = await store.chain(TENANT, left, pin=True)
+    (other,) = await grow(store, "other")
+    (third,) = await grow(store, "third")
+    assert await alive(store, [root, left, right, other, third]) == [root, left, right, third]
+    await store.chain(TENANT, third, pin=True)
+    with pytest.raises(StoreFull):
+        await grow(store, "another tree")
+    assert await alive(store, [root, left, right, third]) == [root, left, right, third]
+    await store.append(TENANT, turn(store.new_id(left), left), pin=chain.pin)
+    (fourth,) = await grow(store, "now there is room")
+    assert await alive(store, [root, left, right, third, fourth]) == [third, fourth]
+
+
+async def test_forks_of_the_tree_that_is_continued_stay_though_there_are_too_many_trees(capped: OpenStore) -> None:
+    trees = [await grow(capped(), "root", "left") for _ in range(3)]
+    (fork,) = await grow(capped(), "fork", parent=trees[0][0])
+    store = capped(trees=1)
+    (child,) = await grow(store, "child", parent=trees[0][1])
+    assert await alive(store, [*trees[0], fork, child, *trees[1], *trees[2]]) == [*trees[0], fork, child]
+
+
+async def test_a_refusal_takes_nothing_from_others(capped: OpenStore) -> None:
+    plenty = capped()
+    ids = [(await grow(plenty, str(number)))[0] for number in range(20)]
+    chain = await grow(plenty, *map(str, range(5)))
+    store = capped(responses=5, bytes=1)
+    for parent in (chain[-1], None):
+        with pytest.raises((ChainTooLong, TurnTooLarge)):
+            await grow(store, "more", parent=parent)
+    assert await alive(store, ids + chain) == ids + chain
+
+
+async def test_many_pinned_turns_before_the_first_that_may_go_are_passed_over_some_at_a_time(capped: OpenStore) -> None:
+    plenty = capped()
+    ids = [store_id for (store_id,) in await asyncio.gather(*(grow(plenty, str(number)) for number in range(1200)))]
+    await asyncio.gather(*(plenty.chain(TENANT, id, pin=True) for id in ids))
+    (free,) = await grow(plenty, "free")
+    store = capped(responses=1201)
+    (new,) = await grow(store, "new")
+    assert await alive(store, [*ids, free, new]) == [*ids, new]
+
+
+async def test_a_lower_cap_takes_away_as_many_as_it_needs(capped: OpenStore) -> None:
+    ids = [(await grow(capped(), str(number)))[0] for number in range(250)]
+    store = capped(responses=10)
+    ids += await grow(store, "new")
+    assert await alive(store, ids) == ids[-10:]
+
+
+async def test_a_cap_that_was_lowered_by_very_much_is_reached_step_by_step(capped: OpenStore) -> None:
+    plenty = capped()
+    await asyncio.gather(*(grow(plenty, str(number)) for number in range(350)))
+    store = capped(responses=10, evict_calls=1)
+    left: list[int] = []
+    for number in range(5):
+        await grow(store, str(number))
+        left.append((await usage(store)).responses)
+    assert left == [151, 10, 10, 10, 10]
+
+
+async def test_bytes_never_pass_their_cap_though_turns_differ_in_size(capped: OpenStore) -> None:
+    store = capped(bytes=300_000)
+    parent = None
+    for number in range(60):
+        id = store.new_id(parent)
+        await store.append(TENANT, bulky(id, parent, size=200 * number))
+        parent = id if number % 3 else None
+        assert (await usage(store)).bytes <= 300_000
+    assert (await usage(store)).responses > 15
+
+
+async def test_a_turn_that_can_never_fit_is_refused_before_anything_goes(capped: OpenStore) -> None:
+    store = capped(bytes=60_000)
+    ids = [(await grow(store, str(number)))[0] for number in range(5)]
+    with pytest.raises(TurnTooLarge):
+        await store.append(TENANT, bulky(store.new_id(), size=200_000))
+    parent = bulky(store.new_id(), size=20_000)
+    await store.append(TENANT, parent)
+    ids = await alive(store, ids)
+    with pytest.raises(TurnTooLarge):
+        await store.append(TENANT, bulky(store.new_id(parent.id), parent.id, size=30_000))
+    assert await alive(store, [*ids, parent.id]) == [*ids, parent.id]
+
+
+async def test_deleted_turns_that_nothing_needs_go_with_their_last_child(
+    capped: OpenStore, redis: Redis, prefix: str
+) -> None:
+    store = capped(responses=1)
+    *above, _ = await grow(capped(), "one", "two", "three")
+    for id in above:
+        await store.forget(TENANT, id)
+    (new,) = await grow(store, "new")
+    used = await usage(store)
+    assert (used.responses, used.tombstones, used.trees) == (1, 0, 1)
+    assert not [key for key in await dump(redis, prefix) if above[0][5:] in key]
+    assert await said(store, new) == ["new"]
+
+
+async def test_a_chain_of_too_many_messages_can_be_read_and_not_continued(capped: OpenStore) -> None:
+    store = capped(chain_messages=3)
+    ids = await grow(store, "one", "two", "three")
+    assert (await store.chain(TENANT, ids[1], pin=True)).tip == ids[1]
+    assert await said(store, ids[2]) == ["one", "two", "three"]
+    with pytest.raises(ChainTooLong):
+        await store.chain(TENANT, ids[2], pin=True)
+
+
+async def test_caps_hold_over_all_tenants(capped: OpenStore) -> None:
+    store = capped(responses=2)
+    (mine,) = await grow(store, "mine")
+    theirs = [store.new_id() for _ in range(2)]
+    for id in theirs:
+        await store.append("rival", turn(id))
+    assert await alive(store, [mine]) == []
+    assert await usage(store, TENANT) == Usage()
+    assert (await usage(store, "rival")).responses == 2
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not await condition():  # noqa: ASYNC110 (what expires on the server wakes nobody)
+            await asyncio.sleep(0.005)
+
+
+async def test_a_tree_that_nobody_uses_is_unknown_and_then_swept(capped: OpenStore, redis: Redis, prefix: str) -> None:
+    store = capped(idle_seconds=IDLE_SECONDS, pin_seconds=IDLE_SECONDS / 4)
+    ids = await grow(store, "one", "two")
+
+    async def expired() -> bool:
+        return not await known(store, ids[1])
+
+    await until(expired)
+    for refusal in (store.get(TENANT, ids[0]), store.forget(TENANT, ids[0]), store.forget_tree(TENANT, ids[1])):
+        with pytest.raises(NotFound):
+            await refusal
+    for refusal in (store.chain(TENANT, ids[1]), store.append(TENANT, turn(store.new_id(ids[1]), ids[1]))):
+        with pytest.raises(ParentNotFound):
+            await refusal
+    (young,) = await grow(store, "young")
+    await store.sweep()
+    assert await alive(store, [young]) == [young]
+    assert not [key for key in await dump(redis, prefix) if ids[0][5:] in key or ids[1][5:] in key]
+
+
+async def test_using_any_turn_of_a_tree_keeps_all_of_it(capped: OpenStore) -> None:
+    store = capped(idle_seconds=10 * IDLE_SECONDS, pin_seconds=IDLE_SECONDS)
+    used = await grow(store, "one", "two")
+    (unused,) = await grow(store, "unused")
+
+    async def expired() -> bool:
+        await store.get(TENANT, used[0])
+        return not await known(store, unused)
+
+    await until(expired)
+    await store.sweep()
+    assert await alive(store, used) == used
+
+
+def test_an_idle_time_no_longer_than_a_pin_is_refused() -> None:
+    with pytest.raises(ValueError, match="must exceed"):
+        ConversationHistoryStore(connect("redis://127.0.0.1:1"), pin_seconds=60, caps=Caps(idle_seconds=60))
+
+
+@pytest.mark.parametrize("name", ["responses", "trees", "bytes", "chain_messages", "idle_seconds"])
+def test_a_cap_below_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        Caps(**{name: -1})
+
+
+async def test_a_forgotten_tree_is_gone_with_all_its_forks(capped: OpenStore, redis: Redis, prefix: str) -> None:
+    store = capped()
+    ids = await grow(store, *map(str, range(230)))
+    fork = await grow(store, "fork", parent=ids[100])
+    (other,) = await grow(store, "other")
+    await store.forget_tree(TENANT, ids[150])
+    assert await alive(store, [*ids, *fork, other]) == [other]
+    assert (await usage(store)).responses == 1
+    with pytest.raises(NotFound):
+        await store.forget_tree(TENANT, fork[0])
+    with pytest.raises(NotFound):
+        await store.forget_tree("rival", other)
+    assert not [key for key in await dump(redis, prefix) if ids[0][5:] in key]
+
+
+async def test_a_very_large_tree_is_unknown_at_once_and_its_rest_goes_with_the_next_sweep(capped: OpenStore) -> None:
+    store = capped(tree_calls=1)
+    ids = await grow(store, *map(str, range(150)))
+    await store.forget_tree(TENANT, ids[75])
+    assert await alive(store, ids) == []
+    assert (await usage(store)).responses == 50
+    await store.sweep()
+    assert await usage(store) == Usage()
+
+
+async def test_a_run_can_add_nothing_to_a_tree_that_was_forgotten(capped: OpenStore) -> None:
+    store = capped()
+    (root,) = await grow(store, "root")
+    chain = await store.chain(TENANT, root, pin=True)
+    await store.forget_tree(TENANT, root)
+    with pytest.raises(ParentNotFound):
+        await store.append(TENANT, turn(store.new_id(root), root), pin=chain.pin)
+    assert await usage(store) == Usage()
+
+
+@pytest.mark.usefixtures("lost_replies")
+async def test_forgetting_a_tree_works_though_every_reply_is_lost(capped: OpenStore) -> None:
+    store = capped()
+    ids = await grow(store, *map(str, range(120)))
+    await store.forget_tree(TENANT, ids[0])
+    assert await usage(store) == Usage()
+
+
+@pytest.mark.usefixtures("lost_replies")
+async def test_caps_hold_though_every_reply_is_lost(capped: OpenStore) -> None:
+    store = capped(responses=5, trees=3)
+    for number in range(20):
+        await grow(store, str(number), "child")
+    used = await usage(store)
+    assert (used.responses, used.trees) == (5, 3)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
+async def test_descendants_of_an_erased_turn_continue_without_it(capped: OpenStore, cache_bytes: int) -> None:
+    store, other = capped(cache_bytes=cache_bytes), capped(cache_bytes=cache_bytes)
+    ids = await grow(store, "one", "two", "three")
+    assert await said(other, ids[-1]) == ["one", "two", "three"]
+    await store.forget(TENANT, ids[1], erase=True)
+    for reader in (store, other, store):
+        assert await said(reader, ids[-1]) == ["one", "three"]
+    assert list(await store.lineage(TENANT, ids[-1])) == ids
+    (after,) = await grow(store, "four", parent=ids[-1])
+    assert await said(other, after) == ["one", "three", "four"]
+
+
+async def test_what_was_erased_is_in_no_key(capped: OpenStore, redis: Redis, prefix: str) -> None:
+    store = capped()
+    root, _ = await grow(store, "a secret", "child")
+    await store.forget(TENANT, root, erase=True)
+    assert "a secret" not in str(await dump(redis, prefix))
+    with pytest.raises(NotFound):
+        await store.get(TENANT, root)
+
+
+async def test_a_turn_that_was_deleted_before_is_erased_and_unknown_all_the_same(
+    capped: OpenStore, redis: Redis, prefix: str
+) -> None:
+    store = capped()
+    root, child = await grow(store, "a secret", "child")
+    await store.forget(TENANT, root)
+    assert await said(store, child) == ["a secret", "child"]
+    with pytest.raises(NotFound):
+        await store.forget(TENANT, root, erase=True)
+    assert await said(store, child) == ["child"]
+    assert "a secret" not in str(await dump(redis, prefix))

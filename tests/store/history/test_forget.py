@@ -1,0 +1,274 @@
+"""Forgetting: gone at once for everyone, kept just as long as a descendant or a run needs it, and then really gone."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import NotFound, ParentNotFound, StoreUnavailable
+from store.history.history import NOTHING_LISTED, ConversationHistoryStore
+from store.redis import scripts
+from store.redis.connection import connect
+from tests.support.store.audit import complaints, dump, scores
+from tests.support.store.counted import Usage, usage
+from tests.support.store.sample import TENANT, grow, said, turn
+
+DEADLINE_SECONDS = 5.0
+
+
+def keys_of_turns(found: dict[str, object]) -> list[str]:
+    """The keys that are not counters."""
+    return [key for key in found if not key.endswith((":usage", ":clock"))]
+
+
+async def test_a_forgotten_leaf_leaves_nothing(store: ConversationHistoryStore, redis: Redis, prefix: str) -> None:
+    (only,) = await grow(store, "only")
+    await store.forget(TENANT, only)
+    assert keys_of_turns(await dump(redis, prefix)) == []
+    assert await usage(store) == Usage()
+
+
+async def test_a_forgotten_turn_is_unknown_at_once(store: ConversationHistoryStore, redis: Redis, prefix: str) -> None:
+    root, middle, _ = await grow(store, "one", "two", "three")
+    await store.forget(TENANT, middle)
+    before = await dump(redis, prefix)
+    for refusal in (store.get(TENANT, middle), store.lineage(TENANT, middle), store.forget(TENANT, middle)):
+        with pytest.raises(NotFound):
+            await refusal
+    for refusal in (store.chain(TENANT, middle, pin=True), store.append(TENANT, turn(store.new_id(root), middle))):
+        with pytest.raises(ParentNotFound):
+            await refusal
+    assert await dump(redis, prefix) == before
+
+
+async def test_descendants_of_a_forgotten_turn_keep_their_history(store: ConversationHistoryStore) -> None:
+    ids = await grow(store, "one", "two", "three")
+    await store.forget(TENANT, ids[1])
+    assert await said(store, ids[2]) == ["one", "two", "three"]
+    assert list(await store.lineage(TENANT, ids[2])) == ids
+    (after,) = await grow(store, "four", parent=ids[2])
+    assert await said(store, after) == ["one", "two", "three", "four"]
+
+
+async def test_what_a_forgotten_turn_added_is_listed_no_more(store: ConversationHistoryStore) -> None:
+    ids = await grow(store, "one", "two")
+    await store.forget(TENANT, ids[0])
+    assert await store.items(TENANT, ids) == [NOTHING_LISTED, (b'{"text":"two"}', b'["two"]')]
+    used = await usage(store)
+    assert (used.responses, used.tombstones, used.trees) == (1, 1, 1)
+
+
+async def test_the_last_descendant_takes_forgotten_ancestors_along(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    root, *deleted, tip = await grow(store, "one", "two", "three", "four")
+    for id in deleted:
+        await store.forget(TENANT, id)
+    await store.forget(TENANT, tip)
+    assert await said(store, root) == ["one"]
+    assert (await usage(store)).tombstones == 0
+    await store.forget(TENANT, root)
+    assert keys_of_turns(await dump(redis, prefix)) == []
+
+
+async def test_a_forgotten_ancestor_stays_for_another_branch(store: ConversationHistoryStore) -> None:
+    root, left = await grow(store, "root", "left")
+    (right,) = await grow(store, "right", parent=root)
+    await store.forget(TENANT, root)
+    await store.forget(TENANT, left)
+    assert await said(store, right) == ["root", "right"]
+
+
+@pytest.mark.usefixtures("lost_replies")
+async def test_more_ancestors_than_one_call_takes_away_go_though_every_reply_is_lost(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    ids = await grow(store, *map(str, range(250)))
+    for id in ids:
+        await store.forget(TENANT, id)
+    assert keys_of_turns(await dump(redis, prefix)) == []
+
+
+@pytest.mark.usefixtures("lost_replies")
+async def test_what_a_run_alone_kept_goes_with_its_pin_though_every_reply_is_lost(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    ids = await grow(store, *map(str, range(250)))
+    chain = await store.chain(TENANT, ids[-1], pin=True)
+    for id in ids:
+        await store.forget(TENANT, id)
+    assert await usage(store) == Usage(0, 250, 1, (await usage(store)).bytes)
+    await store.unpin(TENANT, ids[-1], str(chain.pin))
+    assert keys_of_turns(await dump(redis, prefix)) == []
+
+
+async def test_forgetting_again_takes_away_what_a_failed_call_left(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, tip = await grow(store, "one", "two")
+    await store.forget(TENANT, root)
+    with monkeypatch.context() as patch:
+        patch.setattr(scripts, "prune", unavailable)
+        with pytest.raises(StoreUnavailable):
+            await store.forget(TENANT, tip)
+    assert (await usage(store)).tombstones == 2
+    with pytest.raises(NotFound):
+        await store.forget(TENANT, tip)
+    assert keys_of_turns(await dump(redis, prefix)) == []
+
+
+async def unavailable(*args: object, **values: object) -> None:
+    """A script that the server didn't get."""
+    raise StoreUnavailable("lost")
+
+
+async def test_a_turn_that_is_a_leaf_again_is_as_recent_as_its_last_child(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    root, child = await grow(store, "root", "child")
+    (other,) = await grow(store, "other")
+    await store.get(TENANT, child)
+    await store.forget(TENANT, child)
+    members = await redis.zrange(f"{prefix}:{{00}}:leaves", 0, -1)
+    assert [f"resp_{member.decode().split('/')[1]}" for member in members] == [other, root]
+
+
+async def test_a_turn_that_is_a_leaf_again_has_the_score_of_its_last_child(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    root, child = await grow(store, "root", "child")
+    score = (await scores(redis, prefix, "leaves"))[child]
+    await store.forget(TENANT, child)
+    assert await scores(redis, prefix, "leaves") == {root: score}
+    assert float(str(await redis.hget(f"{prefix}:{{00}}:t:{TENANT}:node:{root[5:]}", "touched"), "ascii")) == score
+
+
+async def test_a_turn_used_after_its_last_child_keeps_its_own_score(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    root, child = await grow(store, "root", "child")
+    await store.get(TENANT, root)
+    score = (await scores(redis, prefix, "trees"))[root]
+    await store.forget(TENANT, child)
+    assert await scores(redis, prefix, "leaves") == {root: score}
+
+
+async def test_a_pinned_turn_can_be_continued_by_its_run_though_it_was_forgotten(
+    store: ConversationHistoryStore,
+) -> None:
+    root, tip = await grow(store, "one", "two")
+    chain = await store.chain(TENANT, tip, pin=True)
+    await store.forget(TENANT, tip)
+    child = store.new_id(tip)
+    for pin in (None, "", "a" * 24):
+        with pytest.raises(ParentNotFound):
+            await store.append(TENANT, turn(child, tip), pin=pin)
+    await store.append(TENANT, turn(child, tip, text="three"), pin=chain.pin)
+    assert await said(store, child) == ["one", "two", "three"]
+    with pytest.raises(ParentNotFound):  # the pin was for one turn
+        await store.append(TENANT, turn(store.new_id(tip), tip), pin=chain.pin)
+    assert await store.get(TENANT, root)
+
+
+async def test_appending_again_with_the_same_pin_is_fine(store: ConversationHistoryStore) -> None:
+    (root,) = await grow(store, "one")
+    chain = await store.chain(TENANT, root, pin=True)
+    await store.forget(TENANT, root)
+    child = store.new_id(root)
+    for _ in range(2):
+        await store.append(TENANT, turn(child, root, text="two"), pin=chain.pin)
+    assert await said(store, child) == ["one", "two"]
+
+
+async def test_a_repeated_append_lets_go_of_its_pin(store: ConversationHistoryStore) -> None:
+    (root,) = await grow(store, "one")
+    chain = await store.chain(TENANT, root, pin=True)
+    again = turn(store.new_id(root), root, text="two")
+    for pin in (None, chain.pin):
+        await store.append(TENANT, again, pin=pin)
+    await store.forget(TENANT, root)
+    with pytest.raises(ParentNotFound):
+        await store.append(TENANT, turn(store.new_id(root), root), pin=chain.pin)
+
+
+async def test_a_short_pin_never_shortens_a_longer_one(
+    server_url: str, store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    brief = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=1.0)
+    (root,) = await grow(store, "one")
+    await store.chain(TENANT, root, pin=True)
+    await brief.chain(TENANT, root, pin=True)
+    assert await redis.pttl(f"{prefix}:{{00}}:t:{TENANT}:pins:{root[5:]}") > 1000
+    await brief.close()
+
+
+async def test_the_next_pin_removes_those_past_their_time(
+    server_url: str, store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    brief = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=0.005)
+    pins = f"{prefix}:{{00}}:t:{TENANT}:pins:"
+    (root,) = await grow(store, "one")
+    kept = [(await store.chain(TENANT, root, pin=True)).pin]
+    past = str((await brief.chain(TENANT, root, pin=True)).pin)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while await milliseconds(redis) <= await redis.zscore(pins + root[5:], past):
+            pass
+    kept.append((await store.chain(TENANT, root, pin=True)).pin)
+    assert [pin.decode() for pin in await redis.zrange(pins + root[5:], 0, -1)] == kept
+    await brief.close()
+
+
+async def milliseconds(redis: Redis) -> float:
+    """The server's time."""
+    seconds, microseconds = await redis.time()
+    return seconds * 1000 + microseconds / 1000
+
+
+async def test_a_forgotten_turn_goes_with_its_last_pin(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    (root,) = await grow(store, "one")
+    pins = [(await store.chain(TENANT, root, pin=True)).pin for _ in range(2)]
+    assert None not in pins
+    await store.forget(TENANT, root)
+    await store.unpin(TENANT, root, str(pins[0]))
+    assert (await usage(store)).tombstones == 1
+    await store.unpin(TENANT, root, str(pins[1]))
+    assert keys_of_turns(await dump(redis, prefix)) == []
+
+
+async def test_unpinning_leaves_a_turn_and_its_other_pins_alone(store: ConversationHistoryStore) -> None:
+    (root,) = await grow(store, "one")
+    first, second = [await store.chain(TENANT, root, pin=True) for _ in range(2)]
+    for _ in range(2):
+        await store.unpin(TENANT, root, str(first.pin))
+    await store.forget(TENANT, root)
+    await store.append(TENANT, turn(store.new_id(root), root), pin=second.pin)
+
+
+async def test_a_pin_past_its_time_keeps_nothing(server_url: str, redis: Redis, prefix: str) -> None:
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=0.02)
+    (root,) = await grow(store, "one")
+    chain = await store.chain(TENANT, root, pin=True)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while await redis.keys(f"{prefix}:*:pins:*"):  # noqa: ASYNC110 (a key that expires wakes nobody)
+            await asyncio.sleep(0.005)
+    await store.forget(TENANT, root)
+    with pytest.raises(ParentNotFound):
+        await store.append(TENANT, turn(store.new_id(root), root), pin=chain.pin)
+    assert keys_of_turns(await dump(redis, prefix)) == []
+    assert await complaints(redis, prefix) == []
+    await store.close()
+
+
+async def test_forgetting_while_others_append_loses_no_history(store: ConversationHistoryStore) -> None:
+    (root,) = await grow(store, "root")
+    chains = [await store.chain(TENANT, root, pin=True) for _ in range(16)]
+    children = [store.new_id(root) for _ in chains]
+    appends = (
+        store.append(TENANT, turn(child, root, text=child), pin=chain.pin)
+        for child, chain in zip(children, chains, strict=True)
+    )
+    await asyncio.gather(*appends, store.forget(TENANT, root))
+    for child in children:
+        assert await said(store, child) == ["root", child]

@@ -1,0 +1,150 @@
+"""A server out of memory: the least recently used turns go for a new one; all else works as ever."""
+
+import random
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import NotFound, StoreFull
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry, EventLog
+from store.jobs.model import JobLimits
+from store.redis.connection import connect
+from store.turn import Status, Turn
+from tests.support.store.counted import Usage, usage
+from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.servers import server_of
+from tests.support.store.work import claim, finish, status, submit
+
+TURN_BYTES = 100_000
+TURNS = 60
+SHORT_BYTES = 20 * TURN_BYTES
+"""How much less memory than it uses the server may use: a third of what the turns take."""
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis"])
+def own_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a server listens that no other module uses."""
+    yield from server_of(request.param, tmp_path_factory.mktemp(f"own-{request.param}"))
+
+
+@pytest.fixture
+async def own(own_url: str) -> AsyncIterator[Redis]:
+    """A client of that server; the limit on its memory is gone after the test, and so is all else."""
+    client = connect(own_url)
+    yield client
+    await client.config_set("maxmemory", "0")
+    await client.flushall()
+    await client.aclose()
+
+
+@pytest.fixture
+async def full(own_url: str, own: Redis) -> AsyncIterator[ConversationHistoryStore]:
+    """A store on that server."""
+    store = ConversationHistoryStore(connect(own_url))
+    yield store
+    await store.close()
+
+
+def large(id: str) -> Turn:
+    return Turn(id, None, Status.COMPLETED, (), random.randbytes(TURN_BYTES))
+
+
+async def fill(store: ConversationHistoryStore, own: Redis) -> list[str]:
+    """Large turns, and no memory left for more; their ids."""
+    ids = [store.new_id() for _ in range(TURNS)]
+    for id in ids:
+        await store.append(TENANT, large(id))
+    await own.config_set("maxmemory", str((await own.info("memory"))["used_memory"] - SHORT_BYTES))
+    return ids
+
+
+async def test_a_server_out_of_memory_that_can_free_none_refuses_a_turn(
+    full: ConversationHistoryStore, own: Redis
+) -> None:
+    (root,) = await grow(full, "one")
+    before = await usage(full)
+    await own.config_set("maxmemory", "1")
+    with pytest.raises(StoreFull):
+        await full.append(TENANT, turn(full.new_id(root), root))
+    assert await usage(full) == before
+
+
+async def test_all_but_append_works_without_memory(full: ConversationHistoryStore, own: Redis) -> None:
+    ids = await grow(full, "one", "two")
+    await own.config_set("maxmemory", "1")
+    assert await full.get(TENANT, ids[0]) == turn(ids[0], text="one").response
+    assert await said(full, ids[1]) == ["one", "two"]
+    chain = await full.chain(TENANT, ids[1], pin=True)
+    assert await full.lineage(TENANT, ids[1]) == chain.ids
+    await full.forget(TENANT, ids[1])
+    with pytest.raises(NotFound):
+        await full.get(TENANT, ids[1])
+    await full.unpin(TENANT, ids[1], str(chain.pin))
+    await full.forget(TENANT, ids[0])
+    assert await usage(full) == Usage()
+
+
+async def test_jobs_are_refused_without_memory_and_those_under_way_go_on_to_their_end(
+    full: ConversationHistoryStore, own: Redis
+) -> None:
+    jobs, log = Jobs(full, JobLimits(log_seconds=0.0)), EventLog(full)
+    one, two, three = [await submit(jobs) for _ in range(3)]
+    await own.config_set("maxmemory", "1")
+    with pytest.raises(StoreFull):
+        await submit(jobs)
+    job, handed_back = (await jobs.claim(0, 2)).jobs
+    await jobs.write(job.lease, Entry(5, b"more"), snapshot=b"{}")
+    assert await jobs.renew([job.lease]) == []
+    await jobs.hand_back(handed_back.lease, failed=True)
+    cancelled = await jobs.cancel(TENANT, three)
+    assert cancelled is not None
+    for each in (job, await claim(jobs), cancelled):
+        await finish(jobs, each, last=5, announced=True)
+    assert [await status(full, id) for id in (one, two, three)] == ["completed", "completed", "cancelled"]
+    assert len(await log.read(TENANT, one, -1, 10)) == 3
+    await jobs.expire_logs()
+    assert await log.read(TENANT, one, -1, 10) == []
+
+
+async def test_what_was_used_least_goes_for_a_new_turn(full: ConversationHistoryStore, own: Redis) -> None:
+    ids = await fill(full, own)
+    await full.get(TENANT, ids[0])
+    new = large(full.new_id())
+    await full.append(TENANT, new)
+    assert await full.get(TENANT, new.id) == new.response
+    assert await full.get(TENANT, ids[0])
+    known = [id for id in ids if await is_known(full, id)]
+    assert known == [ids[0], *ids[-len(known) + 1 :]]
+    assert TURNS // 2 < len(known) < TURNS - SHORT_BYTES // TURN_BYTES // 2  # as many as were too many, and no more
+
+
+async def is_known(store: ConversationHistoryStore, id: str) -> bool:
+    try:
+        await store.lineage(TENANT, id)
+    except NotFound:
+        return False
+    return True
+
+
+async def test_a_server_out_of_memory_takes_nothing_that_a_run_needs(
+    full: ConversationHistoryStore, own: Redis
+) -> None:
+    ids = await fill(full, own)
+    pins = [(await full.chain(TENANT, id, pin=True)).pin for id in ids]
+    with pytest.raises(StoreFull):
+        await full.append(TENANT, large(full.new_id()))
+    assert (await usage(full)).responses == TURNS
+    for id, pin in zip(ids, pins, strict=True):
+        await full.unpin(TENANT, id, str(pin))
+    await full.append(TENANT, large(full.new_id()))
+
+
+async def test_deleting_makes_room_again(full: ConversationHistoryStore, own: Redis) -> None:
+    ids = await fill(full, own)
+    for id in ids[: TURNS // 2]:
+        await full.forget(TENANT, id)
+    await full.append(TENANT, large(full.new_id()))
+    assert (await usage(full)).responses == TURNS // 2 + 1

@@ -1,0 +1,180 @@
+"""Followers over real servers that lose connections, die and move: each event once, in order, up to the end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+
+import pytest
+
+from service.api.events import Event
+from service.background.follow import Following, LogGone
+from store.errors import StoreUnavailable
+from store.history.history import ConversationHistoryStore
+from store.jobs.log import GONE, EventLog
+from store.redis.connection import connect
+from store.redis.listening import Listening
+from tests.support.service.followed import entry_of, events_of
+from tests.support.store.sample import TENANT
+from tests.support.store.servers import cluster, eventually, server
+from tests.support.store.told import names
+
+AOF = ("--appendonly", "yes", "--save", "")
+EVENTS = 300
+FOLLOWERS = 10
+BATCH = 3
+PAUSE_SECONDS = 0.005
+
+WRITE = """
+redis.call('XADD', KEYS[1], ARGV[1] .. '-0', 'b', ARGV[2])
+redis.call('SPUBLISH', ARGV[3], ARGV[1] .. ' ' .. ARGV[2])
+"""
+
+
+class Site:
+    """One process's connections to a server, and one response there."""
+
+    def __init__(self, url: str, id: str | None = None) -> None:
+        self._redis = connect(url)
+        self.history = ConversationHistoryStore(self._redis, prefix="test", timeout_seconds=1.0)
+        self.listening = Listening(self._redis, timeout_seconds=1.0)
+        self.log = EventLog(self.history)
+        self.id = id or self.history.new_id()
+        self.key, self.channel = names(self.history, self.id)
+
+    def follower(self, after: int = -1) -> Following:
+        return Following(self.log, self.listening, TENANT, self.id, after)
+
+    async def ask(self, *command: str | bytes | int) -> None:
+        """Send a command until it was carried out, which it may have been before."""
+
+        async def attempt() -> None:
+            try:
+                async with self.history.server.operation() as operation:
+                    await operation.command(*command, at=self.key)
+            except StoreUnavailable as error:
+                if "equal or smaller" not in str(error):
+                    raise
+
+        await eventually(attempt, StoreUnavailable)
+
+    async def write(self, *, of: int = EVENTS, at: dict[int, Callable[[], object]] | None = None) -> None:
+        """Write all events of a response, some at a time, and do something before the one with a number."""
+        events = events_of(of)
+        for number in range(0, of, BATCH):
+            if at and number in at:
+                await asyncio.to_thread(at[number])
+            await self._add(events[number : number + BATCH])
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def begin(self) -> None:
+        """Write the first events; `write` goes on behind them."""
+        await self._add(events_of(EVENTS)[:BATCH])
+
+    async def _add(self, batch: list[Event]) -> None:
+        entry = entry_of(batch)
+        await self.ask("EVAL", WRITE, 1, self.key, entry.last + 1, entry.blob, self.channel)
+
+    async def close(self) -> None:
+        await self.listening.close()
+        await self.history.close()
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    """What has to be closed at the end."""
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+def site(stack: AsyncExitStack, url: str, id: str | None = None) -> Site:
+    made = Site(url, id)
+    stack.push_async_callback(made.close)
+    return made
+
+
+async def numbers(follower: Following) -> list[int]:
+    """The sequence numbers that a follower is handed."""
+    return [event.sequence_number async for batch in follower.events() for event in batch]
+
+
+async def test_followers_in_two_processes_see_all_that_is_written(tmp_path: Path, stack: AsyncExitStack) -> None:
+    with server(tmp_path) as process:
+        here = site(stack, f"redis://{process.address}")
+        there = site(stack, f"redis://{process.address}", here.id)
+        await here.write(of=6)
+        followers = [each.follower(after) for each in (here, there) for after in range(-1, 5)]
+        found = await asyncio.gather(*map(numbers, followers))
+        assert found == 2 * [list(range(after + 1, 6)) for after in range(-1, 5)]
+        await stack.aclose()
+
+
+async def begun(here: Site) -> list["asyncio.Task[list[int]]"]:
+    """Followers of a response that has just begun."""
+    await here.begin()
+    return [asyncio.create_task(numbers(here.follower())) for _ in range(FOLLOWERS)]
+
+
+async def test_a_server_that_is_killed_costs_followers_a_pause(tmp_path: Path, stack: AsyncExitStack) -> None:
+    with server(tmp_path, *AOF) as process:
+        here = site(stack, f"redis://{process.address}")
+        following = await begun(here)
+
+        def crash() -> None:
+            process.kill()
+            process.restart()
+
+        await here.write(at={99: crash, 201: crash})
+        assert await asyncio.gather(*following) == [list(range(EVENTS))] * FOLLOWERS
+        await stack.aclose()
+
+
+async def test_connections_that_are_killed_cost_followers_nothing(tmp_path: Path, stack: AsyncExitStack) -> None:
+    with server(tmp_path) as process:
+        here = site(stack, f"redis://{process.address}")
+        following = await begun(here)
+        cut = {number: lambda: process.ask("CLIENT", "KILL", "TYPE", "pubsub") for number in range(30, EVENTS, 30)}
+        await here.write(at=cut)
+        assert await asyncio.gather(*following) == [list(range(EVENTS))] * FOLLOWERS
+        await stack.aclose()
+
+
+async def test_a_follower_that_lags_reads_what_it_missed(tmp_path: Path, stack: AsyncExitStack) -> None:
+    with server(tmp_path) as process:
+        here = site(stack, f"redis://{process.address}")
+        await here.begin()
+        async with aclosing(here.follower().events()) as batches:
+            found = [event.sequence_number for event in await anext(batches)]
+            await here.write()
+            found += [event.sequence_number async for batch in batches for event in batch]
+        assert found == list(range(EVENTS))
+        await stack.aclose()
+
+
+async def test_a_log_that_is_deleted_is_followed_no_more(tmp_path: Path, stack: AsyncExitStack) -> None:
+    with server(tmp_path) as process:
+        here = site(stack, f"redis://{process.address}")
+        following = await begun(here)
+        await here.ask("DEL", here.key)
+        await here.ask("SPUBLISH", here.channel, GONE)
+        for each in following:
+            with pytest.raises(LogGone):
+                await each
+        await stack.aclose()
+
+
+async def test_a_slot_that_moves_is_followed(tmp_path: Path, stack: AsyncExitStack) -> None:
+    with cluster(tmp_path) as found:
+        here = site(stack, found.url)
+        following = await begun(here)
+        source = found.owner(here.key)
+        target = next(node for node in found.primaries if node is not source)
+        slot = source.ask("CLUSTER", "KEYSLOT", here.key)
+
+        def move() -> None:
+            source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.ask("CLUSTER", "MYID"))
+
+        await here.write(at={99: move})
+        assert await asyncio.gather(*following) == [list(range(EVENTS))] * FOLLOWERS
+        assert target.ask("XLEN", here.key) == EVENTS // BATCH
+        await stack.aclose()

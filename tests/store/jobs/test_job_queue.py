@@ -1,0 +1,161 @@
+"""The queue: which job starts next, of all priorities and tenants; and that nobody waits for more than his turn."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+from redis.asyncio import Redis
+
+from store.jobs.jobs import Jobs
+from store.jobs.model import Priority
+from store.redis.connection import connect
+from store.redis.listening import Listening
+from tests.support.store.counted import usage
+from tests.support.store.sample import TENANT
+from tests.support.store.work import claim, claimed, do_all, finish, submit
+
+MANY = 1_000
+DEADLINE_SECONDS = 10.0
+
+
+async def test_higher_priorities_start_first(jobs: Jobs) -> None:
+    for priority in (Priority.FLEX, Priority.DEFAULT, Priority.PRIORITY):
+        await submit(jobs, priority.name, priority=priority)
+    assert await claimed(jobs, 10) == ["PRIORITY", "DEFAULT", "FLEX"]
+
+
+async def test_what_has_begun_starts_before_all_that_has_not_in_the_order_in_which_it_came(jobs: Jobs) -> None:
+    for name in ("one", "two", "three"):
+        await submit(jobs, name, priority=Priority.FLEX)
+    for job in reversed((await jobs.claim(0, 2)).jobs):
+        await jobs.hand_back(job.lease, failed=False)
+    await submit(jobs, "urgent", priority=Priority.PRIORITY)
+    assert await claimed(jobs, 10) == ["one", "two", "urgent", "three"]
+
+
+async def test_with_a_thousand_jobs_of_one_tenant_queued_another_s_first_is_next(jobs: Jobs) -> None:
+    for number in range(MANY):
+        await submit(jobs, f"a{number}", tenant="acme")
+    await submit(jobs, "b0", tenant="globex")
+    await submit(jobs, "b1", tenant="globex")
+    assert await claimed(jobs, 4) == ["b0", "a0", "b1", "a1"]
+
+
+async def test_a_tenant_that_comes_anew_is_next_and_then_takes_turns(jobs: Jobs) -> None:
+    for number in range(6):
+        await submit(jobs, f"a{number}", tenant="acme")
+    first = await claimed(jobs, 3)
+    for number in range(3):
+        await submit(jobs, f"b{number}", tenant="globex")
+    assert first + await claimed(jobs, 10) == ["a0", "a1", "a2", "b0", "a3", "b1", "a4", "b2", "a5"]
+
+
+async def test_a_tenant_that_waits_has_at_most_one_job_of_each_other_before_its_own(jobs: Jobs) -> None:
+    """However many come, and however often they come back."""
+    tenants = [f"t{number}" for number in range(20)]
+    for tenant in tenants:
+        for _ in range(3):
+            await submit(jobs, tenant, tenant=tenant)
+    assert Counter(await claimed(jobs, len(tenants))) == Counter(tenants)
+
+
+@pytest.mark.parametrize("eager", ["a", "z"])
+async def test_a_tenant_gains_nothing_by_coming_back_as_soon_as_its_job_has_started(jobs: Jobs, eager: str) -> None:
+    steady = ["m", "n", "o"]
+    for tenant in steady * 10:
+        await submit(jobs, tenant, tenant=tenant)
+    started: list[str] = []
+    for _ in range(20):
+        if eager not in started[-1:] or not started:
+            await submit(jobs, eager, tenant=eager)
+        started += await claimed(jobs, 1)
+    assert Counter(started)[eager] <= min(Counter(started)[tenant] for tenant in steady) + 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_between_two_starts_of_a_tenant_every_other_that_waits_has_one(jobs: Jobs, seed: int) -> None:
+    chance, waiting = random.Random(seed), Counter[str]()
+    passed: dict[str, Counter[str]] = {}  # by tenant that waits, what has started since it began to, or since its last
+    for _ in range(150):
+        tenant = chance.choice("abcdef")
+        if chance.random() < 0.55:
+            await submit(jobs, tenant, tenant=tenant)
+            waiting[tenant] += 1
+            passed.setdefault(tenant, Counter())
+        elif waiting.total():
+            (started,) = await claimed(jobs, 1)
+            waiting[started] -= 1
+            passed = {each: Counter() if each == started else seen for each, seen in passed.items() if waiting[each]}
+            for each in passed.keys() - {started}:
+                passed[each][started] += 1
+                assert passed[each][started] == 1, f"{started} started twice while {each} waited"
+
+
+async def test_jobs_of_a_tenant_start_in_the_order_in_which_they_came(jobs: Jobs) -> None:
+    names = [str(number) for number in range(50)]
+    for name in names:
+        await submit(jobs, name)
+    assert await claimed(jobs, 50) == names
+
+
+async def test_a_claim_takes_no_more_than_was_asked_for_and_none_twice(jobs: Jobs) -> None:
+    for number in range(5):
+        await submit(jobs, str(number))
+    assert [len(await claimed(jobs, most)) for most in (0, 2, 2, 2, 2)] == [0, 2, 2, 1, 0]
+    assert (await jobs.queue(0)).running == 5
+
+
+async def test_the_queue_says_what_waits_and_runs(jobs: Jobs) -> None:
+    for priority in (Priority.FLEX, Priority.FLEX, Priority.PRIORITY, Priority.DEFAULT):
+        await submit(jobs, priority=priority)
+    job = await claim(jobs)
+    queue = await jobs.queue(0)
+    assert (queue.waiting, queue.running) == ((0, 0, 1, 2), 1)
+    assert 0 <= queue.oldest_seconds < 60
+    await jobs.hand_back(job.lease, failed=False)
+    assert (await jobs.queue(0)).waiting == (1, 0, 1, 2)
+    await do_all(jobs)
+    assert (await jobs.queue(0)).waiting == (0, 0, 0, 0)
+
+
+async def test_the_queue_says_what_is_stored_in_its_shard(jobs: Jobs) -> None:
+    for number in range(3):
+        await submit(jobs, str(number))
+    await claim(jobs)
+    used, queue = await usage(jobs.history), await jobs.queue(0)
+    assert (queue.responses, queue.bytes) == (used.responses, used.bytes) == (3, queue.bytes)
+    assert queue.bytes > 1_000
+
+
+async def test_how_long_the_oldest_has_waited_is_said_over_all_levels(jobs: Jobs, redis: Redis, prefix: str) -> None:
+    await submit(jobs, priority=Priority.PRIORITY)
+    id = await submit(jobs, priority=Priority.FLEX)
+    assert (await jobs.queue(0)).oldest_seconds < 60
+    queued = f"{prefix}:{{00}}:queued:{Priority.FLEX}"
+    await redis.zincrby(queued, -100_000, f"{TENANT}/{id.removeprefix('resp_')}")
+    assert 100 <= (await jobs.queue(0)).oldest_seconds < 160
+    await redis.zincrby(queued, 10**9, f"{TENANT}/{id.removeprefix('resp_')}")  # the clock was stepped back since
+    await jobs.cancel(TENANT, await submit(jobs, priority=Priority.PRIORITY))
+    assert 0 <= (await jobs.queue(0)).oldest_seconds < 60
+
+
+async def test_a_place_that_is_of_no_job_keeps_nobody_from_working(jobs: Jobs, redis: Redis, prefix: str) -> None:
+    nobody = "0" * 48
+    await redis.zadd(f"{prefix}:{{00}}:line:1:{TENANT}", {nobody: 0})
+    await redis.zadd(f"{prefix}:{{00}}:queued:1", {f"{TENANT}/{nobody}": 0})
+    await redis.zadd(f"{prefix}:{{00}}:turn:1", {TENANT: 0})
+    await redis.zadd(f"{prefix}:{{00}}:leases", {f"{TENANT}/{nobody}": 0})
+    await submit(jobs)
+    await finish(jobs, await claim(jobs))
+
+
+async def test_workers_are_told_that_a_job_waits_or_was_cancelled(jobs: Jobs, server_url: str) -> None:
+    listening, heard = Listening(connect(server_url)), list[bytes]()
+    async with listening.channel(jobs.control(0)) as control, asyncio.timeout(DEADLINE_SECONDS):
+        id = await submit(jobs)
+        await jobs.cancel(TENANT, id)
+        while len(heard) < 2:
+            heard += await control.messages(DEADLINE_SECONDS) or []
+    assert heard == [b"work", f"cancelled {TENANT}/{id.removeprefix('resp_')}".encode()]
+    await listening.close()

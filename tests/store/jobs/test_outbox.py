@@ -1,0 +1,269 @@
+"""The outbox: what is announced is taken until it is done, by one at a time, and never by nobody."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import NotFound, StoreUnavailable
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import JobLimits
+from store.jobs.outbox import Outbox, Webhook
+from store.redis.connection import connect
+from store.turn import Status
+from tests.support.store.sample import TENANT, turn
+from tests.support.store.servers import Cluster, cluster, eventually
+from tests.support.store.work import ACCEPTED, claim, finish, queued, submit
+
+MANY = 1000
+HOLD_MS = 60_000
+"""Longer than any test."""
+
+SOON_MS = 50
+
+
+class Box:
+    """The outbox of a store with one shard, and what is behind it."""
+
+    def __init__(self, history: ConversationHistoryStore, redis: Redis, prefix: str) -> None:
+        self.history = history
+        self.outbox = Outbox(history)
+        self.redis = redis
+        self.prefix = prefix
+
+    async def put(self, *, status: Status = Status.COMPLETED, max_pending: int = MANY) -> str:
+        """The id of another response that has ended."""
+        jobs = Jobs(self.history, JobLimits(pending=max_pending))
+        id = await submit(jobs)
+        await finish(jobs, await claim(jobs), status=status, announced=True)
+        return id
+
+    async def waiting(self) -> int:
+        """How many wait."""
+        return (await Jobs(self.history).queue(0)).pending
+
+    async def take(self, limit: int = MANY, hold_ms: int = HOLD_MS) -> list[Webhook]:
+        return await self.outbox.take(self.outbox.shards[0], limit, hold_ms)
+
+    async def takes(self, *ids: str, hold_ms: int = HOLD_MS) -> list[Webhook]:
+        """Those that are due, as soon as they are exactly these."""
+        taken: list[Webhook] = []
+
+        async def all_of_them() -> None:
+            taken.extend(await self.take(hold_ms=hold_ms))
+            assert sorted(each.id for each in taken) == sorted(ids)
+
+        await eventually(all_of_them, AssertionError)
+        return taken
+
+    async def tick(self, ms: int = 1) -> None:
+        """Wait until so much time has passed for the server."""
+        start = await self._now_ms()
+        while await self._now_ms() <= start + ms:
+            pass
+
+    async def _now_ms(self) -> int:
+        seconds, micros = await self.redis.time()
+        return seconds * 1000 + micros // 1000
+
+    async def keys(self) -> set[str]:
+        """What there is of the outbox, but for the notes of calls, which expire."""
+        found = {key.decode() async for key in self.redis.scan_iter(f"{self.prefix}:*:outbox*", count=1000)}
+        notes = {key for key in found if ":outbox-take:" in key}
+        assert all([await self.redis.pttl(key) != -1 for key in notes])
+        return found - notes
+
+
+@pytest.fixture
+async def box(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[Box]:
+    history = ConversationHistoryStore(connect(server_url), prefix=prefix)
+    yield Box(history, redis, prefix)
+    await history.close()
+
+
+async def test_what_is_announced_is_taken_with_all_that_is_to_be_told(box: Box) -> None:
+    before = int(time.time())
+    id = await box.put(status=Status.INCOMPLETE)
+    (webhook,) = await box.take()
+    assert webhook == Webhook(TENANT, id, "incomplete", webhook.ended, tries=1)
+    assert before - 1 <= webhook.ended <= time.time() + 1
+
+
+async def test_the_longest_due_are_taken_first_and_no_more_than_asked_for(box: Box) -> None:
+    ids: list[str] = []
+    for _ in range(3):
+        ids.append(await box.put())
+        await box.tick()
+    assert [each.id for each in await box.take(2)] == ids[:2]
+    assert [each.id for each in await box.take(2)] == ids[2:]
+
+
+async def test_what_is_held_is_taken_by_nobody_else(box: Box) -> None:
+    ids = {await box.put() for _ in range(40)}
+    taken = await asyncio.gather(*(box.take(7) for _ in range(10)))
+    found = [each.id for some in taken for each in some]
+    assert sorted(found) == sorted(ids)
+
+
+async def test_what_was_held_too_long_is_due_again_and_counts_its_tries(box: Box) -> None:
+    id = await box.put()
+    assert [each.tries for each in await box.take(hold_ms=SOON_MS)] == [1]
+    assert [each.tries for each in await box.takes(id, hold_ms=SOON_MS)] == [2]
+    assert [each.tries for each in await box.takes(id)] == [3]
+
+
+async def test_what_is_done_is_gone_with_all_that_was_noted_of_it(box: Box) -> None:
+    await box.put()
+    (webhook,) = await box.take(hold_ms=SOON_MS)
+    await box.outbox.done(webhook)
+    await box.outbox.done(webhook)
+    await box.outbox.later(webhook, 1)
+    assert await box.keys() == set()
+    assert await box.waiting() == 0
+
+
+async def test_what_is_put_off_is_due_when_that_is_over(box: Box) -> None:
+    id = await box.put()
+    (webhook,) = await box.take()
+    await box.outbox.later(webhook, HOLD_MS)
+    assert await box.take() == []
+    await box.outbox.later(webhook, 1)
+    assert [each.tries for each in await box.takes(id)] == [2]
+
+
+async def test_whoever_was_too_slow_does_not_put_off_what_another_has_taken(box: Box) -> None:
+    id = await box.put()
+    (slow,) = await box.take(hold_ms=SOON_MS)
+    (fast,) = await box.takes(id)
+    await box.outbox.later(slow, 1)
+    await box.tick(2)
+    assert await box.take() == []
+    await box.outbox.later(fast, 1)
+    await box.takes(id)
+
+
+async def test_who_was_too_slow_and_was_heard_all_the_same_has_done_it(box: Box) -> None:
+    id = await box.put()
+    (slow,) = await box.take(hold_ms=SOON_MS)
+    (fast,) = await box.takes(id)
+    await box.outbox.done(slow)
+    await box.outbox.later(fast, 1)
+    assert await box.keys() == set()
+
+
+async def test_what_is_announced_again_while_it_waits_stays_as_it_is(box: Box) -> None:
+    id = await box.put()
+    await box.take()
+    await box.tick(50)
+    await box.history.forget(TENANT, id)
+    jobs = Jobs(box.history)
+    await jobs.submit(TENANT, queued(id), b"again", ACCEPTED)
+    await finish(jobs, await claim(jobs), announced=True)
+    assert await box.take() == []
+    assert await box.waiting() == 1
+
+
+async def test_above_the_limit_the_oldest_goes_however_long_it_is_put_off(box: Box) -> None:
+    await box.put(max_pending=2)
+    (oldest,) = await box.take()
+    await box.outbox.later(oldest, HOLD_MS)
+    newer: list[str] = []
+    for _ in range(2):
+        await box.tick()
+        newer.append(await box.put(max_pending=2))
+    assert [each.id for each in await box.take()] == newer
+    assert await box.waiting() == 2
+    assert not await box.redis.hexists(f"{box.outbox.shards[0].outbox}-tries", oldest.member)
+
+
+async def test_a_limit_that_was_lowered_is_reached_at_once_and_says_how_many_were_dropped(box: Box) -> None:
+    for _ in range(10):
+        await box.put()
+    await box.tick()
+    jobs = Jobs(box.history, JobLimits(pending=1))
+    id = await submit(jobs)
+    failed = turn(id, status=Status.FAILED)
+    assert await jobs.finish((await claim(jobs)).lease, failed, Entry(9, b"the end"), announced=True) == 10
+    assert [(each.id, each.status) for each in await box.take()] == [(id, "failed")]
+
+
+async def test_what_waits_is_counted_whoever_has_taken_it(box: Box) -> None:
+    await box.put()
+    await box.put()
+    await box.take(1)
+    assert await box.waiting() == 2
+
+
+@pytest.mark.usefixtures("lost_replies")
+async def test_no_lost_reply_changes_anything(box: Box) -> None:
+    first, second = await box.put(), await box.put()
+    taken = await box.take()
+    assert {(each.id, each.tries) for each in taken} == {(first, 1), (second, 1)}
+    await box.outbox.later(taken[0], 1)
+    await box.outbox.done(taken[1])
+    assert [each.tries for each in await box.takes(taken[0].id)] == [2]
+    assert await box.waiting() == 1
+
+
+async def test_what_nobody_could_read_or_date_is_taken_away(box: Box) -> None:
+    shard = box.outbox.shards[0]
+    id = await box.put()
+    await box.redis.zadd(shard.outbox, {"nonsense": 0, f"{TENANT}/00ff/completed": 0, "": 0, "a b/00/completed": 0})
+    assert [each.id for each in await box.take()] == [id]
+    assert await box.redis.zcard(shard.outbox) == 1
+
+
+async def test_an_id_that_can_not_exist_is_in_no_outbox(box: Box) -> None:
+    nonsense = Webhook(TENANT, "resp_nonsense", "completed", 0, 1)
+    for attempt in (box.outbox.later(nonsense, 1), box.outbox.done(nonsense)):
+        with pytest.raises(NotFound):
+            await attempt
+
+
+async def test_a_server_without_memory_still_gives_out_what_waits(box: Box) -> None:
+    id = await box.put()
+    await box.redis.config_set("maxmemory", 1)
+    try:
+        (webhook,) = await box.take()
+        await box.outbox.later(webhook, 1)
+        await box.outbox.done((await box.takes(id))[0])
+    finally:
+        await box.redis.config_set("maxmemory", 0)
+    assert await box.keys() == set()
+
+
+async def test_an_outbox_without_a_server_is_unavailable(tmp_path: Path) -> None:
+    history = ConversationHistoryStore(connect(f"unix://{tmp_path}/none.sock"), timeout_seconds=0.3)
+    outbox, webhook = Outbox(history), Webhook(TENANT, history.new_id(), "completed", 0, 1)
+    for attempt in (outbox.take(outbox.shards[0], 1, 1), outbox.later(webhook, 1), outbox.done(webhook)):
+        with pytest.raises(StoreUnavailable):
+            await attempt
+    await history.close()
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+async def test_on_a_cluster_every_shard_has_its_own(nodes: Cluster, prefix: str) -> None:
+    history = ConversationHistoryStore(connect(nodes.url), prefix=prefix, shards=16)
+    outbox, jobs = Outbox(history), Jobs(history)
+    ids = {await submit(jobs) for _ in range(60)}
+    for number in range(jobs.shards):
+        for job in (await jobs.claim(number, MANY)).jobs:
+            await finish(jobs, job, announced=True)
+    assert sum([(await jobs.queue(number)).pending for number in range(jobs.shards)]) == len(ids)
+    for shard in outbox.shards:
+        for webhook in await outbox.take(shard, MANY, HOLD_MS):
+            assert outbox.shard(webhook.id) == shard
+            ids.remove(webhook.id)
+            await outbox.done(webhook)
+    assert ids == set()
+    await history.close()

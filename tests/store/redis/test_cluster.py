@@ -1,0 +1,253 @@
+"""A cluster: shards on several nodes, slots that move, nodes that die, hang, are replaced and come back."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from store.errors import StoreUnavailable
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import Server, connect
+from tests.support.store.operations import OPERATIONS, read_and_cut
+from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.servers import Cluster, Process, cluster, eventually, server
+
+SHARDS = 16
+LIMIT_SECONDS = 0.5
+GRACE_SECONDS = 1.0
+NODE_TIMEOUT_MS = 1000
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that stays as it is."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+async def store(nodes: Cluster, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
+    """A store with shards on all of its nodes."""
+    store = ConversationHistoryStore(connect(nodes.url), prefix=prefix, shards=SHARDS)
+    yield store
+    await store.close()
+
+
+def clock(prefix: str, id: str) -> str:
+    """A key of the turn's shard."""
+    return f"{prefix}:{{{id[5:7]}}}:clock"
+
+
+async def on_each(store: ConversationHistoryStore, found: Cluster, prefix: str) -> dict[int, str]:
+    """A turn on every primary, by that node's port."""
+    ids: dict[int, str] = {}
+    while len(ids) < len(found.primaries):
+        (id,) = await grow(store, "one")
+        ids[found.owner(clock(prefix, id)).port] = id
+    return ids
+
+
+async def test_trees_of_all_nodes_are_kept_whole(nodes: Cluster, store: ConversationHistoryStore, prefix: str) -> None:
+    roots = await on_each(store, nodes, prefix)
+    for root in roots.values():
+        *_, tip = await grow(store, "two", "three", parent=root)
+        assert await said(store, tip) == ["one", "two", "three"]
+        await store.forget(TENANT, tip)
+    stored = sum(int(node.ask("DBSIZE")) > 0 for node in nodes.primaries)
+    assert stored == len(roots) == 3
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_every_operation_works_on_every_node(
+    nodes: Cluster, store: ConversationHistoryStore, prefix: str, name: str
+) -> None:
+    for id in (await on_each(store, nodes, prefix)).values():
+        await OPERATIONS[name](store, id)
+
+
+async def test_a_node_that_lost_the_scripts_gets_them_again(
+    nodes: Cluster, store: ConversationHistoryStore, prefix: str
+) -> None:
+    ids = await on_each(store, nodes, prefix)
+    for node in nodes.primaries:
+        node.ask("SCRIPT", "FLUSH")
+    for id in ids.values():
+        assert await said(store, id) == ["one"]
+
+
+async def test_thousands_of_values_of_one_slot_are_read_at_once(nodes: Cluster) -> None:
+    server = Server(connect(nodes.url), timeout_seconds=5.0, attempts=1)
+    async with server.operation() as operation:
+        reply = await operation.command("MGET", *(f"{{00}}:{number}" for number in range(10_000)))
+    assert reply == [None] * 10_000
+    await server.close()
+
+
+async def test_a_command_without_a_key_goes_where_it_is_sent(nodes: Cluster) -> None:
+    server = Server(connect(nodes.url), timeout_seconds=5.0, attempts=1)
+    async with server.operation() as operation:
+        for key in ("{00}", "{01}", "{02}", "{03}"):
+            reply = await operation.command("INFO", "server", at=key)
+            assert f"tcp_port:{nodes.owner(key).port}\r\n".encode() in reply
+            assert await operation.command("MEMORY", "USAGE", key) is None  # or the node would have sent it away
+        assert await operation.command("PING") == b"PONG"
+    await server.close()
+
+
+async def test_a_cancelled_read_never_leaves_its_reply_to_the_next_one(
+    nodes: Cluster, store: ConversationHistoryStore, prefix: str
+) -> None:
+    ids = [(await grow(store, f"text {number}"))[0] for number in range(16)]
+    few = ConversationHistoryStore(connect(nodes.url, max_connections=4), prefix=prefix, shards=SHARDS)
+    await read_and_cut(few, ids)
+    await few.close()
+
+
+async def test_more_readers_than_connections_wait_for_their_turn(
+    nodes: Cluster, store: ConversationHistoryStore, prefix: str
+) -> None:
+    (root,) = await grow(store, "one")
+    narrow = ConversationHistoryStore(connect(nodes.url, max_connections=1), prefix=prefix, shards=SHARDS)
+    assert await asyncio.gather(*(said(narrow, root) for _ in range(100))) == [["one"]] * 100
+    await narrow.close()
+
+
+async def test_a_slot_that_moves_at_once_is_followed_by_everybody(tmp_path: Path, prefix: str) -> None:
+    with cluster(tmp_path) as found:
+        store = ConversationHistoryStore(connect(found.url), prefix=prefix)
+        (id,) = await grow(store, "one")
+        source, target = ends(found, clock(prefix, id))
+        slot = source.ask("CLUSTER", "KEYSLOT", clock(prefix, id))
+        source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.ask("CLUSTER", "MYID"))
+        while not target.ask("CLUSTER", "COUNTKEYSINSLOT", slot):
+            assert await asyncio.gather(*(said(store, id) for _ in range(8))) == [["one"]] * 8
+        (other,) = await grow(store, "two", parent=id)
+        assert await said(store, other) == ["one", "two"]
+        await store.close()
+
+
+async def test_a_slot_that_moves_key_by_key_is_unavailable_meanwhile_and_then_followed(
+    tmp_path: Path, prefix: str
+) -> None:
+    with cluster(tmp_path) as found:
+        store = ConversationHistoryStore(connect(found.url), prefix=prefix)
+        (id,) = await grow(store, "one")
+        source, target = ends(found, clock(prefix, id))
+        slot = begin_to_move(clock(prefix, id), source, target)
+        with pytest.raises(StoreUnavailable, match="on the way to another node"):
+            await said(store, id)
+        for node in (target, source):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.ask("CLUSTER", "MYID"))
+        (other,) = await grow(store, "two", parent=id)
+        assert await said(store, other) == ["one", "two"]
+        await store.close()
+
+
+async def test_a_single_key_is_read_while_its_slot_moves(tmp_path: Path) -> None:
+    with cluster(tmp_path) as found:
+        source, target = ends(found, "key")
+        source.ask("SET", "key", "value")
+        server = Server(connect(found.url), timeout_seconds=5.0, attempts=1)
+        begin_to_move("key", source, target)
+
+        async def read() -> bytes:
+            async with server.operation() as operation:
+                return await operation.command("GET", "key")
+
+        for _ in range(2):  # over several connections, each of which has to be told ASKING
+            assert await asyncio.gather(*(read() for _ in range(8))) == [b"value"] * 8
+        await server.close()
+
+
+def ends(found: Cluster, key: str) -> tuple[Process, Process]:
+    """The primary that has the key, and another."""
+    source = found.owner(key)
+    return source, next(node for node in found.primaries if node is not source)
+
+
+def begin_to_move(key: str, source: Process, target: Process) -> int:
+    """Move all keys of a key's slot, which is then still the source's; the slot."""
+    slot = source.ask("CLUSTER", "KEYSLOT", key)
+    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
+    source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
+    keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100)
+    source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+    return slot
+
+
+async def test_a_node_that_died_takes_its_own_shards_along_until_it_is_back(tmp_path: Path, prefix: str) -> None:
+    with cluster(tmp_path, "--cluster-require-full-coverage", "no") as found:
+        store = ConversationHistoryStore(
+            connect(found.url), prefix=prefix, shards=SHARDS, timeout_seconds=LIMIT_SECONDS
+        )
+        ids = await on_each(store, found, prefix)
+        dead, *others = found.primaries
+        dead.kill()
+        await refused_in_time(store, ids[dead.port])
+        for node in others:
+            assert await said(store, ids[node.port]) == ["one"]
+        dead.restart()
+        await eventually(lambda: store.append(TENANT, turn(ids[dead.port])), StoreUnavailable)
+        await store.close()
+
+
+async def refused_in_time(store: ConversationHistoryStore, id: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        await store.get(TENANT, id)
+    assert time.monotonic() - start < LIMIT_SECONDS + GRACE_SECONDS
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+async def test_an_operation_on_a_node_that_hangs_ends_in_time(nodes: Cluster, prefix: str, name: str) -> None:
+    store = ConversationHistoryStore(connect(nodes.url), prefix=prefix, timeout_seconds=LIMIT_SECONDS)
+    (id,) = await grow(store, "one")
+    hung = nodes.owner(clock(prefix, id))
+    os.kill(hung.process.pid, signal.SIGSTOP)
+    try:
+        start = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            await OPERATIONS[name](store, id)
+        assert time.monotonic() - start < LIMIT_SECONDS + GRACE_SECONDS
+    finally:
+        os.kill(hung.process.pid, signal.SIGCONT)
+    await store.close()
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hanging"])
+async def test_the_replica_of_a_primary_that_is_gone_takes_over(
+    tmp_path: Path, prefix: str, end: signal.Signals
+) -> None:
+    with cluster(tmp_path, replicas=True, node_timeout_ms=NODE_TIMEOUT_MS) as found:
+        store = ConversationHistoryStore(
+            connect(found.url), prefix=prefix, shards=SHARDS, timeout_seconds=LIMIT_SECONDS
+        )
+        ids = await on_each(store, found, prefix)
+        for primary in found.primaries:
+            primary.ask("WAIT", 1, 5000)
+        await asyncio.gather(*(said(store, id) for id in ids.values() for _ in range(4)))
+        os.kill(found.primaries[0].process.pid, end)
+        for id in ids.values():
+            await eventually(lambda id=id: said(store, id), StoreUnavailable)
+            (reply,) = await grow(store, "two", parent=id)
+            assert await said(store, reply) == ["one", "two"]
+        await store.close()
+
+
+async def test_a_server_that_is_no_cluster_is_named_as_such(tmp_path: Path) -> None:
+    with server(tmp_path) as alone:
+        store = ConversationHistoryStore(connect(f"redis+cluster://{alone.address}"))
+        with pytest.raises(StoreUnavailable, match="not enabled on this node"):
+            await store.check()
+        await store.close()
+
+
+async def test_without_any_node_an_operation_is_refused() -> None:
+    store = ConversationHistoryStore(connect("redis+cluster://127.0.0.1:1,127.0.0.1:2"), timeout_seconds=LIMIT_SECONDS)
+    with pytest.raises(StoreUnavailable, match="cannot be connected"):
+        await store.check()
+    await store.close()

@@ -1,0 +1,378 @@
+"""Listening on one server: all that is said comes, or the listener knows that it may have missed something."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import StoreUnavailable
+from store.redis.connection import connect
+from store.redis.listening import MAX_WAITING, MAX_WAITING_BYTES, Listener, Listening
+from tests.support.store.servers import Process, eventually, server
+
+LONG_SECONDS = 15.0
+LIMIT_SECONDS = 0.3
+GRACE_SECONDS = 1.0
+
+
+@pytest.fixture
+async def listening(server_url: str) -> AsyncIterator[Listening]:
+    """Whoever listens to the server that all tests share; afterwards nothing may be left of it."""
+    listening = Listening(connect(server_url))
+    yield listening
+    await listening.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Process]:
+    """A server that a test may harm."""
+    with server(tmp_path) as started:
+        yield started
+
+
+def listening_to(process: Process) -> Listening:
+    return Listening(connect(f"redis://{process.address}"), timeout_seconds=LIMIT_SECONDS)
+
+
+async def say(redis: Redis, channel: str, *messages: bytes) -> None:
+    for message in messages:
+        await redis.execute_command("SPUBLISH", channel, message)
+
+
+async def heard(listener: Listener, count: int) -> list[bytes]:
+    """So many messages, of which none may be missed."""
+    found: list[bytes] = []
+    while len(found) < count:
+        messages = await listener.messages(LONG_SECONDS)
+        assert messages, f"missed some, or nothing in {LONG_SECONDS} s: {messages}"
+        found += messages
+    return found
+
+
+async def missed(listener: Listener) -> None:
+    """Wait until the listener knows that something may be missing."""
+    assert await listener.messages(LONG_SECONDS) is None
+
+
+async def listeners_at(redis: Redis, channel: str) -> int:
+    """How many connections have subscribed to a channel."""
+    return (await redis.execute_command("PUBSUB", "SHARDNUMSUB", channel))[1]
+
+
+async def left(redis: Redis, channel: str) -> None:
+    """Wait until nobody listens to a channel."""
+
+    async def nobody() -> None:
+        assert await listeners_at(redis, channel) == 0
+
+    await eventually(nobody, AssertionError)
+
+
+async def test_all_listeners_hear_all_that_is_said_in_order(listening: Listening, redis: Redis, prefix: str) -> None:
+    messages = [b"%d" % number for number in range(50)]
+    async with listening.channel(prefix) as one, listening.channel(prefix) as two:
+        assert await listeners_at(redis, prefix) == 1
+        await say(redis, prefix, *messages)
+        assert await heard(one, 50) == await heard(two, 50) == messages
+
+
+async def test_a_thousand_channels_share_a_connection(listening: Listening, redis: Redis, prefix: str) -> None:
+    before = len(await redis.client_list("pubsub"))
+    async with AsyncExitStack() as stack:
+        channels = [f"{prefix}:{number}" for number in range(1000)]
+        listeners = await asyncio.gather(*(stack.enter_async_context(listening.channel(name)) for name in channels))
+        assert len(await redis.client_list("pubsub")) == before + 1
+        for name in channels:
+            await say(redis, name, name.encode())
+        for name, listener in zip(channels, listeners, strict=True):
+            assert await heard(listener, 1) == [name.encode()]
+
+
+async def test_a_channel_is_left_with_its_last_listener(listening: Listening, redis: Redis, prefix: str) -> None:
+    async with listening.channel(prefix):
+        async with listening.channel(prefix):
+            pass
+        assert await listeners_at(redis, prefix) == 1
+    await left(redis, prefix)
+
+
+async def test_whoever_leaves_may_come_back(listening: Listening, redis: Redis, prefix: str) -> None:
+    for number in range(20):
+        async with listening.channel(prefix) as listener:
+            await say(redis, prefix, b"%d" % number)
+            said = await listener.messages(LONG_SECONDS)
+            assert said is None or said[-1] == b"%d" % number
+
+
+async def test_what_waits_for_a_listener_is_bounded_in_bytes_too() -> None:
+    listener = Listener()
+    half = bytes(MAX_WAITING_BYTES // 2)
+    for _ in range(3):
+        listener.tell(half)
+        listener.tell(half)
+        assert await heard(listener, 2) == [half, half]
+    for message in (half, half, b"x"):
+        listener.tell(message)
+    await missed(listener)
+    listener.tell(half)
+    assert await heard(listener, 1) == [half]
+    listener.tell(bytes(MAX_WAITING_BYTES + 1))
+    await missed(listener)
+
+
+async def test_one_who_does_not_listen_lags_and_the_others_miss_nothing(
+    listening: Listening, redis: Redis, prefix: str
+) -> None:
+    async with listening.channel(prefix) as quick, listening.channel(prefix) as slow:
+        for number in range(MAX_WAITING + 1):
+            await say(redis, prefix, b"%d" % number)
+            assert await heard(quick, 1) == [b"%d" % number]
+        await missed(slow)
+        await say(redis, prefix, b"new")
+        assert await heard(slow, 1) == [b"new"]
+
+
+async def test_as_many_messages_wait_as_may(listening: Listening, redis: Redis, prefix: str) -> None:
+    async with listening.channel(prefix) as quick, listening.channel(prefix) as slow:
+        await say(redis, prefix, *(b"%d" % number for number in range(MAX_WAITING)))
+        assert await heard(quick, MAX_WAITING) == await slow.messages(0)
+
+
+async def test_silence_is_no_message(listening: Listening, prefix: str) -> None:
+    async with listening.channel(prefix) as listener:
+        assert await listener.messages(0.01) == []
+
+
+async def test_one_who_waits_can_be_woken(listening: Listening, prefix: str) -> None:
+    async with listening.channel(prefix) as listener:
+        waiting = asyncio.create_task(listener.messages(LONG_SECONDS))
+        await asyncio.sleep(0)
+        listener.wake()
+        assert await waiting == []
+
+
+async def test_a_wait_that_is_cut_short_loses_no_message(listening: Listening, redis: Redis, prefix: str) -> None:
+    async with listening.channel(prefix) as listener:
+        waiting = asyncio.create_task(listener.messages(LONG_SECONDS))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await say(redis, prefix, b"here")
+        assert await heard(listener, 1) == [b"here"]
+
+
+async def test_a_connection_that_is_killed_is_replaced_and_all_listeners_lag(alone: Process) -> None:
+    listening, redis = listening_to(alone), connect(f"redis://{alone.address}")
+    async with AsyncExitStack() as stack:
+        listeners = [await stack.enter_async_context(listening.channel(name)) for name in ("a", "b", "a")]
+        for _ in range(3):
+            assert await redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub") == 1
+            for listener in listeners:
+                await missed(listener)
+        for name in ("a", "b"):
+            await say(redis, name, name.encode())
+        assert [await heard(listener, 1) for listener in listeners] == [[b"a"], [b"b"], [b"a"]]
+    await listening.close()
+    await redis.aclose()
+
+
+async def test_a_server_that_died_is_heard_again_when_it_is_back(alone: Process) -> None:
+    listening, redis = listening_to(alone), connect(f"redis://{alone.address}")
+    async with listening.channel("a") as listener:
+        alone.kill()
+        assert await listener.messages(2 * LIMIT_SECONDS) == []
+        with pytest.raises(StoreUnavailable):
+            async with listening.channel("a"):
+                pass
+        alone.restart()
+        await missed(listener)
+        await say(redis, "a", b"back")
+        assert await heard(listener, 1) == [b"back"]
+    await listening.close()
+    await redis.aclose()
+
+
+async def test_a_server_that_hangs_is_left_and_heard_again(alone: Process) -> None:
+    listening, redis = listening_to(alone), connect(f"redis://{alone.address}")
+    async with listening.channel("a") as listener:
+        os.kill(alone.process.pid, signal.SIGSTOP)
+        try:
+            assert await listener.messages(4 * LIMIT_SECONDS) == []
+        finally:
+            os.kill(alone.process.pid, signal.SIGCONT)
+        await missed(listener)
+        await say(redis, "a", b"back")
+        assert await heard(listener, 1) == [b"back"]
+    await listening.close()
+    await redis.aclose()
+
+
+async def test_a_quiet_line_is_kept(alone: Process) -> None:
+    listening, redis = listening_to(alone), connect(f"redis://{alone.address}")
+    async with listening.channel("a") as listener:
+        (before,) = await redis.client_list("pubsub")
+        assert await listener.messages(5 * LIMIT_SECONDS) == []
+        async with listening.channel("b"):
+            (after,) = await redis.client_list("pubsub")
+        assert after["id"] == before["id"]
+        assert await listener.messages(0) == []
+    await listening.close()
+    await redis.aclose()
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hanging"])
+async def test_whoever_would_listen_to_a_server_that_is_away_is_told_in_time(
+    alone: Process, end: signal.Signals
+) -> None:
+    listening = listening_to(alone)
+    os.kill(alone.process.pid, end)
+    start = time.monotonic()
+    with pytest.raises(StoreUnavailable, match=f"not subscribed within {LIMIT_SECONDS} s"):
+        async with listening.channel("a"):
+            pass
+    assert time.monotonic() - start < LIMIT_SECONDS + GRACE_SECONDS
+    await listening.close()
+
+
+async def test_a_server_that_accepts_and_never_answers_is_tried_again() -> None:
+    callers: list[asyncio.StreamWriter] = []
+    mute = await asyncio.start_server(lambda _, caller: callers.append(caller), "127.0.0.1", 0)
+    port = mute.sockets[0].getsockname()[1]
+    listening = Listening(connect(f"redis://127.0.0.1:{port}"), timeout_seconds=LIMIT_SECONDS)
+
+    async def listen(pause: float) -> None:
+        await asyncio.sleep(pause)
+        async with listening.channel("a"):
+            pass
+
+    refusals = await asyncio.gather(*(listen(LIMIT_SECONDS * n / 2) for n in range(4)), return_exceptions=True)
+    assert [type(refusal) for refusal in refusals] == [StoreUnavailable] * 4
+    assert len(callers) > 1
+    await listening.close()
+    for caller in callers:
+        caller.close()
+    mute.close()
+    await mute.wait_closed()
+
+
+async def test_whoever_may_not_listen_is_told_why_and_the_others_go_on(
+    redis: Redis, prefix: str, server_url: str
+) -> None:
+    await redis.execute_command("ACL", "SETUSER", prefix, "on", ">secret", "resetchannels", "&yes", "+@pubsub", "+ping")
+    url = f"unix://{prefix}:secret@{server_url.removeprefix('unix://')}"
+    listening = Listening(connect(url), timeout_seconds=LIMIT_SECONDS)
+    async with listening.channel("yes") as listener:
+        with pytest.raises(StoreUnavailable, match=r"(?i)no permissions"):
+            async with listening.channel("no"):
+                pass
+        await say(redis, "yes", b"still here")
+        assert await heard(listener, 1) == [b"still here"]
+    await listening.close()
+    await redis.acl_deluser(prefix)
+
+
+async def test_a_refusal_takes_nobody_else_along(redis: Redis, prefix: str, server_url: str) -> None:
+    await redis.execute_command(
+        "ACL", "SETUSER", prefix, "on", ">secret", "resetchannels", "&yes*", "+@pubsub", "+ping"
+    )
+    url = f"unix://{prefix}:secret@{server_url.removeprefix('unix://')}"
+    listening = Listening(connect(url), timeout_seconds=LIMIT_SECONDS)
+    channels = [f"yes:{number}" for number in range(20)]
+
+    async def refused() -> None:
+        with pytest.raises(StoreUnavailable, match=r"(?i)no permissions"):
+            async with listening.channel("no"):
+                pass
+
+    async def all_stand() -> None:
+        assert [await listeners_at(redis, name) for name in channels] == [1] * len(channels)
+
+    async with AsyncExitStack() as stack:
+        entering = [stack.enter_async_context(listening.channel(name)) for name in channels]
+        await asyncio.gather(*entering[:10], refused(), *entering[10:])
+        assert await redis.execute_command("CLIENT", "KILL", "USER", prefix) == 1
+        await eventually(all_stand, AssertionError)
+    await listening.close()
+    await redis.acl_deluser(prefix)
+
+
+async def test_those_who_come_and_go_while_connections_are_lost_leave_one_that_is_heard(tmp_path: Path) -> None:
+    with server(tmp_path, "--requirepass", "secret") as process:  # a greeting is a time in which others may come
+        redis = connect(f"redis://:secret@{process.address}")
+        listening = Listening(redis, timeout_seconds=LIMIT_SECONDS)
+
+        async def come_and_go(number: int) -> None:
+            while True:
+                with suppress(StoreUnavailable):
+                    async with listening.channel(f"{number}"):
+                        await asyncio.sleep(0.002)
+
+        async with listening.channel("stays") as stays:
+            restless = [asyncio.create_task(come_and_go(number)) for number in range(20)]
+            for _ in range(20):
+                await asyncio.sleep(0.1)
+                await redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            for task in restless:
+                task.cancel()
+            await asyncio.gather(*restless, return_exceptions=True)
+            while await stays.messages(2 * LIMIT_SECONDS) is None:
+                pass
+            await say(redis, "stays", b"here")
+            assert await heard(stays, 1) == [b"here"]
+            assert len(await redis.client_list("pubsub")) == 1
+        await listening.close()
+        await redis.aclose()
+
+
+async def test_whoever_listens_takes_none_of_the_commands_connections(alone: Process) -> None:
+    redis = connect(f"redis://{alone.address}", max_connections=2)
+    listening = Listening(redis)
+    async with listening.channel("a"):
+        assert await asyncio.gather(*(redis.blpop(["b"], timeout=0.1) for _ in range(2))) == [None, None]
+    await listening.close()
+    await redis.aclose()
+
+
+async def test_one_who_gives_up_before_it_is_confirmed_leaves_nothing(
+    listening: Listening, redis: Redis, prefix: str
+) -> None:
+    async def listen(channel: str) -> None:
+        async with listening.channel(channel):
+            await asyncio.Event().wait()
+
+    channels = [f"{prefix}:{ticks}" for ticks in range(30)]
+    for ticks, channel in enumerate(channels):  # each is cut elsewhere, from finding the server to the first silence
+        task = asyncio.create_task(listen(channel))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    for channel in channels:
+        await left(redis, channel)
+
+
+async def test_closing_lets_go_of_all_who_listen(server_url: str, redis: Redis, prefix: str) -> None:
+    before = len(await redis.client_list("pubsub"))
+    listening = Listening(connect(server_url))
+    async with listening.channel(prefix) as listener:
+        waiting = asyncio.create_task(listener.messages(LONG_SECONDS))
+        await asyncio.sleep(0)
+        await listening.close()
+        for ask in (waiting, listener.messages(LONG_SECONDS)):
+            with pytest.raises(StoreUnavailable, match="listening was closed"):
+                await ask
+        with pytest.raises(StoreUnavailable, match="listening was closed"):
+            async with listening.channel(prefix):
+                pass
+
+    async def hung_up() -> None:
+        assert len(await redis.client_list("pubsub")) == before
+
+    await eventually(hung_up, AssertionError)

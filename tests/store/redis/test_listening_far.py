@@ -1,0 +1,188 @@
+"""Listening to a cluster and behind Sentinels: slots that move, nodes that die, hang, and are replaced."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import pytest
+from redis import exceptions as redis_errors
+
+from store.redis.connection import connect
+from store.redis.listening import Listener, Listening
+from tests.support.store.servers import (
+    SERVICE,
+    Cluster,
+    Process,
+    Watched,
+    cluster,
+    sentinels,
+    until,
+)
+
+LONG_SECONDS = 20.0
+LIMIT_SECONDS = 1.0
+NODE_TIMEOUT_MS = 1000
+ENDS = [signal.SIGKILL, signal.SIGSTOP]
+
+CHANNELS = [f"{{{number:02x}}}:channel" for number in range(16)]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that stays as it is."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    """What is left, hung up and closed at the end of a test, after which nothing may be at work."""
+    async with AsyncExitStack() as stack:
+        yield stack
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def listeners(stack: AsyncExitStack, url: str, *channels: str) -> list[Listener]:
+    """One for each channel."""
+    redis = connect(url)
+    listening = Listening(redis, timeout_seconds=LIMIT_SECONDS)
+    stack.push_async_callback(redis.aclose)
+    stack.push_async_callback(listening.close)
+    return [await stack.enter_async_context(listening.channel(name)) for name in channels]
+
+
+async def told(listener: Listener, server: Process, channel: str) -> None:
+    """Say something at a server, again and again, until the listener, who may have missed some, hears it."""
+    word = f"from {server.port}"
+    deadline = asyncio.get_running_loop().time() + LONG_SECONDS
+    while True:
+        with suppress(redis_errors.RedisError):  # it may not be the one to say it yet
+            server.ask("SPUBLISH", channel, word)
+        if word.encode() in (await listener.messages(0.1) or ()):
+            return
+        assert asyncio.get_running_loop().time() < deadline, f"{word} is not heard"
+
+
+async def heard(listener: Listener) -> list[bytes]:
+    messages = await listener.messages(LONG_SECONDS)
+    assert messages
+    return messages
+
+
+async def missed(listener: Listener) -> None:
+    """Wait until the listener knows that something may be missing."""
+    assert await listener.messages(LONG_SECONDS) is None
+
+
+async def test_a_cluster_is_heard_over_one_connection_a_node(nodes: Cluster, stack: AsyncExitStack) -> None:
+    found = await listeners(stack, nodes.url, *CHANNELS)
+    for channel, listener in zip(CHANNELS, found, strict=True):
+        nodes.owner(channel).ask("SPUBLISH", channel, "hello")
+        assert await heard(listener) == [b"hello"]
+    assert [len(node.ask("CLIENT", "LIST", "TYPE", "pubsub").splitlines()) for node in nodes.primaries] == [1, 1, 1]
+
+
+async def test_nodes_without_channels_are_left_alone(nodes: Cluster, stack: AsyncExitStack) -> None:
+    owner = nodes.owner(CHANNELS[0])
+    await listeners(stack, nodes.url, *(each for each in CHANNELS if nodes.owner(each) is owner))
+    subscribed = [node for node in nodes.primaries if node.ask("CLIENT", "LIST", "TYPE", "pubsub")]
+    assert subscribed == [owner]
+
+
+def ends(found: Cluster, channel: str) -> tuple[Process, Process]:
+    """The primary that has the channel, and another."""
+    source = found.owner(channel)
+    return source, next(node for node in found.primaries if node is not source)
+
+
+async def test_a_slot_that_moves_at_once_is_followed(tmp_path: Path, stack: AsyncExitStack) -> None:
+    with cluster(tmp_path) as found:
+        (listener,) = await listeners(stack, found.url, CHANNELS[0])
+        source, target = ends(found, CHANNELS[0])
+        slot = source.ask("CLUSTER", "KEYSLOT", CHANNELS[0])
+        source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.ask("CLUSTER", "MYID"))
+        await missed(listener)
+        await told(listener, target, CHANNELS[0])
+        await stack.aclose()
+
+
+async def test_a_slot_that_moves_key_by_key_is_heard_all_the_time(tmp_path: Path, stack: AsyncExitStack) -> None:
+    with cluster(tmp_path) as found:
+        same = next(each for each in CHANNELS[1:] if found.owner(each) is found.owner(CHANNELS[0]))
+        moving, staying = await listeners(stack, found.url, CHANNELS[0], same)
+        source, target = ends(found, CHANNELS[0])
+        slot = source.ask("CLUSTER", "KEYSLOT", CHANNELS[0])
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
+        source.ask("SPUBLISH", CHANNELS[0], "on the way")
+        assert await heard(moving) == [b"on the way"]
+        for node in (target, source):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.ask("CLUSTER", "MYID"))
+        await missed(moving)
+        await told(moving, target, CHANNELS[0])
+        source.ask("SPUBLISH", same, "never moved")
+        assert await heard(staying) == [b"never moved"]
+        await stack.aclose()
+
+
+@pytest.mark.parametrize("end", ENDS, ids=["killed", "hanging"])
+async def test_the_replica_of_a_primary_that_is_gone_is_heard_and_others_miss_nothing(
+    tmp_path: Path, stack: AsyncExitStack, end: signal.Signals
+) -> None:
+    with cluster(tmp_path, replicas=True, node_timeout_ms=NODE_TIMEOUT_MS) as found:
+        elsewhere = next(each for each in CHANNELS[1:] if found.owner(each) is not found.owner(CHANNELS[0]))
+        listener, other = await listeners(stack, found.url, CHANNELS[0], elsewhere)
+        primary = found.owner(CHANNELS[0])
+        replica = found.replicas[found.primaries.index(primary)]
+        os.kill(primary.process.pid, end)
+        await missed(listener)
+        await told(listener, replica, CHANNELS[0])
+        found.owner(elsewhere).ask("SPUBLISH", elsewhere, "all the same")
+        assert await heard(other) == [b"all the same"]
+        await stack.aclose()
+
+
+async def test_a_primary_that_changes_places_with_its_replica_is_followed(
+    tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    with cluster(tmp_path, replicas=True) as found:
+        (listener,) = await listeners(stack, found.url, CHANNELS[0])
+        replica = found.replicas[found.primaries.index(found.owner(CHANNELS[0]))]
+        replica.ask("CLUSTER", "FAILOVER")
+        until(lambda: "master" in replica.ask("ROLE"), "the replica was not promoted")
+        await told(listener, replica, CHANNELS[0])
+        await stack.aclose()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    """A primary that a test may take away."""
+    with sentinels(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize("end", ENDS, ids=["killed", "hanging"])
+async def test_behind_sentinels_the_new_primary_is_heard(
+    watched: Watched, stack: AsyncExitStack, end: signal.Signals
+) -> None:
+    (listener,) = await listeners(stack, watched.url, "channel")
+    watched.primary.ask("SPUBLISH", "channel", "old")
+    assert await heard(listener) == [b"old"]
+    os.kill(watched.primary.process.pid, end)
+    await missed(listener)
+    await told(listener, watched.replica, "channel")
+
+
+async def test_behind_sentinels_a_primary_that_becomes_a_replica_is_left(
+    watched: Watched, stack: AsyncExitStack
+) -> None:
+    (listener,) = await listeners(stack, watched.url, "channel")
+    failover = ("SENTINEL", "FAILOVER", SERVICE)
+    until(lambda: watched.sentinel.ask(*failover) == "OK", "the Sentinel has no use for the replica")
+    until(lambda: "master" in watched.replica.ask("ROLE"), "the replica was not promoted")
+    watched.primary.ask("REPLICAOF", "127.0.0.1", watched.replica.port)  # what the Sentinel does 8 s later
+    watched.primary.ask("CLIENT", "KILL", "TYPE", "pubsub")  # and this with it
+    await told(listener, watched.replica, "channel")

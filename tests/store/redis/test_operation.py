@@ -1,0 +1,188 @@
+"""The way to the server: answers belong to their questions, and no operation outlives its time."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import exceptions as redis_errors
+from redis.asyncio import Redis
+
+from store.embedded import EmbeddedServer
+from store.errors import StoreUnavailable
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.redis.connection import Operation, Server, connect
+from store.redis.links import PooledLink
+from tests.support.store.operations import HISTORY_OPERATIONS, JOB_OPERATIONS, OPERATIONS, read_and_cut
+from tests.support.store.sample import TENANT, grow, said, turn
+
+LIMIT_SECONDS = 0.3
+GRACE_SECONDS = 1.0
+POOL = 4
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A server that a test may treat badly."""
+    with EmbeddedServer(tmp_path_factory.mktemp("own")) as server:
+        yield server
+
+
+async def test_a_cancelled_read_never_leaves_its_reply_to_the_next_one(
+    server_url: str, store: ConversationHistoryStore, prefix: str
+) -> None:
+    ids = [(await grow(store, f"text {number}"))[0] for number in range(16)]
+    few = ConversationHistoryStore(connect(server_url, max_connections=POOL), prefix=prefix)
+    await read_and_cut(few, ids)
+    await few.close()
+
+
+async def test_waiters_that_are_cancelled_take_nobody_s_turn(
+    server_url: str, store: ConversationHistoryStore, prefix: str
+) -> None:
+    (root,) = await grow(store, "one")
+    narrow = ConversationHistoryStore(connect(server_url, max_connections=2), prefix=prefix)
+    for number in range(60):  # each cuts every third of those who wait, some of them just as their turn comes
+        reads = [asyncio.create_task(said(narrow, root)) for _ in range(60)]
+        for _ in range(number % 20):
+            await asyncio.sleep(0)
+        for read in reads[number % 3 :: 3]:
+            read.cancel()
+        answers = await asyncio.gather(*reads, return_exceptions=True)
+        assert [
+            answer for answer in answers if answer != ["one"] and not isinstance(answer, asyncio.CancelledError)
+        ] == []
+    await narrow.close()
+
+
+async def test_more_readers_than_connections_wait_for_their_turn(
+    server_url: str, store: ConversationHistoryStore, prefix: str
+) -> None:
+    (root,) = await grow(store, "one")
+    narrow = ConversationHistoryStore(connect(server_url, max_connections=1), prefix=prefix)
+    assert await asyncio.gather(*(said(narrow, root) for _ in range(100))) == [["one"]] * 100
+    await narrow.close()
+
+
+def test_the_operations_that_are_tried_are_all_there_are() -> None:
+    pure = {"new_id", "token", "digits_of", "parent_digits", "note_written"}
+    assert public(ConversationHistoryStore) == HISTORY_OPERATIONS.keys() | pure | {"close"}
+    assert public(Jobs) == JOB_OPERATIONS.keys() | {"shards", "shard_of", "control"}
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_an_operation_on_a_server_that_hangs_ends_in_time(own_server: EmbeddedServer, name: str) -> None:
+    store = ConversationHistoryStore(connect(own_server.url), timeout_seconds=LIMIT_SECONDS)
+    (id,) = await grow(store, "one")
+    os.kill(own_server.pid, signal.SIGSTOP)
+    try:
+        start = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="did not answer within"):
+            await OPERATIONS[name](store, id)
+        assert time.monotonic() - start < LIMIT_SECONDS + GRACE_SECONDS
+    finally:
+        os.kill(own_server.pid, signal.SIGCONT)
+    await store.check()
+    await store.close()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_an_operation_without_a_server_is_refused(tmp_path: Path, name: str) -> None:
+    store = ConversationHistoryStore(connect(f"unix://{tmp_path}/none.sock"), timeout_seconds=LIMIT_SECONDS)
+    with pytest.raises(StoreUnavailable):
+        await OPERATIONS[name](store, store.new_id())
+    await store.close()
+
+
+async def test_a_replica_that_can_not_write_is_unavailable(own_server: EmbeddedServer) -> None:
+    client = connect(own_server.url)
+    store = ConversationHistoryStore(client)
+    await client.replicaof("127.0.0.1", "1")
+    try:
+        with pytest.raises(StoreUnavailable):
+            await store.append(TENANT, turn(store.new_id()))
+    finally:
+        await client.replicaof("NO", "ONE")
+    await store.close()
+
+
+class Flaky:
+    """A pool of one connection that loses the first replies."""
+
+    def __init__(self, losses: int) -> None:
+        self.losses = losses
+        self.sent: list[bytes] = []
+        self.lent = 0
+
+    async def get_connection(self) -> "Flaky":
+        self.lent += 1
+        return self
+
+    async def release(self, connection: object) -> None:
+        self.lent -= 1
+
+    async def send_packed_command(self, command: bytes) -> None:
+        self.sent.append(command)
+
+    async def read_response(self) -> str:
+        if len(self.sent) <= self.losses:
+            raise redis_errors.ConnectionError("lost")
+        return "reply"
+
+
+def over(pool: Flaky) -> Operation:
+    return Operation(PooledLink(pool), asyncio.Semaphore(1), timeout_seconds=2.0, attempts=3)
+
+
+async def test_a_lost_reply_is_asked_for_again_within_the_attempts() -> None:
+    pool = Flaky(losses=2)
+    async with over(pool) as operation:
+        assert await operation.command("GET", "x") == "reply"
+    assert (pool.sent, pool.lent) == ([b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n"] * 3, 0)
+
+
+async def test_replies_lost_more_often_than_that_are_an_unavailable_server() -> None:
+    pool = Flaky(losses=3)
+    with pytest.raises(StoreUnavailable, match="lost"):
+        async with over(pool) as operation:
+            await operation.command("GET", "x")
+    assert (len(pool.sent), pool.lent) == (3, 0)
+
+
+async def test_a_connection_that_the_server_closed_is_opened_again(own_server: EmbeddedServer) -> None:
+    server, killer = Server(connect(own_server.url), timeout_seconds=5.0, attempts=3), connect(own_server.url)
+    async with server.operation() as operation:
+        first = await operation.command("CLIENT", "ID")
+        await killer.client_kill_filter(_id=str(first))
+        assert await operation.command("CLIENT", "ID") != first
+    await server.close()
+    await killer.aclose()
+
+
+async def test_a_task_cancelled_from_outside_is_cancelled_and_not_unavailable(redis: Redis) -> None:
+    server = Server(redis, timeout_seconds=5.0, attempts=1)
+
+    async def blocked() -> None:
+        async with server.operation() as operation:
+            await operation.command("BLPOP", "nothing-here", 5)
+
+    task = asyncio.create_task(blocked())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("limits", [{"timeout_seconds": 0}, {"attempts": 0}, {"pin_seconds": 0}, {"max_depth": 0}])
+async def test_limits_that_leave_nothing_are_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        ConversationHistoryStore(connect("redis://127.0.0.1:1"), **limits)

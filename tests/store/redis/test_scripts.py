@@ -1,0 +1,97 @@
+"""Scripts: the head of each tells the truth, no value can go missing, and a server that lost them gets them again."""
+
+import re
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+import store
+from store.history.history import ConversationHistoryStore
+from store.redis import scripts
+from store.redis.connection import Argument
+from store.redis.scripts import Script, lua
+from tests.support.store.sample import TENANT, grow, said, turn
+
+FOLDER = Path(store.__file__).parent / "redis" / "lua"
+ALL = scripts.ALL
+_ENTRY = re.compile(r"--(?: (Keys|Arguments): +| {3,})(\w+) {2,}\S")
+
+
+def head(name: str) -> list[str]:
+    """The comment that opens a script."""
+    lines = lua(name).splitlines()
+    return lines[: next(i for i, line in enumerate(lines) if not line.startswith("--"))]
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_a_head_names_the_declared_keys_and_arguments_in_order(script: Script[...]) -> None:
+    named: dict[str, list[str]] = {"Keys": [], "Arguments": []}
+    section = ""
+    for line in head(script.name):
+        if line.startswith("-- Result:"):
+            break
+        if match := _ENTRY.match(line):
+            section = match[1] or section
+            named[section].append(match[2])
+    assert tuple(named["Keys"]) == script.keys
+    assert tuple(named["Arguments"]) == script.arguments
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_a_head_tells_the_result_and_the_invariant(script: Script[...]) -> None:
+    text = "\n".join(head(script.name))
+    assert "\n-- Result:    {" in text
+    assert "\n-- Invariant: " in text
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_a_script_returns_only_the_words_that_its_head_promises(script: Script[...]) -> None:
+    body = lua(script.name).removeprefix("\n".join(head(script.name)))
+    returned = {word for line in re.findall(r"return \{.*", body) for word in re.findall(r"'(\w+)'", line)}
+    promised = set(re.findall(r"\{'(\w+)'", "\n".join(head(script.name))))
+    assert returned <= promised
+    said = body + "".join(map(lua, script.includes))
+    assert all(f"'{word}'" in said for word in promised)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.lua")), ids=lambda path: path.stem)
+def test_no_script_counts_its_keys_or_arguments(path: Path) -> None:
+    assert not re.search(r"\b(KEYS|ARGV)\b", path.read_text())
+
+
+def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:
+    shared = {path.stem for path in FOLDER.glob("*.lua") if path.read_text().startswith("-- Shared by")}
+    assert {path.stem for path in FOLDER.glob("*.lua")} == shared | {script.name for script in ALL}
+    assert len(ALL) == len({script.sha for script in ALL})
+
+
+def test_only_what_adds_a_turn_is_refused_by_a_server_out_of_memory() -> None:
+    strict = {script.name for script in ALL if not script.source.startswith("#!lua flags=allow-oom")}
+    assert strict == {"append", "submit"}
+
+
+UNPIN = {"node": "n", "pins": "p", "nodes": "n:", "digits": "00"}
+"""All but one of the values of a script."""
+
+
+class Unused:
+    """An operation that must not be reached."""
+
+    async def command(self, *args: Argument) -> object:
+        raise AssertionError(f"{args} was sent")
+
+
+@pytest.mark.parametrize("values", [UNPIN | {"pin": None}, UNPIN, {"pin": "x"} | dict.fromkeys("abcd", "x")])
+def test_a_value_that_is_none_missing_or_unknown_is_refused_by_name(values: dict[str, str]) -> None:
+    with pytest.raises(TypeError, match="pin"):
+        scripts.unpin(Unused(), **values)  # type: ignore[arg-type]
+
+
+async def test_a_server_that_lost_the_scripts_gets_them_again(store: ConversationHistoryStore, redis: Redis) -> None:
+    (root,) = await grow(store, "one")
+    await redis.script_flush()
+    child = store.new_id(root)
+    await store.append(TENANT, turn(child, root, text="two"))
+    await redis.script_flush()
+    assert await said(store, child) == ["one", "two"]

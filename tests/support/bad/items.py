@@ -1,0 +1,312 @@
+"""Input items, their parts and histories that no client should send, and what it is told."""
+
+from base64 import b64encode
+from typing import Any
+
+from tests.support.bad.table import (
+    CALL,
+    CUSTOM,
+    FUNCTION,
+    OUTPUT,
+    UNKNOWN,
+    USER,
+    Table,
+    create,
+    history,
+    items,
+    part,
+)
+
+FOREIGN = "gAAAAABo"
+"""How OpenAI's encrypted content begins."""
+
+FORGED = "hs_AQ" + "A" * 80
+"""What has the form of a seal of ours."""
+
+
+def reasoning(**members: Any) -> dict[str, Any]:
+    """A reasoning item with these members."""
+    return {"type": "reasoning", "summary": [], **members}
+
+
+def compaction(content: Any) -> dict[str, Any]:
+    """A compaction item with this content."""
+    return {"type": "compaction", "encrypted_content": content}
+
+
+def file(**members: Any) -> dict[str, Any]:
+    """A part that is a file."""
+    return {"type": "input_file", **members}
+
+
+def encoded(content: bytes) -> str:
+    """Bytes as base64."""
+    return b64encode(content).decode()
+
+
+ITEMS: Table = {
+    "an item that is a text": items("invalid_type", "input[0]", "an object", "hi"),
+    "an item that is null": items("invalid_type", "input[1]", "an object", USER, None),
+    "an item that is a list": items("invalid_type", "input[0]", "an object", [USER]),
+    "an item of no type": items("missing_required_parameter", "input[1].type", "role", USER, {"content": "hi"}),
+    "a number for an item's type": items("invalid_type", "input[0].type", "a string", {"type": 5}),
+    "an item of an unknown type": items("unsupported_parameter", "input[0].type", "telepathy", {"type": "telepathy"}),
+    "a computer's screen": items(
+        "unsupported_parameter", "input[0].type", "computer", {"type": "computer_call_output", "call_id": "c"}
+    ),
+    "a patch": items("unsupported_parameter", "input[0].type", "apply_patch", {"type": "apply_patch_call"}),
+    "a shell": items("unsupported_parameter", "input[0].type", "shell", {"type": "shell_call"}),
+    # messages
+    "an unknown role": items("invalid_value", "input[0].role", "robot", {**USER, "role": "robot"}),
+    "a tool's role": items("invalid_value", "input[0].role", "tool", {**USER, "role": "tool"}),
+    "a number for a role": items("invalid_type", "input[0].role", "a string", {**USER, "role": 5}),
+    "a message of no role": items("missing_required_parameter", "input[0].role", "role", {"type": "message"}),
+    "a message without content": items("missing_required_parameter", "input[0].content", "content", {"role": "user"}),
+    "a number for content": items("invalid_type", "input[0].content", "5", {**USER, "content": 5}),
+    "an object for content": items("invalid_type", "input[0].content", "{}", {**USER, "content": {}}),
+    "an unknown phase": items(
+        "invalid_value", "input[0].phase", "final_answer", {"role": "assistant", "content": "hi", "phase": "middle"}
+    ),
+    # functions
+    "an output without a call": items(None, "input", "call_1", USER, OUTPUT),
+    "an output before its call": items(None, "input", "call_1", OUTPUT, CALL),
+    "a call without an output": items(None, "input", "call_1", USER, CALL),
+    "a call without an output amid others": items(
+        None, "input", "call_2", CALL, {**CALL, "call_id": "call_2"}, OUTPUT, USER
+    ),
+    "an output of another call": items(None, "input", "call_2", CALL, {**OUTPUT, "call_id": "call_2"}),
+    "a call with a wild name": items("invalid_value", "input[0].name", "<|start|>", {**CALL, "name": "<|start|>"}),
+    "a call in a wild namespace": items("invalid_value", "input[0].namespace", "a b", {**CALL, "namespace": "a b"}),
+    "a call of a number": items("invalid_type", "input[0].name", "a string", {**CALL, "name": 5}),
+    "a call without arguments": items(
+        "missing_required_parameter",
+        "input[0].arguments",
+        "arguments",
+        {**OUTPUT, "type": "function_call", "name": "f"},
+    ),
+    "arguments that are an object": items("invalid_type", "input[0].arguments", "a string", {**CALL, "arguments": {}}),
+    "an empty call id": items("invalid_value", "input[0].call_id", "256", {**CALL, "call_id": ""}),
+    "a call id of 257 letters": items("invalid_value", "input[0].call_id", "256", {**CALL, "call_id": "c" * 257}),
+    "a number for a call id": items("invalid_type", "input[1].call_id", "a string", CALL, {**OUTPUT, "call_id": 1}),
+    "an output of no call": items(
+        "missing_required_parameter", "input[0].call_id", "call_id", {"type": "function_call_output", "output": "x"}
+    ),
+    "an output that is missing": items(
+        "missing_required_parameter", "input[0].output", "output", {"type": "function_call_output", "call_id": "call_1"}
+    ),
+    "an output that is a number": items("invalid_type", "input[0].output", "string", {**OUTPUT, "output": 5}),
+    "an output that is a video": items(
+        "unsupported_parameter", "input[0].output[0].type", "video", {**OUTPUT, "output": [{"type": "video"}]}
+    ),
+    # custom tools
+    "a custom call without its input": items(
+        "missing_required_parameter",
+        "input[0].input",
+        "input",
+        {"type": "custom_tool_call", "call_id": "c", "name": "f"},
+    ),
+    "a custom call with an object": items(
+        "invalid_type",
+        "input[0].input",
+        "a string",
+        {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": {}},
+    ),
+    "a custom output without a call": items(
+        None, "input", "call_9", {"type": "custom_tool_call_output", "call_id": "call_9", "output": "x"}
+    ),
+    "a custom call without an output": items(
+        None,
+        "input",
+        "call_9",
+        {"type": "custom_tool_call", "call_id": "call_9", "name": "c", "input": "x"},
+        tools=[CUSTOM],
+    ),
+    # what is sealed
+    "foreign reasoning": items(
+        "invalid_value", "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content=FOREIGN)
+    ),
+    "forged reasoning": items(
+        "invalid_value", "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content=FORGED)
+    ),
+    "reasoning sealed with emoji": items(
+        "invalid_value", "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="hs_😀")
+    ),
+    "reasoning that is empty": items(
+        "invalid_value", "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="")
+    ),
+    "reasoning sealed by a number": items(
+        "invalid_type", "input[0].encrypted_content", "a string", reasoning(encrypted_content=5)
+    ),
+    "reasoning that is a text": items("invalid_type", "input[0].content", "an array", reasoning(content="hm")),
+    "a summary that is an object": items("invalid_type", "input[0].summary", "an array", reasoning(summary={})),
+    "a foreign compaction": items(
+        "invalid_value", "input[0].encrypted_content", "can't be opened", compaction(FOREIGN)
+    ),
+    "a forged compaction": items(
+        "invalid_value", "input[1].encrypted_content", "can't be opened", USER, compaction(FORGED)
+    ),
+    "a compaction of nothing": items(
+        "missing_required_parameter", "input[0].encrypted_content", "encrypted_content", {"type": "compaction"}
+    ),
+    "a compaction of null": items("invalid_type", "input[0].encrypted_content", "a string", compaction(None)),
+    # what changes the request
+    "a wish to compact amid the input": items(
+        "invalid_value", "input[0].type", "the last item", {"type": "compaction_trigger"}, USER
+    ),
+    "nothing to compact": items("invalid_value", "input", "at least one item", {"type": "compaction_trigger"}),
+    "tools that a user adds": items(
+        "invalid_value", "input[0].role", "developer", {"type": "additional_tools", "role": "user", "tools": []}
+    ),
+    "tools that aren't added": items(
+        "missing_required_parameter", "input[0].tools", "tools", {"type": "additional_tools", "role": "developer"}
+    ),
+    "added tools that are an object": items(
+        "invalid_type", "input[0].tools", "an array", {"type": "additional_tools", "tools": {}}, USER
+    ),
+    "an added tool without a name": items(
+        "missing_required_parameter",
+        "input[0].tools[0].name",
+        "name",
+        {"type": "additional_tools", "role": "developer", "tools": [{"type": "function"}]},
+        USER,
+    ),
+    "an added tool of an unknown type": items(
+        "invalid_value",
+        "input[1].tools[1].type",
+        "telepathy",
+        USER,
+        {"type": "additional_tools", "tools": [FUNCTION, {"type": "telepathy"}]},
+    ),
+    "an update to an unknown effort": items(
+        "invalid_value",
+        "input[0].reasoning.effort",
+        "great",
+        {"type": "configuration_update", "reasoning": {"effort": "great"}},
+        USER,
+    ),
+    "an update that is a text": items(
+        "invalid_type", "input[0].reasoning", "an object", {"type": "configuration_update", "reasoning": "low"}, USER
+    ),
+    "a reference": items("invalid_value", "input[0].id", "msg_1", {"id": "msg_1"}),
+    "a reference to an item of nobody": items(
+        "invalid_value", "input[1].id", "No item", USER, {"type": "item_reference", "id": f"msg_{UNKNOWN[5:]}00000000"}
+    ),
+    "an item referred to twice": items("invalid_value", "input[1].id", "once", {"id": "msg_1"}, {"id": "msg_1"}),
+    "a reference of no id": items("invalid_value", "input[0].id", "256", {"type": "item_reference", "id": ""}),
+    "a reference by a number": items("invalid_type", "input[0].id", "a string", {"type": "item_reference", "id": 5}),
+    # what ran elsewhere
+    "an MCP call of no server": items(
+        "missing_required_parameter",
+        "input[0].server_label",
+        "server_label",
+        {"type": "mcp_call", "name": "x", "arguments": "{}"},
+    ),
+    "an MCP call with an object": items(
+        "invalid_type",
+        "input[0].arguments",
+        "a string",
+        {"type": "mcp_call", "server_label": "a", "name": "x", "arguments": {}},
+    ),
+    "code that is a number": items(
+        "invalid_type", "input[0].code", "a string", {"type": "code_interpreter_call", "code": 5}
+    ),
+    "code whose outputs are a text": items(
+        "invalid_type", "input[0].outputs", "an array", {"type": "code_interpreter_call", "outputs": "42"}
+    ),
+}
+
+PARTS: Table = {
+    "a part that is a text": part("invalid_type", "", "an object", "hi"),
+    "a part of no type": part("missing_required_parameter", "type", "type", {"text": "hi"}),
+    "a part of an unknown type": part("unsupported_parameter", "type", "video", {"type": "video"}),
+    "a part that is a sound": part("unsupported_parameter", "type", "input_audio", {"type": "input_audio"}),
+    "a refusal of the user's": part("unsupported_parameter", "type", "refusal", {"type": "refusal", "refusal": "no"}),
+    "a part without text": part("missing_required_parameter", "text", "text", {"type": "input_text"}),
+    "a part whose text is a number": part("invalid_type", "text", "a string", {"type": "input_text", "text": 5}),
+    "an image that is nowhere": part("missing_required_parameter", "image_url", "its URL", {"type": "input_image"}),
+    "chat's form of an image": part(
+        "invalid_type", "image_url", "a string", {"type": "input_image", "image_url": {"url": "https://example.org"}}
+    ),
+    "a file that is nowhere": part("missing_required_parameter", "file_data", "base64", file(filename="a.txt")),
+    "a file that is stored": part("unsupported_parameter", "file_id", "file_data", file(file_id="file_1")),
+    "a file that is elsewhere": part(
+        "unsupported_parameter", "file_url", "example.org", file(file_url="https://example.org/x.txt")
+    ),
+    "a file that is no base64": part("invalid_value", "file_data", "base64", file(file_data="hello!")),
+    "a picture as a file": part(
+        "invalid_value", "file_data", "UTF-8", file(file_data="iVBORw0KGgo=", filename="x.png")
+    ),
+    "a PDF": part("invalid_value", "file_data", "text files", file(file_data=encoded(b"%PDF-1.7 words"))),
+    "a file with zeros": part("invalid_value", "file_data", "UTF-8", file(file_data=encoded(b"a\0b"))),
+    "a file whose name is two lines": part(
+        "invalid_value", "filename", "printable", file(file_data=encoded(b"a"), filename="a\nb")
+    ),
+    "a file with a name of 257 letters": part(
+        "invalid_value", "filename", "256", file(file_data=encoded(b"a"), filename="a" * 257)
+    ),
+}
+
+WHERE = "previous_input_messages"
+ASKED = {"role": "user", "content": "hi"}
+
+HISTORIES: Table = {
+    "a history that is a text": create(WHERE, "hi", "invalid_type", "got a string"),
+    "a history beside a stored one": create(
+        WHERE, [ASKED], "invalid_value", "the one or from the other", previous_response_id=UNKNOWN
+    ),
+    "a history of texts": history("invalid_type", f"{WHERE}[0]", "an object", "hi"),
+    "a history of nobody": history("missing_required_parameter", f"{WHERE}[0].role", "'user'", {"content": "hi"}),
+    "a history of robots": history(
+        "invalid_value", f"{WHERE}[1].role", "robot", ASKED, {"role": "robot", "content": "hi"}
+    ),
+    "a history without words": history("missing_required_parameter", f"{WHERE}[0].content", "a text", {"role": "user"}),
+    "a history on an unknown channel": history(
+        "invalid_value", f"{WHERE}[0].channel", "analysis", {"role": "assistant", "channel": "noise", "content": "hi"}
+    ),
+    "a history to a wild recipient": history(
+        "invalid_value", f"{WHERE}[0].recipient", "a b", {"role": "assistant", "recipient": "a b", "content": "hi"}
+    ),
+    "a history of a strange type": history(
+        "invalid_value",
+        f"{WHERE}[0].content_type",
+        "constrain",
+        {"role": "assistant", "channel": "final", "content_type": "a\nb", "content": "hi"},
+    ),
+    "a history of pictures of music": history(
+        "unsupported_parameter",
+        f"{WHERE}[0].content[0].type",
+        "music",
+        {"role": "user", "content": [{"type": "music"}]},
+    ),
+    "a tool of the history that answers nothing": history(
+        "invalid_value", f"{WHERE}[0]", "call_9", {"role": "tool", "tool_call_id": "call_9", "content": "5"}
+    ),
+    "a tool of the history with a wild name": history(
+        "invalid_value", f"{WHERE}[0].name", "a b", {"role": "tool", "name": "a b", "content": "5"}
+    ),
+    "a call of the history without a function": history(
+        "missing_required_parameter",
+        f"{WHERE}[0].tool_calls[0].function",
+        "function",
+        {"role": "assistant", "tool_calls": [{"id": "call_1"}]},
+    ),
+    "a call of the history with a wild name": history(
+        "invalid_value",
+        f"{WHERE}[0].tool_calls[0].function.name",
+        "a b",
+        {"role": "assistant", "tool_calls": [{"id": "call_1", "function": {"name": "a b", "arguments": "{}"}}]},
+    ),
+    "a call of the history with an empty id": history(
+        "invalid_value",
+        f"{WHERE}[0].tool_calls[0].id",
+        "256",
+        {"role": "assistant", "tool_calls": [{"id": "", "function": {"name": "f"}}]},
+    ),
+    "a call of the history that nobody answers": history(
+        None,
+        "input",
+        "call_1",
+        {"role": "assistant", "tool_calls": [{"id": "call_1", "function": {"name": "f", "arguments": "{}"}}]},
+    ),
+}
+"""`previous_input_messages`."""

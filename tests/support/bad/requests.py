@@ -1,0 +1,183 @@
+"""What no client should send, and what it is told: tables of requests and refusals, by what is wrong with them."""
+
+from tests.support.bad.formats import FORMATS, SCHEMAS
+from tests.support.bad.items import HISTORIES, ITEMS, PARTS
+from tests.support.bad.routes import OTHERS, ROUTES
+from tests.support.bad.table import MODEL, UNKNOWN, Bad, Table, create, text
+from tests.support.bad.tools import CHOICES, GRAMMARS, TOOLS
+
+BODIES: Table = {
+    "an empty body": Bad(lambda: b"", "invalid_json", None, "no body"),
+    "no JSON": Bad(lambda: b"hello", "invalid_json", None, "could not be parsed"),
+    "half of a JSON": Bad(lambda: b'{"model": "gp', "invalid_json", None, "could not be parsed"),
+    "two JSONs": Bad(lambda: b'{"input": "hi"} {}', "invalid_json", None, "could not be parsed"),
+    "an array": Bad(lambda: b"[]", "invalid_type", None, "expected an object"),
+    "a string": Bad(lambda: b'"hi"', "invalid_type", None, "expected an object"),
+    "null": Bad(lambda: b"null", "invalid_type", None, "expected an object"),
+    "invalid UTF-8": Bad(lambda: b'{"model": "\xff\xfe"}', "invalid_json", None, "UTF-8"),
+    "invalid UTF-8 where nobody looks": Bad(
+        lambda: b'{"model":"%s","input":"hi","user":"\xff"}' % MODEL.encode(), "invalid_json", None, "UTF-8"
+    ),
+    "a mark of byte order": Bad(lambda: b'\xef\xbb\xbf{"input":"hi"}', "invalid_json", None, "could not be parsed"),
+    "UTF-16": Bad(lambda: '{"input":"hi"}'.encode("utf-16"), "invalid_json", None, "UTF-8"),
+    "NaN": Bad(lambda: b'{"model": "m", "temperature": NaN}', "invalid_json", None, "could not be parsed"),
+    "a comment": Bad(lambda: b'{"model": "m" /* ours */}', "invalid_json", None, "could not be parsed"),
+    "a comma too many": Bad(lambda: b'{"model": "m",}', "invalid_json", None, "could not be parsed"),
+    "a lone surrogate": Bad(text(r"\ud800", 1), "invalid_json", None, "surrogate"),
+    "a reversed pair": Bad(text(r"\udc00\ud800", 1), "invalid_json", None, "surrogate"),
+    "a form": Bad(lambda: b"model=m", "unsupported_media_type", None, "application/json", 415, kind="text/plain"),
+    "no content type": Bad(lambda: b"{}", "unsupported_media_type", None, "application/json", 415, kind=""),
+    "an empty object": Bad({}, "missing_required_parameter", "model", "'model'"),
+    "no input": Bad({"model": MODEL}, "missing_required_parameter", "input", "'input'"),
+    "null for an input": Bad({"model": MODEL, "input": None}, "missing_required_parameter", "input", "'input'"),
+    "an unknown model": Bad({"model": "m", "input": "hi"}, "model_not_found", "model", MODEL, 404),
+}
+
+PARAMETERS: Table = {
+    "a number for a model": create("model", 5, "invalid_type", "a string"),
+    "an empty model": create("model", "", "missing_required_parameter", "'model'"),
+    "a number for an input": create("input", 5, "invalid_type", "a string or a list"),
+    "an object for an input": create("input", {}, "invalid_type", "a string or a list"),
+    "an empty list for an input": create("input", [], "invalid_value", "at least one item"),
+    "a list for instructions": create("instructions", ["hi"], "invalid_type", "a string"),
+    "a number for a previous response": create("previous_response_id", 5, "invalid_type", "a string"),
+    "a text for store": create("store", "yes", "invalid_type", "a boolean"),
+    "a number for stream": create("stream", 1, "invalid_type", "a boolean"),
+    "stream options without a stream": create("stream_options", {}, "invalid_value", "'stream': true"),
+    "a list for stream options": create("stream_options", [], "invalid_type", "an object"),
+    "an unknown stream option": create(
+        "stream_options", {"fast": 1}, "unknown_parameter", "fast", named="stream_options.fast", stream=True
+    ),
+    "a text for background": create("background", "yes", "invalid_type", "a boolean"),
+    "a background that is not stored": create(
+        "background", True, "unsupported_parameter", "has to be stored", store=False
+    ),
+    "a list for metadata": create("metadata", [], "invalid_type", "an object"),
+    "a number in metadata": create("metadata", {"a": 1}, "invalid_type", "a string"),
+    "too much metadata": create("metadata", {str(n): "" for n in range(17)}, "invalid_value", "17"),
+    "a long key of metadata": create("metadata", {"k" * 65: ""}, "invalid_value", "64"),
+    "a long value of metadata": create("metadata", {"k": "v" * 513}, "invalid_value", "512", named="metadata.k"),
+    "a long safety identifier": create("safety_identifier", "x" * 129, "invalid_value", "128"),
+    "a long cache key": create("prompt_cache_key", "x" * 1025, "invalid_value", "1024"),
+    "a number for a cache key": create("prompt_cache_key", 5, "invalid_type", "a string"),
+    "an empty cache salt": create("cache_salt", "", "invalid_value", "1"),
+    "a list for a cache salt": create("cache_salt", [], "invalid_type", "a string"),
+    "a tier of somebody else": create("service_tier", "ultrafast", "invalid_value", "priority"),
+    "a number for a tier": create("service_tier", 1, "invalid_type", "a string"),
+    "a text for a priority": create("priority", "high", "invalid_type", "an integer"),
+    "a priority beyond numbers": create("priority", 2**31, "invalid_value", "2147483647"),
+    "a request id with spaces": create("request_id", "a b", "invalid_value", "a b"),
+    "a request id of two lines": create("request_id", "a\n", "invalid_value", "request_id"),
+    "a request id of 129 letters": create("request_id", "a" * 129, "invalid_value", "aaa"),
+    "a text for Harmony's messages": create("enable_response_messages", "yes", "invalid_type", "a boolean"),
+    "an unknown truncation": create("truncation", "middle", "invalid_value", "auto, disabled"),
+    "a boolean for truncation": create("truncation", True, "invalid_type", "a string"),
+    "a conversation": create("conversation", "conv_1", "unsupported_parameter", "conv_1"),
+    "a managed context that is no list": create("context_management", {}, "invalid_type", "an array"),
+    "a context managed by nothing": create(
+        "context_management", [{}], "missing_required_parameter", "type", named="context_management[0].type"
+    ),
+    "a context managed by magic": create(
+        "context_management", [{"type": "magic"}], "invalid_value", "magic", named="context_management[0].type"
+    ),
+    "a context managed twice": create(
+        "context_management", [{"type": "compaction"}] * 2, "invalid_value", "length <= 1"
+    ),
+    "a threshold of nothing": create(
+        "context_management",
+        [{"type": "compaction", "compact_threshold": 0}],
+        "invalid_value",
+        ">= 1",
+        named="context_management[0].compact_threshold",
+    ),
+    "an image to make": create("image", {"size": "1024x1024"}, "unsupported_parameter", "1024"),
+    "a misspelt parameter": create("temprature", 1, "unknown_parameter", "temprature"),
+    "chat's messages": create("messages", [], "unknown_parameter", "messages"),
+    "chat's format": create("response_format", {"type": "json_object"}, "unknown_parameter", "response_format"),
+    "chat's count": create("max_tokens", 100, "unknown_parameter", "max_tokens"),
+    "an unknown previous response": create("previous_response_id", UNKNOWN, "previous_response_not_found", UNKNOWN),
+    "a malformed previous response": create("previous_response_id", "../x", "previous_response_not_found", "../x"),
+    "a previous response of another shard": create(
+        "previous_response_id", "resp_" + "f" * 48, "previous_response_not_found", "ffff"
+    ),
+}
+
+SAMPLING: Table = {
+    "a text for a temperature": create("temperature", "hot", "invalid_type", "a number"),
+    "too hot": create("temperature", 2.01, "invalid_value", "2.01"),
+    "too cold": create("temperature", -1, "invalid_value", "-1"),
+    "top_p above one": create("top_p", 1.5, "invalid_value", "1.5"),
+    "a list for top_p": create("top_p", [], "invalid_type", "a number"),
+    "top_k below all": create("top_k", -2, "invalid_value", "-1"),
+    "half a top_k": create("top_k", 1.5, "invalid_type", "an integer"),
+    "min_p above one": create("min_p", 1.1, "invalid_value", "1.1"),
+    "a presence beyond penalty": create("presence_penalty", 2.5, "invalid_value", "2.5"),
+    "a frequency beyond penalty": create("frequency_penalty", -2.5, "invalid_value", "-2.5"),
+    "a penalty that is a text": create("frequency_penalty", "1", "invalid_type", "a number"),
+    "no repetition at all": create("repetition_penalty", 0, "invalid_value", "0"),
+    "too much repetition": create("repetition_penalty", 3, "invalid_value", "3"),
+    "a seed that is a text": create("seed", "42", "invalid_type", "an integer"),
+    "a seed beyond numbers": create("seed", 2**63, "invalid_value", "9223372036854775807"),
+    "an empty stop": create("stop", "", "invalid_value", "256"),
+    "a long stop": create("stop", "x" * 257, "invalid_value", "256"),
+    "an empty stop among others": create("stop", ["END", ""], "invalid_value", "256"),
+    "too many stops": create("stop", ["END"] * 17, "invalid_value", "16"),
+    "a number among stops": create("stop", ["END", 5], "invalid_type", "a string", named="stop[1]"),
+    "too few output tokens": create("max_output_tokens", 15, "invalid_value", "15"),
+    "more output tokens than a program can count": create("max_output_tokens", 10**40, "invalid_value", "2147483647"),
+    "half an output token": create("max_output_tokens", 20.5, "invalid_type", "an integer"),
+    "no tool calls": create("max_tool_calls", 0, "invalid_value", "0"),
+    "a text for parallel calls": create("parallel_tool_calls", "no", "invalid_type", "a boolean"),
+    "too many alternatives": create("top_logprobs", 21, "invalid_value", "20"),
+    "alternatives below none": create("top_logprobs", -1, "invalid_value", "0"),
+    "alternatives by a boolean": create("top_logprobs", True, "invalid_type", "an integer"),
+    "an include that is a text": create("include", "reasoning.encrypted_content", "invalid_type", "an array"),
+    "an include of nobody": create("include", ["usage"], "invalid_value", "usage", named="include[0]"),
+    "an include of a number": create("include", [5], "invalid_type", "a string", named="include[0]"),
+    "too many includes": create("include", ["reasoning.encrypted_content"] * 65, "invalid_value", "64"),
+    "a text for reasoning": create("reasoning", "high", "invalid_type", "an object"),
+    "an unknown effort": create("reasoning", {"effort": "huge"}, "invalid_value", "huge", named="reasoning.effort"),
+    "a number for an effort": create("reasoning", {"effort": 3}, "invalid_type", "a string", named="reasoning.effort"),
+    "an unknown key of reasoning": create(
+        "reasoning", {"zeal": 1}, "unknown_parameter", "reasoning.zeal", named="reasoning.zeal"
+    ),
+    "an unknown summary": create(
+        "reasoning", {"summary": "epic"}, "invalid_value", "detailed", named="reasoning.summary"
+    ),
+    "an unknown old summary": create(
+        "reasoning", {"generate_summary": "no"}, "invalid_value", "detailed", named="reasoning.generate_summary"
+    ),
+    "an unknown context of reasoning": create(
+        "reasoning", {"context": "none"}, "invalid_value", "all_turns", named="reasoning.context"
+    ),
+    "a mode of a later release": create(
+        "reasoning", {"mode": "pro"}, "unsupported_parameter", "pro", named="reasoning.mode"
+    ),
+}
+
+PROMPTS: Table = {
+    "a prompt where there are none": create("prompt", {"id": "p"}, "unsupported_parameter", "no stored prompts"),
+    "a prompt that is a text": create("prompt", "p", "invalid_type", "an object"),
+    "a prompt of no id": create("prompt", {}, "missing_required_parameter", "id", named="prompt.id"),
+    "a prompt of an empty id": create("prompt", {"id": ""}, "invalid_value", "1", named="prompt.id"),
+    "a prompt of a long id": create("prompt", {"id": "p" * 129}, "invalid_value", "128", named="prompt.id"),
+    "a prompt of an empty version": create(
+        "prompt", {"id": "p", "version": ""}, "invalid_value", "1", named="prompt.version"
+    ),
+    "a prompt of a numbered version": create(
+        "prompt", {"id": "p", "version": 2}, "invalid_type", "a string", named="prompt.version"
+    ),
+    "a prompt with a list of variables": create(
+        "prompt", {"id": "p", "variables": []}, "invalid_type", "an object", named="prompt.variables"
+    ),
+    "a prompt with something else": create(
+        "prompt", {"id": "p", "name": "q"}, "unknown_parameter", "name", named="prompt.name"
+    ),
+}
+
+TABLES = (
+    *(BODIES, PARAMETERS, SAMPLING, PROMPTS, ITEMS, PARTS, HISTORIES, TOOLS, CHOICES, GRAMMARS, FORMATS, SCHEMAS),
+    *(ROUTES, OTHERS),
+)
+SMALL: Table = {name: bad for table in TABLES for name, bad in table.items()}
+"""All those whose bodies are small."""

@@ -1,0 +1,92 @@
+"""Paths, methods and queries that no client should send, and bodies of other endpoints than that which creates."""
+
+from tests.support.bad.table import MODEL, UNKNOWN, Bad, Table, get, post
+
+HERE = f"/v1/responses/{UNKNOWN}"
+COUNT, COMPACT = "/v1/responses/input_tokens", "/v1/responses/compact"
+
+ROUTES: Table = {
+    "an unknown response": get(HERE, None, "response_id", UNKNOWN, 404),
+    "an unknown response of the other dialect": get(f"/open-responses{HERE}", None, "response_id", UNKNOWN, 404),
+    "a malformed id": get("/v1/responses/resp_%00%ff", None, "response_id", "not found", 404),
+    "an id of a different kind": get("/v1/responses/conv_" + "0" * 48, None, "response_id", "conv_", 404),
+    "an id in capitals": get(HERE.replace("resp_", "RESP_"), None, "response_id", "RESP_", 404),
+    "a very long id": get("/v1/responses/" + "x" * 5000, None, "response_id", "xxx", 404),
+    "items of an unknown response": get(f"{HERE}/input_items", None, "response_id", UNKNOWN, 404),
+    "a page of none": get(f"{HERE}/input_items?limit=0", "invalid_value", "limit", "'0'"),
+    "a page of too many": get(f"{HERE}/input_items?limit=101", "invalid_value", "limit", "101"),
+    "a page of some": get(f"{HERE}/input_items?limit=some", "invalid_value", "limit", "some"),
+    "a page of half an item": get(f"{HERE}/input_items?limit=0.5", "invalid_value", "limit", "0.5"),
+    "a page beyond numbers": get(f"{HERE}/input_items?limit={10**40}", "invalid_value", "limit", "1000"),
+    "an unknown order": get(f"{HERE}/input_items?order=up", "invalid_value", "order", "up"),
+    "an empty order": get(f"{HERE}/input_items?order=", "invalid_value", "order", "''"),
+    "an unknown include of items": get(f"{HERE}/input_items?include[]=x", "unsupported_parameter", "include", "x"),
+    "a stream of an unknown response": get(f"{HERE}?stream=true", None, "response_id", UNKNOWN, 404),
+    "a stream that is no truth": get(f"{HERE}?stream=5", "invalid_value", "stream", "'5'"),
+    "an obfuscation that is no truth": get(
+        f"{HERE}?include_obfuscation=perhaps", "invalid_value", "include_obfuscation", "perhaps"
+    ),
+    "a place of no stream": get(f"{HERE}?starting_after=3", "invalid_value", "starting_after", "stream=true"),
+    "a stream from nowhere": get(f"{HERE}?starting_after=x", "invalid_value", "starting_after", "x"),
+    "a stream from before": get(f"{HERE}?stream=true&starting_after=-1", "invalid_value", "starting_after", "'-1'"),
+    "a stream from beyond": get(
+        f"{HERE}?stream=true&starting_after={2**31}", "invalid_value", "starting_after", str(2**31)
+    ),
+    "an include of what was": get(f"{HERE}?include[]=x", "unsupported_parameter", "include", "x"),
+    "cancelling what isn't there": post(f"{HERE}/cancel", None, "response_id", UNKNOWN, 404),
+    "cancelling a malformed id": post("/v1/responses/nothing/cancel", None, "response_id", "nothing", 404),
+    "deleting what isn't there": Bad(None, None, "response_id", UNKNOWN, 404, "DELETE", HERE),
+    "deleting a tree that isn't there": Bad(None, None, "response_id", UNKNOWN, 404, "DELETE", f"{HERE}?tree=true"),
+    "deleting half of it": Bad(None, "invalid_value", "tree", "half", 400, "DELETE", f"{HERE}?tree=half"),
+    "erasing perhaps": Bad(None, "invalid_value", "erase", "perhaps", 400, "DELETE", f"{HERE}?erase=perhaps"),
+    "a model of nobody": get("/v1/models/gpt-9", "model_not_found", "model", "gpt-9", 404),
+    "an unknown route": get("/v1/completions", None, None, "/v1/completions", 404),
+    "chat": post("/v1/chat/completions", None, None, "/v1/chat/completions", 404, model=MODEL, messages=[]),
+    "conversations": post("/v1/conversations", None, None, "/v1/conversations", 404, items=[]),
+    "a dialect of nobody": post("/v2/responses", None, None, "/v2/responses", 404, model=MODEL, input="hi"),
+    "no route": get("/", None, None, "Invalid URL", 404),
+    "an unknown method": Bad(None, None, None, "PATCH", 405, "PATCH"),
+    "a list of responses": Bad(None, None, None, "GET /v1/responses", 405, "GET"),
+    "putting a response": Bad({"a": 1}, None, None, "PUT", 405, "PUT", HERE),
+    "getting a cancel": get(f"{HERE}/cancel", None, None, "GET", 405),
+    "deleting items": Bad(None, None, None, "DELETE", 405, "DELETE", f"{HERE}/input_items"),
+}
+
+OTHERS: Table = {
+    "counting nothing": Bad(lambda: b"", "invalid_json", None, "no body", path=COUNT),
+    "counting no JSON": Bad(lambda: b"{", "invalid_json", None, "could not be parsed", path=COUNT),
+    "counting without input": post(COUNT, "missing_required_parameter", "input", "'input'", model=MODEL),
+    "counting for an unknown model": post(COUNT, "model_not_found", "model", MODEL, 404, model="m", input="hi"),
+    "counting a number": post(COUNT, "invalid_type", "input", "a string or a list", model=MODEL, input=5),
+    "counting what doesn't exist": post(
+        COUNT, "unknown_parameter", "messages", "messages", model=MODEL, input="hi", messages=[]
+    ),
+    "counting a bad choice": post(COUNT, "invalid_value", "tool_choice", "maybe", input="hi", tool_choice="maybe"),
+    "counting behind an unknown response": post(
+        COUNT, "previous_response_not_found", "previous_response_id", UNKNOWN, input="hi", previous_response_id=UNKNOWN
+    ),
+    "compacting nothing": Bad(lambda: b"", "invalid_json", None, "no body", path=COMPACT),
+    "compacting a list": Bad(lambda: b"[]", "invalid_type", None, "expected an object", path=COMPACT),
+    "compacting without a model": post(COMPACT, "missing_required_parameter", "model", "'model'", input="hi"),
+    "compacting without input": post(COMPACT, "missing_required_parameter", "input", "'input'", model=MODEL),
+    "compacting an empty input": post(COMPACT, "invalid_value", "input", "at least one item", model=MODEL, input=[]),
+    "compacting an object": post(COMPACT, "invalid_type", "input", "a string or a list", model=MODEL, input={}),
+    "compacting a broken item": post(COMPACT, "invalid_type", "input[0]", "an object", model=MODEL, input=["hi"]),
+    "compacting for an unknown model": post(COMPACT, "model_not_found", "model", MODEL, 404, model="m", input="hi"),
+    "compacting as a stream": post(
+        COMPACT, "unknown_parameter", "stream", "stream", model=MODEL, input="hi", stream=True
+    ),
+    "compacting with tools": post(COMPACT, "unknown_parameter", "tools", "tools", model=MODEL, input="hi", tools=[]),
+    "compacting an unknown response": post(
+        COMPACT,
+        "previous_response_not_found",
+        "previous_response_id",
+        UNKNOWN,
+        model=MODEL,
+        previous_response_id=UNKNOWN,
+    ),
+    "creating in the other dialect": post(
+        "/open-responses/v1/responses", "missing_required_parameter", "input", "'input'", model=MODEL
+    ),
+}
+"""Endpoints that read a body as creating does."""

@@ -1,0 +1,100 @@
+"""What has to be true of a store when all is over: whole responses, logs that add up to them, and nothing else."""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+from redis.asyncio import Redis
+
+from service.api import events
+from service.api.response import Response, decode_response
+from service.responses.output.fold import Fold
+from service.responses.output.journal import decode_batch
+from service.settings.settings import DEFAULT_TENANT, Settings
+from store.fsck.check import Fsck
+from store.fsck.faults import Fault
+from store.history.history import ConversationHistoryStore
+from store.jobs.log import EventLog
+from store.redis.connection import connect
+
+UNDER_WAY = ("job", "spec", "runs", "pins")
+"""The families of keys that no response has once it has ended."""
+
+WAITING = re.compile(rb"leases|queued:\d|line:.*")
+"""The keys of a shard that are there only while jobs are."""
+
+MOST_ENTRIES = 100_000
+SECONDS = 30.0
+
+
+class Aftermath:
+    """A store to look at. Close it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        redis = connect(settings.redis_url)
+        assert isinstance(redis, Redis)
+        self._redis = redis
+        self._history = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
+        self._log = EventLog(self._history)
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._history.close()
+        await self._redis.aclose()
+
+    async def ids(self) -> set[str]:
+        """All responses that are stored."""
+        return {f"resp_{key.rpartition(b':')[2].decode()}" for key in await self._keys("node")}
+
+    async def response(self, id: str) -> Response:
+        """A response as it was stored; it has ended."""
+        found = await self._history.find(DEFAULT_TENANT, id)
+        assert not found.under_way, (id, found.status)
+        return decode_response(found.response)
+
+    async def events(self, id: str) -> list[events.Event]:
+        """The events of a log."""
+        entries = await self._log.read(DEFAULT_TENANT, id, -1, MOST_ENTRIES)
+        return [event for entry in entries for event in decode_batch(entry.blob, entry.last).events]
+
+    async def check(self, ids: Iterable[str]) -> None:
+        """Each response equals the fold of its log, whose numbers have no gaps; nobody is at work; nothing is wrong."""
+        for id in ids:
+            said = await self.events(id)
+            assert [event.sequence_number for event in said] == list(range(len(said))), id
+            assert isinstance(said[-1], events.Terminal), id
+            fold = Fold()
+            fold.add(said)
+            assert fold.response == await self.response(id), id
+        assert await self.left_over() == []
+        assert await self.complaints() == []
+
+    async def left_over(self) -> list[bytes]:
+        """The keys of what is still under way."""
+        prefix = self._settings.key_prefix.encode()
+        found = [key for family in UNDER_WAY for key in await self._keys(family)]
+        shared = [key async for key in self._redis.scan_iter(prefix + b":{??}:*", count=1000)]
+        return found + [key for key in shared if WAITING.fullmatch(key.removeprefix(prefix)[6:])]
+
+    async def complaints(self) -> list[Fault]:
+        """What `harmonium fsck` says."""
+        fsck = Fsck(
+            connect(self._settings.redis_url),
+            prefix=self._settings.key_prefix,
+            shards=self._settings.shards,
+            timeout_seconds=SECONDS,
+        )
+        try:
+            return [step async for step in fsck.run() if isinstance(step, Fault)]
+        finally:
+            await fsck.close()
+
+    async def _keys(self, family: str) -> list[bytes]:
+        pattern = f"{self._settings.key_prefix}:*:{family}:*"
+        return [key async for key in self._redis.scan_iter(pattern, count=1000)]
+
+
+def output(response: Response) -> bytes:
+    """What a response says, without the ids in it: of two that say the same it is the same."""
+    return re.sub(rb'"(rs|msg|fc)_[0-9a-f]+"', b'""', msgspec.json.encode(response.output))

@@ -1,0 +1,154 @@
+"""The documents as tests read them: fenced blocks, tables, links, and the settings table as it has to stand.
+
+A document shows real output with `…` for what differs from one run to the next; `shows` compares the two. Never
+loosen a comparison here because one document is wrong: correct the document.
+
+`python -m tests.support.documents` brings the rows of settings in all documents up to date, the faults that fsck finds,
+and the diagram of states.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+from msgspec.structs import astuple
+from pydantic import SecretStr
+
+from service.settings.settings import Settings, variable
+from store.fsck.faults import MEANINGS
+from store.states import MOVES, TERMINAL
+from tests.support import ROOT
+
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "store" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_BLOCK = re.compile(r"(?ms)^```([^\n]*)\n(.*?)^```$")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_SETTINGS = re.compile(r"(?m)(?:^\| `HARMONIUM_.*\n)+")
+_ELLIPSIS = "…"
+
+
+class Block(NamedTuple):
+    """A fenced block: what stands behind the opening fence, and the text."""
+
+    label: str
+    text: str
+
+
+def read(name: str) -> str:
+    """The text of a document, by its path from the root."""
+    return (ROOT / name).read_text()
+
+
+def section(text: str, heading: str) -> str:
+    """What stands under a heading of the second level."""
+    return re.split(r"(?m)^## ", text.split(f"\n## {heading}\n", 1)[1])[0]
+
+
+def blocks(text: str) -> list[Block]:
+    """Its fenced blocks, in order."""
+    return [Block(label, body.rstrip("\n")) for label, body in _BLOCK.findall(text)]
+
+
+def block(name: str, label: str) -> str:
+    """The text of a document's one block with this label."""
+    (found,) = [each.text for each in blocks(read(name)) if each.label == label]
+    return found
+
+
+def prose(text: str) -> str:
+    """The text without its fenced blocks."""
+    return _BLOCK.sub("", text)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every table row, heads and rules left out."""
+    lines = re.findall(r"(?m)^\|.*\|$(?!\n\| ---)", text)
+    return [[cell.strip() for cell in line[1:-1].split(" | ")] for line in lines if not line.startswith("| ---")]
+
+
+def links(text: str) -> list[str]:
+    """The targets of its links."""
+    return _LINK.findall(prose(text))
+
+
+def anchors(text: str) -> set[str]:
+    """What a link behind # may name: the headings as a browser sees them."""
+    headings = re.findall(r"(?m)^#+ (.+)$", prose(text))
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def shows(shown: str, real: str) -> bool:
+    """Whether `real` is what a document shows, where `…` stands for anything."""
+    return re.fullmatch(re.escape(shown).replace(_ELLIPSIS, ".*?"), real, re.DOTALL) is not None
+
+
+def settings_table() -> list[str]:
+    """A row for each setting, made from its description: what docs/configuration.md has to hold."""
+    schema: dict[str, Any] = Settings.model_json_schema()["properties"]
+    return [
+        f"| `{variable(name)}` | {_default(name)} | {_allowed(schema[name])} | {field.description} |"
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+def _default(name: str) -> str:
+    if name == "data_dir":  # it depends on whose home it is
+        return "`~/.local/share/harmonium`"
+    value = Settings.model_fields[name].default
+    value = ",".join(value) if isinstance(value, tuple) else value
+    if value in ("", {}) or isinstance(value, SecretStr):
+        return "empty"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`".replace(".0`", "`")
+
+
+def _allowed(schema: dict[str, Any]) -> str:
+    least, above, most = (schema.get(name) for name in ("minimum", "exclusiveMinimum", "maximum"))
+    if schema.get("type") == "boolean":
+        return "`true`, `false`"
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{word}`" for word in schema.get("enum", [schema.get("const")]))
+    if above is not None:
+        return f"above {above:,} to {most:,}"
+    if least is not None:
+        return f"{least:,} to {most:,}" if most is not None else f"{least:,} or more"
+    if "maxLength" in schema:
+        return f"up to {schema['maxLength']:,} characters"
+    return f"up to {schema['maxItems']:,}" if "maxItems" in schema else ""
+
+
+def rewrite_settings() -> None:
+    """Write each row of a setting anew: all of them in docs/configuration.md, elsewhere those that are shown."""
+    table = {row.split("`")[1]: row for row in settings_table()}
+    for document in DOCUMENTS:
+        text = document.read_text()
+        names = re.findall(r"(?m)^\| `(HARMONIUM_\w+)`", text)
+        wanted = table if document.name == "configuration.md" else [name for name in names if name in table]
+        written = "".join(f"{table[name]}\n" for name in wanted)
+        document.write_text(_SETTINGS.sub(lambda _, rows=written: rows, text))
+
+
+def state_diagram() -> str:
+    """The states of a background response and who moves it from one to the next, as Mermaid draws it."""
+    moves = [f"{before} --> {after}: {move.script}" for before, row in MOVES.items() for after, move in row.items()]
+    ends = [f"{status} --> [*]" for status in sorted(TERMINAL)]
+    return "\n    ".join(["stateDiagram-v2", "[*] --> queued: submit", *moves, *ends])
+
+
+def rewrite_diagram() -> None:
+    """Write the diagram of states in docs/lifecycle.md anew."""
+    document = ROOT / "docs" / "lifecycle.md"
+    drawn = f"```mermaid\n{state_diagram()}\n```"
+    document.write_text(re.sub(r"(?s)```mermaid\n.*?\n```", drawn, document.read_text()))
+
+
+def rewrite_faults() -> None:
+    """Write the table of what fsck finds in docs/operating.md anew."""
+    document = ROOT / "docs" / "operating.md"
+    table = "".join(f"| {' | '.join((f'`{word}`', *astuple(meaning)))} |\n" for word, meaning in MEANINGS.items())
+    pattern = r"(?m)(?<=^\| Fault \| What is wrong \| What a repair does \|\n\| --- \| --- \| --- \|\n)(?:^\|.*\n)+"
+    document.write_text(re.sub(pattern, lambda _: table, document.read_text()))
+
+
+if __name__ == "__main__":
+    rewrite_settings()
+    rewrite_faults()
+    rewrite_diagram()

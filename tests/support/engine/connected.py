@@ -1,0 +1,78 @@
+"""An adapter connected to stand-ins for vLLM servers, and generations to ask of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from service.engine.port import EngineError, Generation, ModelCard, Sampling
+from service.engine.vllm.http import Access
+from service.harmony.tokens import RETURN, STOPS
+from tests.support.engine.hooks import Sampled, complete
+from tests.support.engine.scripted import ScriptedEngine, ScriptSource
+from tests.support.engine.standin import Standin
+from tests.support.engine.watched import WatchedHttp
+
+CARD = ModelCard("talker", 0, 4096)
+SAID = [[5, 6], [7, RETURN]]
+"""A short script."""
+
+NEVER_SECONDS = 300.0
+"""How often servers are asked how they are where a test wants none of that."""
+
+
+def scripted(*scripts: ScriptSource) -> ScriptedEngine:
+    """What a stand-in plays."""
+    return ScriptedEngine(CARD, *(scripts or (SAID,)))
+
+
+@asynccontextmanager
+async def connected(
+    *servers: Standin, model: str = "", context_tokens: int = 0, **access: Any
+) -> AsyncIterator[WatchedHttp]:
+    """A started engine before these servers, until the end of the block."""
+    access = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 2, **access}
+    urls = tuple(server.url for server in servers)
+    engine = WatchedHttp(Access(urls, **access), model=model, context_tokens=context_tokens)
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+def generation(**fields: Any) -> Generation:
+    """A short one, and what is special about it."""
+    return Generation(**{"id": "resp_1", "prompt": [1, 2, 3], "sampling": Sampling(100, stop_ids=STOPS), **fields})
+
+
+async def ask(engine: WatchedHttp, **fields: Any) -> Sampled:
+    """Run a short generation to its end."""
+    async with asyncio.timeout(5):
+        return await complete(engine, generation(**fields))
+
+
+async def failure(engine: WatchedHttp, **fields: Any) -> EngineError:
+    """What a short generation fails with."""
+    try:
+        await ask(engine, **fields)
+    except EngineError as error:
+        return error
+    raise AssertionError("it did not fail")
+
+
+async def hold(engine: WatchedHttp, **fields: Any) -> "asyncio.Task[Sampled]":
+    """A task with a generation that has begun, by what its server sent first."""
+    begun = asyncio.Event()
+
+    async def follow() -> Sampled:
+        chunks = []
+        async for chunk in engine.generate(generation(**fields)):
+            chunks.append(chunk)
+            begun.set()
+        return Sampled([token for chunk in chunks for token in chunk.tokens], chunks[-1].finish, chunks)
+
+    task = asyncio.create_task(follow())
+    async with asyncio.timeout(5):
+        await begun.wait()
+    return task

@@ -1,0 +1,113 @@
+"""The service in the test's own event loop, on a real port, over an engine that plays a script.
+
+For what can't be seen or caused from outside: the tokens that an engine got, the moment at which its work was
+stopped, its faults. Everything but the engine is what `harmonium serve` runs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+import uvicorn
+from openai import AsyncOpenAI
+
+from service.background.timing import TIMING, Timing
+from service.commands.serve import listen
+from service.engine.port import Engine, ModelCard
+from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
+from service.settings.settings import Settings
+from service.web.app import create_app
+from service.web.http_protocol import BoundedHttpProtocol
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from tests.support.engine.scripted import ScriptedEngine, ScriptSource
+from tests.support.service.process import MODEL
+from tests.support.waiting import until
+
+CARD = ModelCard(MODEL, 0, 131_072)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A running service: where it is, and its own store, to look at."""
+
+    url: str
+    store: ConversationHistoryStore
+
+    def client(self, key: str = "none") -> AsyncOpenAI:
+        """The official client, which never tries twice."""
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=30)
+
+    def http(self) -> httpx.AsyncClient:
+        """A plain HTTP client, for what no SDK would send."""
+        return httpx.AsyncClient(base_url=self.url, timeout=30, trust_env=False, verify=False)
+
+    @property
+    def port(self) -> int:
+        """Where it listens on 127.0.0.1."""
+        return int(self.url.rpartition(":")[2])
+
+
+@asynccontextmanager
+async def serving(settings: Settings, engine: Engine | None = None, timing: Timing = TIMING) -> AsyncIterator[Inside]:
+    """The service of `settings`, over `engine` where one is given, until the end of the block."""
+    listener = listen("127.0.0.1", 0)
+    config = uvicorn.Config(
+        create_app(settings, engine=engine, timing=timing),
+        http=BoundedHttpProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+    )
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve([listener]))
+    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
+    try:
+        await until(lambda: server.started or task.done())
+        yield Inside(f"http://127.0.0.1:{listener.getsockname()[1]}", store)
+    finally:
+        server.should_exit = True
+        await task
+        await store.close()
+
+
+def scripted(*scripts: ScriptSource) -> ScriptedEngine:
+    """An engine that plays `scripts`, one for each call, the last one again and again."""
+    return ScriptedEngine(CARD, *scripts)
+
+
+def thought(text: str) -> list[int]:
+    """A whole message of reasoning, as the model samples it after a prompt."""
+    return [CHANNEL, *encode("analysis"), MESSAGE, *encode(text), END]
+
+
+def opened(text: str) -> list[int]:
+    """The beginning of an answer that is not yet over."""
+    return [CHANNEL, *encode("final"), MESSAGE, *encode(text)]
+
+
+def answer(text: str) -> list[int]:
+    """A whole answer, right after a prompt."""
+    return [*opened(text), RETURN]
+
+
+def then(ids: list[int]) -> list[int]:
+    """The same message, where it isn't the first: it opens with its role."""
+    return [START, *encode("assistant"), *ids]
+
+
+def called(name: str, arguments: str) -> list[int]:
+    """A whole call of a function."""
+    header = [
+        *encode(f" to=functions.{name}"),
+        CHANNEL,
+        *encode("commentary"),
+        *encode(" "),
+        CONSTRAIN,
+        *encode("json"),
+    ]
+    return [*header, MESSAGE, *encode(arguments), CALL]

@@ -1,0 +1,190 @@
+"""What is wrong with the keys under a prefix, worked out from the keys alone.
+
+It is the oracle of the store's tests: it knows the layout of store/keys.py but none of the store's code, and never
+changes anything. What it knows of jobs is in audit_jobs.py.
+"""
+
+import re
+from collections import Counter
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from tests.support.store.audit_jobs import NOTES, is_known, job_complaints, under_way
+
+Dump = dict[str, Any]
+"""Every key under a prefix with its value: bytes, a dict, a set, a dict of scores, or a list of entries."""
+
+SINGLES = {"clock", "usage", "leaves", "trees", "secret"}
+HELD = ("node", "messages", "response", "job", "spec")
+KEY_BYTES = 16
+HELD_SLACK_BYTES = 192
+"""A node that changes may move to the next smaller or larger block, which is 128 bytes away, and gain a field."""
+JOB_SLACK_BYTES = 192
+"""The same of a job, which gains more."""
+RESTART_SLACK = 8
+"""A server that has read its file back may keep the same value in a block that is an eighth larger or smaller."""
+_FAMILIES = "node|messages|response|pins|runs|tree|job|spec|log|snapshot"
+_FAMILY = re.compile(rf"t:(?P<tenant>[^:]+):(?P<family>{_FAMILIES}):(?P<digits>[0-9a-f]{{48}})")
+
+
+async def dump(redis: Redis, prefix: str) -> Dump:
+    """All keys under `prefix` and what they hold."""
+    keys = [key async for key in redis.scan_iter(f"{prefix}:*", count=1000)]
+    types = await replies(redis, [("TYPE", key) for key in keys])
+    values = await replies(redis, [_reading(key, kind) for key, kind in zip(keys, types, strict=True)])
+    return {key.decode(): _value(kind, value) for key, kind, value in zip(keys, types, values, strict=True)}
+
+
+async def replies(redis: Redis, commands: list[tuple[Any, ...]]) -> list[Any]:
+    """The replies to many commands, in one go."""
+    pipeline = redis.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    return await pipeline.execute()
+
+
+async def scores(redis: Redis, prefix: str, name: str) -> dict[str, float]:
+    """The `leaves` or `trees` of the only shard by id, least recently used first, with their scores."""
+    found = await redis.zrange(f"{prefix}:{{00}}:{name}", 0, -1, withscores=True)
+    return {f"resp_{member.decode().split('/')[1]}": score for member, score in found}
+
+
+def _reading(key: bytes, kind: bytes) -> tuple[Any, ...]:
+    match kind:
+        case b"string":
+            return ("GET", key)
+        case b"hash":
+            return ("HGETALL", key)
+        case b"set":
+            return ("SMEMBERS", key)
+        case b"stream":
+            return ("XRANGE", key, "-", "+")
+        case _:
+            return ("ZRANGE", key, 0, -1, "WITHSCORES")
+
+
+def _value(kind: bytes, value: Any) -> Any:
+    match kind:
+        case b"set":
+            return set(value)
+        case b"zset":
+            return dict(zip(value[::2], map(float, value[1::2]), strict=True))
+        case b"stream":
+            return [(id, fields[b"b"]) for id, fields in value]
+        case _:
+            return value
+
+
+async def complaints(redis: Redis, prefix: str, *, restarted: bool = False) -> list[str]:
+    """Everything under `prefix` that belongs to no stored turn, is missing, or doesn't add up.
+
+    `restarted` says that the server read its file back since the first of these turns was written.
+    """
+    found = await dump(redis, prefix)
+    shards = sorted({key.split("}")[0] + "}" for key in found})
+    wrong: list[str] = []
+    for shard in shards:
+        own = {key.removeprefix(f"{shard}:"): value for key, value in found.items() if key.startswith(shard)}
+        wrong += [f"{shard} {complaint}" for complaint in _shard_complaints(own)]
+    fleeting = [key for key in found if ":pins:" in key or ":runs:" in key or NOTES.search(key)]
+    times = await replies(redis, [("PTTL", key) for key in fleeting])
+    wrong += [f"{key} never expires" for key, time in zip(fleeting, times, strict=True) if time == -1]
+    return wrong + await _held_complaints(redis, found, restarted)
+
+
+async def _held_complaints(redis: Redis, found: Dump, restarted: bool) -> list[str]:
+    """What the server holds for a turn must be what its node says, but for what the node gained or lost since."""
+    nodes = [key for key in found if ":node:" in key]
+    keys = [key.replace(":node:", f":{family}:") for key in nodes for family in HELD]
+    usages = await replies(redis, [("MEMORY USAGE", key, "SAMPLES", 0) for key in keys])
+    each = [usage + KEY_BYTES if usage else 0 for usage in usages]
+    sums = [sum(each[at : at + len(HELD)]) for at in range(0, len(each), len(HELD))]
+    return [
+        f"{key} holds {held} bytes and says {found[key][b'held']}"
+        for key, held in zip(nodes, sums, strict=True)
+        if abs(held - int(found[key][b"held"])) > _slack(found, key) + restarted * held // RESTART_SLACK
+    ]
+
+
+def _slack(found: Dump, node: str) -> int:
+    return HELD_SLACK_BYTES + (node.replace(":node:", ":job:") in found) * JOB_SLACK_BYTES
+
+
+def _shard_complaints(own: Dump) -> list[str]:
+    turns: dict[tuple[str, str], dict[str, Any]] = {}
+    for key, value in own.items():
+        if match := _FAMILY.fullmatch(key):
+            turns.setdefault((match["tenant"], match["digits"]), {})[match["family"]] = value
+    nodes = {
+        turn: {name.decode(): value.decode() for name, value in families["node"].items()}
+        for turn, families in turns.items()
+        if "node" in families
+    }
+    known = SINGLES.union(filter(is_known, own))
+    wrong = [f"unknown key {key}" for key in own if not _FAMILY.fullmatch(key) and key not in known]
+    wrong += [f"{turn} has {sorted(turns[turn])} but no node" for turn in turns if turn not in nodes]
+    for turn, node in nodes.items():
+        wrong += [f"{turn}: {complaint}" for complaint in _turn_complaints(turn, node, turns, nodes)]
+    for name, expected in (("leaves", _leaves(nodes)), ("trees", _roots(nodes))):
+        stored = {member.decode() for member in own.get(name, {})}
+        if stored != expected:
+            wrong.append(f"{name} are {stored}, not {expected}")
+    newest = max((score for name in ("leaves", "trees") for score in own.get(name, {}).values()), default=0.0)
+    if int(own.get("clock", 0)) < newest:
+        wrong.append(f"the clock is {own.get('clock')}, before the last use at {newest}")
+    counters = {name.decode(): int(value) for name, value in own.get("usage", {}).items()}
+    if {name: value for name, value in counters.items() if value} != _usage(nodes):
+        wrong.append(f"usage is {counters}, not {_usage(nodes)}")
+    return wrong + job_complaints(own, nodes, turns)
+
+
+def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Dump, nodes: Dump) -> list[str]:
+    tenant, digits = turn
+    families = turns[turn]
+    children = [child for child, other in nodes.items() if child[0] == tenant and other["parent"] == digits]
+    wrong: list[str] = []
+    above = nodes.get((tenant, node["parent"]), {"chain_bytes": 0, "chain_messages": 0})
+    blob = families.get("messages")
+    if "erased" not in node and int(node["chain_bytes"]) != int(above["chain_bytes"]) + int(node["messages_bytes"]):
+        wrong.append(f"chain_bytes is {node['chain_bytes']}, after {above['chain_bytes']} above it")
+    if (
+        "erased" not in node
+        and blob
+        and int(node["chain_messages"]) != int(above["chain_messages"]) + len(msgspec.msgpack.decode(blob[1:]))
+    ):
+        wrong.append(f"chain_messages is {node['chain_messages']}, after {above['chain_messages']} above it")
+    if int(node["children"]) != len(children):
+        wrong.append(f"counts {node['children']} children and has {len(children)}")
+    if len(blob or b"") != int(node["messages_bytes"]):
+        wrong.append("its messages don't have the length noted")
+    if len(families.get("response", b"")) != int(node["response_bytes"]):
+        wrong.append("its response doesn't have the length noted")
+    if node["parent"] and (tenant, node["parent"]) not in nodes:
+        wrong.append(f"its parent {node['parent']} is gone")
+    if "deleted" in node and not children and "pins" not in families:
+        wrong.append("is deleted, and nothing needs it")
+    leaves = {leaf.decode() for leaf in turns.get((tenant, node["root"]), {}).get("tree", set())}
+    if (digits in leaves) != (not children and not under_way(node)):
+        wrong.append(f"has {len(children)} children and the leaves of its tree are {leaves}")
+    return wrong
+
+
+def _leaves(nodes: Dump) -> set[str]:
+    parents = {(tenant, node["parent"]) for (tenant, _), node in nodes.items()}
+    return {"/".join(turn) for turn, node in nodes.items() if turn not in parents and not under_way(node)}
+
+
+def _roots(nodes: Dump) -> set[str]:
+    return {"/".join(turn) for turn, node in nodes.items() if not node["parent"]}
+
+
+def _usage(nodes: Dump) -> dict[str, int]:
+    counted: Counter[str] = Counter()
+    for (tenant, _), node in nodes.items():
+        kind = "tombstones" if "deleted" in node else "responses"
+        for field, change in ((kind, 1), ("trees", 0 if node["parent"] else 1), ("bytes", int(node["held"]))):
+            counted[field] += change
+            counted[f"{field}/{tenant}"] += change
+    return {field: value for field, value in counted.items() if value}

@@ -1,0 +1,128 @@
+"""Ways to break a store behind its back, one for everything that fsck can find."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+
+from tests.support.store.sample import TENANT
+
+
+@dataclass
+class Broken:
+    """A store with every shape of tree, and the ways to its keys."""
+
+    redis: Redis
+    prefix: str
+    ids: dict[str, str]
+
+    def key(self, family: str, name: str) -> str:
+        return f"{self.shared('t')}:{TENANT}:{family}:{self.digits(name)}"
+
+    def shared(self, name: str) -> str:
+        return f"{self.prefix}:{{00}}:{name}"
+
+    def digits(self, name: str) -> str:
+        return self.ids[name].removeprefix("resp_")
+
+    def member(self, name: str) -> str:
+        return f"{TENANT}/{self.digits(name)}"
+
+    async def set(self, name: str, **fields: Any) -> None:
+        await self.redis.hset(self.key("node", name), mapping=fields)
+
+    async def lose(self, name: str, *fields: str) -> None:
+        await self.redis.hdel(self.key("node", name), *fields)
+
+
+async def _instead(broken: Broken, key: str, command: str, value: str) -> None:
+    await broken.redis.delete(key)
+    await broken.redis.execute_command(command, key, value)
+
+
+Break = Callable[[Broken], Awaitable[Any]]
+ROOT = ("root", "middle", "leaf", "fork", "end")
+
+BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
+    "keys without a node": ("no-node", lambda b: b.redis.delete(b.key("node", "single")), ("single",)),
+    "a place without a turn": ("no-node", lambda b: b.redis.zadd(b.shared("leaves"), {f"{TENANT}/{'0' * 48}": 1}), ()),
+    "a tree without a turn": ("no-node", lambda b: b.redis.zadd(b.shared("trees"), {f"{TENANT}/{'0' * 48}": 1}), ()),
+    "a root that is gone": ("no-parent", lambda b: b.redis.delete(b.key("node", "root")), ROOT),
+    "messages that are gone": (
+        "no-messages",
+        lambda b: b.redis.delete(b.key("messages", "middle")),
+        ("middle", "leaf"),
+    ),
+    "messages that are none": ("no-messages", lambda b: b.redis.set(b.key("messages", "root"), b"\0"), ROOT),
+    "a node without a digest": ("damaged", lambda b: b.lose("fork", "digest"), ("fork", "end")),
+    "a node without its parent": ("damaged", lambda b: b.lose("fork", "parent"), ("fork", "end")),
+    "a parent that is no id": ("damaged", lambda b: b.set("fork", parent="x y"), ("fork", "end")),
+    "a node that is a string": ("mistyped", lambda b: b.redis.set(b.key("node", "root"), "x"), ROOT),
+    "pins that are a string": ("mistyped", lambda b: b.redis.set(b.key("pins", "leaf"), "x"), ()),
+    "leaves of a tree that are a list": (
+        "mistyped",
+        lambda b: _instead(b, b.key("tree", "root"), "rpush", "x"),
+        (),
+    ),
+    "a wrong depth": ("lineage", lambda b: b.set("middle", depth=9), ()),
+    "a wrong root": ("lineage", lambda b: b.set("end", root=b.digits("single")), ()),
+    "no root": ("lineage", lambda b: b.lose("leaf", "root"), ()),
+    "wrong bytes of a chain": ("lineage", lambda b: b.set("root", chain_bytes=1), ()),
+    "a wrong number of messages": ("lineage", lambda b: b.set("top", chain_messages=77), ()),
+    "a wrong path": ("lineage", lambda b: b.set("path", path="0" * 48 * 32), ()),
+    "a circle": ("lineage", lambda b: b.set("top", parent=b.digits("deep")), ("top", "path", "deep")),
+    "a response that is gone": ("no-response", lambda b: b.redis.delete(b.key("response", "root")), ("root",)),
+    "a response that is none": (
+        "no-response",
+        lambda b: b.redis.set(b.key("response", "leaf"), b""),
+        ("leaf", "middle"),
+    ),
+    "a response of a deleted turn": ("kept-response", lambda b: b.redis.set(b.key("response", "middle"), b"\1x"), ()),
+    "a tree that was erased in silence": ("not-marked", lambda b: b.lose("root", "has_erased"), ()),
+    "a wrong length of messages": ("length", lambda b: b.set("leaf", messages_bytes=1), ()),
+    "no length of a response": ("length", lambda b: b.lose("leaf", "response_bytes"), ()),
+    "wrong bytes held": ("held", lambda b: b.set("leaf", held=10**9), ()),
+    "no bytes held": ("held", lambda b: b.lose("root", "held"), ()),
+    "a child too many": ("children", lambda b: b.set("root", children=3), ()),
+    "a child too few": ("children", lambda b: b.set("root", children=1), ()),
+    "no children": ("children", lambda b: b.lose("deep", "children"), ()),
+    "children without a number": ("children", lambda b: b.set("top", children="inf"), ()),
+    "a child of a leaf": ("children", lambda b: b.set("leaf", children=1), ()),
+    "a leaf without a place": ("leaf", lambda b: b.redis.zrem(b.shared("leaves"), b.member("leaf")), ()),
+    "a leaf at a wrong place": ("leaf", lambda b: b.redis.zadd(b.shared("leaves"), {b.member("leaf"): 1}), ()),
+    "a tombstone among what is used": (
+        "leaf",
+        lambda b: b.redis.zadd(b.shared("leaves"), {b.member("pinned"): 2e15}),
+        (),
+    ),
+    "a tombstone before its pin ends": (
+        "leaf",
+        lambda b: b.redis.zadd(b.shared("leaves"), {b.member("pinned"): 0}),
+        (),
+    ),
+    "a leaf that its tree lacks": ("leaf", lambda b: b.redis.srem(b.key("tree", "root"), b.digits("leaf")), ()),
+    "an inner turn as a leaf": ("leaf", lambda b: b.redis.zadd(b.shared("leaves"), {b.member("root"): 1}), ()),
+    "no last use": ("leaf", lambda b: b.lose("leaf", "touched"), ()),
+    "a last use that is none": ("leaf", lambda b: b.set("leaf", touched="nan"), ()),
+    "no leaves": ("leaf", lambda b: b.redis.delete(b.shared("leaves")), ()),
+    "a tree without a place": ("tree", lambda b: b.redis.zrem(b.shared("trees"), b.member("root")), ()),
+    "a tree used before its root": ("tree", lambda b: b.redis.zadd(b.shared("trees"), {b.member("root"): 1}), ()),
+    "a forgotten tree that is known": ("tree", lambda b: b.set("single", abandoned="token"), ("single",)),
+    "a tree of an inner turn": ("tree", lambda b: b.redis.zadd(b.shared("trees"), {b.member("leaf"): 1}), ()),
+    "a leaf of another tree": ("stray", lambda b: b.redis.sadd(b.key("tree", "single"), b.digits("leaf")), ()),
+    "a leaf that is nowhere": ("stray", lambda b: b.redis.sadd(b.key("tree", "single"), "0" * 48), ()),
+    "nonsense among leaves": ("misnamed", lambda b: b.redis.zadd(b.shared("leaves"), {"x y": 1}), ()),
+    "nonsense among trees": ("misnamed", lambda b: b.redis.zadd(b.shared("trees"), {"x": 1}), ()),
+    "nonsense in a tree": ("misnamed", lambda b: b.redis.sadd(b.key("tree", "root"), "x y"), ()),
+    "a pin for ever": ("endless-pin", lambda b: b.redis.persist(b.key("pins", "pinned")), ()),
+    "no clock": ("clock", lambda b: b.redis.delete(b.shared("clock")), ()),
+    "a clock that is behind": ("clock", lambda b: b.redis.set(b.shared("clock"), "12"), ()),
+    "leaves that are a string": ("shared-type", lambda b: b.redis.set(b.shared("leaves"), "x"), ()),
+    "a usage that is a set": ("shared-type", lambda b: _instead(b, b.shared("usage"), "sadd", "x"), ()),
+    "no usage": ("usage", lambda b: b.redis.delete(b.shared("usage")), ()),
+    "a wrong counter": ("usage", lambda b: b.redis.hincrby(b.shared("usage"), "responses", 1), ()),
+    "a wrong counter of a tenant": ("usage", lambda b: b.redis.hset(b.shared("usage"), f"bytes/{TENANT}", "many"), ()),
+    "a counter of nobody": ("usage", lambda b: b.redis.hset(b.shared("usage"), "trees/nobody", 3), ()),
+}
+"""What somebody does behind the store's back: the word for it, how, and which turns are unknown after a repair."""

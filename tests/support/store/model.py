@@ -1,0 +1,344 @@
+"""The store as a plain dict of turns, and rules that do the same to both: append, fork, read, pin, forget, erase,
+expire and evict. Both have to agree, victims included.
+
+After every step the keys in Redis must add up (audit.py) and the leaves stand in the order of their last use, which is
+what eviction goes by. The model shares no code with the store. Only the cap on bytes isn't modelled (test_caps.py).
+What it knows of jobs is in model_jobs.py.
+"""
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, NotTerminal, ParentNotFound, StoreFull
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from store.states import TERMINAL
+from store.turn import CONTINUABLE, Status
+from tests.support.store.audit import complaints, dump
+from tests.support.store.counted import usage
+from tests.support.store.sample import TENANT, said, turn
+
+STEPS = 40
+ENDED = sorted(TERMINAL)
+
+CAPS = {
+    "no caps": Caps(responses=0, bytes=0),
+    "responses": Caps(responses=4),
+    "trees": Caps(trees=2),
+    "both": Caps(responses=5, trees=3),
+}
+
+
+@dataclass
+class Stored:
+    """A turn as the model keeps it; `used` counts uses of the whole store, so that it orders them."""
+
+    parent: str | None
+    root: str
+    status: Status
+    used: int
+    tenant: str = TENANT
+    under_way: bool = False
+    fleeting: bool = False
+    deleted: bool = False
+    erased: bool = False
+    pins: set[str] = field(default_factory=set)
+
+
+class Model(RuleBasedStateMachine):
+    """Rules that do the same to both sides. A turn that is gone from `turns` must be unknown to the store."""
+
+    url: str
+    caps: Caps
+    ids = Bundle("ids")
+    pins = Bundle("pins")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.run = self.runner.run
+        self.prefix = f"test-{uuid.uuid4().hex}"
+        self.redis = connect(self.url)
+        self.store = ConversationHistoryStore(connect(self.url), prefix=self.prefix, caps=self.caps)
+        self.turns: dict[str, Stored] = {}
+        self.trees: dict[str, int] = {}  # by root, when any of their turns was used last
+        self.expired: set[str] = set()  # roots of trees that nobody knows any more
+        self.uses = 0
+
+    def teardown(self) -> None:
+        self.run(self.redis.aclose())
+        self.run(self.store.close())
+        self.runner.close()
+
+    def use(self, id: str) -> None:
+        self.uses += 1
+        self.turns[id].used = self.trees[self.turns[id].root] = self.uses
+        self.expired.discard(self.turns[id].root)  # it may have been, with a job in it
+
+    def at_work(self, root: str) -> bool:
+        """Whether a tree has a job."""
+        return any(stored.under_way for stored in self.turns.values() if stored.root == root)
+
+    def gone(self, root: str) -> bool:
+        return root in self.expired and not self.at_work(root)
+
+    def readable(self, id: str) -> bool:
+        return id in self.turns and not self.turns[id].deleted and not self.gone(self.turns[id].root)
+
+    def continuable(self, id: str) -> bool:
+        stored = self.turns[id]
+        return stored.status in CONTINUABLE and not stored.under_way and not stored.fleeting
+
+    def children(self, id: str) -> list[str]:
+        return [child for child, stored in self.turns.items() if stored.parent == id]
+
+    def path(self, id: str) -> list[str]:
+        above = self.turns[id].parent
+        return [*(self.path(above) if above else []), id]
+
+    def too_long(self, id: str) -> bool:
+        """Whether a child of it would have a chain of more turns than may be stored at all."""
+        return 0 < self.caps.responses <= len(self.path(id))
+
+    def leaves(self, root: str | None = None) -> list[str]:
+        """The leaves, of one tree or of all, least recently used first."""
+        found = [id for id in self.turns if not self.children(id) and root in (None, self.turns[id].root)]
+        return sorted((id for id in found if not self.turns[id].under_way), key=lambda id: self.turns[id].used)
+
+    def remove(self, id: str) -> str | None:
+        """Take a leaf away; its parent."""
+        stored = self.turns.pop(id)
+        if stored.parent is None:
+            del self.trees[id]
+            self.expired.discard(id)
+        elif not self.children(stored.parent):
+            parent = self.turns[stored.parent]
+            parent.used = max(parent.used, stored.used)
+        return stored.parent
+
+    def prune(self, id: str | None) -> None:
+        while id is not None and self.turns[id].deleted and not self.turns[id].pins and not self.children(id):
+            id = self.remove(id)
+
+    def evicts_enough(self, trees: int, kept: str | None) -> bool:
+        """Take away what stands in the way of one more turn, and of so many more trees; whether that was enough."""
+
+        def goes(id: str) -> bool:
+            return id != kept and not self.turns[id].pins
+
+        def tree_goes(root: str) -> bool:
+            kept_root = self.turns[kept].root if kept else None
+            pinned = any(each.pins for each in self.turns.values() if each.root == root)
+            return root != kept_root and not pinned and not self.at_work(root)
+
+        while True:
+            readable = sum(not stored.deleted for stored in self.turns.values())
+            if 0 < self.caps.trees < len(self.trees) + trees:
+                roots = sorted(self.trees, key=lambda root: self.trees[root])
+                victims = [id for root in roots if tree_goes(root) for id in self.leaves(root)]
+            elif 0 < self.caps.responses < readable + 1:
+                victims = list(filter(goes, self.leaves()))
+            else:
+                return True
+            if not victims:
+                return False
+            self.prune(self.remove(victims[0]))
+
+    @rule(target=ids, status=st.sampled_from(ENDED))
+    def append_a_root(self, status: Status) -> str:
+        id = self.store.new_id()
+        self.store_turn(id, None, status, None)
+        return id
+
+    @rule(target=ids, parent=ids, status=st.sampled_from([Status.COMPLETED, Status.COMPLETED, *ENDED]))
+    def append_a_child(self, parent: str, status: Status) -> str:
+        return self.append(parent, status, None)
+
+    @rule(target=ids, pinned=pins)
+    def append_a_child_with_a_pin(self, pinned: tuple[str, str]) -> str:
+        return self.append(pinned[0], Status.COMPLETED, pinned[1])
+
+    def append(self, parent: str, status: Status, pin: str | None) -> str:
+        id = self.store.new_id(parent)
+        appending = self.store.append(TENANT, turn(id, parent, text=id, status=status), pin=pin)
+        if refusal := self.refusal(parent, pin):
+            with pytest.raises(refusal):
+                self.run(appending)
+        else:
+            appending.close()
+            self.store_turn(id, parent, status, pin)
+        return id
+
+    def refusal(self, parent: str, pin: str | None) -> type[Exception] | None:
+        """Why a turn can't have a child, if it can't."""
+        stored = self.turns.get(parent)
+        if stored is None or self.gone(stored.root) or (stored.deleted and pin not in stored.pins):
+            return ParentNotFound
+        if not self.continuable(parent):
+            return NotContinuable
+        return ChainTooLong if self.too_long(parent) else None
+
+    def store_turn(self, id: str, parent: str | None, status: Status, pin: str | None) -> None:
+        appending = self.store.append(TENANT, turn(id, parent, text=id, status=status), pin=pin)
+        if not self.evicts_enough(trees=parent is None, kept=parent):
+            with pytest.raises(StoreFull):
+                self.run(appending)
+            return
+        self.run(appending)
+        root = id if parent is None else self.turns[parent].root
+        self.turns[id] = Stored(parent, root, status, 0)
+        self.use(id)
+        if parent is not None:
+            self.turns[parent].pins.discard(pin or "")
+
+    @rule(id=ids)
+    def append_again(self, id: str) -> None:
+        if id in self.turns and not self.turns[id].under_way:
+            stored = self.turns[id]
+            self.run(self.store.append(TENANT, turn(id, stored.parent, text=id, status=stored.status)))
+            with pytest.raises(Conflict):
+                self.run(self.store.append(TENANT, turn(id, stored.parent, text="other")))
+
+    @rule(id=ids)
+    def read_a_chain(self, id: str) -> None:
+        if not self.readable(id):
+            with pytest.raises(ParentNotFound):
+                self.run(self.store.chain(TENANT, id))
+        elif not self.continuable(id):
+            with pytest.raises(NotContinuable):
+                self.run(self.store.chain(TENANT, id))
+        else:
+            assert self.run(said(self.store, id)) == [each for each in self.path(id) if not self.turns[each].erased]
+            self.use(id)
+
+    @rule(target=pins, id=ids)
+    def pin(self, id: str) -> tuple[str, str]:
+        if not self.readable(id) or not self.continuable(id):
+            return id, "0" * 24
+        if self.too_long(id):
+            with pytest.raises(ChainTooLong):
+                self.run(self.store.chain(TENANT, id, pin=True))
+            return id, "0" * 24
+        chain = self.run(self.store.chain(TENANT, id, pin=True))
+        assert chain.pin is not None
+        self.turns[id].pins.add(chain.pin)
+        self.use(id)
+        return id, chain.pin
+
+    @rule(pinned=pins)
+    def unpin(self, pinned: tuple[str, str]) -> None:
+        id, pin = pinned
+        self.run(self.store.unpin(TENANT, id, pin))
+        if id in self.turns:
+            self.turns[id].pins.discard(pin)
+            self.prune(id)
+
+    @rule(id=ids)
+    def read_a_response(self, id: str) -> None:
+        if self.readable(id):
+            assert self.run(self.store.get(TENANT, id)) == turn(id, text=id).response
+            self.use(id)
+            assert list(self.run(self.store.lineage(TENANT, id))) == self.path(id)
+        else:
+            with pytest.raises(NotFound):
+                self.run(self.store.get(TENANT, id))
+            with pytest.raises(NotFound):
+                self.run(self.store.lineage(TENANT, id))
+
+    @rule(id=ids, erase=st.booleans())
+    def forget(self, id: str, erase: bool) -> None:
+        if self.readable(id) and self.turns[id].under_way:
+            with pytest.raises(NotTerminal):
+                self.run(self.store.forget(TENANT, id, erase=erase))
+            return
+        if self.readable(id):
+            self.run(self.store.forget(TENANT, id, erase=erase))
+        else:
+            with pytest.raises(NotFound):
+                self.run(self.store.forget(TENANT, id, erase=erase))
+        if id in self.turns and not self.gone(self.turns[id].root):
+            self.turns[id].deleted = True
+            self.turns[id].erased |= erase
+            self.prune(id)
+
+    def take_tree(self, root: str) -> None:
+        self.turns = {id: stored for id, stored in self.turns.items() if stored.root != root}
+        self.expired.discard(root)
+        del self.trees[root]
+
+    @rule(id=ids)
+    def forget_a_tree(self, id: str) -> None:
+        if self.readable(id) and self.at_work(self.turns[id].root):
+            with pytest.raises(NotTerminal):
+                self.run(self.store.forget_tree(TENANT, id))
+        elif self.readable(id):
+            self.run(self.store.forget_tree(TENANT, id))
+            self.take_tree(self.turns[id].root)
+        else:
+            with pytest.raises(NotFound):
+                self.run(self.store.forget_tree(TENANT, id))
+
+    @rule(id=ids)
+    def expire_a_tree(self, id: str) -> None:
+        """Its last use moves to long ago, behind the store's back."""
+        if id in self.turns:
+            root = self.turns[id].root
+            self.expired.add(root)
+            self.uses += 1
+            self.trees[root] = self.uses - 10**9
+            member = f"{TENANT}/{root.removeprefix('resp_')}"
+            self.run(self.redis.zadd(f"{self.prefix}:{{00}}:trees", {member: self.uses}))
+
+    @rule()
+    def sweep(self) -> None:
+        self.run(self.store.sweep())
+        for root in sorted(self.expired, key=lambda root: self.trees[root]):
+            if self.at_work(root):  # it counts as used now, so that the sweep comes to the others
+                self.uses += 1
+                self.trees[root] = self.uses
+                self.expired.discard(root)
+            else:
+                self.take_tree(root)
+
+    @invariant()
+    def usage_is_the_model_s(self) -> None:
+        used = self.run(usage(self.store, TENANT))
+        turns = [stored for stored in self.turns.values() if stored.tenant == TENANT]
+        assert used.tombstones == sum(stored.deleted for stored in turns)
+        assert used.responses == len(turns) - used.tombstones
+        assert used.trees == sum(stored.parent is None for stored in turns)
+
+    @invariant()
+    def keys_add_up_and_leaves_and_trees_stand_in_the_order_of_use(self) -> None:
+        assert self.run(complaints(self.redis, self.prefix)) == []
+        found = self.run(dump(self.redis, self.prefix))
+        leaves = _members(found.get(f"{self.prefix}:{{00}}:leaves", {}))
+        tombstones = [id for id in self.leaves() if self.turns[id].deleted]
+        assert set(leaves[: len(tombstones)]) == set(tombstones)
+        assert leaves[len(tombstones) :] == [id for id in self.leaves() if not self.turns[id].deleted]
+        roots = sorted(self.trees, key=lambda root: self.trees[root])
+        assert _members(found.get(f"{self.prefix}:{{00}}:trees", {})) == roots
+
+
+def _members(scores: dict[bytes, float]) -> list[str]:
+    """The ids in a zset, lowest score first."""
+    return [f"resp_{member.decode().split('/')[1]}" for member in sorted(scores, key=lambda m: scores[m])]
+
+
+def run_model(url: str, caps: Caps, examples: int, kind: type[Model] = Model) -> None:
+    """Let the machine take `examples` walks of at most STEPS steps over the server at `url`."""
+    machine = type("Walk", (kind,), {"url": url, "caps": caps})
+    limits = settings(
+        max_examples=examples,
+        stateful_step_count=STEPS,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    run_state_machine_as_test(machine, settings=limits)

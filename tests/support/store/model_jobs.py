@@ -1,0 +1,464 @@
+"""Jobs as plain Python, beside the turns of model.py: a queue of lists, holders, logs, and rules that do it to both.
+
+Every job that is claimed has to be the one that this queue names. Each status is looked at after every step, and has to
+have come there by a row of store/states.py. Whoever lost a lease tries his luck again and again, and changes nothing.
+"""
+
+from dataclasses import dataclass, field
+from itertools import chain
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule
+
+from store.errors import Conflict, LeaseLost, LogBehind, LogFull, NotCancellable, NotFound, QueueFull, StoreFull
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry, EventLog
+from store.jobs.model import LEVELS, JobLimits, Lease, Priority
+from store.states import MOVES
+from store.turn import Status
+from tests.support.store.audit import dump
+from tests.support.store.model import ENDED, Model, Stored
+from tests.support.store.sample import TENANT, turn
+from tests.support.store.work import ACCEPTED, date_log, fall_silent, queued
+
+RESUMED = 0
+ENTRY_BYTES = 32
+OTHERS = ("globex", "initech")
+TENANTS = (TENANT, *OTHERS)
+PRIORITIES = tuple(Priority)
+DEEDS = ("submit", "submit", "claim", "claim", "write", "finish", "finish", "hand back", "be silent", "cancel")
+LIMITS = JobLimits(lease_seconds=600.0, waiting=6, log_bytes=1_000)
+OLD_LEASES = 6
+
+
+@dataclass
+class Work:
+    """A job, while it is under way."""
+
+    tenant: str
+    own: int
+    number: int
+    level: int | None
+    token: str = ""
+    silent: bool = False
+    epoch: int = 0
+    tries: int = 0
+    progressed: bool = False
+
+
+@dataclass
+class Log:
+    """What there is of a response's events."""
+
+    entries: list[Entry]
+    kept: bool
+    snapshot: tuple[int, bytes] | None = None
+    ended: float | None = None
+
+    @property
+    def last(self) -> int:
+        return self.entries[-1].last
+
+    @property
+    def size(self) -> int:
+        """Its bytes, by the account of store/redis/lua/logs.lua."""
+        snapshot = len(b"%d %b" % self.snapshot) if self.snapshot else 0
+        return sum(len(entry.blob) + ENTRY_BYTES for entry in self.entries) + snapshot
+
+
+@dataclass
+class Row:
+    """A level of the queue: each tenant's line, and the tenants in the order in which they take turns."""
+
+    turns: list[str] = field(default_factory=list)
+    lines: dict[str, list[str]] = field(default_factory=dict)
+
+
+LEASES = st.runner().flatmap(lambda machine: st.sampled_from(machine.chances()))
+"""A lease, mostly of somebody who holds it."""
+
+JOBS = st.runner().flatmap(lambda machine: st.sampled_from(list(machine.seen)[-OLD_LEASES:] + list(machine.work)))
+"""A response in the background, mostly one that is under way."""
+
+claimed_before = precondition(lambda machine: machine.leases)
+submitted_before = precondition(lambda machine: machine.seen)
+
+
+class Jobbing(Model):
+    """Rules about jobs, among those about turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs = Jobs(self.store, LIMITS)
+        self.log = EventLog(self.store)
+        self.work: dict[str, Work] = {}
+        self.logs: dict[str, Log] = {}
+        self.rows = [Row() for _ in range(LEVELS)]
+        self.numbers = 0
+        self.leases: list[Lease] = []
+        self.seen: dict[str, Status] = {}
+
+    def chances(self) -> list[Lease]:
+        """The last leases, whoever holds them now, and twice as many that are held."""
+        return [*self.leases[-OLD_LEASES:], *[lease for lease in self.leases if self.holds(lease)] * 3]
+
+    # the queue
+
+    def waiting(self) -> int:
+        return sum(work.level is not None for work in self.work.values())
+
+    def enqueue(self, id: str, level: int) -> None:
+        work, row = self.work[id], self.rows[level]
+        work.level, work.token, work.silent = level, "", False
+        if work.tenant not in row.turns:
+            row.turns.insert(0, work.tenant)
+        line = row.lines.setdefault(work.tenant, [])
+        line.append(id)
+        line.sort(key=lambda each: self.work[each].number)
+
+    def dequeue(self, id: str) -> None:
+        work = self.work[id]
+        if work.level is not None:
+            self.rows[work.level].lines[work.tenant].remove(id)
+            work.level = None
+
+    def next_job(self) -> str | None:
+        for row in self.rows:
+            while row.turns:
+                tenant = row.turns.pop(0)
+                if line := row.lines.get(tenant):
+                    row.turns.append(tenant)
+                    return line[0]
+        return None
+
+    def take(self, id: str, token: str) -> None:
+        self.dequeue(id)
+        work = self.work[id]
+        work.token, work.silent, work.epoch = token, False, work.epoch + 1
+
+    # logs
+
+    def end_log(self, id: str) -> None:
+        del self.logs[id]
+        if self.turns[id].fleeting:
+            self.remove(id)  # a deleted turn that it alone kept goes with the next sweep
+
+    def log_has_room(self, size: int) -> bool:
+        """Take logs of what has ended away until so many bytes fit."""
+        while sum(log.size for log in self.logs.values()) + size > LIMITS.log_bytes:
+            ended = [id for id, log in self.logs.items() if log.ended is not None]
+            if not ended:
+                return False
+            self.end_log(min(ended, key=lambda id: (self.logs[id].ended, f"{self.turns[id].tenant}/{id}")))
+        return True
+
+    def remove(self, id: str) -> str | None:
+        self.logs.pop(id, None)
+        return super().remove(id)
+
+    def take_tree(self, root: str) -> None:
+        super().take_tree(root)
+        self.logs = {id: log for id, log in self.logs.items() if id in self.turns}
+
+    # rules
+
+    @rule(
+        target=Model.ids,
+        parent=st.none() | Model.ids,
+        pinned=st.none() | Model.pins,
+        priority=st.sampled_from(Priority),
+        streams=st.booleans(),
+        fleeting=st.sampled_from([False, False, False, True]),
+    )
+    def submit(
+        self, parent: str | None, pinned: tuple[str, str] | None, priority: Priority, streams: bool, fleeting: bool
+    ) -> str:
+        parent, pin = pinned or (parent, None)
+        return self.accept(TENANT, parent, pin, priority, streams, fleeting)
+
+    @rule(tenant=st.sampled_from(OTHERS), priority=st.sampled_from(Priority))
+    def submit_for_another(self, tenant: str, priority: Priority) -> None:
+        self.accept(tenant, None, None, priority, streams=True, fleeting=False)
+
+    def accept(
+        self, tenant: str, parent: str | None, pin: str | None, priority: Priority, streams: bool, fleeting: bool
+    ) -> str:
+        id = self.store.new_id(parent)
+        accepting = self.jobs.submit(
+            tenant,
+            queued(id, parent, text=id),
+            id.encode(),
+            ACCEPTED,
+            priority=priority,
+            streams=streams,
+            fleeting=fleeting,
+            pin=pin,
+        )
+        refusal = QueueFull if self.waiting() >= LIMITS.waiting else parent and self.refusal(parent, pin)
+        if not refusal and not self.has_room(parent):
+            refusal = StoreFull
+        if refusal:
+            with pytest.raises(refusal):
+                self.run(accepting)
+            return id
+        self.run(accepting)
+        root = id if parent is None else self.turns[parent].root
+        self.turns[id] = Stored(parent, root, Status.QUEUED, 0, tenant=tenant, under_way=True, fleeting=fleeting)
+        self.use(id)
+        if parent is not None:
+            self.turns[parent].pins.discard(pin or "")
+        self.seen[id] = Status.QUEUED
+        self.numbers += 1
+        self.work[id] = Work(tenant, priority.value, self.numbers, None)
+        self.logs[id] = Log([ACCEPTED], kept=streams or fleeting)
+        self.enqueue(id, priority.value)
+        return id
+
+    def has_room(self, parent: str | None) -> bool:
+        return self.evicts_enough(trees=parent is None, kept=parent) and self.log_has_room(
+            len(ACCEPTED.blob) + ENTRY_BYTES
+        )
+
+    @rule(id=Model.ids | JOBS)
+    @submitted_before
+    def submit_again(self, id: str) -> None:
+        if id not in self.turns:
+            return
+        tenant, parent, again = self.turns[id].tenant, self.turns[id].parent, self.jobs.submit
+        if id in self.seen:
+            self.run(again(tenant, queued(id, parent, text=id), b"other", ACCEPTED))
+        with pytest.raises(Conflict):
+            self.run(again(tenant, queued(id, parent, text="other"), b"other", ACCEPTED))
+
+    @rule(deeds=st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 99)), min_size=3, max_size=8))
+    def be_busy(self, deeds: list[tuple[str, int]]) -> None:
+        """Some things in a row, by whoever happens to hold a lease, or held one."""
+        for deed, choice in deeds:
+            held = [lease for lease in self.leases if self.holds(lease)]
+            lease = (held or self.leases or [None])[choice % len(held or self.leases or [None])]
+            match deed, lease:
+                case "submit", _:
+                    self.accept(
+                        TENANTS[choice % 3], None, None, PRIORITIES[choice // 3 % 3], choice % 2 == 0, choice > 90
+                    )
+                case "claim", _:
+                    self.claim(1 + choice % 2)
+                case "write", Lease():
+                    self.write(lease, 10 * (choice % 20), progress=choice % 3 > 0, snapshot=0)
+                case "finish", Lease():
+                    self.finish(lease, ENDED[choice % len(ENDED)], announced=False)
+                case "hand back", Lease():
+                    self.hand_back(lease, failed=choice % 2 == 0)
+                case "be silent", Lease():
+                    self.be_silent(lease)
+                case "cancel", Lease():
+                    self.cancel(lease.id)
+                case _:
+                    pass
+
+    @rule(most=st.integers(0, 3))
+    def claim_some(self, most: int) -> None:
+        self.claim(most)
+
+    def claim(self, most: int) -> list[Lease]:
+        silent = [id for id, work in self.work.items() if work.silent]
+        closings: list[str] = []  # cancelled by somebody who is gone: these come besides
+        for id in sorted(silent, key=lambda id: f"{self.work[id].tenant}/{id}"):
+            if self.turns[id].status is Status.CANCELLED:
+                closings.append(id)
+            else:
+                self.enqueue(id, RESUMED)
+        found = self.run(self.jobs.claim(0, most))
+        token = found.jobs[0].lease.token if found.jobs else ""
+        for id in closings:
+            self.begin(id, token)
+        expected = list(closings)
+        while len(expected) < most + len(closings) and (next_job := self.next_job()):
+            expected.append(next_job)
+            self.begin(next_job, token)
+        assert [job.lease.id for job in found.jobs] == expected
+        assert found.rescued in (0, len(silent))  # a repeat rescues nobody
+        for job in found.jobs:
+            work = self.work[job.lease.id]
+            assert (job.lease.tenant, job.spec) == (work.tenant, job.lease.id.encode())
+            assert (job.epoch, job.tries, job.last) == (work.epoch, work.tries, self.logs[job.lease.id].last)
+            assert job.status is self.turns[job.lease.id].status
+        self.leases += [job.lease for job in found.jobs]
+        return [job.lease for job in found.jobs]
+
+    def begin(self, id: str, token: str) -> None:
+        work = self.work[id]
+        self.take(id, token)
+        work.tries = 1 if work.progressed else work.tries + 1
+        work.progressed = False
+        if self.turns[id].status is Status.QUEUED:
+            self.turns[id].status = Status.IN_PROGRESS
+
+    def holds(self, lease: Lease) -> bool:
+        work = self.work.get(lease.id)
+        return work is not None and work.token == lease.token
+
+    @rule(lease=LEASES, size=st.sampled_from([10, 300]), progress=st.booleans(), snapshot=st.sampled_from([0, 0, 200]))
+    @claimed_before
+    def write(self, lease: Lease, size: int, progress: bool, snapshot: int) -> None:
+        log = self.logs.get(lease.id)
+        entry = Entry((log.last if log else 1) + 3, b"x" * size)
+        taken = b"s" * snapshot
+        writing = self.jobs.write(lease, entry, after=log and log.last, progress=progress, snapshot=taken)
+        if not self.holds(lease) or log is None:
+            with pytest.raises(LeaseLost):
+                self.run(writing)
+            return
+        grown = Log([*log.entries, entry], log.kept, (entry.last, taken) if taken else log.snapshot)
+        if not self.log_has_room(grown.size - log.size):
+            with pytest.raises(LogFull):
+                self.run(writing)
+            return
+        self.run(writing)
+        self.logs[lease.id] = grown
+        work = self.work[lease.id]
+        work.progressed, work.silent = work.progressed or progress, False
+
+    @rule(lease=LEASES)
+    @claimed_before
+    def write_again(self, lease: Lease) -> None:
+        if self.holds(lease):
+            self.run(self.jobs.write(lease, self.logs[lease.id].entries[-1]))
+
+    @rule(lease=LEASES)
+    @claimed_before
+    def write_behind_what_is_gone(self, lease: Lease) -> None:
+        if self.holds(lease):
+            last = self.logs[lease.id].last
+            with pytest.raises(LogBehind):
+                self.run(self.jobs.write(lease, Entry(last + 9, b"more"), after=last + 5))
+
+    @rule(lease=LEASES, status=st.sampled_from(ENDED), announced=st.booleans())
+    @claimed_before
+    def finish(self, lease: Lease, status: Status, announced: bool) -> None:
+        id = lease.id
+        stored = self.turns.get(id)
+        if stored and stored.status is Status.CANCELLED and self.holds(lease):
+            status = Status.CANCELLED
+        log = self.logs.get(id)
+        entry = Entry((log.last if log else 1) + 2, b"the end")
+        done = turn(id, stored.parent if stored else None, text=id, status=status)
+        finishing = self.jobs.finish(lease, done, entry, announced=announced)
+        if not self.holds(lease) or stored is None or log is None:
+            if stored and not stored.under_way and stored.status is status:
+                self.run(finishing)  # the same end once more, which is harmless whoever sends it
+                return
+            with pytest.raises(LeaseLost):
+                self.run(finishing)
+            return
+        if (status is Status.CANCELLED) != (stored.status is Status.CANCELLED):
+            with pytest.raises(ValueError, match="can't become"):
+                self.run(finishing)
+            return
+        self.run(finishing)
+        del self.work[id]
+        stored.status, stored.under_way = status, False
+        self.use(id)
+        del self.logs[id]
+        if log.kept:
+            member = f"{stored.tenant}/{id.removeprefix('resp_')}"
+            ended = self.run(self.redis.zscore(f"{self.prefix}:{{00}}:logs", member))
+            self.logs[id] = Log([*log.entries, entry], kept=True, ended=ended)
+
+    @rule(lease=LEASES, failed=st.booleans())
+    @claimed_before
+    def hand_back(self, lease: Lease, failed: bool) -> None:
+        self.run(self.jobs.hand_back(lease, failed=failed))
+        if self.holds(lease):
+            self.work[lease.id].tries -= not failed
+            self.enqueue(lease.id, RESUMED)
+
+    @rule(some=st.lists(LEASES, max_size=3, unique_by=lambda lease: lease.id))
+    @claimed_before
+    def renew(self, some: list[Lease]) -> None:
+        lost = self.run(self.jobs.renew(some))
+        assert lost == [lease for lease in some if not self.holds(lease)]
+        for lease in some:
+            if self.holds(lease):
+                self.work[lease.id].silent = False
+
+    @rule(lease=LEASES)
+    @claimed_before
+    def be_silent(self, lease: Lease) -> None:
+        if self.holds(lease):
+            self.run(fall_silent(self.jobs, lease.id, lease.tenant))
+            self.work[lease.id].silent = True
+
+    @rule(id=Model.ids | JOBS)
+    @submitted_before
+    def cancel(self, id: str) -> None:
+        tenant = self.turns[id].tenant if id in self.turns else TENANT
+        cancelling = self.jobs.cancel(tenant, id)
+        stored = self.turns.get(id)
+        if stored is None or not self.readable(id):
+            with pytest.raises(NotFound):
+                self.run(cancelling)
+        elif id not in self.seen:
+            with pytest.raises(NotCancellable, match="not made in the background"):
+                self.run(cancelling)
+        elif stored.status is Status.CANCELLED:
+            assert self.run(cancelling) is None
+        elif not stored.under_way:
+            with pytest.raises(NotCancellable, match=f"is {stored.status}"):
+                self.run(cancelling)
+        else:
+            job = self.run(cancelling)
+            assert job is not None
+            self.take(id, job.lease.token)
+            work = self.work[id]
+            work.tries, work.progressed, stored.status = 1, False, Status.CANCELLED
+            assert (job.epoch, job.tries, job.last) == (work.epoch, 1, self.logs[id].last)
+            self.leases.append(job.lease)
+
+    @rule(id=JOBS)
+    @submitted_before
+    def expire_a_log(self, id: str) -> None:
+        log = self.logs.get(id)
+        if log and log.ended is not None:
+            self.run(date_log(self.jobs, id, tenant=self.turns[id].tenant))
+            self.run(self.jobs.expire_logs())
+            self.end_log(id)
+
+    @rule(id=JOBS)
+    @submitted_before
+    def forget_another_s(self, id: str) -> None:
+        if id in self.turns and self.turns[id].tenant != TENANT and not self.turns[id].under_way:
+            self.run(self.store.forget(self.turns[id].tenant, id))
+            self.remove(id)
+
+    # what holds after every step
+
+    @invariant()
+    def each_status_came_by_a_move_of_the_table(self) -> None:
+        found = self.run(dump(self.redis, self.prefix))
+        for key, node in found.items():
+            if ":node:" not in key or b"background" not in node:
+                continue
+            id, status = f"resp_{key.rpartition(':')[2]}", Status(node[b"status"].decode())
+            before = self.seen[id]
+            passed = Status.IN_PROGRESS if before is Status.QUEUED else before
+            legal = {before, *MOVES.get(before, {}), *MOVES.get(passed, {})}
+            assert status in legal, (before, status)
+            assert status is self.turns[id].status
+            self.seen[id] = status
+
+    @invariant()
+    def the_queue_is_the_model_s(self) -> None:
+        queue = self.run(self.jobs.queue(0))
+        levels = [work.level for work in self.work.values()]
+        assert queue.waiting == tuple(levels.count(level) for level in range(LEVELS))
+        assert queue.running == levels.count(None)
+        assert queue.log_bytes == sum(log.size for log in self.logs.values())
+
+    @invariant()
+    def logs_are_the_model_s(self) -> None:
+        for id in chain(self.logs, self.turns.keys() - self.logs.keys()):
+            log, tenant = self.logs.get(id), self.turns[id].tenant
+            assert self.run(self.log.read(tenant, id, -1, 100)) == (log.entries if log else [])
+            assert self.run(self.jobs.snapshot(tenant, id)) == (log.snapshot if log else None)

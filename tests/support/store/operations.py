@@ -1,0 +1,104 @@
+"""Every operation of the store by name, to be tried against servers that are well, ill or far away."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from store.errors import LeaseLost, NotCancellable
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import Lease
+from store.secret import shared_secret
+from store.turn import Status
+from tests.support.store.sample import TENANT, turn
+from tests.support.store.work import submit
+
+LOST = "0" * 24
+"""The token of a lease that nobody holds."""
+
+Deed = Callable[[ConversationHistoryStore, str], Awaitable[Any]]
+"""Something that is done to a store, with the id of a turn that it may have."""
+
+HISTORY_OPERATIONS: dict[str, Deed] = {
+    "chain": lambda store, id: store.chain(TENANT, id),
+    "append": lambda store, id: store.append(TENANT, turn(store.new_id(id), id)),
+    "unpin": lambda store, id: store.unpin(TENANT, id, "pin"),
+    "get": lambda store, id: store.get(TENANT, id),
+    "find": lambda store, id: store.find(TENANT, id),
+    "items": lambda store, id: store.items(TENANT, [id]),
+    "lineage": lambda store, id: store.lineage(TENANT, id),
+    "forget": lambda store, id: store.forget(TENANT, id),
+    "forget_tree": lambda store, id: store.forget_tree(TENANT, id),
+    "sweep": lambda store, id: store.sweep(),
+    "check": lambda store, id: store.check(),
+}
+
+JOB_OPERATIONS: dict[str, Callable[[Jobs, str], Awaitable[Any]]] = {
+    "submit": lambda jobs, id: submit(jobs, parent=id),
+    "claim": lambda jobs, id: jobs.claim(shard(jobs, id), 1),
+    "write": lambda jobs, id: jobs.write(Lease(TENANT, id, LOST), Entry(5, b"more"), snapshot=b"{}"),
+    "renew": lambda jobs, id: jobs.renew([Lease(TENANT, id, LOST)]),
+    "hand_back": lambda jobs, id: jobs.hand_back(Lease(TENANT, id, LOST), failed=False),
+    "cancel": lambda jobs, id: jobs.cancel(TENANT, id),
+    "finish": lambda jobs, id: jobs.finish(Lease(TENANT, id, LOST), turn(id, text="new"), Entry(9, b"the end")),
+    "snapshot": lambda jobs, id: jobs.snapshot(TENANT, id),
+    "expire_logs": lambda jobs, id: jobs.expire_logs(),
+    "queue": lambda jobs, id: jobs.queue(shard(jobs, id)),
+}
+
+
+def shard(jobs: Jobs, id: str) -> int:
+    """The shard of an id."""
+    return jobs.shard_of(Lease(TENANT, id, LOST))
+
+
+async def _tried(name: str, store: ConversationHistoryStore, id: str) -> None:
+    """Try an operation of jobs on a turn that is none, whose lease nobody holds."""
+    with suppress(LeaseLost, NotCancellable):
+        await JOB_OPERATIONS[name](Jobs(store), id)
+
+
+async def a_whole_life(store: ConversationHistoryStore, parent: str) -> None:
+    """Every operation of jobs, on two that are ended, one of them by cancelling."""
+    jobs = Jobs(store)
+    one, two = await submit(jobs, parent=parent), await submit(jobs, parent=parent)
+    own = shard(jobs, one)
+    for job in (await jobs.claim(own, 2)).jobs:
+        await jobs.write(job.lease, Entry(5, b"more"), snapshot=b"{}")
+        assert await jobs.renew([job.lease]) == []
+        await jobs.hand_back(job.lease, failed=False)
+    cancelled = await jobs.cancel(TENANT, two)
+    assert cancelled is not None
+    for job in (*(await jobs.claim(own, 2)).jobs, cancelled):
+        assert await jobs.snapshot(TENANT, job.lease.id) == (5, b"{}")
+        status = Status.CANCELLED if job is cancelled else Status.COMPLETED
+        done = turn(job.lease.id, status=status)
+        await jobs.finish(job.lease, done, Entry(9, b"the end"), announced=True)
+    assert (await jobs.queue(own)).log_bytes > 0
+    await jobs.expire_logs()
+    await store.forget(TENANT, one)
+
+
+OPERATIONS: dict[str, Deed] = {
+    **HISTORY_OPERATIONS,
+    **{name: partial(_tried, name) for name in JOB_OPERATIONS},
+    "secret": lambda store, id: shared_secret(store),
+    "a whole life": a_whole_life,
+}
+"""Every operation, each of which may be the first that finds out how a server is."""
+
+
+async def read_and_cut(store: ConversationHistoryStore, ids: list[str]) -> None:
+    """Cancel reads of turns that say `text` and their number, and assert that the next ones get their own replies."""
+    for ticks in range(40):  # each round is cut somewhere else, from finding a connection to reading a reply
+        reads = [asyncio.create_task(store.get(TENANT, id)) for id in ids]
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        for read in reads:
+            read.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+        answers = await asyncio.gather(*(store.get(TENANT, id) for id in ids))
+        assert answers == [turn(id, text=f"text {number}").response for number, id in enumerate(ids)]

@@ -1,0 +1,146 @@
+"""Who may enter, and that one tenant's conversations don't exist for another."""
+
+import socket
+from collections.abc import Callable
+
+import httpx
+import openai
+import pytest
+
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+
+UNKNOWN = "resp_" + "0" * 46 + "aa"
+REQUESTS = {
+    "retrieve": ("GET", "/v1/responses/{}", None),
+    "delete": ("DELETE", "/v1/responses/{}", None),
+    "cancel": ("POST", "/v1/responses/{}/cancel", None),
+    "input_items": ("GET", "/v1/responses/{}/input_items", None),
+    "continue": ("POST", "/v1/responses", {"model": MODEL, "input": "hi", "previous_response_id": "{}"}),
+    "stream": ("POST", "/v1/responses", {"model": MODEL, "input": "hi", "stream": True, "previous_response_id": "{}"}),
+}
+
+
+def asked(http: httpx.Client, what: str, id: str) -> httpx.Response:
+    """One request about a response."""
+    method, path, body = REQUESTS[what]
+    if body is not None:
+        body = {name: id if value == "{}" else value for name, value in body.items()}
+    return http.request(method, path.format(id), json=body)
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+def test_a_stranger_s_response_is_exactly_as_unknown_as_one_that_never_was(tenants: ServiceProcess, what: str) -> None:
+    acme = tenants.client(ACME_KEY)
+    id = acme.responses.create(model=MODEL, input="My name is Ada.").id
+    globex = tenants.http(GLOBEX_KEY)
+    foreign, unknown = asked(globex, what, id), asked(globex, what, UNKNOWN)
+    assert foreign.status_code == unknown.status_code
+    assert foreign.status_code in (400, 404)
+    assert foreign.content.replace(id.encode(), UNKNOWN.encode()) == unknown.content
+    own = {"x-request-id", "openai-processing-ms", "date"}
+    assert {name: value for name, value in foreign.headers.items() if name not in own} == {
+        name: value for name, value in unknown.headers.items() if name not in own
+    }
+    assert acme.responses.retrieve(id).id == id
+
+
+def test_an_item_of_a_stranger_is_no_place_to_list_from(tenants: ServiceProcess) -> None:
+    theirs = tenants.client(ACME_KEY).responses.create(model=MODEL, input="hi").output[0].id
+    globex = tenants.client(GLOBEX_KEY)
+    own = globex.responses.create(model=MODEL, input="hi").id
+    with pytest.raises(openai.BadRequestError) as refusal:
+        globex.responses.input_items.list(own, after=theirs)
+    assert refusal.value.param == "after"
+
+
+def test_both_tenants_hold_conversations_of_their_own(tenants: ServiceProcess) -> None:
+    for key, name in ((ACME_KEY, "Ada"), (GLOBEX_KEY, "Grace")):
+        client = tenants.client(key)
+        first = client.responses.create(model=MODEL, input=f"My name is {name}.")
+        second = client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id)
+        assert name in second.output_text
+
+
+@pytest.mark.parametrize("key", ["sk-acme-012345678", "sk-acme-01234567890", "none", "é", "x" * 10_000])
+def test_a_wrong_key_opens_nothing(tenants: ServiceProcess, key: str) -> None:
+    headers = [(b"authorization", b"Bearer " + key.encode())]
+    answer = httpx.get(f"{tenants.url}/v1/models", headers=headers, trust_env=False)
+    assert answer.status_code == 401
+    assert answer.json()["error"]["code"] == "invalid_api_key"
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_no_key_is_told_how_to_send_one(tenants: ServiceProcess) -> None:
+    answer = tenants.http().get("/v1/models")
+    assert answer.status_code == 401
+    assert "Authorization: Bearer" in answer.json()["error"]["message"]
+
+
+def test_another_scheme_is_no_key(tenants: ServiceProcess) -> None:
+    answer = tenants.http().get("/v1/models", headers={"authorization": f"Basic {ACME_KEY}"})
+    assert answer.status_code == 401
+
+
+def test_the_scheme_is_not_case_sensitive(tenants: ServiceProcess) -> None:
+    assert tenants.http().get("/v1/models", headers={"authorization": f"bearer {ACME_KEY}"}).status_code == 200
+
+
+def test_the_sdk_raises_its_own_error_for_a_wrong_key(tenants: ServiceProcess) -> None:
+    with pytest.raises(openai.AuthenticationError):
+        tenants.client("wrong").responses.create(model=MODEL, input="hi")
+
+
+def test_probes_need_no_key(tenants: ServiceProcess) -> None:
+    assert tenants.http().get("/health").status_code == 200
+    assert tenants.http().get("/ready").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example"]
+)
+def test_without_keys_a_foreign_host_header_is_refused(service: ServiceProcess, host: str) -> None:
+    answer = service.http().get("/v1/models", headers={"host": host})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host_not_allowed")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1", "[::1]:8000", "[::1]"])
+def test_without_keys_this_machine_s_names_are_fine(service: ServiceProcess, host: str) -> None:
+    assert service.http().get("/v1/models", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 404),
+        ({"content-length": "0"}, 404),
+        ({"origin": "http://evil.example"}, 415),
+        ({"origin": "null"}, 415),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-length": "2"}, 415),
+        ({"transfer-encoding": "chunked"}, 415),
+    ],
+    ids=str,
+)
+def test_without_keys_a_bare_post_is_from_no_web_page_and_what_one_could_send_is_refused(
+    service: ServiceProcess, headers: dict[str, str], status: int
+) -> None:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    request = f"POST /v1/responses/{UNKNOWN}/cancel HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as raw:
+        raw.sendall(request.encode())
+        assert raw.recv(12) == f"HTTP/1.1 {status}".encode()
+
+
+def test_with_keys_any_host_header_is_fine(tenants: ServiceProcess) -> None:
+    headers = {"host": "api.example"}
+    assert tenants.http(ACME_KEY).get("/v1/models", headers=headers).status_code == 200
+
+
+def test_keys_and_words_stay_out_of_the_log(start: Callable[..., ServiceProcess]) -> None:
+    quiet = start(api_keys="acme:sk-tell-nobody", log_level="debug")
+    quiet.client("sk-tell-nobody").responses.create(model=MODEL, input="The secret word is marmalade.")
+    assert quiet.http("sk-wrong-key").get("/v1/models").status_code == 401
+    quiet.stop()
+    assert "resp_" in quiet.log
+    for secret in ("sk-tell-nobody", "sk-wrong-key", "marmalade"):
+        assert secret not in quiet.log

@@ -1,0 +1,174 @@
+"""Connections: heads are bounded in bytes, in number and in time, and ordinary requests notice nothing."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from service.commands.serve import listen
+from service.settings.settings import Settings
+from service.web.http_protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedHttpProtocol, ConnectionLimits
+from tests.support.service.standin import create_app
+
+GET = b"GET /pid HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /body HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+ENDLESS = 64 * 1024 * 1024
+DEADLINE_SECONDS = 10
+
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+def config_with(limits: ConnectionLimits) -> uvicorn.Config:
+    """A server's configuration, with the stand-in behind it."""
+    config = uvicorn.Config(
+        partial(create_app, Settings()), factory=True, http=BoundedHttpProtocol, ws="none", log_config=None
+    )
+    config.connection_limits = limits  # type: ignore[attr-defined]
+    return config
+
+
+@pytest.fixture
+def limits() -> ConnectionLimits:
+    """The usual ones; a test that wants others is parametrized with them."""
+    return ConnectionLimits()
+
+
+@pytest.fixture
+async def connect(limits: ConnectionLimits) -> AsyncGenerator[Connect]:
+    """Opens connections to a server with the stand-in behind it."""
+    with listen("127.0.0.1", 0) as listener:
+        server = uvicorn.Server(config_with(limits))
+        writers: list[asyncio.StreamWriter] = []
+
+        async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writers.append(writer)
+            return reader, writer
+
+        port: int = listener.getsockname()[1]
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        yield open_one
+        for writer in writers:
+            writer.close()
+        server.should_exit = True
+        await serving
+
+
+async def send_until_refused(writer: asyncio.StreamWriter, start: bytes, more: bytes) -> int:
+    """Send `start`, then `more` again and again until the server hangs up; how many bytes it took."""
+    sent = len(start)
+    writer.write(start)
+    try:
+        while sent < ENDLESS:
+            writer.write(more)
+            await asyncio.wait_for(writer.drain(), DEADLINE_SECONDS)
+            await asyncio.sleep(0)
+            sent += len(more)
+    except ConnectionError:
+        pass  # what was waited for
+    return sent
+
+
+async def answer_to(reader: asyncio.StreamReader) -> bytes:
+    return await asyncio.wait_for(reader.read(), DEADLINE_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [
+        (GET + b"X: ", b"v" * 4096),
+        (GET, b"a: b\r\n" * 600),
+        (b"GET /", b"u" * 4096),
+        (GET + b"n", b"n" * 4096),
+        (POST + b"1\r\nx\r\n0\r\n", b"a: b\r\n" * 600),
+        (POST + b"1\r\nx\r\n0\r\nX: ", b"v" * 4096),
+    ],
+    ids=["a value", "headers", "a URL", "a name", "trailers", "a trailer"],
+)
+async def test_what_never_ends_is_refused_early(connect: Connect, start: bytes, more: bytes) -> None:
+    _, writer = await connect()
+    assert await send_until_refused(writer, start, more) < ENDLESS / 4
+
+
+@pytest.mark.parametrize("head", [b"X: " + b"v" * MAX_HEAD_BYTES, b"\r\n".join([b"a: b"] * (MAX_HEADERS + 1))])
+async def test_a_head_beyond_its_bounds_gets_431_in_the_words_of_the_api(connect: Connect, head: bytes) -> None:
+    reader, writer = await connect()
+    writer.write(GET + head + b"\r\n\r\n")
+    head, _, body = (await answer_to(reader)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 ")
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
+async def test_what_is_not_http_gets_400(connect: Connect) -> None:
+    reader, writer = await connect()
+    writer.write(b"\x16\x03\x01 hello\r\n\r\n")
+    assert (await answer_to(reader)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_long_body_in_small_chunks_is_not_a_head(connect: Connect) -> None:
+    reader, writer = await connect()
+    writer.write(POST + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n")
+    assert b"100000 bytes, 2 headers" in await asyncio.wait_for(reader.readuntil(b"headers"), DEADLINE_SECONDS)
+
+
+async def test_trailers_do_not_become_headers(connect: Connect) -> None:
+    reader, writer = await connect()
+    writer.write(POST + b"1\r\nx\r\n0\r\nAuthorization: Bearer k\r\n\r\n")
+    assert b"1 bytes, 2 headers" in await asyncio.wait_for(reader.readuntil(b"headers"), DEADLINE_SECONDS)
+
+
+async def test_requests_follow_each_other_on_one_connection(connect: Connect) -> None:
+    reader, writer = await connect()
+    for _ in range(3):
+        writer.write(GET + b"X: " + b"v" * 40_000 + b"\r\n\r\n")
+        assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), DEADLINE_SECONDS)
+
+
+@pytest.mark.parametrize("limits", [ConnectionLimits(head_seconds=0.05)])
+@pytest.mark.parametrize("sent", [b"", GET])
+async def test_a_head_that_does_not_come_in_time_is_hung_up_on(connect: Connect, sent: bytes) -> None:
+    reader, writer = await connect()
+    writer.write(sent)
+    assert await answer_to(reader) == b""
+
+
+class Stuck(asyncio.Transport):
+    """A connection whose client reads nothing, so that it never closes by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = False
+        self.aborted = asyncio.Event()
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = True
+        self.aborted.set()
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+async def test_whoever_does_not_read_what_was_broken_off_is_hung_up_on_in_the_end() -> None:
+    config = config_with(ConnectionLimits(send_seconds=0.05))
+    protocol, transport = BoundedHttpProtocol(config, ServerState(), {}), Stuck()
+    protocol.connection_made(transport)
+    protocol.break_off()
+    assert (transport.closing, transport.aborted.is_set()) == (True, False)
+    await asyncio.wait_for(transport.aborted.wait(), DEADLINE_SECONDS)
+    protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize("limits", [ConnectionLimits(connections=1)])
+async def test_a_connection_too_many_is_hung_up_on(connect: Connect) -> None:
+    first, first_writer = await connect()
+    second, _ = await connect()
+    assert await answer_to(second) == b""
+    first_writer.write(GET + b"\r\n")
+    assert b"200 OK" in await asyncio.wait_for(first.readuntil(b"0\r\n\r\n"), DEADLINE_SECONDS)

@@ -1,0 +1,144 @@
+"""Clients that go away or stop reading: the engine stops at once, and what was said by then is kept."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from service.engine.port import Generation
+from service.settings.settings import Settings
+from tests.support.engine.scripted import Stall, Step
+from tests.support.engine.watched import Engine, WatchedDemo
+from tests.support.service.inside import CARD, Inside, opened, scripted, serving
+from tests.support.service.process import MODEL, ServiceProcess, raw_request
+from tests.support.store.counted import usage
+from tests.support.waiting import until, wait_until
+
+STOP_SECONDS = 0.1
+BYTES_A_MB = 1 << 20
+
+
+class Talk:
+    """A script that says something and then falls silent; `silent` is set when it does."""
+
+    def __init__(self) -> None:
+        self.silent = asyncio.Event()
+
+    def __call__(self, generation: Generation) -> Iterator[Step]:
+        """The steps of one generation."""
+        yield opened("Said so far.")
+        self.silent.set()
+        yield Stall()
+
+
+async def stored(inside: Inside, id: str) -> dict[str, object]:
+    """The response, as soon as it is stored."""
+    deadline = time.monotonic() + 5
+    async with inside.http() as http:
+        while (answer := await http.get(f"/v1/responses/{id}")).status_code == 404:
+            assert time.monotonic() < deadline, "it was never stored"
+        return answer.json()
+
+
+async def seconds_to_stop(inside: Inside, engine: Engine, request: bytes, under_way: asyncio.Event | None) -> float:
+    """How long the engine goes on after its client hung up."""
+    _, writer = await asyncio.open_connection("127.0.0.1", inside.port)
+    writer.write(request)
+    await until(lambda: engine.running == 1)
+    if under_way is not None:
+        await under_way.wait()
+    gone = asyncio.get_running_loop().time()
+    writer.transport.abort()
+    await until(lambda: engine.running == 0)
+    return asyncio.get_running_loop().time() - gone
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_hangs_up_stops_the_engine_and_what_was_said_is_kept(
+    settings: Settings, stream: bool
+) -> None:
+    talk = Talk()
+    engine = scripted(talk)
+    async with serving(settings, engine) as inside:
+        assert await seconds_to_stop(inside, engine, raw_request(stream=stream), talk.silent) < STOP_SECONDS
+        (id,) = engine.aborted
+        response = await stored(inside, id)
+        assert response["status"] == "cancelled"
+        assert response["output"][-1]["content"][0]["text"] == "Said so far."  # type: ignore[index]
+        assert response["output"][-1]["status"] == "incomplete"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_demo_engine_stops_within_a_tenth_of_a_second_too(settings: Settings, stream: bool) -> None:
+    engine = WatchedDemo(CARD, tokens_per_second=20)
+    async with serving(settings, engine) as inside:
+        assert await seconds_to_stop(inside, engine, raw_request(stream=stream), None) < STOP_SECONDS
+
+
+async def test_what_a_vanished_client_was_told_can_be_continued(settings: Settings) -> None:
+    talk = Talk()
+    engine = scripted(talk, [opened("Still here.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        await seconds_to_stop(inside, engine, raw_request(), talk.silent)
+        (id,) = engine.aborted
+        await stored(inside, id)
+        response = await client.responses.create(model=MODEL, input="Go on.", previous_response_id=id)
+    assert response.output_text == "Still here."
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_request_leaves_nothing(settings: Settings) -> None:
+    engine = scripted([opened("never said")])
+    async with serving(settings, engine) as inside, inside.http() as http:
+        _, writer = await asyncio.open_connection("127.0.0.1", inside.port)
+        writer.write(raw_request()[:-10])
+        await writer.drain()
+        writer.transport.abort()
+        assert (await http.get("/health")).status_code == 200
+        assert engine.generations == []
+        assert (await usage(inside.store)).responses == 0
+
+
+async def test_sdk_users_stop_the_engine_by_closing_the_stream(settings: Settings) -> None:
+    talk = Talk()
+    engine = scripted(talk)
+    async with serving(settings, engine) as inside, inside.client() as client:
+        stream = await client.responses.create(model=MODEL, input="hi", stream=True)
+        await talk.silent.wait()
+        await stream.close()
+        await until(lambda: engine.aborted, STOP_SECONDS)
+
+
+def test_a_client_that_stops_reading_costs_no_memory_and_is_dropped(start: Callable[..., ServiceProcess]) -> None:
+    service = start(send_seconds=1, keepalive_seconds=0.5)
+    service.client().responses.create(model=MODEL, input="Count to 1000.")
+    before = service.memory_bytes()
+    with socket.socket() as lazy:
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.connect(("127.0.0.1", service.port))
+        lazy.sendall(raw_request(stream=True, input="Count to 100000.", max_output_tokens=100_000))
+        wait_until(lambda: "client=gone" in service.log, 10)
+        assert service.memory_bytes() - before < 10 * BYTES_A_MB
+        wait_until(lambda: service.connections() == 0, 5)
+    assert "outcome=cancelled" in service.log
+    assert "Traceback" not in service.log
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_request_is_logged_as_gone(service: ServiceProcess) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as raw:
+        raw.sendall(raw_request()[:-10])
+        wait_until(lambda: service.connections() > 0, 5)
+    wait_until(lambda: "status=499" in service.log, 5)
+    (line,) = [line for line in service.log.splitlines() if "status=499" in line]
+    assert "client=gone" in line
+
+
+def test_a_body_that_never_arrives_gives_its_place_back(start: Callable[..., ServiceProcess]) -> None:
+    service = start(body_seconds=0.5, max_concurrent_requests=1)
+    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as slow:
+        slow.sendall(raw_request()[:-10])
+        answer = slow.recv(65_536)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"x-should-retry: false" in answer
+    assert service.client().responses.create(model=MODEL, input="hi").status == "completed"

@@ -1,0 +1,258 @@
+"""A response that is followed, as server-sent events: all of them and `[DONE]`, or an end that says there is more."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+from starlette.types import Message
+
+from service.api.events import Event
+from service.errors import ApiError
+from service.metrics.counters import make_metrics
+from service.responses.output.machine import Ending
+from service.settings.settings import load_settings
+from service.web.admission import Admission
+from service.web.event_stream import EventStream, FollowSource
+from service.web.http_protocol import BREAK_OFF
+from service.web.middleware import Exchange
+from service.web.sse import KEEP_ALIVE
+from store.errors import StoreUnavailable
+from tests.support.responses import samples
+from tests.support.service.followed import TENANT, World, entry_of, events_of, following
+from tests.support.service.streams import parsed
+from tests.support.waiting import until
+
+DONE = b"data: [DONE]\n\n"
+
+
+def whole() -> list[Event]:
+    """All events of a response."""
+    tokens = samples.harmony("<|channel|>final<|message|>One, two, three, four, five, six.<|return|>")
+    return samples.run(samples.machine(), [[token] for token in tokens], Ending.STOP)
+
+
+class Client:
+    """One client at the other end of ASGI: what it is sent, its going away, and that it was cut off."""
+
+    def __init__(
+        self, world: World, after: int = -1, *, obfuscate: bool = False, keepalive_seconds: float = 60
+    ) -> None:
+        metrics = make_metrics()
+        self.exchange = Exchange(TENANT, "req_1", {}, metrics)
+        self.admission = Admission(metrics.refused, requests=1, followers=1)
+        self.following = following(world, after)
+        self.bodies: list[bytes] = []
+        self.started = self.ended = self.late = self.cut = False
+        self.leave = asyncio.Event()
+        settings = load_settings(keepalive_seconds=keepalive_seconds)
+        source = FollowSource(self.following, self.exchange, settings.stream_retention_seconds)
+        self._stream = EventStream(source, self.exchange, settings, obfuscate=obfuscate)
+
+    async def follow(self) -> bytes:
+        """All that it is sent."""
+        scope = {"extensions": {BREAK_OFF: {"now": self._cut}}}
+        with self.admission.slot() as self.exchange.slot:
+            self.exchange.slot.take_follower()
+            await self._stream(scope, self._receive, self._send)
+        return b"".join(self.bodies)
+
+    def _cut(self) -> None:
+        self.cut = True
+        self.leave.set()
+
+    async def _receive(self) -> Message:
+        await self.leave.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            assert message["status"] == 200
+            assert (b"content-type", b"text/event-stream; charset=utf-8") in message["headers"]
+            self.started = True
+        else:
+            assert self.started
+            self.late = self.late or self.ended
+            self.bodies.append(message["body"])
+            self.ended = not message["more_body"]
+
+
+async def test_a_whole_response_is_sent_and_then_that_it_is_done() -> None:
+    world, said = World(), whole()
+    for event in said:
+        world.write([event], says=0)
+    client = Client(world)
+    assert parsed((await client.follow()).decode()) == [samples.as_json(event) for event in said]
+    assert (client.ended, client.cut) == (True, False)
+    assert client.exchange.facts["outcome"] == "completed"
+
+
+async def test_events_that_wait_together_go_out_together() -> None:
+    world, said = World(), whole()
+    world.write(said[:2])
+    client = Client(world)
+    following = asyncio.create_task(client.follow())
+    await until(lambda: json_numbers(client) == [0, 1])
+    world.write(said[2:5])
+    await until(lambda: json_numbers(client) == [0, 1, 2, 3, 4])
+    world.write(said[5:])
+    await following
+    assert [body.count(b"event: ") for body in client.bodies] == [2, 3, len(said) - 5, 0]
+
+
+def json_numbers(client: Client) -> list[int]:
+    """The sequence numbers that a client was sent."""
+    lines = b"".join(client.bodies).split(b"\n")
+    return [json.loads(line[6:])["sequence_number"] for line in lines if line.startswith(b"data: {")]
+
+
+async def test_whoever_resumes_is_sent_the_rest() -> None:
+    world, said = World(), whole()
+    world.write(said)
+    for after in range(-1, len(said) - 1):
+        client = Client(world, after)
+        assert (await client.follow()).endswith(DONE)
+        assert json_numbers(client) == list(range(after + 1, len(said)))
+
+
+async def test_whoever_has_seen_all_is_told_that_it_is_done() -> None:
+    world, said = World(), whole()
+    world.write(said)
+    assert await Client(world, len(said) - 1).follow() == DONE
+
+
+@pytest.mark.parametrize("obfuscate", [True, False])
+async def test_deltas_are_padded_for_those_who_want_it(obfuscate: bool) -> None:
+    world = World()
+    world.write(whole())
+    body = await Client(world, obfuscate=obfuscate).follow()
+    assert (b'"obfuscation":' in body) == obfuscate
+
+
+async def test_a_quiet_stream_is_kept_alive() -> None:
+    world = World()
+    world.write(events_of(3, ended=False))
+    client = Client(world, keepalive_seconds=0.01)
+    following = asyncio.create_task(client.follow())
+    await until(lambda: client.bodies.count(KEEP_ALIVE) > 2)
+    world.write(events_of(4)[3:])
+    await following
+    await nobody_at_work()
+    await asyncio.sleep(0.03)
+    assert client.bodies[-2].endswith(DONE)
+    assert client.bodies[-1] == b""
+    assert not client.late
+
+
+async def test_a_client_that_goes_away_is_followed_no_more() -> None:
+    world = World()
+    world.write(events_of(3, ended=False))
+    client = Client(world)
+    following = asyncio.create_task(client.follow())
+    await until(lambda: client.bodies)
+    client.leave.set()
+    body = await following
+    assert DONE not in body
+    assert not world.listening
+    assert client.exchange.facts == {"client": "gone"}
+
+
+async def test_a_stream_that_is_cut_off_is_followed_no_more() -> None:
+    world = World()
+    world.write(events_of(3, ended=False))
+    client = Client(world)
+    following = asyncio.create_task(client.follow())
+    await until(lambda: client.bodies)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    assert not world.listening
+    await nobody_at_work()
+
+
+async def nobody_at_work() -> None:
+    """Wait until no task is left but the test's."""
+    await until(lambda: len(asyncio.all_tasks()) == 1)
+
+
+async def test_a_client_that_goes_away_at_once_leaves_nothing() -> None:
+    world = World()
+    world.write(events_of(3, ended=False))
+    client = Client(world)
+    client.leave.set()
+    assert DONE not in await client.follow()
+    assert not world.listening
+    await nobody_at_work()
+
+
+@pytest.mark.parametrize("how", ["deleted", "away"])
+async def test_a_stream_that_cannot_go_on_is_cut_before_its_end_and_the_log_says_why(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    world.write(events_of(3, ended=False))
+    client = Client(world)
+
+    def fail() -> None:
+        if client.bodies and how == "deleted":
+            world.entries = None
+        elif client.bodies:
+            world.messages = refused
+
+    async def refused(seconds: float) -> list[bytes] | None:
+        raise StoreUnavailable("nobody listens any more")
+
+    world.turn = fail
+    with caplog.at_level(logging.WARNING):
+        body = await client.follow()
+    assert DONE not in body
+    assert (client.ended, client.cut) == (False, True)
+    assert "client" not in client.exchange.facts
+    assert json_numbers(client) == [0, 1, 2]
+    assert client.exchange.facts["outcome"] == "broken off"
+    assert "a stream was broken off" in caplog.text
+
+
+async def test_a_response_that_ended_before_what_its_client_has_is_cut_and_never_done() -> None:
+    world = World()
+    world.write(events_of(20, ended=False))
+    client = Client(world)
+    following = asyncio.create_task(client.follow())
+    await until(lambda: client.bodies)
+    world.entries = [entry_of(events_of(10))]
+    assert DONE not in await following
+    assert (client.ended, client.cut) == (False, True)
+
+
+async def test_whoever_follows_leaves_its_slot_among_the_requests_to_others() -> None:
+    world = World()
+    client = Client(world)
+    world.write(events_of(3, ended=False))
+    following = asyncio.create_task(client.follow())
+    await until(lambda: client.bodies)
+    with client.admission.slot() as slot, pytest.raises(ApiError, match="HARMONIUM_MAX_FOLLOWERS"):
+        slot.take_follower()
+    client.leave.set()
+    await following
+    assert await client.admission.wait_until_empty(0)
+    with client.admission.slot() as slot:
+        slot.take_follower()
+
+
+async def test_events_that_went_just_now_are_a_400_and_no_stream() -> None:
+    world = World()
+    world.entries = None
+    client = Client(world)
+    with pytest.raises(ApiError) as refusal:
+        await client.follow()
+    assert (refusal.value.status, refusal.value.param) == (400, "stream")
+    assert not client.started
+
+
+async def test_a_store_that_is_away_is_no_stream() -> None:
+    world = World()
+    world.away = 1
+    client = Client(world)
+    with pytest.raises(StoreUnavailable):
+        await client.follow()
+    assert not client.started
+    assert not world.listening

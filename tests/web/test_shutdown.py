@@ -1,0 +1,122 @@
+"""SIGTERM: what is open finishes, what is new is refused, and nothing is lost."""
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from tests.support.service.process import MODEL, ServiceProcess, raw_request
+from tests.support.service.streams import parsed
+from tests.support.waiting import wait_until
+
+Start = Callable[..., ServiceProcess]
+
+
+def refuses(service: ServiceProcess) -> bool:
+    """Whether a new connection is refused."""
+    try:
+        socket.create_connection(("127.0.0.1", service.port), timeout=1).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def open_stream(service: ServiceProcess, **body: Any) -> Any:
+    """A streaming create request, unread."""
+    return service.http().stream("POST", "/v1/responses", json={"model": MODEL, "stream": True, **body})
+
+
+def test_an_open_stream_finishes_while_new_connections_are_refused(start: Start) -> None:
+    service = start(demo_tokens_per_second=60)
+    with open_stream(service, input="Count to 20.") as answer:
+        pieces = answer.iter_text()
+        body = next(pieces)
+        service.ask_to_stop()
+        wait_until(lambda: refuses(service))
+        assert service.process.poll() is None
+        body += "".join(pieces)
+    assert parsed(body)[-1]["type"] == "response.completed"
+    assert service.wait() == 0
+    assert "Traceback" not in service.log
+    service.start()
+    id = parsed(body)[-1]["response"]["id"]
+    assert service.http().get(f"/v1/responses/{id}").json() == parsed(body)[-1]["response"]
+
+
+def test_a_plain_request_finishes_too(start: Start) -> None:
+    service = start(demo_tokens_per_second=60)
+    with httpx.Client(base_url=service.url, timeout=30, trust_env=False) as http:
+        request = http.build_request("POST", "/v1/responses", json={"model": MODEL, "input": "Count to 20."})
+        with socket.create_connection(("127.0.0.1", service.port), timeout=20) as raw:
+            head = "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            raw.sendall(f"{head}content-length: {len(request.content)}\r\n\r\n".encode() + request.content)
+            wait_until(lambda: http.get("/health").status_code == 200)
+            service.ask_to_stop()
+            answer = raw.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert b'"status":"completed"' in answer
+    assert service.wait() == 0
+
+
+def test_a_stream_that_outlives_its_time_is_cut_and_what_was_said_is_kept(start: Start) -> None:
+    service = start(demo_tokens_per_second=100, shutdown_seconds=1)
+    with open_stream(service, input="Count to 1000.") as answer:
+        lines = answer.iter_lines()
+        id = next(line for line in lines if "resp_" in line).partition('"id":"')[2].partition('"')[0]
+        next(line for line in lines if "output_text.delta" in line)
+        service.ask_to_stop()
+        assert service.wait() == 0
+    service.start()
+    kept = service.http().get(f"/v1/responses/{id}").json()
+    assert kept["status"] == "cancelled"
+    assert kept["output"][-1]["content"][0]["text"].startswith("1\n2")
+
+
+def test_a_stream_that_nobody_reads_is_cut_and_what_was_said_is_kept(start: Start) -> None:
+    service = start(shutdown_seconds=1)
+    with socket.socket() as lazy:
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.connect(("127.0.0.1", service.port))
+        lazy.sendall(raw_request(stream=True, input="Count to 100000.", max_output_tokens=100_000))
+        beginning = b""
+        while b'","created_at"' not in beginning:
+            beginning += lazy.recv(4096)
+        id = beginning.partition(b'"id":"')[2].partition(b'"')[0].decode()
+        service.ask_to_stop()
+        assert service.wait() == 0
+    service.start()
+    kept = service.http().get(f"/v1/responses/{id}").json()
+    assert kept["status"] == "cancelled"
+    assert kept["output"][-1]["content"][0]["text"].startswith("1\n2")
+
+
+def test_an_idle_connection_does_not_hold_up_a_stop(start: Start) -> None:
+    service = start()
+    with socket.create_connection(("127.0.0.1", service.port), timeout=20):
+        service.http().get("/health")
+        service.ask_to_stop()
+        assert service.wait() == 0
+
+
+def test_a_closed_terminal_asks_for_a_stop_too(start: Start) -> None:
+    service = start(demo_tokens_per_second=60)
+    with open_stream(service, input="Count to 20.") as answer:
+        pieces = answer.iter_text()
+        body = next(pieces)
+        service.process.send_signal(signal.SIGHUP)
+        body += "".join(pieces)
+    assert parsed(body)[-1]["type"] == "response.completed"
+    assert service.wait() == 0
+
+
+def test_a_service_whose_embedded_server_dies_stops_and_says_so(start: Start) -> None:
+    service = start()
+    id = service.client().responses.create(model=MODEL, input="hi").id
+    os.kill(service.redis_pid(), signal.SIGKILL)
+    assert service.wait() == 1
+    assert "ended by itself" in service.log
+    service.start()
+    assert service.client().responses.retrieve(id).id == id

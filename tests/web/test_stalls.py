@@ -1,0 +1,52 @@
+"""Nobody waits for somebody else's heavy request: the event loop never stops for long, whatever it is sent."""
+
+import http.client
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from service.settings.settings import Settings
+from tests.support.bad.heavy import HEAVY, LEGAL
+from tests.support.bad.heavy_kinds import BODIES
+from tests.support.service.inside import answer, scripted, serving
+from tests.support.service.lag import STALL_SECONDS, best_lag, post
+from tests.support.service.process import ServiceProcess
+
+ATTEMPTS = 8
+
+CASES: dict[str, Callable[[], bytes]] = LEGAL | {name: bad.body for name, bad in HEAVY.items() if callable(bad.body)}
+
+
+@pytest.mark.parametrize("name", [*CASES, *BODIES])
+async def test_the_loop_never_stops_for_long(settings: Settings, name: str) -> None:
+    async with serving(settings, scripted([answer("Fine.")])) as inside:
+        lag = await best_lag(inside.port, (CASES | BODIES)[name])
+    print(f"{lag * 1000:.1f} ms at worst: {name}")
+    assert lag < STALL_SECONDS
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_others_are_served_while_a_heavy_request_is_read(service: ServiceProcess, name: str) -> None:
+    body = CASES[name]()
+    slowest = [slowest_probe(service, body)]
+    while slowest[-1] >= STALL_SECONDS and len(slowest) < ATTEMPTS:
+        slowest.append(slowest_probe(service, body))
+    assert slowest[-1] < STALL_SECONDS, f"the slowest probes took {slowest}"
+
+
+def slowest_probe(service: ServiceProcess, body: bytes) -> float:
+    """How long the slowest of the probes took that were answered while the service read `body`, in seconds."""
+    work = threading.Thread(target=post, args=(service.port, body))
+    work.start()
+    slowest = 0.0
+    with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)) as connection:
+        while work.is_alive():
+            begun = time.perf_counter()
+            connection.request("GET", "/health")
+            assert connection.getresponse().read() == b'{"status":"ok"}'
+            slowest = max(slowest, time.perf_counter() - begun)
+    work.join()
+    return slowest

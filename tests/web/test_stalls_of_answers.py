@@ -1,0 +1,129 @@
+"""Nobody waits for somebody else's heavy answer either, nor for what a client keeps for us and gives back."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from service.api.input.gathered import MAX_REFERENCED_BYTES
+from service.api.request import MAX_STOP_CHARS, MAX_STOPS
+from service.harmony.tokens import RETURN, encode
+from service.responses import sealed
+from service.responses.seal import Sealer
+from service.responses.sealed import MAX_KEPT_BYTES, REASONING
+from service.settings.settings import Settings
+from tests.support.bad.heavy_kinds import fresh, patterns, strict
+from tests.support.engine.scripted import Script
+from tests.support.service.inside import answer, opened, scripted, serving
+from tests.support.service.lag import CREATE, STALL_SECONDS, best_lag, post_and_read
+from tests.support.service.process import MODEL
+
+CHUNK = 16
+"""How many tokens an engine says at once, at most."""
+
+KEY = "k" * 32
+LOGPROBS = {"top_logprobs": 20, "include": ["message.output_text.logprobs"]}
+
+
+def played(*texts: str, chunk: int = CHUNK) -> Script:
+    """An answer as an engine says it, chunk by chunk."""
+    ids = [*opened(""), *(id for text in texts for id in encode(text)), RETURN]
+    return [ids[:3], *(ids[place : place + chunk] for place in range(3, len(ids), chunk))]
+
+
+ANSWERS: dict[str, tuple[Script, Callable[[str], dict[str, Any]]]] = {
+    "nearly a stop, again and again": (
+        played(("e" * 250 + " ") * 200),
+        lambda word: {"stop": [f"{'e' * (MAX_STOP_CHARS - 9)}{word}{n}" for n in range(MAX_STOPS)]},
+    ),
+    "4,000 tokens with twenty alternatives each": (played("word " * 4_000), lambda word: LOGPROBS),
+    "an answer under patterns": (
+        played('{"p0":"abc7.w10"}'),
+        lambda word: strict(patterns(word, r"[a-z]{2,9}(\d+|[^x-z]*)\.")),
+    ),
+    "a compaction of 100,000 tokens": (
+        played("A summary. " * 500),
+        lambda word: {
+            "input": [{"role": "user", "content": f"{word} {n} " * 5} for n in range(3_000)]
+            + [{"type": "compaction_trigger"}]
+        },
+    ),
+    "a compaction, and the answer": (
+        played("A summary. " * 500),
+        lambda word: {
+            "context_management": [{"type": "compaction", "compact_threshold": 1_000}],
+            "input": [{"role": "user", "content": f"{word} {n} " * 5} for n in range(3_000)],
+        },
+    ),
+    "100,000 tokens shown again": (
+        played("word " * 4_000),
+        lambda word: {"input": f"{word} " * 30_000, "enable_response_messages": True},
+    ),
+    "reasoning that is sealed": (
+        played("word " * 4_000),
+        lambda word: {"include": ["reasoning.encrypted_content"]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("stream", "path"), [(False, CREATE), (True, CREATE), (True, f"/open-responses{CREATE}")])
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_the_loop_never_stops_for_long_over_an_answer(
+    settings: Settings, name: str, stream: bool, path: str
+) -> None:
+    script, build = ANSWERS[name]
+    async with serving(settings, scripted(script)) as inside:
+        body = fresh(lambda word: build(word) | {"stream": stream})
+        lag = await best_lag(inside.port, body, path, post_and_read)
+    print(f"{lag * 1000:.1f} ms at worst: {name}, stream {stream} at {path}")
+    assert lag < STALL_SECONDS
+
+
+@pytest.mark.parametrize("path", ["/v1/responses/input_tokens", "/v1/responses/compact"])
+@pytest.mark.parametrize("items", [1, 4_000])
+async def test_the_loop_never_stops_for_long_at_other_endpoints(settings: Settings, path: str, items: int) -> None:
+    each = [{"role": "user", "content": "word " * (80_000 // items)}]
+    async with serving(settings, scripted(played("A summary."))) as inside:
+        lag = await best_lag(inside.port, fresh(lambda word: {"input": each * items}), path)
+    print(f"{lag * 1000:.1f} ms at worst: {items} items at {path}")
+    assert lag < STALL_SECONDS
+
+
+@pytest.mark.parametrize(("seals", "size"), [(4_000, 40), (8, MAX_KEPT_BYTES // 2)])
+async def test_the_loop_never_stops_for_long_over_seals(settings: Settings, seals: int, size: int) -> None:
+    settings = settings.model_copy(update={"seal_keys": (SecretStr(KEY),)})
+    sealer = Sealer("default", [KEY.encode()])
+    texts = [sealer.seal(REASONING, sealed.reasoning(f"{n} " + "word " * (size // 5))) for n in range(seals)]
+    items = [{"type": "reasoning", "summary": [], "encrypted_content": text} for text in texts]
+    body = fresh(lambda word: {"input": [*items, {"role": "user", "content": word}]})
+    async with serving(settings, scripted([answer("Fine.")])) as inside:
+        lag = await best_lag(inside.port, body)
+    print(f"{lag * 1000:.1f} ms at worst: {seals} seals of {size} bytes")
+    assert lag < STALL_SECONDS
+
+
+@pytest.mark.parametrize(("items", "size"), [(1, MAX_REFERENCED_BYTES // 4), (100, MAX_REFERENCED_BYTES // 400)])
+async def test_the_loop_never_stops_for_long_over_references(settings: Settings, items: int, size: int) -> None:
+    given = [{"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "ab " * size}}]
+    async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
+        sent = [*given * items, {"role": "user", "content": "hi"}]
+        made = (await http.post(CREATE, json={"model": MODEL, "input": sent})).json()
+        listed = (await http.get(f"{CREATE}/{made['id']}/input_items?order=asc&limit=100")).json()["data"]
+        named = [{"type": "item_reference", "id": each["id"]} for each in listed[:100]]
+        lag = await best_lag(inside.port, fresh(lambda word: {"input": [*named, {"role": "user", "content": word}]}))
+    print(f"{lag * 1000:.1f} ms at worst: {len(named)} references to {items} items of {size} words")
+    assert lag < STALL_SECONDS
+
+
+async def test_the_loop_never_stops_for_long_over_a_stored_prompt(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "sell.toml").write_text('instructions = "Sell {{goods}}.\\n{{goods}}"')
+    settings = settings.model_copy(update={"prompts_dir": str(tmp_path)})
+    async with serving(settings, scripted([answer("Fine.")])) as inside:
+        for value in ("word ", "x"):
+            goods = value * (5_000_000 // len(value))
+            prompt = {"id": "sell", "variables": {"goods": goods}}
+            lag = await best_lag(inside.port, fresh(lambda word, prompt=prompt: {"prompt": prompt}))
+            print(f"{lag * 1000:.1f} ms at worst: a stored prompt of {len(goods)} characters")
+            assert lag < STALL_SECONDS

@@ -1,0 +1,218 @@
+"""The receiver of webhooks: what is asked of it, where, and what of its answer counts."""
+
+import logging
+import ssl
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import trustme
+from openai import InvalidWebhookSignatureError
+
+from service.settings.background import signing_key
+from service.settings.settings import SettingsError, load_settings
+from service.webhooks.receiver import retry_after, sign
+from store.embedded import EmbeddedServer
+from store.turn import Status
+from tests.support.waiting import until
+from tests.support.webhooks.desk import SECRET, Desk, opened, unwrapped
+from tests.support.webhooks.inbox import endless, inbox, silence, status
+
+ENDS = [Status.COMPLETED, Status.FAILED, Status.INCOMPLETE, Status.CANCELLED]
+LONG_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with EmbeddedServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server.url
+
+
+@pytest.fixture
+async def desk(redis_url: str) -> AsyncIterator[Desk]:
+    async with opened(redis_url) as desk:
+        yield desk
+
+
+def test_the_signature_is_that_of_the_standard() -> None:
+    signature = sign(signing_key(SECRET), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_the_official_client_takes_the_event_from_what_is_delivered(desk: Desk, end: Status) -> None:
+    id = await desk.end(status=end)
+    async with inbox() as box, desk.delivering(box.url) as delivering:
+        await delivering.settled()
+    (letter,) = box.letters
+    event = unwrapped(letter)
+    assert type(event).__name__ == f"Response{end.capitalize()}WebhookEvent"
+    assert (event.type, event.object, event.data.id) == (f"response.{end}", "event", id)
+    assert abs(event.created_at - int(letter.headers["webhook-timestamp"])) < 60
+    assert (letter.path, letter.headers["content-type"]) == ("/hook", "application/json")
+    assert await desk.waiting() == 0
+
+
+async def test_the_official_client_refuses_what_was_signed_with_another_secret(desk: Desk) -> None:
+    await desk.end()
+    async with inbox() as box, desk.delivering(box.url) as delivering:
+        await delivering.settled()
+    with pytest.raises(InvalidWebhookSignatureError):
+        unwrapped(box.letters[0], "whsec_" + "A" * 32)
+
+
+async def test_a_receiver_that_never_answers_is_left_in_time_and_asked_again(desk: Desk) -> None:
+    await desk.end()
+    async with inbox() as box:
+        box.answers = [silence]
+        async with desk.delivering(box.url, webhook_seconds=0.1) as delivering:
+            await delivering.settled(2)
+    assert (delivering.delivered, delivering.failed) == (1, 1)
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+async def test_nobody_is_asked_where_a_receiver_points_to(desk: Desk, code: int) -> None:
+    await desk.end()
+    async with inbox() as box, inbox("127.0.0.2") as inside:
+        box.answers = [status(code, location=inside.url)]
+        async with desk.delivering(box.url) as delivering:
+            await delivering.settled(2)
+    assert (delivering.delivered, delivering.failed, inside.letters) == (1, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        *(("0", 0), ("7", 7), ("999999999", 3600), ("9" * 400, 3600), ("", 0), ("-5", 0), ("1.5", 0), ("soon", 0)),
+        ("Fri, 20 Nov 2026 00:00:30 GMT", 30),
+        ("Fri, 20 Nov 2026 00:00:30 -0000", 30),
+        ("Thu, 19 Nov 2026 00:00:00 GMT", 0),
+        ("Fri, 20 Nov 99999999999999999999 00:00:30 GMT", 0),
+    ],
+)
+def test_a_pause_is_read_as_seconds_or_a_date_within_bounds(header: str, seconds: float) -> None:
+    assert retry_after(header, now=1_795_132_800.0) == seconds
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433"])
+async def test_a_private_receiver_is_never_asked_unless_that_is_allowed(
+    desk: Desk, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await desk.end()
+    async with inbox() as box, desk.delivering(box.at(host), webhook_allow_private=False) as delivering:
+        await delivering.settled()
+    assert (box.letters, delivering.delivered) == ([], 0)
+    reasons = {each.__dict__["fields"]["reason"] for each in caplog.records if "fields" in each.__dict__}
+    assert any("not a public address; HARMONIUM_WEBHOOK_ALLOW_PRIVATE" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "::ffff:127.0.0.1"])
+async def test_a_name_that_leads_inward_is_not_followed(desk: Desk, address: str) -> None:
+    async def found(host: str, port: int) -> list[str]:
+        assert host == "hooks.example.com"
+        return [address]
+
+    await desk.end()
+    async with inbox() as box:
+        url, given = box.at("hooks.example.com"), {"look_up": found}
+        async with desk.delivering(url, webhook_allow_private=False, given=given) as delivering:
+            await delivering.settled(2)
+    assert (box.letters, delivering.delivered) == ([], 0)
+
+
+async def test_a_name_is_looked_up_once_for_each_delivery_and_that_is_where_it_goes(desk: Desk) -> None:
+    found = iter([["127.0.0.1"], ["127.0.0.2"]])
+
+    async def rebinding(host: str, port: int) -> list[str]:
+        return next(found)
+
+    await desk.end()
+    async with (
+        inbox() as box,
+        inbox("127.0.0.2", box.port) as inside,
+        desk.delivering(box.at("rebound.example"), given={"look_up": rebinding}) as delivering,
+    ):
+        await delivering.settled()
+        assert (len(box.letters), len(inside.letters)) == (1, 0)
+        await desk.end()
+        await delivering.settled(2)
+    assert (len(box.letters), len(inside.letters), delivering.delivered) == (1, 1, 2)
+
+
+async def test_a_name_that_leads_inward_the_second_time_is_not_followed_then(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.webhooks.addresses.is_public", lambda address: address == "127.0.0.1")
+    found = iter([["127.0.0.1"]])
+
+    async def rebinding(host: str, port: int) -> list[str]:
+        return next(found, ["127.0.0.2"])
+
+    await desk.end()
+    async with inbox() as box, inbox("127.0.0.2", box.port) as inside:
+        box.answers = [status(500)]
+        url, given = box.at("rebound.example"), {"look_up": rebinding}
+        async with desk.delivering(url, webhook_allow_private=False, given=given) as delivering:
+            await delivering.settled(3)
+    assert (len(box.letters), inside.letters, delivering.delivered) == (1, [], 0)
+
+
+async def test_a_proxy_of_the_environment_is_not_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    await desk.end()
+    async with inbox() as box, inbox("127.0.0.2") as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.2:{proxy.port}")
+        async with desk.delivering(box.url) as delivering:
+            await delivering.settled()
+    assert (len(box.letters), proxy.letters) == (1, [])
+
+
+async def test_an_answer_without_end_is_not_read_to_it(desk: Desk) -> None:
+    await desk.end()
+    async with inbox() as box:
+        box.answers = [endless]
+        async with desk.delivering(box.url, webhook_seconds=LONG_SECONDS) as delivering:
+            await delivering.settled()
+            await until(lambda: not box.under_way)
+    assert delivering.delivered == 1
+
+
+@pytest.mark.parametrize(("host", "delivered"), [("hooks.example.com", 1), ("other.example.com", 0)])
+async def test_a_certificate_must_be_that_of_the_host_in_the_url(desk: Desk, host: str, delivered: int) -> None:
+    authority, served = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("hooks.example.com").configure_cert(served)
+    trusted = ssl.create_default_context()
+    authority.configure_trust(trusted)
+
+    async def found(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    await desk.end()
+    given = {"look_up": found, "tls": trusted}
+    async with inbox(tls=served) as box, desk.delivering(box.at(host), given=given) as delivering:
+        await delivering.settled()
+    assert (delivering.delivered, len(box.letters)) == (delivered, delivered)
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(desk: Desk) -> None:
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(served)
+    await desk.end()
+    async with inbox(tls=served) as box, desk.delivering(box.url) as delivering:
+        await delivering.settled()
+    assert (delivering.delivered, box.letters) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("ftp://hooks.example.com/", "should be a URL"),
+        ("http:///path", "should be a URL"),
+        ("https://user:word@hooks.example.com/", "should have no user"),
+        ("https://hooks.example.com:99999/", "Port out of range"),
+        ("http://[::1/", "Invalid IPv6 URL"),
+    ],
+)
+def test_a_url_that_nobody_can_be_asked_at_is_refused_at_the_start(url: str, reason: str) -> None:
+    with pytest.raises(SettingsError, match=f"HARMONIUM_WEBHOOK_URL: {reason}"):
+        load_settings(webhook_url=url, webhook_secret=SECRET)

@@ -1,0 +1,79 @@
+"""The service tells a receiver how each background response ended, as soon as that can be retrieved."""
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from openai import AsyncOpenAI
+
+from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.waiting import until
+from tests.support.webhooks.desk import SECRET, unwrapped
+from tests.support.webhooks.inbox import Inbox, inbox, status
+
+SLOWLY = 20
+DEADLINE_SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    """The port at which the service finds a receiver, when a test has one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def teller(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service that is not fast, and tells that receiver."""
+    process = ServiceProcess(
+        tmp_path_factory.mktemp("teller"),
+        webhook_url=f"http://127.0.0.1:{port}/hook",
+        webhook_secret=SECRET,
+        webhook_allow_private=True,
+        demo_tokens_per_second=SLOWLY,
+    )
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+async def client(teller: ServiceProcess) -> AsyncIterator[AsyncOpenAI]:
+    async with teller.async_client() as client:
+        yield client
+
+
+@pytest.fixture
+async def box(port: int) -> AsyncIterator[Inbox]:
+    async with inbox(port=port) as box:
+        yield box
+
+
+def heard(box: Inbox, id: str) -> list[str]:
+    """The types of the events about a response that have come so far."""
+    events = [unwrapped(letter) for letter in box.letters]
+    return [event.type for event in events if event.data.id == id]
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "end"), [("Count to 3.", 1000, "completed"), ("Tell me.", 16, "incomplete")]
+)
+async def test_what_is_told_can_be_retrieved(box: Inbox, client: AsyncOpenAI, words: str, limit: int, end: str) -> None:
+    asked = await client.responses.create(model=MODEL, input=words, max_output_tokens=limit, background=True)
+    await until(lambda: heard(box, asked.id), DEADLINE_SECONDS)
+    assert heard(box, asked.id) == [f"response.{end}"]
+    assert (await client.responses.retrieve(asked.id)).status == end
+
+
+async def test_that_a_response_was_cancelled_is_told_again_until_it_is_heard(box: Inbox, client: AsyncOpenAI) -> None:
+    box.answers = [status(500)]
+    asked = await client.responses.create(model=MODEL, input="Count to 500.", background=True)
+    await client.responses.cancel(asked.id)
+    await until(lambda: len(heard(box, asked.id)) == 2, DEADLINE_SECONDS)
+    assert set(heard(box, asked.id)) == {"response.cancelled"}
+
+
+async def test_a_foreground_response_is_not_told_of(box: Inbox, client: AsyncOpenAI) -> None:
+    answered = await client.responses.create(model=MODEL, input="Count to 3.")
+    asked = await client.responses.create(model=MODEL, input="Count to 3.", background=True)
+    await until(lambda: heard(box, asked.id), DEADLINE_SECONDS)
+    assert heard(box, answered.id) == []

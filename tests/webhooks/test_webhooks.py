@@ -1,0 +1,215 @@
+"""Webhooks: every end is told, as the official client reads it, until the receiver has accepted it or time is up."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from service.webhooks.deliver import TIMING
+from store.embedded import EmbeddedServer
+from store.errors import StoreUnavailable
+from store.jobs.outbox import Webhook
+from tests.support import ROOT
+from tests.support.store.servers import server
+from tests.support.waiting import until
+from tests.support.webhooks.desk import QUICK, SECRET, TENANT, Desk, opened, unwrapped
+from tests.support.webhooks.inbox import inbox, silence, status
+
+KILLED_SECONDS = 0.5
+NEVER = 3600.0
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with EmbeddedServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server.url
+
+
+@pytest.fixture
+async def desk(redis_url: str) -> AsyncIterator[Desk]:
+    async with opened(redis_url) as desk:
+        yield desk
+
+
+async def test_what_is_not_accepted_is_sent_again_as_the_same_event(desk: Desk) -> None:
+    id = await desk.end()
+    async with inbox() as box:
+        box.answers = [status(500), status(404), status(204)]
+        async with desk.delivering(box.url) as delivering:
+            await delivering.settled(3)
+    assert {unwrapped(letter).data.id for letter in box.letters} == {id}
+    assert len({letter.headers["webhook-id"] for letter in box.letters}) == 1
+    assert (delivering.delivered, delivering.failed, delivering.given_up) == (1, 2, 0)
+    assert await desk.waiting() == 0
+
+
+async def test_events_of_different_responses_have_different_names(desk: Desk) -> None:
+    ids = {await desk.end() for _ in range(5)}
+    async with inbox() as box, desk.delivering(box.url) as delivering:
+        await delivering.settled(5)
+    assert {unwrapped(letter).data.id for letter in box.letters} == ids
+    assert len({letter.headers["webhook-id"] for letter in box.letters}) == 5
+    assert len({unwrapped(letter).id for letter in box.letters}) == 5
+
+
+async def test_a_receiver_that_is_not_there_is_asked_until_it_is(desk: Desk) -> None:
+    await desk.end()
+    async with inbox() as box:
+        gone = box.url
+    async with desk.delivering(gone) as delivering:
+        await delivering.settled(2)
+    assert delivering.delivered == 0
+    assert await desk.waiting() == 1
+
+
+async def test_a_receiver_that_never_wants_to_hear_of_it_again_does_not(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    id = await desk.end()
+    async with inbox() as box:
+        box.answers = [status(410)]
+        async with desk.delivering(f"{box.url}?token=hidden") as delivering:
+            await until(lambda: delivering.given_up)
+    assert (len(box.letters), await desk.waiting()) == (1, 0)
+    (fields,) = [each.__dict__["fields"] for each in caplog.records if each.getMessage() == "webhook given up"]
+    assert (fields["response_id"], fields["tenant"], fields["reason"]) == (id, TENANT, "it answered 410")
+    assert "hidden" not in str([each.__dict__ for each in caplog.records])
+
+
+async def test_what_nobody_accepts_in_time_is_given_up(desk: Desk) -> None:
+    await desk.end()
+    async with inbox() as box:
+        box.answers = [status(500)] * 1000
+        async with desk.delivering(box.url, retry_seconds=2) as delivering:
+            await until(lambda: delivering.given_up, 10)
+    assert len(box.letters) == delivering.failed + 1 > 2
+    assert (delivering.delivered, await desk.waiting()) == (0, 0)
+
+
+async def test_what_is_too_old_already_is_sent_once_all_the_same(desk: Desk) -> None:
+    await desk.end()
+    async with inbox() as box, desk.delivering(box.url, retry_seconds=0) as delivering:
+        await delivering.settled()
+    assert delivering.delivered == 1
+
+
+async def test_a_receiver_that_asks_for_a_pause_gets_it(desk: Desk) -> None:
+    await desk.end()
+    async with inbox() as box:
+        box.answers = [status(503, retry_after="40")]
+        async with desk.delivering(box.url) as delivering:
+            await delivering.settled()
+    assert 30 < await desk.due_in_seconds() <= 40
+
+
+async def test_the_last_try_comes_when_time_is_up_and_not_after_a_longer_pause(desk: Desk) -> None:
+    await desk.end()
+    async with inbox() as box:
+        box.answers = [status(503, retry_after="1000")]
+        async with desk.delivering(box.url, retry_seconds=100) as delivering:
+            await delivering.settled()
+    assert 90 < await desk.due_in_seconds() <= 100
+
+
+def test_pauses_double_up_to_an_hour_and_are_spread() -> None:
+    longest, shortest = (replace(TIMING.retry, chance=lambda chance=chance: chance) for chance in (1.0, 0.0))
+    assert [longest.seconds(tries) for tries in (1, 2, 3, 11, 12, 10_000)] == [2, 4, 8, 2048, 3600, 3600]
+    assert [shortest.seconds(tries) for tries in (1, 2, 10_000)] == [1, 2, 1800]
+
+
+async def test_no_more_are_under_way_than_there_is_room_for(desk: Desk) -> None:
+    for _ in range(20):
+        await desk.end()
+    async with inbox() as box:
+        box.answers = [silence] * 6
+        async with desk.delivering(box.url, at_once=3, webhook_seconds=0.2) as delivering:
+            await until(lambda: delivering.delivered == 20, 10)
+    assert (box.most_under_way, delivering.failed) == (3, 6)
+
+
+async def test_what_ends_in_this_process_waits_for_no_poll(desk: Desk) -> None:
+    first, never = await desk.end(), replace(QUICK, poll_seconds=NEVER)
+    async with inbox() as box, desk.delivering(box.url, timing=never) as delivering:
+        await until(lambda: len(box.letters) == 1)
+        second = await desk.end()
+        delivering.wake(second)
+        await until(lambda: len(box.letters) == 2)
+    assert [unwrapped(letter).data.id for letter in box.letters] == [first, second]
+
+
+async def test_a_process_that_ends_lets_deliveries_arrive_and_cuts_off_the_rest(
+    desk: Desk,
+) -> None:
+    id, timing = await desk.end(), replace(QUICK, margin_seconds=0.1, leave_seconds=0.1)
+    async with inbox() as box:
+        box.answers = [silence]
+        async with desk.delivering(box.url, timing=timing, webhook_seconds=2):
+            await until(lambda: box.under_way)
+            start = time.monotonic()
+        assert time.monotonic() - start < 1.5
+        assert await desk.waiting() == 1
+        async with desk.delivering(box.url) as delivering:
+            await delivering.settled()
+    assert [unwrapped(letter).data.id for letter in box.letters] == [id, id]
+
+
+async def test_a_store_that_goes_away_and_comes_back_interrupts_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with server(tmp_path) as process:
+        desk = Desk(f"redis://{process.address}", "restarted")
+        async with inbox() as box, desk.delivering(box.url) as delivering:
+            await desk.end()
+            await delivering.settled()
+            process.kill()
+            await until(lambda: "webhooks can't be read" in caplog.text, 10)
+            process.restart()
+            await desk.end()
+            await delivering.settled(2)
+        await desk.close()
+    assert caplog.text.count("webhooks can't be read") == 1
+
+
+async def test_a_store_that_can_not_note_an_acceptance_is_told_of_it_once_more(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await desk.end()
+    timing = replace(QUICK, margin_seconds=0.1)
+    async with inbox() as box, desk.delivering(box.url, timing=timing, webhook_seconds=0.2) as delivering:
+        done, failures = desk.outbox.done, [StoreUnavailable("away")]
+
+        async def away_once(webhook: Webhook) -> None:
+            if failures:
+                raise failures.pop()
+            await done(webhook)
+
+        monkeypatch.setattr(desk.outbox, "done", away_once)
+        await delivering.settled(2)
+        await until(lambda: not box.under_way)
+    assert len(box.letters) == 2
+    assert "webhook not noted" in caplog.text
+
+
+async def test_a_delivery_that_a_killed_process_had_begun_is_made_by_another(desk: Desk, redis_url: str) -> None:
+    id = await desk.end()
+    async with inbox() as box:
+        box.answers = [silence]
+        arguments = [redis_url, desk.history.keyspace.prefix, box.url, SECRET, str(KILLED_SECONDS)]
+        command = [sys.executable, "-m", "tests.support.webhooks.delivering", *arguments]
+        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+        await until(lambda: box.under_way, 20)
+        os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+        assert await desk.waiting() == 1
+        async with desk.delivering(box.url) as delivering:
+            await delivering.settled()
+    assert [unwrapped(letter).data.id for letter in box.letters] == [id, id]
+    assert await desk.waiting() == 0
