@@ -24,67 +24,64 @@ class Meaning(msgspec.Struct, frozen=True):
     repair: str
 
 
-_DISCARDED = "it is taken away, with all that continue it"
+_DISCARDED = "it is deleted, with all that continue it"
 
 MEANINGS: dict[str, Meaning] = {
-    "no-node": Meaning("keys or places of a turn that isn't there", "they are taken away"),
-    "no-parent": Meaning("the turn that it continues is gone", _DISCARDED),
-    "no-messages": Meaning("its messages are gone or can't be read", _DISCARDED),
+    "no-node": Meaning("keys or places of a turn that doesn't exist", "they are deleted"),
+    "no-parent": Meaning("the turn that it continues is missing", _DISCARDED),
+    "no-messages": Meaning("its messages are missing or can't be read", _DISCARDED),
     "damaged": Meaning("its node lacks its parent, its status or its digest", _DISCARDED),
-    "mistyped": Meaning("a key of it holds another type of value", "the key is taken away, and then what that breaks"),
+    "mistyped": Meaning("a key of it holds another type of value", "the key is deleted, and then what that breaks"),
     "lineage": Meaning(
         "its root, depth, sums or path don't follow from its parent's",
-        "they are derived anew, here and below; in a circle it is taken away",
+        "they are derived anew, here and below; in a circle it is deleted",
     ),
     "no-work": Meaning(
-        "it is under way, and what a worker needs for it is gone",
-        "a worker that finds nothing to do there ends it as failed",
+        "it is under way, and what a worker needs for it is missing",
+        "the next worker ends it as failed",
     ),
     "no-job": Meaning(
-        "it is under way, and its job is gone or lacks something",
+        "it is under way, and its job is missing or lacks something",
         "its job is made anew from its log, and waits before all that has not begun",
     ),
     "no-place": Meaning(
         "it is under way, and neither waits in the queue nor has a lease that ends, or it does both",
-        "it waits again, before all that has not begun; whoever worked on it has lost it",
+        "it waits again, before all that has not begun; a worker that had it has lost it",
     ),
-    "no-response": Meaning("its response is gone or can't be read", "it counts as deleted; what continues it stays"),
+    "no-response": Meaning("its response is missing or can't be read", "it counts as deleted; what continues it stays"),
     "standing": Meaning(
-        "its node contradicts itself, or its job, about whether it is under way", "the node says what the rest says"
+        "its node contradicts itself, or its job, about whether it is under way",
+        "the node is made to agree with the rest",
     ),
     "events": Meaning(
-        "its events are not those that are noted, or are not among those that are taken away some day",
-        "what is there is noted; where none are, that is noted",
+        "its events are not those that are recorded, or will never be deleted",
+        "what is there is recorded, also where there are none",
     ),
-    "kept-response": Meaning("it was deleted, and its response is still there", "the response is taken away"),
-    "not-marked": Meaning("its messages were erased, and its root doesn't say so", "the root says so"),
-    "length": Meaning("its messages or its response have another length than noted", "the length is noted"),
-    "held": Meaning("the server holds another number of bytes for it than noted", "the number is noted"),
-    "children": Meaning("it counts more or fewer children than it has", "the number is noted"),
+    "kept-response": Meaning("it was deleted, and its response is still there", "the response is deleted"),
+    "not-marked": Meaning("its messages were erased, and its root doesn't say so", "it is recorded in the root"),
+    "length": Meaning("its messages or its response have another length than recorded", "the length is recorded"),
+    "held": Meaning("the server holds another number of bytes for it than recorded", "the number is recorded"),
+    "children": Meaning("it counts more or fewer children than it has", "the number is recorded"),
     "leaf": Meaning("it is not where its children and its last use say in the order of eviction", "it is put there"),
     "tree": Meaning("its tree is not where its last use says in the order of trees", "it is put there"),
-    "stray": Meaning("a tree names it among its leaves, and it is in another or gone", "it is taken out"),
-    "stray-job": Meaning("it has ended or was deleted, and its job is still there", "the job is taken away"),
-    "stray-place": Meaning(
-        "it stands in a queue, or among leases or logs, and doesn't belong there", "it is taken out"
-    ),
-    "jobs": Meaning("a tree counts more or fewer jobs than it has", "the number is noted"),
-    "misnamed": Meaning(
-        "something stands among leaves, trees, leases, logs or in a queue that names no turn", "it is taken out"
-    ),
+    "stray": Meaning("a tree names it among its leaves, and it is in another or missing", "it is removed"),
+    "stray-job": Meaning("it has ended or was deleted, and its job is still there", "the job is deleted"),
+    "stray-place": Meaning("it is in a queue, or among leases or logs, and doesn't belong there", "it is removed"),
+    "jobs": Meaning("a tree counts more or fewer jobs than it has", "the number is recorded"),
+    "misnamed": Meaning("something among leaves, trees, leases, logs or in a queue names no turn", "it is removed"),
     "endless-pin": Meaning("it has pins that never expire", "they expire with the last of them"),
-    "endless-note": Meaning("what a call left for its repeat never expires", "it is taken away"),
-    "clock": Meaning("the shard's clock is behind the last use of a turn", "it is put forward"),
+    "endless-note": Meaning("what a call left for its retry never expires", "it is deleted"),
+    "clock": Meaning("the shard's clock is behind the last use of a turn", "it is advanced"),
     "secret": Meaning(
         "the secret that services have in common is cut or changed",
-        "it is taken away, and the next that is made opens nothing that was sealed before",
+        "it is deleted, and the next one opens nothing that was sealed before",
     ),
     "shared-type": Meaning(
         "a key that all trees of the shard share holds another type of value", "the key is made anew, from the turns"
     ),
-    "usage": Meaning("a counter is not the sum of what is stored", "the sum is noted"),
+    "usage": Meaning("a counter is not the sum of what is stored", "the sum is recorded"),
 }
-"""Every word, from the gravest to those that nobody notices."""
+"""Every word, the gravest first."""
 
 UNREADABLE = frozenset({"no-parent", "no-messages", "damaged"})
 """The words for turns that nobody can read any more."""

@@ -92,7 +92,7 @@ def test_what_is_wrong_is_a_row_with_its_id_and_none_of_its_words(server: Embedd
         assert "no-parent" in result.output
         assert "resp_00" in result.output
         assert WORDS not in result.output
-    assert "no-parent: the turn that it continues is gone" in fsck().output
+    assert "no-parent: the turn that it continues is missing" in fsck().output
 
 
 def test_json_is_one_object_and_changes_nothing_without_repair(server: EmbeddedServer) -> None:
