@@ -7,10 +7,10 @@ Only loops over items, tools, messages and rules yield; what they call for one o
 import asyncio
 from collections.abc import Callable, Generator, Hashable
 from functools import lru_cache
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TypeVar
 
 T = TypeVar("T")
-P = ParamSpec("P")
+Work = Callable[..., Generator[None, None, T]]
 
 
 def in_one_go(work: Generator[None, None, T]) -> T:
@@ -22,23 +22,19 @@ def in_one_go(work: Generator[None, None, T]) -> T:
             return end.value
 
 
-def cached_steps(
-    maxsize: int,
-) -> Callable[[Callable[P, Generator[None, None, T]]], Callable[P, Generator[None, None, T]]]:
-    """`functools.lru_cache` for work in steps: results of calls with the same arguments, the newest `maxsize` of them.
+def cached_steps(maxsize: int) -> Callable[[Work[T]], Work[T]]:
+    """`functools.lru_cache` for work in steps: the results of the `maxsize` arguments that were used last.
 
-    What is cached is a place for each result, which whoever finishes the work first fills in. An error isn't cached.
+    What is cached is a place for a result, which whoever ends the work first fills in. Errors aren't cached.
     """
 
-    def decorate(work: Callable[P, Generator[None, None, T]]) -> Callable[P, Generator[None, None, T]]:
-        @lru_cache(maxsize)
-        def place(*args: Hashable, **members: Hashable) -> list[T]:
-            return []
+    def decorate(work: Work[T]) -> Work[T]:
+        place = lru_cache(maxsize)(lambda *_: list[T]())
 
-        def steps(*args: P.args, **members: P.kwargs) -> Generator[None, None, T]:
-            found = place(*cast("Any", args), **cast("Any", members))
+        def steps(*arguments: Hashable) -> Generator[None, None, T]:
+            found = place(*arguments)
             if not found:
-                found.append((yield from work(*args, **members)))
+                found.append((yield from work(*arguments)))
             return found[0]
 
         return steps

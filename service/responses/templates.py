@@ -17,10 +17,9 @@ what stands for one is never looked through for more. Files are read by a thread
 import asyncio
 import logging
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -42,7 +41,7 @@ MAX_FILLED_CHARS = 10_485_760
 """The longest text that a stored prompt gives, as long as instructions may be: a variable may stand in it often."""
 
 MAX_KEPT = 128
-"""How many files a process remembers."""
+"""How many files are cached."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 """An id or a version: part of a file's name, and never a way to another folder."""
@@ -97,9 +96,6 @@ class _File(msgspec.Struct, tag="input_file"):
 _VALUE = decoder_of(str | _Text | _Image | _File)
 _TEMPLATE = partial(msgspec.toml.decode, type=Template)
 
-_Mark = tuple[int, int, int]
-"""What changes with a file: its inode, its time and its size."""
-
 
 class Templates:
     """The stored prompts of a service."""
@@ -107,8 +103,12 @@ class Templates:
     def __init__(self, folder: str) -> None:
         """Those in `folder`; "" has none."""
         self._folder = Path(folder) if folder else None
-        self._kept: dict[Path, tuple[_Mark, Template]] = {}
-        self._keeping = threading.Lock()
+
+        @lru_cache(MAX_KEPT)
+        def cached(path: Path, mark: tuple[int, int, int]) -> Template:
+            return _decoded(path)
+
+        self._cached = cached
 
     async def applied(self, request: CreateRequest) -> CreateRequest:
         """The request with what its `prompt` gives: instructions where it has none of its own, and messages before its
@@ -166,11 +166,7 @@ class Templates:
         """The template in a file, None where there is none. Raises ApiError for a file that is broken."""
         try:
             stat = path.stat()
-            mark = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-            kept = self._kept.get(path)
-            if kept is not None and kept[0] == mark:
-                return kept[1]
-            template = _decoded(path)
+            return self._cached(path, (stat.st_ino, stat.st_mtime_ns, stat.st_size))  # other numbers once it changes
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
@@ -182,11 +178,6 @@ class Templates:
                 code="server_error",
                 param="prompt",
             ) from None
-        with self._keeping:
-            if path not in self._kept and len(self._kept) >= MAX_KEPT:
-                del self._kept[next(iter(self._kept))]
-            self._kept[path] = (mark, template)
-        return template
 
 
 def _joined(items: list[dict[str, str]], raw: msgspec.Raw) -> bytes:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from service.api.decoding import bounded_list
-from service.api.input.read import MAX_PARTS
+from service.api.input.content import MAX_PARTS
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
 from service.build import this_build

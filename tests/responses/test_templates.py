@@ -157,7 +157,7 @@ async def test_only_so_many_files_are_kept_in_mind(folder: Path, monkeypatch: py
     for number in [*range(10), 0]:
         (folder / f"p{number}.toml").write_text(f'instructions = "{number}"')
         assert (await stored.fill(prompt(f"p{number}"))).instructions == str(number)
-    assert len(stored._kept) == 3
+    assert stored._cached.cache_info().currsize == 3
 
 
 @pytest.mark.parametrize(

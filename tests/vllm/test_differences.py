@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from service.api.request import read_create
-from service.responses.prompt.build import build_prompt, read_request
+from service.responses.prompt.build import build_prompt
+from service.responses.read import read_request
 from service.steps import in_one_go
 from tests.support.documents import block, read, rows, section
 from tests.support.responses.requests import DATE, ENVELOPES, IDENTITY, LIMITS

@@ -12,8 +12,7 @@ import msgspec
 from service.api.decoding import decode, decode_list, decoder_of
 from service.api.input.content import text_of, text_or_parts
 from service.api.input.gathered import BYTES_A_STEP
-from service.api.input.items import CALL_NAME
-from service.api.input.readers import MAX_CALL_ID_CHARS
+from service.api.input.items import CALL_NAME, checked_call_id, checked_name
 from service.api.tools.callee import FUNCTIONS
 from service.errors import InvalidRequest, invalid_value, missing
 from service.harmony.header import CHANNELS
@@ -154,7 +153,7 @@ def _chat(sent: _Sent, where: str) -> list[Earlier]:
                 call.function.arguments or "",
                 where,
                 channel="commentary",
-                recipient=f"{FUNCTIONS}.{_tool_name(call.function.name, f'{at}.function.name')}",
+                recipient=f"{FUNCTIONS}.{checked_name(call.function.name, f'{at}.function.name')}",
                 content_type=_JSON_CALL,
                 call_id=_call_id(call.id, f"{at}.id"),
             )
@@ -170,7 +169,7 @@ def _answer(sent: _Sent, where: str) -> Earlier:
         "tool",
         _text(sent, where),
         where,
-        name=None if name is None else _tool_name(name, f"{where}.name"),
+        name=None if name is None else checked_name(name, f"{where}.name"),
         channel=sent.channel if sent.channel in CHANNELS else "commentary",
         recipient="assistant",
         call_id=call_id,
@@ -184,16 +183,8 @@ def _text(sent: _Sent, where: str) -> str:
     return content if isinstance(content, str) else text_of(content)
 
 
-def _tool_name(name: str, where: str) -> str:
-    if not CALL_NAME.fullmatch(name):
-        raise invalid_value(where, name, "A tool's name has 1 to 128 of the characters A-Z, a-z, 0-9, _, . and -.")
-    return name
-
-
 def _call_id(call_id: str | None, where: str) -> str | None:
-    if call_id is not None and not 1 <= len(call_id) <= MAX_CALL_ID_CHARS:
-        raise invalid_value(where, call_id, f"It has 1 to {MAX_CALL_ID_CHARS} characters.")
-    return call_id
+    return None if call_id is None else checked_call_id(call_id, where)
 
 
 def unknown_call(earlier: Earlier) -> InvalidRequest:

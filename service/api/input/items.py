@@ -7,9 +7,26 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from service.api.input.content import text_of
+from service.errors import invalid_value
 
 CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """What a call's function may be named, by a client or by the model; a declared one has less to choose from."""
+
+MAX_CALL_ID_CHARS = 256
+
+
+def checked_name(name: str, where: str) -> str:
+    """The name of a tool that is called. Raises InvalidRequest."""
+    if not CALL_NAME.fullmatch(name):
+        raise invalid_value(where, name, "A tool's name has 1 to 128 of the characters A-Z, a-z, 0-9, _, . and -.")
+    return name
+
+
+def checked_call_id(call_id: str, where: str) -> str:
+    """The id of a call. Raises InvalidRequest."""
+    if not 1 <= len(call_id) <= MAX_CALL_ID_CHARS:
+        raise invalid_value(where, call_id, f"It has 1 to {MAX_CALL_ID_CHARS} characters.")
+    return call_id
 
 
 class InputItem(msgspec.Struct, tag_field="type", kw_only=True):

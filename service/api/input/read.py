@@ -10,7 +10,6 @@ from msgspec import Raw
 
 from service.api import ids
 from service.api.decoding import decode, decode_list, decoder_of
-from service.api.input.content import MAX_PARTS
 from service.api.input.gathered import BYTES_A_STEP, MAX_REFERENCED_BYTES, Gathered
 from service.api.input.items import (
     AdditionalToolsItem,
@@ -20,10 +19,8 @@ from service.api.input.items import (
     ItemReference,
     MessageItem,
 )
-from service.api.input.readers import MAX_CALL_ID_CHARS, reader_of
+from service.api.input.readers import reader_of
 from service.errors import InvalidRequest, invalid_value
-
-__all__ = ["BYTES_A_STEP", "MAX_CALL_ID_CHARS", "MAX_PARTS", "InputItem", "identify", "read_input", "resolve"]
 
 ITEMS_A_STEP = 128
 """How many items are read before others get a turn."""

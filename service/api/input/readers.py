@@ -19,7 +19,6 @@ from service.api.decoding import decode, decode_list, decoder_of
 from service.api.input.content import read_parts, text_or_parts, text_part
 from service.api.input.gathered import Gathered
 from service.api.input.items import (
-    CALL_NAME,
     IGNORED,
     AdditionalToolsItem,
     CodeInterpreterCallItem,
@@ -36,6 +35,8 @@ from service.api.input.items import (
     McpCallItem,
     MessageItem,
     ReasoningItem,
+    checked_call_id,
+    checked_name,
     ignored,
 )
 from service.api.request import ReasoningParam, TextParam
@@ -169,9 +170,6 @@ def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> ItemRef
     return ItemReference(reference=sent.id)
 
 
-MAX_CALL_ID_CHARS = 256
-
-
 class _Kind(msgspec.Struct):
     type: str | None = None
     role: Raw = _ABSENT
@@ -248,43 +246,33 @@ def _reasoning(sent: _Reasoning, where: str, gathered: Gathered) -> ReasoningIte
 
 
 def _function_call(sent: _FunctionCall, where: str, gathered: Gathered) -> FunctionCallItem:
-    name = _checked_name(sent.name, f"{where}.name")
-    namespace = _checked_namespace(sent.namespace, where)
-    return FunctionCallItem(_checked_call_id(sent.call_id, where), name, sent.arguments, namespace=namespace)
+    name = checked_name(sent.name, f"{where}.name")
+    namespace = _namespace(sent.namespace, where)
+    return FunctionCallItem(
+        checked_call_id(sent.call_id, f"{where}.call_id"), name, sent.arguments, namespace=namespace
+    )
 
 
 def _custom_tool_call(sent: _CustomToolCall, where: str, gathered: Gathered) -> CustomToolCallItem:
-    name = _checked_name(sent.name, f"{where}.name")
-    namespace = _checked_namespace(sent.namespace, where)
-    return CustomToolCallItem(_checked_call_id(sent.call_id, where), name, sent.input, namespace=namespace)
+    name = checked_name(sent.name, f"{where}.name")
+    namespace = _namespace(sent.namespace, where)
+    return CustomToolCallItem(checked_call_id(sent.call_id, f"{where}.call_id"), name, sent.input, namespace=namespace)
 
 
 def _function_call_output(sent: _CallOutput, where: str, gathered: Gathered) -> FunctionCallOutputItem:
-    return FunctionCallOutputItem(_checked_call_id(sent.call_id, where), _output(sent, where, gathered))
+    return FunctionCallOutputItem(checked_call_id(sent.call_id, f"{where}.call_id"), _output(sent, where, gathered))
 
 
 def _custom_tool_call_output(sent: _CallOutput, where: str, gathered: Gathered) -> FunctionCallOutputItem:
-    return CustomToolCallOutputItem(_checked_call_id(sent.call_id, where), _output(sent, where, gathered))
+    return CustomToolCallOutputItem(checked_call_id(sent.call_id, f"{where}.call_id"), _output(sent, where, gathered))
 
 
 def _output(sent: _CallOutput, where: str, gathered: Gathered) -> str | list[dict[str, Any]]:
     return text_or_parts(sent.output, "input_text", f"{where}.output", images=gathered.images == "placeholder")
 
 
-def _checked_name(name: str, where: str) -> str:
-    if not CALL_NAME.fullmatch(name):
-        raise invalid_value(where, name, "A tool's name has 1 to 128 of the characters A-Z, a-z, 0-9, _, . and -.")
-    return name
-
-
-def _checked_namespace(namespace: str | None, where: str) -> str | UnsetType:
-    return UNSET if namespace is None else _checked_name(namespace, f"{where}.namespace")
-
-
-def _checked_call_id(call_id: str, where: str) -> str:
-    if not 1 <= len(call_id) <= MAX_CALL_ID_CHARS:
-        raise invalid_value(f"{where}.call_id", call_id, f"It has 1 to {MAX_CALL_ID_CHARS} characters.")
-    return call_id
+def _namespace(namespace: str | None, where: str) -> str | UnsetType:
+    return UNSET if namespace is None else checked_name(namespace, f"{where}.namespace")
 
 
 class Reader(NamedTuple):

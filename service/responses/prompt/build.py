@@ -31,11 +31,9 @@ from service.responses.compaction.messages import since_compaction
 from service.responses.compaction.request import ASK, PARTLY, asked
 from service.responses.prompt.drafts import Conversion
 from service.responses.prompt.truncate import reserve, shortened
-from service.responses.read import Limits, Read, read_request, rules_of
+from service.responses.read import Read, rules_of
 from service.responses.rules import Rules
 from store.turn import StoredMessage
-
-__all__ = ["Identity", "Limits", "Prompt", "Read", "build_prompt", "in_prompt", "read_request"]
 
 DEVELOPER_MESSAGES_CACHED = 64
 CACHED_DEVELOPER_CHARS = 65_536

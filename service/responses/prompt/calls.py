@@ -29,7 +29,7 @@ class Calls:
         self._ranks: dict[str, int] = {}
         self._outputs: Counter[str] = Counter()
         self._waiting: OrderedDict[str, None] = OrderedDict()
-        self._unnamed = UnnamedCalls()
+        self.unnamed = UnnamedCalls()
 
     def known(self, chain: Iterable[StoredMessage]) -> None:
         """Take over what was called in a chain. A call waits only if nobody but the model spoke since: any before that
@@ -52,10 +52,6 @@ class Calls:
         """A call was made."""
         self.record(call_id, recipient)
         self._waiting[call_id] = None
-
-    def made_unnamed(self, place: int, recipient: str) -> None:
-        """A call without an id was made; it is known by the place of its message."""
-        self._unnamed.add(place, recipient)
 
     def record(self, call_id: str, recipient: str) -> None:
         """A call was made that needs no output, though it may have one."""
@@ -86,7 +82,7 @@ class Calls:
     def interrupted(self) -> None:
         """Somebody spoke who is neither the model nor a tool: nothing waits any more."""
         self._waiting.clear()
-        self._unnamed.clear()
+        self.unnamed.clear()
 
     def answered(self, call_id: str) -> str | None:
         """The tool that answers the call, which waits no more; None for an id that nobody knows."""
@@ -95,14 +91,10 @@ class Calls:
 
     def oldest(self) -> str | None:
         """The tool of the first call that waits, and waits no more; those without an id come first."""
-        claimed = self.claim()
+        claimed = self.unnamed.claim()
         if claimed is not None:
             return claimed[1]
         return self._recipients[self._waiting.popitem(last=False)[0]] if self._waiting else None
-
-    def claim(self, recipient: str | None = None) -> tuple[int, str] | None:
-        """The place and the tool of the first call without an id, of `recipient`'s where given; it waits no more."""
-        return self._unnamed.claim(recipient)
 
     def refuse_open(self) -> None:
         """Raise InvalidRequest if a call still waits."""
@@ -112,7 +104,7 @@ class Calls:
                 "call_id.",
                 param="input",
             )
-        for recipient in self._unnamed.recipients:
+        for recipient in self.unnamed.recipients:
             raise InvalidRequest(
                 f"No tool output found for the call of {recipient} in 'previous_input_messages'. Send its output.",
                 param="input",

@@ -136,7 +136,7 @@ class Conversion:
         elif message.recipient is not None:
             tool = self._calls.tool_of(message.recipient)
             if message.call_id is None:
-                self._calls.made_unnamed(len(self.messages), tool)
+                self._calls.unnamed.add(len(self.messages), tool)
             else:
                 self._calls.made(message.call_id, tool)
         return [
@@ -157,7 +157,7 @@ class Conversion:
         if message.call_id is not None:
             name = self._calls.answered(message.call_id) or name
         elif name is not None:
-            self._calls.claim(name)
+            self._calls.unnamed.claim(name)
         else:
             name = self._calls.oldest()
         if name is None:
@@ -236,7 +236,7 @@ class Conversion:
 
     def _call(self, item: FunctionCallItem | CustomToolCallItem, content: str, content_type: str | None) -> Drafts:
         recipient = self._recipient(item)
-        claimed = self._calls.claim(recipient)
+        claimed = self._calls.unnamed.claim(recipient)
         self._calls.made(item.call_id, recipient)
         if claimed is not None:
             self._name(claimed[0], item.call_id)
@@ -262,7 +262,7 @@ class Conversion:
     def _output(self, item: FunctionCallOutputItem, where: str) -> Drafts:
         self._calls.count_output(item.call_id, where)
         name = self._calls.answered(item.call_id)
-        if name is None and (claimed := self._calls.claim()) is not None:
+        if name is None and (claimed := self._calls.unnamed.claim()) is not None:
             place, name = claimed
             self._name(place, item.call_id)
             self._calls.record(item.call_id, name)

@@ -7,7 +7,7 @@ import pytest
 
 from service.errors import InvalidRequest
 from service.harmony.tokens import decode
-from service.responses.prompt.build import Limits
+from service.responses.read import Limits
 from tests.support.responses.requests import Json, prompt
 
 USER: Json = {"role": "user", "content": "Hi"}

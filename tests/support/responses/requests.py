@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from service.api.request import read_create
-from service.responses.prompt.build import Identity, Limits, Prompt, build_prompt, read_request
+from service.responses.prompt.build import Identity, Prompt, build_prompt
+from service.responses.read import Limits, read_request
 from service.responses.sealed import Opener, Unsealable
 from service.steps import in_one_go
 from store.turn import StoredMessage
