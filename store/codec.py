@@ -3,8 +3,8 @@
     messages blob   version | msgpack of tuple[StoredMessage, ...]
     response blob   version | packing | msgpack of (response, items), as it is or in one zstd frame
 
-Every blob begins with its format version, so that a later release reads all older ones and an older release
-refuses what it can't know. Never change what a version means: add the next one.
+Every blob begins with its format version, so that a later release reads all older ones and an older release refuses
+newer ones. Never change what a version means: add the next one.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ _ZSTD = bytes([ZSTD])
 
 ZSTD_LEVEL = 3
 COMPRESS_FROM_BYTES = 512
-"""Below this a frame's head and the call eat what compression saves."""
+"""Below this a frame's head and the call cost what compression saves."""
 
 THREAD_FROM_BYTES = 131_072
-"""From here on a thread does the work: compressing and hashing let go of the GIL, and take a ms or more."""
+"""From here on a thread does the work: compressing and hashing release the GIL, and take a ms or more."""
 
 DIGEST_BYTES = 16
 
@@ -42,7 +42,7 @@ _response_decoder = msgspec.msgpack.Decoder(tuple[bytes, bytes])
 
 
 class _Contexts(threading.local):
-    """A thread's own zstd contexts: they are made to be used again, but never by two threads at once."""
+    """A thread's own zstd contexts: they can be used again, but not by two threads at once."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
@@ -53,7 +53,7 @@ _contexts = _Contexts()
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """A turn as it is stored: two blobs, and what tells this turn from another."""
+    """A turn as it is stored: two blobs, and a digest of the content."""
 
     messages: bytes
     response: bytes
@@ -61,7 +61,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 async def pack(turn: Turn) -> Packed:
-    """All of a turn, by a thread where it takes long."""
+    """A turn's blobs, by a thread where it takes long."""
     if len(turn.response) + len(turn.items) > THREAD_FROM_BYTES:
         return await asyncio.to_thread(_pack, turn)
     return _pack(turn)
@@ -81,11 +81,11 @@ NO_MESSAGES = encode_messages(())
 
 
 class StoredTurns(Sequence[Messages]):
-    """The messages of a chain's turns; those that came as blobs are decoded when first looked at.
+    """The messages of a chain's turns; blobs are decoded on first use.
 
-    Decoding takes a quarter as long as fetching, and is the CPU's work instead of a wait: so it is left to
-    whoever renders. `decoded(place, messages)` is told of each; the blobs are let go of then. Raises NewerFormat
-    when made, not later.
+    Decoding takes a quarter as long as fetching, and is the CPU's work instead of a wait: so it is left to whoever
+    renders. `decoded(at, messages)` is called for each blob, which is then dropped. Raises NewerFormat when made, not
+    later.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class StoredTurns(Sequence[Messages]):
     @cached_property
     def _turns(self) -> tuple[Messages, ...]:
         turns: list[Messages] = []
-        for place, each in enumerate(self._stored):
+        for at, each in enumerate(self._stored):
             if isinstance(each, bytes):
                 each = _messages_decoder.decode(each[1:])
                 if self._decoded is not None:
-                    self._decoded(place, each)
+                    self._decoded(at, each)
             turns.append(each)
         self._stored, self._decoded = tuple(turns), None
         return self._stored

@@ -1,12 +1,11 @@
-"""The embedded server: a valkey-server of our own that keeps one data folder, for a machine without a Redis.
+"""The embedded server: a valkey-server on one data folder, for a machine without a Redis.
 
-It listens on a private unix socket alone, writes every change to an append-only file, and never outlives the
-process that started it: the kernel sends it SIGTERM when its owner dies, however that happens. The folder is
-locked by a file lock that owner and server both hold, so the next owner waits for the last server to be
-really gone.
+It listens on a private unix socket alone, writes every change to an append-only file, and ends with the process that
+started it: the kernel sends it SIGTERM when its owner dies. Owner and server both hold a lock on a file in the folder,
+so the next owner waits until the last server has ended.
 
-Never delete a data folder's lock file, and never start a server from any thread but the main one: what the
-kernel watches is the thread that started it.
+Never delete a data folder's lock file, and never start a server from another thread than the main one: the kernel
+watches the thread that started it.
 """
 
 import ctypes
@@ -46,12 +45,12 @@ ENVIRONMENT = ("/usr/bin/env", "GLIBC_TUNABLES=glibc.malloc.tcache_count=1000")
 server time with 40,000 turns of 6 KB, and 61 with so many freed blocks kept at hand (bench/store.py)."""
 
 MAX_LOG_BYTES = 1 << 20
-"""A log that has grown beyond this is begun anew at the next start; it gets a few lines a start."""
+"""A larger log is emptied at the next start; a start adds a few lines."""
 
 LOG_TAIL_BYTES = 2000
 LOCK = "lock"
 VOLUME_FILES = {"lost+found"}
-"""What a fresh volume holds, which is as good as empty."""
+"""What an empty volume holds."""
 
 RUNTIME_PREFIX = "harmonium-"
 SOCKET = "valkey.sock"
@@ -108,7 +107,7 @@ class EmbeddedServer:
             raise
 
     def stop(self) -> None:
-        """End the server gently, with all it knows on disk, and unlock the folder; harmless when repeated."""
+        """End the server with everything on disk, and unlock the folder; a repeat does nothing."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
@@ -203,13 +202,13 @@ class EmbeddedServer:
 
 
 def address_of(folder: Path) -> str:
-    """Where the server listens that another process runs on the folder; nowhere yet, if it is just starting."""
+    """The URL of the server that another process runs on the folder; nothing listens there yet while it starts."""
     with (folder / LOCK).open("rb") as lock:
         return f"unix://{_recorded_owner(lock.fileno())[1]}/{SOCKET}"
 
 
 def _make_private(folder: Path) -> None:
-    """Make the folder and keep others out of it; never touches one that somebody uses for something else."""
+    """Make the folder and close it to other users; never changes one with other files."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     names = {path.name for path in folder.iterdir()} - VOLUME_FILES
     if names and LOCK not in names:
@@ -227,7 +226,7 @@ def _runtime_folder() -> Path:
 
 
 def _acquire(folder: Path, handover_seconds: float) -> int:
-    """The locked lock file's descriptor; waits for the server of a dead owner, never for a living one."""
+    """The descriptor of the locked file; waits for the server of a dead owner, never for a living one."""
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + handover_seconds
     while True:
@@ -263,7 +262,7 @@ def _remove_leftover(lock: int) -> None:
 
 
 def _remove(runtime: Path | None) -> None:
-    """Remove a runtime folder, which whatever cleans up old temporary files may have done before."""
+    """Remove a runtime folder; a cleaner of old temporary files may have done that before."""
     if runtime is not None:
         with suppress(FileNotFoundError):
             shutil.rmtree(runtime)
@@ -282,7 +281,7 @@ def _alive(pid: int | None) -> bool:
 
 
 def _end_with(owner: int) -> Callable[[], None] | None:
-    """What the child does before it is the server: ask for SIGTERM at its owner's death. Only Linux can."""
+    """What the child does before it becomes the server: ask for SIGTERM at its owner's death. Linux only."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None, use_errno=True)  # loaded before the fork, after which little is safe

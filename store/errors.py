@@ -1,4 +1,4 @@
-"""What the store can say no with. Each error is raised where the fact is known and says one thing.
+"""The refusals of the store. Each error is raised where the fact is known, and says one thing.
 
 StoreError
 ├── NotFound            no such turn for this tenant: unknown, deleted, evicted and foreign are the same
@@ -6,11 +6,11 @@ StoreError
 ├── NotContinuable      the turn is there, but its status forbids a child
 │   └── ChainTooLong    the turn ends a chain that has as much as there may be, of turns, messages or bytes
 ├── Conflict            another turn already has this id
-├── StoreFull           all that could go for the turn has to stay
+├── StoreFull           nothing may be evicted for the turn
 ├── TurnTooLarge        the turn and its chain alone pass the cap on bytes
 ├── NotTerminal         the response is under way, and can't be deleted before it ends
 ├── NotCancellable      the response ended before, or was not made in the background
-├── QueueFull           as many jobs wait as may
+├── QueueFull           the queue is at its limit
 ├── LeaseLost           somebody else works on the job now, or it has ended
 ├── LogFull             there is no room for another event
 ├── NewerFormat         a value was written by a newer version
@@ -65,14 +65,14 @@ class Conflict(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no room for a turn, as runs are at work on all that could go; in a while there may be."""
+    """There is no room for a turn, as runs use all that could be evicted; later there may be."""
 
     def __init__(self) -> None:
-        super().__init__("no room for another turn: runs are at work on all that is stored")
+        super().__init__("no room for another turn: running responses use all that is stored")
 
 
 class TurnTooLarge(StoreError):
-    """A turn that can't be stored below the cap on bytes, whatever else goes."""
+    """A turn that can't be stored below the cap on bytes, whatever is evicted."""
 
     def __init__(self, id: str) -> None:
         super().__init__(f"turn {id!r} and the chain before it are larger than all that may be stored")
@@ -88,7 +88,7 @@ class NotTerminal(StoreError):
 
 
 class NotCancellable(StoreError):
-    """A response that can't be cancelled: it has ended with `status`, or, where that is None, is none of background."""
+    """A response that can't be cancelled: it has ended with `status`, or is in the foreground, if that is None."""
 
     def __init__(self, id: str, status: str | None) -> None:
         super().__init__(f"turn {id!r} " + (f"is {status} already" if status else "was not made in the background"))
@@ -97,7 +97,7 @@ class NotCancellable(StoreError):
 
 
 class QueueFull(StoreError):
-    """As many jobs wait in the shard as may."""
+    """The queue of the shard is at its limit."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"{most} jobs wait already")
@@ -105,7 +105,7 @@ class QueueFull(StoreError):
 
 
 class LeaseLost(StoreError):
-    """Somebody else works on a job, or it has ended: what its former holder would write is refused."""
+    """Somebody else works on the job, or it has ended: writes of its former holder are refused."""
 
     def __init__(self, id: str) -> None:
         super().__init__(f"the lease of {id!r} is lost")
@@ -113,7 +113,7 @@ class LeaseLost(StoreError):
 
 
 class LogFull(StoreError):
-    """All event logs together have as much as they may, and those of responses that have ended are gone."""
+    """All event logs together are at their limit, and those of ended responses are gone already."""
 
     def __init__(self, id: str) -> None:
         super().__init__(f"no room for another event of {id!r}")
@@ -121,7 +121,7 @@ class LogFull(StoreError):
 
 
 class LogBehind(StoreError):
-    """An event log ends with event `last`, before those that its writer wrote last: the server has lost its end."""
+    """An event log ends with event `last`, before what its writer wrote last: the server has lost its end."""
 
     def __init__(self, id: str, last: int) -> None:
         super().__init__(f"the log of {id!r} ends with event {last}; what was written behind it is gone")

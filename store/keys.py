@@ -11,7 +11,7 @@
     PREFIX:{SHARD}:claim:TOKEN             string, what one claim took, for its repeat; expires
     PREFIX:{SHARD}:logs                    zset TENANT/DIGITS of the event logs of what has ended, by the ms of that
     PREFIX:{SHARD}:logged                  string, the bytes of all event logs
-    PREFIX:{SHARD}:outbox                  zset TENANT/DIGITS/STATUS of ends to be told, by the ms when due
+    PREFIX:{SHARD}:outbox                  zset TENANT/DIGITS/STATUS of the webhooks that wait, by the ms when due
     PREFIX:{SHARD}:outbox-ages             zset, the same ones by the ms of the end
     PREFIX:{SHARD}:outbox-tries            hash, how often each of them was tried
     PREFIX:{SHARD}:outbox-take:TOKEN       string, what one call took, for its repeat; expires
@@ -34,7 +34,7 @@ and the channels
 
 DIGITS and ROOT are the 48 hex digits of an id, without `resp_`. A tree lives in one shard, whose name is the
 only hash tag, so one script can change a tree atomically, on a cluster too. Never build a key elsewhere: a
-script gets whole keys, or a family's prefix that it completes with digits.
+script gets complete keys, or a family's prefix that it completes with digits.
 """
 
 import re
@@ -44,7 +44,7 @@ from typing import NewType
 from store.errors import NotFound
 
 Key = NewType("Key", str)
-"""The whole name of something in Redis. In a script's signature it marks what goes into KEYS."""
+"""The complete name of a key in Redis. In a script's signature it marks what goes into KEYS."""
 
 ID_PREFIX = "resp_"
 SHARD_DIGITS = 2
@@ -53,7 +53,7 @@ HEX_DIGITS = SHARD_DIGITS + RANDOM_DIGITS
 MAX_SHARDS = 16**SHARD_DIGITS
 
 SECRET_BYTES = 32
-"""The length of the store's secret: as much as any key that is derived from it can be worth."""
+"""The length of the store's secret: no key that is derived from it can be stronger."""
 
 _ID = re.compile(rf"{ID_PREFIX}([0-9a-f]{{{HEX_DIGITS}}})", re.ASCII)
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
@@ -79,7 +79,7 @@ class ShardKeys:
 
 @dataclass(frozen=True, slots=True)
 class Families:
-    """What a tenant's keys in a shard begin with; a turn's digits complete them, or a root's those of `runs`."""
+    """What a tenant's keys in a shard begin with; a turn's digits complete them, those of `runs` a root's."""
 
     node: str
     messages: str
@@ -93,7 +93,7 @@ class Families:
 
 
 class Keyspace:
-    """All names under one prefix, for a number of shards. Pure: it asks nobody."""
+    """All names under one prefix, for a number of shards. Pure."""
 
     def __init__(self, prefix: str, shards: int) -> None:
         """Raises ValueError for a prefix that could break a hash tag, or not 1 to 256 shards."""
@@ -108,7 +108,7 @@ class Keyspace:
         self._shards = [_shard_keys(f"{prefix}:{{{shard:02x}}}") for shard in range(shards)]
 
     def digits(self, id: str) -> str:
-        """The digits of an id; NotFound for what no store with these shards can have made."""
+        """The digits of an id. Raises NotFound for one that no store with these shards can have made."""
         match = _ID.fullmatch(id)
         if match is None or int(match[1][:SHARD_DIGITS], 16) >= self.shards:
             raise NotFound(id)
@@ -117,6 +117,11 @@ class Keyspace:
     def new_digits(self, shard: int, entropy: bytes) -> str:
         """The digits of a new id in `shard`, from at least 23 random bytes."""
         return f"{shard:02x}{entropy.hex()[:RANDOM_DIGITS]}"
+
+    def locate(self, tenant: str, id: str) -> tuple[str, ShardKeys, Families]:
+        """The digits of a turn, the keys of its shard, and the tenant's keys there. Raises NotFound, ValueError."""
+        digits = self.digits(id)
+        return digits, self.shard(digits), self.families(tenant, digits)
 
     def shard(self, digits: str) -> ShardKeys:
         """The keys shared by the trees of this turn's shard."""
@@ -128,7 +133,7 @@ class Keyspace:
         return Families(**{name: f"{base}{name}:" for name in Families.__dataclass_fields__})
 
     def channel(self, tenant: str, digits: str) -> str:
-        """The channel on which followers hear of a response's events."""
+        """The channel with a response's events."""
         return f"{self.shard(digits).turns}{checked_tenant(tenant)}:events:{digits}"
 
     def all_shards(self) -> list[ShardKeys]:

@@ -1,9 +1,8 @@
 """The states of a response: which moves are legal, who makes each, and when.
 
-A response in the foreground is stored once it has ended, so it enters with a terminal status. One in the background is
-stored when it is accepted, and moves on by the rows below; each is one script, so that nobody sees half a move, and
-every other move is refused. Terminal states have no row: nothing moves on from there. docs/lifecycle.md draws this
-table, and tests hold the scripts to it.
+A response in the foreground is stored once it has ended, with a terminal status. One in the background is stored when
+it is accepted, and moves by the rows below. Each move is one script, and every other move is refused. Terminal states
+have no row. docs/lifecycle.md draws this table, and tests compare the scripts with it.
 """
 
 from typing import NamedTuple

@@ -10,7 +10,7 @@ import msgspec
 
 
 class Status(StrEnum):
-    """Where a response stands. Who moves it on, and when, is in states.py; what may be continued is `CONTINUABLE`."""
+    """The status of a response. states.py has the legal moves; `CONTINUABLE` has what may be continued."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -26,9 +26,8 @@ CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE, Status.CANCELLED})
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True):
     """One Harmony message as it stands in a prompt.
 
-    `tokens` are little-endian u32 ids from `<|start|>` to the closing token. With the header fields they are
-    the only copy of the message: its text decodes from them. `call_id` is set on a function call and on its
-    output.
+    `tokens` are little-endian u32 ids from `<|start|>` to the closing token. With the header fields they are the only
+    copy of the message: its text is decoded from them. `call_id` is set on a function call and on its output.
     """
 
     role: str
@@ -45,10 +44,9 @@ Messages = tuple[StoredMessage, ...]
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What one response added to its conversation; written once, whole, and never changed.
+    """What one response added to its conversation; written once and never changed.
 
-    `response` is the response as served and `items` the input items as listed, both JSON that the store never
-    reads.
+    `response` is the response as served and `items` the input items as listed, both JSON that the store never reads.
     """
 
     id: str
@@ -62,8 +60,8 @@ class Turn(msgspec.Struct, frozen=True):
 class Chain(msgspec.Struct, frozen=True):
     """The turns from a root to `tip`, oldest first: ids, and the messages that each turn added.
 
-    `turns` compares like a tuple; what the store returns decodes when first looked at. `pin` is set when the
-    chain was read to be continued, and goes to `append` or `unpin`.
+    `turns` compares like a tuple; what the store returns is decoded on first use. `pin` is set when the chain was read
+    to be continued, and goes to `append` or `unpin`.
     """
 
     ids: tuple[str, ...] = ()
@@ -82,10 +80,9 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A response as it was found: `response` as served, or while it is `under_way` as it was accepted.
+    """A stored response: `response` is as served, or while it is `under_way` as it was accepted.
 
-    `background` is how it was asked for, `plain` or `stream`, and None for one in the foreground. With `logged` its
-    events can be read.
+    `background` is `plain` or `stream`, and None for one in the foreground. With `logged` its events can be read.
     """
 
     status: Status

@@ -1,7 +1,7 @@
-"""`harmonium doctor`: asks the Redis of the settings about itself, and shows what could cost conversations.
+"""`harmonium doctor`: asks the Redis of the settings about itself, and shows what could lose or expose conversations.
 
-What is found is store/doctor/doctor.py's affair. An embedded server is asked while it runs, and else started for so
-long. Nothing here changes a setting of anybody.
+store/doctor/doctor.py has the checks. An embedded server is asked while it runs, or else started for the check. Never
+change a setting here.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.settings.settings import Settings, display, is_loopback
-from store.doctor.doctor import Finding, Level, Plan, judge, unreachable
+from store.doctor.doctor import Expected, Finding, Level, judge, unreachable
 from store.doctor.examine import examine
 from store.embedded import EmbeddedServer, address_of
 from store.errors import DataFolderBusy, StoreUnavailable
@@ -44,7 +44,7 @@ class Report:
         return json.dumps({"safe": self.safe, "redis": self.redis, "findings": found}, indent=2)
 
     def show(self, console: Console) -> None:
-        """A table of all findings, and how many need somebody."""
+        """A table of all findings, and how many there are of each level."""
         table = Table("", "What", "Now", "Why it matters, and what to do", title=self.redis, show_lines=True)
         for column in table.columns:
             column.overflow = "fold"  # whoever reads it wants whole names
@@ -72,16 +72,16 @@ def diagnose(settings: Settings) -> Report:
             examined = asyncio.run(examine(url, settings.key_prefix, settings.shards, settings.store_timeout_seconds))
         except StoreUnavailable as error:
             return Report(shown, [unreachable(str(error))])
-    return Report(shown, judge(plan_of(settings), examined))
+    return Report(shown, judge(expected_of(settings), examined))
 
 
-def plan_of(settings: Settings) -> Plan:
+def expected_of(settings: Settings) -> Expected:
     """What the settings expect of the Redis."""
     if not settings.redis_url:
-        return Plan(Kind.SINGLE, settings.shards, settings.max_bytes, embedded=True, local=True)
+        return Expected(Kind.SINGLE, settings.shards, settings.max_bytes, embedded=True, local=True)
     found = address.parse(settings.redis_url)
     parts = [urlsplit(url) for url in found.urls]
-    return Plan(
+    return Expected(
         found.kind,
         settings.shards,
         settings.max_bytes,

@@ -1,6 +1,6 @@
-"""Examination: what a Redis says of itself, as far as the store depends on it. It changes nothing.
+"""Examination: what a Redis reports about itself, as far as the store depends on it. It changes nothing.
 
-The facts are gathered here and judged in doctor.py. A fact that a server refuses to give is missing, not guessed.
+The facts are gathered here and judged in doctor.py. A fact that a server refuses to give is missing, never guessed.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from store.redis.address import Kind, parse
 from store.redis.client import Client, connect
 
 ASKED = ("appendfsync", "save", "busy-reply-threshold")
-"""What CONFIG alone tells. Never ask it for more: a pattern would give passwords too."""
+"""What only CONFIG reports. Never ask it for more: a pattern would return passwords too."""
 
 Ask = Callable[..., Awaitable[Any]]
 """Sends a command to one node; the reply comes as redis-py's methods give it."""
@@ -28,7 +28,7 @@ Ask = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What one server says: the fields of INFO and CLUSTER INFO, and CONFIG's, None where it keeps those to itself."""
+    """What one server reports: the fields of INFO, of CLUSTER INFO, and of CONFIG, None where that is not permitted."""
 
     name: str
     shards: int
@@ -40,7 +40,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """The servers that hold the shards, and why others could not be asked, by their names."""
+    """The servers with the shards, and by name why others did not answer."""
 
     nodes: tuple[Node, ...]
     silent: Mapping[str, str]
@@ -56,7 +56,7 @@ async def examine(url: str, prefix: str, shards: int, timeout_seconds: float) ->
     nodes: list[Node] = []
     silent: dict[str, str] = {}
     try:
-        for name, held, ask in await _places(client, keyspace, timeout_seconds):
+        for name, held, ask in await _nodes(client, keyspace, timeout_seconds):
             try:
                 async with _answering(timeout_seconds):
                     nodes.append(await _node(name, held, ask, parse(url).kind is Kind.CLUSTER))
@@ -67,7 +67,7 @@ async def examine(url: str, prefix: str, shards: int, timeout_seconds: float) ->
     return Examined(tuple(nodes), silent)
 
 
-async def _places(client: Client, keyspace: Keyspace, timeout_seconds: float) -> list[tuple[str, int, Ask]]:
+async def _nodes(client: Client, keyspace: Keyspace, timeout_seconds: float) -> list[tuple[str, int, Ask]]:
     """Each server's name, how many shards it holds, and how to ask it."""
     if not isinstance(client, RedisCluster):
         ask = cast(Ask, client.execute_command)  # pyright: ignore[reportUnknownMemberType]
@@ -94,7 +94,7 @@ async def _node(name: str, shards: int, ask: Ask, in_cluster: bool) -> Node:
 
 
 async def _ping_ms(ask: Ask) -> float:
-    """How long an answer takes. One that can't write to its disk refuses even this; INFO says why."""
+    """How long an answer takes. A server that can't write to its disk refuses even this; INFO says why."""
     start = time.perf_counter()
     with suppress(redis_errors.ResponseError):
         await ask("PING")
@@ -102,7 +102,7 @@ async def _ping_ms(ask: Ask) -> float:
 
 
 async def _fields(ask: Ask, command: str) -> Mapping[str, Any]:
-    """What the command says; nothing where this user may not ask."""
+    """The reply's fields; none where this user has no permission."""
     try:
         return await ask(command)
     except redis_errors.NoPermissionError:
@@ -110,7 +110,7 @@ async def _fields(ask: Ask, command: str) -> Mapping[str, Any]:
 
 
 async def _config(ask: Ask) -> Mapping[str, str] | None:
-    """The asked settings that this server knows; None for one that doesn't let everybody read them."""
+    """Those of the settings in ASKED that this server knows; None where CONFIG is not permitted."""
     found: dict[str, str] = {}
     try:
         for name in ASKED:

@@ -115,10 +115,10 @@ class Shard:
     async def scan(self, command: str, key: str = "", match: str = "*") -> AsyncGenerator[list[bytes]]:
         """What SCAN gives on the shard's server, or HSCAN, SSCAN or ZSCAN of one key, call by call."""
         cursor: bytes | int = 0
-        place = [key] if key else []
+        scanned = [key] if key else []
         while cursor != b"0":
             async with self.server.operation() as operation:
-                args = (command, *place, cursor, "MATCH", match, "COUNT", SCAN_KEYS)
+                args = (command, *scanned, cursor, "MATCH", match, "COUNT", SCAN_KEYS)
                 cursor, found = await operation.command(*args, at=self.keys.clock)
             yield found
 

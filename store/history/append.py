@@ -1,8 +1,8 @@
 """Appending: a turn, and the room for it.
 
-The script makes room and stores in one step, as far as one call may take turns away. Where more has to go, it says so
-and stores nothing, and calls without the turn's bytes make the room first. Never take more than is missing: evict.lua
-looks for itself each time, so several that need room at once don't each take for all.
+The script evicts and stores in one step, as far as one call may evict. Where more has to go, it stores nothing and says
+so, and calls without the turn's bytes make room first. Never evict more than is missing: evict.lua measures each time,
+so several appends at once don't each evict for all.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,11 +19,11 @@ from store.redis.connection import Operation
 from store.turn import CONTINUABLE, Status, Turn
 
 MEMORY_TRIES = 5
-"""How often a turn is tried on a server that has no memory; what was freed is not all there at once."""
+"""How often a turn is tried on a server without memory; what was freed is not available at once."""
 
 
 class Target(NamedTuple):
-    """Where a turn is to go: below the digits `parent`, or '' for a root; it needs `room` bytes at most."""
+    """Where a turn goes: below the digits `parent`, or '' for a root. It needs `room` bytes at most."""
 
     tenant: str
     parent: str
@@ -33,7 +33,7 @@ class Target(NamedTuple):
 def arguments(
     shard: ShardKeys, names: Families, digits: str, target: Target, turn: Turn, packed: codec.Packed, *, pin: str
 ) -> dict[str, Any]:
-    """What every script that adds a turn is given, but for the caps."""
+    """The arguments of every script that adds a turn, without the caps."""
     return {
         "node": Key(names.node + digits),
         "messages": Key(names.messages + digits),
@@ -59,12 +59,12 @@ def arguments(
 
 
 def bounds(caps: Caps) -> dict[str, Any]:
-    """The caps as those scripts are given them."""
+    """The caps as arguments of those scripts."""
     return {"max_responses": caps.responses, "max_trees": caps.trees, "max_bytes": caps.bytes}
 
 
 def continuable(status: Status) -> str:
-    """Whether a turn with this status may have children, as a script is told it."""
+    """Whether a turn with this status may have children, as a script's argument."""
     return "1" if status in CONTINUABLE else "0"
 
 
@@ -82,7 +82,7 @@ async def append(
     caps: Caps,
     max_depth: int,
 ) -> scripts.Reply:
-    """Store a turn below the digits `parent`, or '' for a root; what append.lua says of it in the end.
+    """Store a turn below the digits `parent`, or '' for a root; the last reply of append.lua.
 
     Raises StoreFull, and redis-py's errors.
     """
@@ -96,7 +96,7 @@ async def append(
 
 
 def refuse_addition(word: bytes, detail: list[bytes], turn: Turn) -> None:
-    """Raise what a script's word means for a turn that was to be stored, if it means no."""
+    """Raise the error for a script's reply about the turn to store, if it is a refusal."""
     if word == b"conflict":
         raise Conflict(turn.id)
     if word == b"large":
@@ -105,7 +105,7 @@ def refuse_addition(word: bytes, detail: list[bytes], turn: Turn) -> None:
 
 
 def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:
-    """Raise what a script's word means for the turn that was to be continued, if it means no."""
+    """Raise the error for a script's reply about the turn to continue, if it is a refusal."""
     if word == b"missing":
         raise ParentNotFound(parent)
     if word == b"status":
@@ -145,8 +145,8 @@ async def with_room(
 
 
 async def _evict(operation: Operation, shard: ShardKeys, target: Target, caps: Caps, *, memory: int) -> bool:
-    """Take turns away until the place is free, and `memory` bytes of the server if that has a limit; False if that
-    takes too many calls. Turns of other shards are left alone. Raises StoreFull, and redis-py's errors.
+    """Evict turns of this shard until there is room, and `memory` bytes on a server with a limit; False if that takes
+    too many calls. Raises StoreFull, and redis-py's errors.
     """
     ranks = 0, 0
     for _ in range(caps.evict_calls):

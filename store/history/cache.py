@@ -1,10 +1,10 @@
 """A read cache of turns' messages in this process, so that a chain which was just read or written isn't fetched again.
 
-It can't be wrong, only useless: a turn never changes, and whether one is still there, for whom, and what its chain is,
-the server says each time (lua/chain.lua); the cache spares the bytes and their decoding alone. So deletion and eviction
-by others need no message to us. Erasing a turn's messages is the one change that there is: of a tree in which that
-happened the server says so too, and nothing of it is answered from here. Its keys are whole Redis keys, which name the
-tenant. Never answer from it without having asked the server for the chain.
+An entry is never stale: turns don't change, and the server says each time which turns a chain has, and for whom
+(lua/chain.lua). The cache saves the bytes and their decoding alone, so others may delete and evict without telling this
+process. The one change is erasing a turn's messages: the server marks a tree in which that happened, and nothing of it
+is read from here. Keys are complete Redis keys, which name the tenant. Never answer from it without having asked the
+server for the chain.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from store.turn import Messages
 
 TURN_BYTES = 400
 MESSAGE_BYTES = 220
-"""What Python needs for an entry and for each message, beside the tokens (measured on CPython 3.11, 64 bit)."""
+"""What CPython 3.11 needs for an entry and for each message, beside the tokens (measured, 64 bit)."""
 
 
 class TurnCache:
@@ -22,18 +22,18 @@ class TurnCache:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
-        """What the entries take, as far as we know."""
+        """The estimated size of all entries."""
         self._entries: OrderedDict[str, Messages] = OrderedDict()
 
     def get(self, key: str) -> Messages | None:
-        """A turn's messages, if they are here; it is then the most recently used."""
+        """A turn's messages, if they are cached; they are then the most recently used."""
         found = self._entries.get(key)
         if found is not None:
             self._entries.move_to_end(key)
         return found
 
     def put(self, key: str, messages: Messages) -> None:
-        """Remember a turn, and forget others to make room. One that is too big for a quarter of it isn't kept."""
+        """Add a turn, and drop others to make room. One that takes more than a quarter of the cache isn't added."""
         size = _size(messages)
         if key in self._entries or size > self.max_bytes // 4:
             return
@@ -44,7 +44,7 @@ class TurnCache:
             self.bytes -= _size(oldest)
 
     def drop(self, key: str) -> None:
-        """Forget a turn, if it is here."""
+        """Remove a turn, if it is cached."""
         dropped = self._entries.pop(key, None)
         if dropped is not None:
             self.bytes -= _size(dropped)

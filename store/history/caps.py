@@ -1,7 +1,7 @@
-"""Caps: how much the store keeps, in each shard, over all tenants. They bound it for ever.
+"""Caps: how much the store keeps, in each shard, over all tenants.
 
-Whatever would pass a cap takes turns away first, the least recently used leaf or tree (lua/eviction.lua); the turns of
-a chain that is being continued stay. Never answer a cap with half a history.
+What would pass a cap evicts first, the least recently used leaf or tree (lua/eviction.lua). The turns of a chain that a
+run continues stay. Never shorten a history for a cap.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ GIB = 1 << 30
 DAY_SECONDS = 86_400
 
 EVICT_BATCH = 100
-"""The most turns that one script call takes away, so that others get their turn in between: a millisecond or two."""
+"""The most turns that one script call removes, so that others are served in between: a millisecond or two."""
 
 EVICT_CALLS = 300
 """The most such calls before one turn is stored: thirty thousand turns, about half a second."""
@@ -19,7 +19,7 @@ TREE_CALLS = 100
 """The most calls that delete one tree at once: ten thousand turns, some tenths of a second."""
 
 ROOM_BYTES = 6_000
-"""More than the node of a turn takes, with its places among the leaves and the trees, and a path (lua/walk.lua)."""
+"""More than a turn's node takes, with its entries in the leaves and the trees, and a path (lua/walk.lua)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Deleting: one turn, as far as nothing needs it any more, or a whole tree.
+"""Deleting: one turn, as far as nothing needs it any more, or a tree.
 
-First it is unknown to everybody, by one script; then it is taken away, a bounded number of turns a call, so that nobody
-waits long for the server. Every call may be sent twice: it passes over what is gone. Whoever is cut short in between
-leaves nothing that anyone could read, and what is left goes with the next sweep. Never give `prune` turns that are not
-one path: it stops at the first that is needed, as all above that are needed too.
+One script makes it unknown; then its keys are removed, a bounded number of turns a call, so that nobody waits long for
+the server. Every call may be repeated: it skips what is gone. A deletion that is cut short leaves nothing readable, and
+the next sweep removes the rest. Never give `prune` turns that are not one path: it stops at the first that is needed,
+as all above it are needed too.
 """
 
 from store import codec
@@ -17,10 +17,10 @@ _SLICE = EVICT_BATCH * HEX_DIGITS
 
 
 async def prune(operation: Operation, shard: ShardKeys, tenant: str, path: bytes) -> None:
-    """Take away the tombstones of `path` that nothing needs.
+    """Remove the tombstones of `path` that nothing needs.
 
-    `path` has the digits of a turn and of all above it, newest first, as scripts give it; empty is nothing to do.
-    Raises redis-py's errors. What is left then goes with the next sweep.
+    `path` has the digits of a turn and of all above it, newest first, as scripts return it; it may be empty. Raises
+    redis-py's errors; what is left then goes with the next sweep.
     """
     text = path.decode()
     for start in range(0, len(text), _SLICE):
@@ -39,7 +39,7 @@ async def prune(operation: Operation, shard: ShardKeys, tenant: str, path: bytes
 
 
 async def sweep(operation: Operation, shard: ShardKeys, idle_us: int, *, only: str = "") -> bool:
-    """Take away some of the trees that are gone, or of the one tree `only`; whether there may be more.
+    """Remove some turns of the trees that are gone, or of the one tree `only`; whether there may be more.
 
     Raises redis-py's errors.
     """

@@ -1,11 +1,10 @@
 """ConversationHistoryStore: conversations as trees of immutable turns in Redis.
 
-A turn is written once, under its own id, with a link to its parent. A chain is the walk from a turn to its
-root, so two runs that continue the same turn share nothing that either could spoil. All that must be atomic
-is one Lua script; payloads are read by plain MGET, since bytes through Lua cost ten times as much.
+A turn is written once, under its own id, with a link to its parent. A chain is the path from a turn to its root, so two
+runs that continue the same turn share nothing that either could damage. What must be atomic is one Lua script; payloads
+are read by plain MGET, as bytes through Lua cost ten times as much.
 
-Never change or delete a key outside a script here, and never answer for a turn of another tenant: it is not
-found.
+Never change or delete a key outside a script, and never answer for a turn of another tenant: it is not found.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from store.states import TERMINAL
 from store.turn import Chain, Found, Status, Turn
 
 MAX_DEPTH = 10_000
-"""The most turns of a chain; reading so many takes tens of milliseconds and no context holds them."""
+"""The most turns of a chain; reading so many takes tens of milliseconds, and no context has room for them."""
 
 MAX_CHAIN_BYTES = 32 << 20
 """The most bytes of messages in a chain that may still be continued: a read of some 20 ms."""
@@ -36,7 +35,7 @@ ENTROPY_BYTES = 27
 TOKEN_BYTES = 12
 
 NOTHING_LISTED = (b"", b"")
-"""What `items` gives for a turn that was deleted: neither a response nor input items."""
+"""What `items` returns for a deleted turn: neither a response nor input items."""
 
 
 class ConversationHistoryStore:
@@ -59,10 +58,9 @@ class ConversationHistoryStore:
     ) -> None:
         """A store over `redis` (see connection.connect), which it closes.
 
-        Every operation ends within `timeout_seconds`, sending a command up to `attempts` times. A pin counts
-        for `pin_seconds`, which must exceed the longest run. `caps` hold in each shard; without, they are those of
-        caps.Caps. `entropy(n)` gives the n random bytes of ids and tokens. Raises ValueError for a setting that can't
-        work.
+        Every operation ends within `timeout_seconds`, sending a command up to `attempts` times. A pin counts for
+        `pin_seconds`, which must exceed the longest run. `caps` bound each shard. `entropy(n)` returns n random
+        bytes for ids and tokens. Raises ValueError for a setting that can't work.
         """
         if pin_seconds <= 0 or max_depth < 1 or max_chain_bytes < 1:
             raise ValueError(f"{pin_seconds=}, {max_depth=} and {max_chain_bytes=} must be positive")
@@ -80,7 +78,7 @@ class ConversationHistoryStore:
         self._entropy = entropy
 
     def new_id(self, parent: str | None = None) -> str:
-        """An id that nobody else has, in the parent's shard, or for a root in any. Raises ParentNotFound."""
+        """A new id, in the parent's shard, or for a root in any shard. Raises ParentNotFound."""
         random = self._entropy(ENTROPY_BYTES)
         shard = (
             int.from_bytes(random[-4:]) % self.keyspace.shards
@@ -92,9 +90,9 @@ class ConversationHistoryStore:
     async def chain(self, tenant: str, tip: str, *, pin: bool = False) -> Chain:
         """The chain that `tip` ends, to continue it, and note that it was used.
 
-        With `pin`, the tip can be continued by whoever holds `Chain.pin` even if it is deleted meanwhile, for
-        `pin_seconds` at most; hand it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises
-        ParentNotFound, NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
+        With `pin`, whoever has `Chain.pin` can continue the tip even if it is deleted meanwhile, for `pin_seconds` at
+        most; pass it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises ParentNotFound,
+        NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
         """
         digits = self.parent_digits(tip)
         shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
@@ -122,18 +120,18 @@ class ConversationHistoryStore:
             refuse_continuation(word, detail, tip)
             path, erased = split_path(detail[0]), detail[1] == b"1"
             turns = await self._reader.turns(operation, [names.messages + each for each in path], erased=erased)
-        if turns is None:  # deleted, with all that only it had kept, between the walk and the reading
+        if turns is None:  # deleted between the script and MGET
             raise ParentNotFound(tip)
         return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=token)
 
     async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
-        """Store a turn whole and release its run's `pin` on the parent; a repeat of a stored turn is welcome.
+        """Store a turn and release its run's `pin` on the parent; storing the same turn again changes nothing.
 
-        But it stores a turn that was deleted meanwhile again. The store repeats it when a reply is lost: so a turn
-        deleted while its append is under way, for `timeout_seconds` at most, may come back.
-        Raises Conflict when another turn has the id, ParentNotFound when the parent is gone and not kept by
-        `pin`, NotContinuable when its status or depth forbids a child (ChainTooLong), StoreFull when all turns that
-        could make room have to stay, TurnTooLarge, StoreUnavailable.
+        But a repeat stores a turn again that was deleted meanwhile, and the store repeats what has lost its reply: so a
+        turn that is deleted during its own append, for `timeout_seconds` at most, may come back. Raises Conflict when
+        another turn has the id, ParentNotFound when the parent is gone and not kept by `pin`, NotContinuable when its
+        status or depth forbids a child (ChainTooLong), StoreFull when no turn may be evicted, TurnTooLarge,
+        StoreUnavailable.
         """
         if turn.status not in TERMINAL:
             raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
@@ -158,12 +156,12 @@ class ConversationHistoryStore:
         self._reader.note(names.messages + digits, turn.messages)
 
     def note_written(self, tenant: str, turn: Turn) -> None:
-        """Remember the messages of a turn that this process has stored by other means than `append`."""
+        """Cache the messages of a turn that this process has stored by another script than append.lua."""
         digits = self.keyspace.digits(turn.id)
         self._reader.note(self.keyspace.families(tenant, digits).messages + digits, turn.messages)
 
     async def unpin(self, tenant: str, tip: str, pin: str) -> None:
-        """Let go of a pin whose run ended without a turn; it may be gone already. Raises StoreUnavailable."""
+        """Release a pin whose run ended without a turn; it may be gone already. Raises StoreUnavailable."""
         digits = self.parent_digits(tip)
         names = self.keyspace.families(tenant, digits)
         async with self.server.operation() as operation:
@@ -174,9 +172,8 @@ class ConversationHistoryStore:
             await prune(operation, self.keyspace.shard(digits), tenant, path)
 
     async def find(self, tenant: str, id: str) -> Found:
-        """A response and where it stands, and note that it was used. Raises NotFound, StoreUnavailable."""
-        digits = self.keyspace.digits(id)
-        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        """A response and its status, and note that it was used. Raises NotFound, StoreUnavailable."""
+        digits, shard, names = self.keyspace.locate(tenant, id)
         async with self.server.operation() as operation:
             word, *found = await scripts.touch(
                 operation,
@@ -206,10 +203,10 @@ class ConversationHistoryStore:
         return (await self.find(tenant, id)).response
 
     async def items(self, tenant: str, ids: Sequence[str]) -> list[tuple[bytes, bytes]]:
-        """(response JSON, input items JSON) of each of several turns of one chain, as `lineage` gives them.
+        """(response JSON, input items JSON) of several turns of one chain, in the order of `ids`.
 
-        A turn that was deleted lists no more, so it comes as NOTHING_LISTED, as does one that isn't there.
-        Raises NotFound for an id that can't exist, ValueError for turns of several shards, StoreUnavailable.
+        A turn that is deleted or missing is NOTHING_LISTED. Raises NotFound for an id that can't exist, ValueError for
+        turns of several shards, StoreUnavailable.
         """
         path = list(map(self.keyspace.digits, ids))
         if not path:
@@ -223,8 +220,7 @@ class ConversationHistoryStore:
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
         """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
-        digits = self.keyspace.digits(id)
-        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        digits, shard, names = self.keyspace.locate(tenant, id)
         async with self.server.operation() as operation:
             word, *detail = await scripts.lineage(
                 operation,
@@ -240,15 +236,13 @@ class ConversationHistoryStore:
         return tuple(map(id_of, split_path(detail[0])))
 
     async def forget(self, tenant: str, id: str, *, erase: bool = False) -> None:
-        """Delete a turn: its id is unknown and its response gone from now on; its descendants keep their
-        history, or with `erase` continue without what this turn added to it.
+        """Delete a turn: its id is unknown and its response gone from now on. Its descendants keep their history, with
+        `erase` without what this turn added.
 
-        What no descendant and no run needs goes at once; also when the turn was deleted before, by a call that
-        was cut short or that didn't erase. A run that has read the chain goes on with what it read. Raises NotFound,
-        StoreUnavailable.
+        What no descendant and no run needs is removed, also what an earlier call left that was cut short or didn't
+        erase. A run that has read the chain uses what it read. Raises NotFound, StoreUnavailable.
         """
-        digits = self.keyspace.digits(id)
-        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        digits, shard, names = self.keyspace.locate(tenant, id)
         async with self.server.operation() as operation:
             known = await forget(
                 operation, shard, names, tenant, digits, token=self.token(), idle_us=self.caps.idle_us, erase=erase
@@ -257,24 +251,23 @@ class ConversationHistoryStore:
             raise NotFound(id)
 
     async def forget_tree(self, tenant: str, id: str) -> None:
-        """Delete the whole tree that a turn is in: the conversation, and all its forks.
+        """Delete the tree of a turn: the conversation, and all its forks.
 
-        All its ids are unknown at once, and no run can add to it. What it held is taken away before this returns; of a
-        very large tree the rest goes with the next sweep. Raises NotFound, NotTerminal where a run in it hasn't ended,
+        All its ids are unknown at once, and no run can add to it. Its keys are removed before this returns; the rest of
+        a very large tree goes with the next sweep. Raises NotFound, NotTerminal where a run in it hasn't ended,
         StoreUnavailable.
         """
-        digits = self.keyspace.digits(id)
-        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        digits, shard, names = self.keyspace.locate(tenant, id)
         async with self.server.operation() as operation:
             known = await forget_tree(operation, shard, names, tenant, digits, token=self.token(), caps=self.caps)
         if not known:
             raise NotFound(id)
 
     async def sweep(self) -> None:
-        """Take away all trees that are gone: forgotten whole, or unused for longer than the caps allow.
+        """Remove all trees that are deleted, or unused for longer than the caps allow.
 
-        Each call to the server takes some, with a rest after it as long, so it holds nobody up. Raises StoreUnavailable
-        if it failed in a shard; what is left there is for the next call.
+        Each call to the server removes some, and a pause as long follows, so that others are served. Raises
+        StoreUnavailable if it failed in a shard; the next sweep removes what is left there.
         """
         failures: list[StoreUnavailable] = []
         for shard in self.keyspace.all_shards():
@@ -306,7 +299,7 @@ class ConversationHistoryStore:
         await self.server.close()
 
     def token(self) -> str:
-        """What names a pin, a lease, or one call among its repeats."""
+        """A new name for a pin, a lease, or a call and its repeats."""
         return self._entropy(TOKEN_BYTES).hex()
 
     def parent_digits(self, id: str) -> str:

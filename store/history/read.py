@@ -1,4 +1,4 @@
-"""Reading payloads: plain MGET, as bytes through Lua cost ten times as much, and the read cache in front of it."""
+"""Reading payloads: by plain MGET, as bytes through Lua cost ten times as much, and through the read cache."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -9,39 +9,39 @@ from store.redis.connection import Operation
 from store.turn import Messages
 
 MGET_KEYS = 4_000
-"""The most values read by one command, so that others get their turn in between."""
+"""The most values that one command reads, so that others are served in between."""
 
 
 class TurnReader:
-    """The messages of turns by their keys, some from this process's memory."""
+    """Reads the messages of turns by their keys, some from this process's cache."""
 
     def __init__(self, cache_bytes: int) -> None:
-        """It remembers turns in at most `cache_bytes` of memory; 0 remembers none."""
+        """The cache takes at most `cache_bytes` of memory; 0 caches nothing."""
         self._cache = TurnCache(cache_bytes)
 
     def note(self, key: str, messages: Messages) -> None:
-        """Remember what this process has just stored."""
+        """Cache what this process has just stored."""
         self._cache.put(key, messages)
 
     async def turns(self, operation: Operation, keys: list[str], *, erased: bool) -> codec.StoredTurns | None:
-        """The messages under `keys`, which the server has just said make a chain; None when one isn't there any more.
+        """The messages under `keys`, which are a chain as the server has just said; None when one is gone.
 
-        With `erased`, as messages of their tree were erased, nothing of it is answered from memory.
+        With `erased`, as messages of their tree were erased, nothing of it is read from the cache.
         """
         if erased:
             for key in keys:
                 self._cache.drop(key)
         turns = [None if erased else self._cache.get(key) for key in keys]
-        missing = [place for place, turn in enumerate(turns) if turn is None]
-        blobs = await mget(operation, [keys[place] for place in missing])
+        missing = [at for at, turn in enumerate(turns) if turn is None]
+        blobs = await mget(operation, [keys[at] for at in missing])
         if None in blobs:
             return None
         stored = cast(list[bytes | Messages], turns)
-        for place, blob in zip(missing, blobs, strict=True):
-            stored[place] = cast(bytes, blob)
+        for at, blob in zip(missing, blobs, strict=True):
+            stored[at] = cast(bytes, blob)
 
-        def remember(place: int, messages: Messages) -> None:
-            self._cache.put(keys[place], messages)
+        def remember(at: int, messages: Messages) -> None:
+            self._cache.put(keys[at], messages)
 
         return codec.StoredTurns(stored, None if erased else remember)
 

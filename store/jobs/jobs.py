@@ -1,11 +1,11 @@
 """Jobs: background responses from their acceptance to their end, and the queue in which they wait.
 
-Whoever works on a job holds its lease: a token that every write carries, timed by the server's clock. A holder that
-dies or falls silent loses it, and the next one goes on from the job's log; what the former one still writes is refused.
-So nobody can write over his successor, and no job is forgotten: it waits in the queue, or its lease ends by itself.
+A worker holds a job by its lease: a token that every write carries, timed by the server's clock. A worker that dies or
+doesn't renew its lease loses it. The next one continues from the job's log, and writes of the former one are refused.
+So a job waits in the queue, or its lease ends by itself.
 
-What a job is about (its spec, the entries of its log, its snapshots) are bytes that the store never reads. Never finish
-a job whose last event isn't terminal, and never change a job but by its scripts.
+A job's spec, the entries of its log and its snapshots are bytes that the store never reads. Never finish a job whose
+last event isn't terminal, and never change a job but by its scripts.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -22,13 +22,13 @@ from store.history.read import mget
 from store.jobs import log_write
 from store.jobs.log import Entry
 from store.jobs.model import LEVELS, Claim, Job, JobLimits, Lease, Priority, Queue
-from store.keys import Families, Key, ShardKeys, id_of, shard_of
+from store.keys import Families, Key, id_of, shard_of
 from store.redis import scripts
 from store.states import TERMINAL
 from store.turn import Status, Turn
 
 REPEAT_MS = 10_000
-"""For how long a claim knows what it took; its repeats come within the time limit of an operation."""
+"""For how long a claim's result is kept for its repeats, which come within the time limit of an operation."""
 
 CLAIM_BATCH = 64
 """The most jobs that one call claims."""
@@ -54,7 +54,7 @@ class Jobs:
         return shard_of(lease.id[5:])
 
     def control(self, shard: int) -> str:
-        """The channel on which workers hear that a job waits in a shard, or `cancelled TENANT/DIGITS`."""
+        """The channel that says to workers that a job waits in a shard, or `cancelled TENANT/DIGITS`."""
         return self._keyspace.all_shards()[shard].control
 
     async def submit(
@@ -69,11 +69,12 @@ class Jobs:
         fleeting: bool = False,
         pin: str | None = None,
     ) -> None:
-        """Accept a response as a child of its parent, which is then kept until it ends; a repeat is welcome.
+        """Accept a response as a child of its parent, which is then kept until it ends; a repeat changes nothing.
 
         `turn` is what is known of it, with the status queued; `entry` begins its log. With `streams` its events are
-        kept for a while after its end; a `fleeting` one goes with them, and can't be continued. One that has ended
-        and was deleted meanwhile comes back, as with `append`. Raises QueueFull, and what `append` raises.
+        kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. A repeat
+        stores one again that has ended and was deleted meanwhile, as with `append`. Raises QueueFull, and what `append`
+        raises.
         """
         if turn.status is not Status.QUEUED:
             raise ValueError(f"{turn.id} is {turn.status}: only what is queued can be submitted")
@@ -111,9 +112,9 @@ class Jobs:
         refuse_addition(word, detail, turn)
 
     async def claim(self, shard: int, most: int) -> Claim:
-        """Take up to `most` jobs of a shard to work on them, in their order; those whose holder fell silent come first.
+        """Take up to `most` jobs of a shard to work on them, in their order; those whose lease ran out come first.
 
-        With 0 such jobs only go back into the queue. Raises StoreUnavailable.
+        With 0 the latter only go back into the queue. Raises StoreUnavailable.
         """
         keys, token = self._keyspace.all_shards()[shard], self.history.token()
         async with self._server.operation() as operation:
@@ -142,13 +143,13 @@ class Jobs:
         progress: bool = True,
         snapshot: bytes = b"",
     ) -> None:
-        """Add an entry to the job's log, and hold its lease for longer; a repeat is welcome.
+        """Add an entry to the job's log, and renew its lease; a repeat changes nothing.
 
-        `after` is the number of the event before it, which the log has to end with. With `progress` it counts as
-        getting further. A `snapshot` of what all events so far come to spares readers the log. Never write events again
-        in another entry: the next one begins behind this. Raises LeaseLost, LogFull, LogBehind, StoreUnavailable.
+        `after` is the number of the event before it, with which the log has to end. With `progress` it counts as
+        progress of this try. A `snapshot` of all events so far saves readers the log. Never write events again in
+        another entry: the next one begins after this one. Raises LeaseLost, LogFull, LogBehind, StoreUnavailable.
         """
-        digits, shard, _ = self._place(lease)
+        digits, shard, _ = self._keyspace.locate(lease.tenant, lease.id)
         if snapshot:
             snapshot = b"%d " % entry.last + snapshot
         async with self._server.operation() as operation:
@@ -165,10 +166,10 @@ class Jobs:
             )
 
     async def renew(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Hold leases of one shard for longer; those that are lost. Raises StoreUnavailable."""
+        """Renew leases of one shard; returns those that are lost. Raises StoreUnavailable."""
         if not leases:
             return []
-        shard = self._place(leases[0])[1]
+        shard = self._keyspace.all_shards()[self.shard_of(leases[0])]
         held = {f"{each.tenant}/{each.id[5:]}": each for each in leases}
         async with self._server.operation() as operation:
             _, *lost = await scripts.renew(
@@ -181,11 +182,11 @@ class Jobs:
         return [held[member.decode()] for member in lost]
 
     async def hand_back(self, lease: Lease, *, failed: bool) -> None:
-        """Put a job back into the queue, before all that has not begun; `failed` counts this as a try without success.
+        """Put a job back into the queue, before all that have not begun; `failed` counts this try as a failure.
 
         Raises StoreUnavailable; the lease then ends by itself.
         """
-        digits, shard, _ = self._place(lease)
+        digits, shard, _ = self._keyspace.locate(lease.tenant, lease.id)
         async with self._server.operation() as operation:
             await scripts.hand_back(
                 operation,
@@ -198,14 +199,13 @@ class Jobs:
             )
 
     async def cancel(self, tenant: str, id: str) -> Job | None:
-        """Cancel a response: from now on its status is cancelled, and nobody else writes to its log.
+        """Cancel a response: its status is cancelled, and nobody else can write to its log.
 
-        The caller gets the job, to end it; None where it was cancelled before. Raises NotFound, NotCancellable,
+        Returns the job for the caller to end it; None where it was cancelled before. Raises NotFound, NotCancellable,
         StoreUnavailable.
         """
-        digits = self._keyspace.digits(id)
         lease = Lease(tenant, id, self.history.token())
-        _, shard, names = self._place(lease)
+        digits, shard, names = self._keyspace.locate(tenant, id)
         async with self._server.operation() as operation:
             word, *detail = await scripts.cancel(
                 operation,
@@ -232,16 +232,15 @@ class Jobs:
     async def finish(
         self, lease: Lease, turn: Turn, entry: Entry, *, after: int | None = None, announced: bool = False
     ) -> int:
-        """Store the turn of a response that has ended, with the last entry of its log; a repeat is welcome.
+        """Store the turn of a response that has ended, with the last entry of its log; a repeat changes nothing.
 
-        Its place was taken when it was accepted, so there is always room. `after` is as for `write`. `announced` puts
-        its end into the outbox; how many older ones were dropped for it is returned.
-        Raises LeaseLost, LogBehind, StoreUnavailable, and ValueError for an end that can't be: states.py has no such
-        move, or the log has its last event already.
+        Its room was reserved when it was accepted. `after` is as for `write`. `announced` puts its end into the outbox;
+        returns how many older ones were dropped for it. Raises LeaseLost, LogBehind, StoreUnavailable, and ValueError
+        for an impossible end: states.py has no such move, or the log has its last event already.
         """
         if turn.id != lease.id or turn.status not in TERMINAL:
             raise ValueError(f"{lease.id} can't end with {turn.id}, which is {turn.status}")
-        digits, shard, names = self._place(lease)
+        digits, shard, names = self._keyspace.locate(lease.tenant, lease.id)
         packed = await codec.pack(turn)
         async with self._server.operation() as operation:
             word, *detail = await scripts.finish(
@@ -276,19 +275,19 @@ class Jobs:
         return int(detail[0])
 
     async def snapshot(self, tenant: str, id: str) -> tuple[int, bytes] | None:
-        """The number of the last event of the last snapshot, and the snapshot. Raises NotFound, StoreUnavailable."""
-        digits = self._keyspace.digits(id)
+        """The last snapshot, after the number of its last event. Raises NotFound, StoreUnavailable."""
+        digits, _, names = self._keyspace.locate(tenant, id)
         async with self._server.operation() as operation:
-            blob = await operation.command("GET", self._keyspace.families(tenant, digits).snapshot + digits)
+            blob = await operation.command("GET", names.snapshot + digits)
         if blob is None:
             return None
         last, _, taken = cast(bytes, blob).partition(b" ")
         return int(last), taken
 
     async def expire_logs(self) -> None:
-        """Take away the logs that were kept for long enough, in all shards.
+        """Remove the logs that were kept for long enough, in all shards.
 
-        Raises StoreUnavailable if it failed in a shard; what is left there is for the next call.
+        Raises StoreUnavailable if it failed in a shard; the next call removes what is left there.
         """
         failures: list[StoreUnavailable] = []
         for shard in self._keyspace.all_shards():
@@ -300,7 +299,7 @@ class Jobs:
             raise failures[0]
 
     async def queue(self, shard: int) -> Queue:
-        """What is under way in a shard, and what it holds, at one moment. Raises StoreUnavailable."""
+        """What is under way and stored in a shard, at one moment. Raises StoreUnavailable."""
         keys = self._keyspace.all_shards()[shard]
         async with self._server.operation() as operation:
             _, *counts = await scripts.gauge(operation, usage=keys.usage, leaves=keys.leaves, turns=keys.turns)
@@ -310,13 +309,9 @@ class Jobs:
     def _names(self, lease: Lease) -> Families:
         return self._keyspace.families(lease.tenant, lease.id[5:])
 
-    def _place(self, lease: Lease) -> tuple[str, ShardKeys, Families]:
-        digits = self._keyspace.digits(lease.id)
-        return digits, self._keyspace.shard(digits), self._keyspace.families(lease.tenant, digits)
-
 
 def _refuse_end(word: bytes, detail: list[bytes], turn: Turn, entry: Entry) -> None:
-    """Raise what finish.lua's word means, if it means no."""
+    """Raise the error for finish.lua's reply, if it is a refusal."""
     if word == b"lost":
         raise LeaseLost(turn.id)
     if word == b"behind":

@@ -1,8 +1,8 @@
 """EventLog: what happened to a background response, entry by entry, in a Redis stream.
 
 An entry is a batch of events. Its id is the number of its last event plus one, then `-0`; its one field holds the
-batch's bytes, which mean nothing here. Numbers have no gaps and a log is never cut at its head, so whoever knows the
-last event that he has seen can go on from there. The scripts of jobs write (lua/logs.lua), and publish
+batch's bytes, which the store never reads. Numbers have no gaps and a log keeps its beginning, so a reader continues
+from the last event that it has seen. The scripts of jobs write (lua/logs.lua), and publish
 each entry on a channel as they write it; whoever wants it at once subscribes first (listening.py), and then reads here.
 
 Raw replies about streams are read here and nowhere else. Never write here.
@@ -27,7 +27,7 @@ class Entry(msgspec.Struct, frozen=True):
     last: int
     """The sequence number of the last of them."""
     blob: bytes
-    """What they are, and what made them."""
+    """The events, and the tokens that made them."""
 
 
 class EventLog:
@@ -39,10 +39,10 @@ class EventLog:
         self._keyspace = history.keyspace
 
     async def read(self, tenant: str, id: str, after: int, limit: int) -> list[Entry]:
-        """The entries with events behind number `after`, -1 for all; at most `limit`, oldest first.
+        """The entries with events after number `after`, -1 for all; at most `limit`, oldest first.
 
-        The first may begin before: it holds the event behind `after`. Nothing where there are no more, or no log.
-        Raises NotFound for an id that can't exist, StoreUnavailable.
+        The first may begin earlier: it has the event after `after`. Empty where there are no more, or no log. Raises
+        NotFound for an id that can't exist, StoreUnavailable.
         """
         key = self._key(tenant, id)
         found: list[Entry] = []

@@ -1,7 +1,7 @@
-"""Journaling: writing to the event logs of jobs, and taking logs away again.
+"""Journaling: writing to the event logs of jobs, and removing logs.
 
-All logs of a shard share one bound. Those of responses that have ended go first, the oldest before all others; where
-only such are left that are under way, nothing more is written. What was taken away by then stays away.
+All logs of a shard share one bound. The oldest logs of ended responses go first. Where only logs of jobs under way are
+left, nothing more is written; what was removed by then stays removed.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from store.redis import scripts
 from store.redis.connection import Operation, Server
 
 DROP_BATCH = 20
-"""The most logs that one call takes away, so that others get their turn in between."""
+"""The most logs that one call removes, so that others are served in between."""
 
 
 async def write(
@@ -30,13 +30,13 @@ async def write(
     snapshot: bytes,
     limits: JobLimits,
 ) -> None:
-    """Add an entry to the log of a job, after taking away as many logs as that needs.
+    """Add an entry to the log of a job, after removing as many logs as that needs.
 
     `snapshot`, unless it is empty, begins with the number of the last event and a space. Raises LeaseLost, LogFull,
     LogBehind, and redis-py's errors.
     """
     word, detail = b"again", []
-    while word == b"again":  # each call takes logs away, until there are none
+    while word == b"again":  # each call removes logs, until there are none
         word, *detail = await scripts.journal(
             operation,
             leases=shard.leases,
@@ -65,9 +65,9 @@ async def write(
 
 
 async def expire(server: Server, shard: ShardKeys, limits: JobLimits) -> None:
-    """Take away the logs of a shard that were kept for long enough. Raises StoreUnavailable.
+    """Remove the logs of a shard that were kept for long enough. Raises StoreUnavailable.
 
-    Each call to the server takes some, with a rest after it as long, so it holds nobody up.
+    Each call to the server removes some, and a pause as long follows, so that others are served.
     """
     word = b"again"
     while word == b"again":

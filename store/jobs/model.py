@@ -1,6 +1,6 @@
-"""The values around a job: the lease by which it is held, the job as it was claimed, and the limits of all jobs.
+"""The values around a job: its lease, the job as it was claimed, and the limits of all jobs.
 
-A job is a background response that hasn't ended. What is done with these values is in jobs.py.
+A job is a background response that hasn't ended. jobs.py has the operations.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ GIB = 1 << 30
 
 
 class Priority(IntEnum):
-    """When a job starts: all that wait with a lower number start first. 0 are jobs that had begun."""
+    """When a job starts: jobs with a lower number start first. 0 is for jobs that had begun."""
 
     PRIORITY = 1
     DEFAULT = 2
@@ -36,9 +36,9 @@ class Lease(msgspec.Struct, frozen=True):
 class Job(msgspec.Struct, frozen=True):
     """A job as it was claimed.
 
-    `status` is in_progress, or cancelled for one that is only to be ended. `tries` is how many holders in a row, this
-    one included, have it without getting any further, and `last` the number of the last event in its log. It was
-    submitted `age_seconds` ago, began `run_seconds` ago, and waited for `waited_seconds` this time.
+    `status` is in_progress, or cancelled for one that only has to be ended. `tries` counts the holders in a row that
+    made no progress, with this one, and `last` is the number of the last event in its log. It was submitted
+    `age_seconds` ago, began `run_seconds` ago, and waited for `waited_seconds` this time.
     """
 
     lease: Lease
@@ -53,16 +53,16 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What a claim gave: jobs, and how many leases it found run out."""
+    """The result of a claim: jobs, and how many leases had run out."""
 
     jobs: list[Job]
     rescued: int
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """What is under way in a shard: how many jobs wait at each level, for how long the oldest of them does (seconds),
-    how many somebody works on, the bytes of all event logs, and how many ends wait to be told; and what is stored
-    there, as responses and as the bytes that the server holds for conversations."""
+    """What is under way in a shard: how many jobs wait at each level, how long the oldest has waited (seconds), how
+    many are leased, the bytes of all event logs, and how many webhooks wait; and what is stored there, in responses and
+    in bytes of the server's memory."""
 
     waiting: tuple[int, ...]
     oldest_seconds: float
@@ -75,8 +75,8 @@ class Queue(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """How long a lease is held without a word, how many jobs may wait in a shard, how many bytes all its event logs may
-    have, how long they are kept after the end, and how many ends may wait to be told."""
+    """How long a lease lasts without a renewal, how many jobs may wait in a shard, how many bytes all its event logs
+    may have, how long they are kept after the end, and how many webhooks may wait."""
 
     lease_seconds: float = 10.0
     waiting: int = 10_000

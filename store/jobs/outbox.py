@@ -1,8 +1,8 @@
-"""The outbox: who is to be told how a background response ended, kept until somebody has accepted it.
+"""The outbox: webhooks about background responses that have ended, kept until a receiver has accepted them.
 
-Whatever ends a response announces it in the same script (lua/outbox.lua), so no end goes untold. Taking a webhook out
-leaves it here and only moves the time at which it is due: whoever takes one and dies delays it. So each is sent at
-least once, now and then twice, and in no certain order. Never take one away before it was accepted or given up.
+The script that ends a response adds its webhook (lua/outbox.lua), so none is missing. Taking a webhook leaves it here
+and only moves the time when it is due: a process that takes one and dies delays it. So each is sent at least once,
+sometimes twice, and in no certain order. Never remove one before it was accepted or given up.
 """
 
 import secrets
@@ -48,9 +48,9 @@ class Outbox:
         return self._keyspace.shard(self._keyspace.digits(id))
 
     async def take(self, shard: ShardKeys, limit: int, hold_ms: int) -> list[Webhook]:
-        """At most `limit` of those that are due, the longest due first. Nobody else gets them for `hold_ms`, 1 or more.
+        """At most `limit` webhooks that are due, the longest due first. Nobody else gets them for `hold_ms`, 1 or more.
 
-        Each is to be over with by then, by `done` or `later`: else it is due again.
+        Call `done` or `later` for each by then; else it is due again.
         """
         async with self._server.operation() as operation:
             _, *taken = await scripts.take_webhooks(
@@ -64,7 +64,7 @@ class Outbox:
         return [_webhook(*each.decode().split(" ")) for each in taken]
 
     async def later(self, webhook: Webhook, delay_ms: int) -> None:
-        """One that was taken is due again after so long; unless it is gone, or somebody else has taken it since."""
+        """A taken webhook is due again after `delay_ms`, unless it is gone or somebody else has taken it since."""
         shard = self.shard(webhook.id)
         async with self._server.operation() as operation:
             await scripts.delay_webhook(
@@ -77,7 +77,7 @@ class Outbox:
             )
 
     async def done(self, webhook: Webhook) -> None:
-        """One that was accepted, or given up, waits no longer; it may be gone already."""
+        """Remove a webhook that was accepted or given up; it may be gone already."""
         shard = self.shard(webhook.id)
         async with self._server.operation() as operation:
             await scripts.drop_webhook(operation, outbox=shard.outbox, turns=shard.turns, member=webhook.member)

@@ -5,9 +5,9 @@
     redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,…]/SERVICE[/DATABASE]    rediss+sentinel:// with TLS
     redis+cluster://[USER:PASSWORD@]HOST[:PORT][,…]                        rediss+cluster:// with TLS
 
-Options follow a `?` and are redis-py's, such as ssl_ca_certs; the hosts of a Sentinel URL are the Sentinels, which
-take sentinel_username and sentinel_password. Pure, and imports nothing of redis-py: settings are checked by it
-before anything else is loaded. A message never holds a part of the URL, as that may be a password.
+Options follow a `?` and are redis-py's, such as ssl_ca_certs; the hosts of a Sentinel URL are the Sentinels, which take
+sentinel_username and sentinel_password. Pure, and imports nothing of redis-py: settings are checked by it before
+anything else is loaded. No message has a part of the URL, as that may be a password.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Kind(StrEnum):
-    """What answers at an address."""
+    """What kind of server an address names."""
 
     SINGLE = "single"
     SENTINEL = "sentinel"
@@ -62,8 +62,8 @@ def parse(url: str) -> Address:
         if scheme != "unix":
             _check_database(urlsplit(url).path.strip("/"))
         return Address(kind, (url,))
-    place, query = _split(rest, "?")
-    hosts, path = _split(place, "/")
+    location, query = _split(rest, "?")
+    hosts, path = _split(location, "/")
     user, at, listed = hosts.rpartition("@")
     urls = [f"{scheme.partition('+')[0]}://{user}{at}{each}" for each in listed.split(",")]
     for each in urls:

@@ -1,7 +1,7 @@
 """Clients: what redis-py offers for each kind of address, with the limits and options that the store relies on.
 
-redis-py's own repeats are off, as Operation repeats. Its pools never wait here: they hold as many connections as
-there may be operations, which wait for their turn before they take one.
+redis-py's own retries are off, as Operation repeats. Its pools never wait: they have as many connections as there may
+be operations, which wait before they take one.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from store.redis.address import Address, Kind, parse
 
 RESP = 2
-"""The protocol's version, pinned as reply shapes differ: 2 has all we need, and needs no greeting."""
+"""The protocol's version, pinned as replies differ in shape: 2 has all that is needed, without a greeting."""
 
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
@@ -25,7 +25,7 @@ TRIES = 4
 """Into how many tries to connect an operation's time is divided, where there are several hosts to try."""
 
 Client = Redis | RedisCluster
-"""A redis-py client with all its methods, for whoever looks behind the store's back."""
+"""A redis-py client with all its methods."""
 
 Options = dict[str, Any]
 
@@ -62,25 +62,25 @@ def connect(url: str, *, max_connections: int = 64, timeout_seconds: float = 2.0
     if address.kind is Kind.CLUSTER:
         return _cluster(address, options)
     pool = ConnectionPool(**options) if address.kind is Kind.SINGLE else _sentinel_pool(address, options)
-    pool.make_connection()  # it connects to nobody; an option that no connection takes is refused now
+    pool.make_connection()  # without connecting: an option that no connection takes is refused now
     return Redis.from_pool(pool)
 
 
 def _cluster(address: Address, options: Options) -> RedisCluster:
     """One slot that moves changes one entry, and a slot without a node is no reason to give up the others."""
-    nodes = [ClusterNode(host, port) for host, port in _places(address, REDIS_PORT)]
+    nodes = [ClusterNode(host, port) for host, port in _hosts(address, REDIS_PORT)]
     return RedisCluster(
         startup_nodes=nodes,
         ssl=address.tls,
         require_full_coverage=False,
         reinitialize_steps=0,
-        **_without_place(options),
+        **_without_host(options),
     )
 
 
 def _sentinel_pool(address: Address, options: Options) -> SentinelPool:
     """Sentinels answer at once or not at all, so each gets no more time than it may take to connect."""
-    options = _without_place(options)
+    options = _without_host(options)
     sentinels = {
         **{name: value for name, value in options.items() if name.startswith(("socket_", "ssl_"))},
         "ssl": address.tls,
@@ -91,15 +91,15 @@ def _sentinel_pool(address: Address, options: Options) -> SentinelPool:
         "protocol": RESP,
         "retry": options["retry"],
     }
-    manager = Sentinel(_places(address, SENTINEL_PORT), sentinel_kwargs=sentinels)
+    manager = Sentinel(_hosts(address, SENTINEL_PORT), sentinel_kwargs=sentinels)
     return SentinelPool(address.service, manager, ssl=address.tls, **options)
 
 
-def _places(address: Address, port: int) -> list[tuple[str, int]]:
+def _hosts(address: Address, port: int) -> list[tuple[str, int]]:
     parsed = [parse_url(each) for each in address.urls]
     return [(each.get("host", ""), each.get("port", port)) for each in parsed]
 
 
-def _without_place(options: Options) -> Options:
+def _without_host(options: Options) -> Options:
     """The options that say how to connect, without where to."""
     return {name: value for name, value in options.items() if name not in ("connection_class", "host", "port")}

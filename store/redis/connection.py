@@ -1,8 +1,8 @@
 """The way to the server: a client for every kind of URL, and operations that answer in time or raise StoreUnavailable.
 
-redis-py would repeat a command whose reply was late up to ten times, so its own retries are off. `Operation`
-repeats instead: a bounded number of times, with a jittered pause, within one deadline for the whole
-operation. Hence the rule: never send a command through it that does harm when it is carried out twice.
+redis-py would repeat a command whose reply was late up to ten times, so its own retries are off. `Operation` repeats
+instead: a bounded number of times, after pauses with jitter, within one deadline for the operation. So never send a
+command through it that does harm when it is carried out twice.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ Failed = Callable[[str], None]
 
 
 def _nobody_listens(why: str) -> None:
-    """What a Server tells of a failed operation until somebody asks to be told."""
+    """The callback of a Server before it is set."""
 
 
 class Server:
-    """A Redis server, or several that are one store: every operation is over in time, one way or the other.
+    """A Redis server, or several that are one store: every operation ends in time, with a result or an error.
 
-    As many operations as there may be connections are under way at once, and others wait for their turn, within
-    their time. That is a semaphore of ours: of redis-py's pools some refuse at their limit, and the one that waits
-    does so by asyncio.Condition, which before Python 3.13 can lose a notification to a waiter that is cancelled.
+    As many operations run at once as there may be connections; others wait, within their time. The semaphore is here
+    because some of redis-py's pools refuse at their limit, and the one that waits uses asyncio.Condition, which before
+    Python 3.13 can lose a notification to a waiter that is cancelled.
     """
 
     def __init__(self, redis: Client, *, timeout_seconds: float, attempts: int) -> None:
@@ -44,7 +44,7 @@ class Server:
         self._timeout_seconds = timeout_seconds
         self._attempts = attempts
         self.failed: Failed = _nobody_listens
-        """Told of every operation that becomes StoreUnavailable, with why: `timeout` or `error`."""
+        """Called for every operation that raises StoreUnavailable, with the reason: `timeout` or `error`."""
 
     def operation(self) -> "Operation":
         """`async with server.operation() as operation:` around the commands of one operation."""
@@ -56,7 +56,7 @@ class Server:
 
 
 class Operation:
-    """Some commands in a row over one link, under one deadline; and where Redis's errors become ours."""
+    """Some commands in a row over one link, under one deadline; turns Redis's errors into StoreUnavailable."""
 
     backoff: AbstractBackoff = FullJitterBackoff(base=0.02, cap=0.2)
     """The pauses before repeats, in seconds."""
@@ -80,8 +80,8 @@ class Operation:
     async def command(self, *args: Argument, at: Argument | None = None) -> Any:
         """The reply to one command, which must be harmless to repeat. Raises redis-py's errors.
 
-        On a cluster the node that has the command's first key answers; `at` is a key that stands for one, where a
-        command has none, like INFO. Where nothing names a key, the node is one that stays the same.
+        On a cluster the node that has the command's first key answers; `at` is a key that names the node for a command
+        without keys, like INFO. Without any key, it is one node that stays the same.
         """
         for failures in range(self._attempts - 1):
             try:

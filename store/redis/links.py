@@ -5,7 +5,7 @@ which slot. A link takes a connection from it and speaks on it directly, with co
 (docs/decisions/0021-links-speak-on-connections.md). A task that is cancelled between a command and its reply closes
 the connection, so that nobody else can read that reply.
 
-What a repeat may cure leaves a link as redis-py's ConnectionError or TimeoutError. Never repeat a command here.
+A failure that a repeat may cure is raised as redis-py's ConnectionError or TimeoutError. Never repeat a command here.
 """
 
 import time
@@ -24,10 +24,10 @@ MAX_REDIRECTS = 4
 """How often one command follows a slot that moved, before it counts as failed."""
 
 REFRESH_SECONDS = 0.5
-"""The least time between two questions for the nodes of a cluster: each costs every idle connection a new greeting."""
+"""The least time between two requests for the nodes of a cluster: each makes every idle connection greet again."""
 
-KEY_PLACES = {"EVAL": 3, "EVALSHA": 3, "MEMORY": 2}
-"""Where a command's first key stands. With all others that the store sends it is the first argument."""
+KEY_INDEXES = {"EVAL": 3, "EVALSHA": 3, "MEMORY": 2}
+"""The index of a command's first key. In all other commands of the store it is the first argument."""
 
 pack = cast(Callable[[tuple[Argument, ...]], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
@@ -35,7 +35,7 @@ _ASKING = pack(("ASKING",))
 
 
 class Connection(Protocol):
-    """What is used of a redis-py connection: it reconnects by itself, and closes when it is cut short."""
+    """What is used of a redis-py connection: it reconnects by itself, and closes when a command is cancelled."""
 
     async def send_packed_command(self, command: bytes) -> None: ...
     async def read_response(self) -> Any: ...
@@ -64,12 +64,12 @@ class Link(Protocol):
     async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
         """The reply to one command, from the node that has the key `at`, by default the command's own.
 
-        Raises ConnectionError or TimeoutError for what a repeat may cure, and other errors of redis-py.
+        Raises ConnectionError or TimeoutError where a repeat may help, and other errors of redis-py.
         """
         ...
 
     async def close(self) -> None:
-        """Give back what is held; called once, at the end."""
+        """Return the connection; called once, at the end."""
         ...
 
     def late(self) -> None:
@@ -113,7 +113,7 @@ class ClusterLink:
         self._node: Node | None = None
 
     async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
-        """The reply of the key's node, wherever its slot has moved; without any key, of one that stays the same."""
+        """The reply of the key's node, also when its slot has moved; without any key, of one that stays the same."""
         key = _key(args) if at is None else at
         command = pack(args)
         for _ in range(MAX_REDIRECTS):
@@ -122,7 +122,7 @@ class ClusterLink:
                 return await _exchange(self._node, command)
             except redis_errors.MovedError as moved:
                 await self._nodes.move(moved)
-            except redis_errors.AskError as elsewhere:  # the slot is moving, and all that the command names has moved
+            except redis_errors.AskError as elsewhere:  # the slot is moving, and these keys have moved
                 return await self._ask_elsewhere(elsewhere, command)
             except redis_errors.TryAgainError as error:
                 raise redis_errors.ConnectionError(f"{key} is on the way to another node: {error}") from error
@@ -139,10 +139,10 @@ class ClusterLink:
             raise redis_errors.ConnectionError(f"slot {elsewhere.slot_id} is on the way to another node") from error
 
     async def close(self) -> None:
-        """Nothing: a node has its connection back after each command."""
+        """Nothing: each command returns its connection."""
 
     def late(self) -> None:
-        """Doubt the node that was asked last: one that hangs says nothing of its successor."""
+        """Doubt the node that was asked last: one that hangs doesn't name its successor."""
         if self._node is not None:
             self._nodes.doubt(self._node.name)
 
@@ -208,8 +208,8 @@ def links_of(client: Client) -> tuple[Callable[[], Link], int]:
 
 def _key(args: tuple[Argument, ...]) -> Argument | None:
     """The key by which a command finds its node; None for one without arguments."""
-    place = KEY_PLACES.get(str(args[0]), 1)
-    return args[place] if len(args) > place else None
+    at = KEY_INDEXES.get(str(args[0]), 1)
+    return args[at] if len(args) > at else None
 
 
 async def _exchange(node: Node, *commands: bytes) -> Any:

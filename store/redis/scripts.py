@@ -1,9 +1,8 @@
 """The Lua scripts as typed functions: `await APPEND(server, node=…, digits=…)` runs lua/append.lua.
 
 A script is declared by a function without a body. Its parameters become locals of the Lua with the same
-names: those marked `Key` come from KEYS, the rest from ARGV, an `int` as a number. So no script counts
-ARGV[7], and a script's head comment, its declaration and its callers can't drift apart
-(tests/store/redis/test_scripts.py compares them).
+names: those marked `Key` come from KEYS, the rest from ARGV, an `int` as a number. So no script counts ARGV[7];
+tests/store/redis/test_scripts.py compares a script's head comment with its declaration.
 
 Never pass None (Redis would get the word "None"), and never write a script that can't be run twice: after a
 lost reply the same call is sent again.
@@ -24,7 +23,7 @@ from store.redis.connection import Argument, Operation
 P = ParamSpec("P")
 
 Reply = list[bytes]
-"""A script's result: a word for what happened, then what there is to say about it."""
+"""A script's result: a word for what happened, then the details."""
 
 _LUA = files("store.redis").joinpath("lua")
 
@@ -32,7 +31,7 @@ _STRICT = "#!lua"
 _ALLOW_OUT_OF_MEMORY = "#!lua flags=allow-oom"
 _READ_ONLY = "#!lua flags=allow-oom,no-writes"
 """The first line of a script that a server without memory refuses before it does anything, of one that may run then,
-and of one to which the server permits no write at all. Redis knows them from 7.0 on, as does every Valkey."""
+and of one that the server permits no write. Redis 7.0 and newer and every Valkey know them."""
 
 
 class Script(Generic[P]):
@@ -91,8 +90,8 @@ def script(
 ) -> Callable[[Callable[P, None]], Script[P]]:
     """Make the script lua/NAME.lua of a declaration called NAME, after the shared lua/INCLUDE.lua files.
 
-    One that adds next to nothing says `out_of_memory`: it then runs on a server that has no memory left, so that
-    what is stored can still be read, and deleted to make room. One that is `read_only` may run then, too.
+    One that adds next to nothing says `out_of_memory`: it also runs on a server without memory, so that what is stored
+    can be read, and deleted to make room. One that is `read_only` runs then, too.
     """
     flags = _READ_ONLY if read_only else _ALLOW_OUT_OF_MEMORY if out_of_memory else _STRICT
 
@@ -103,16 +102,16 @@ def script(
 
 
 _REMOVAL = ("names", "clock", "idle", "pins", "usage", "logs", "removal")
-"""What takes turns away needs."""
+"""The parts of scripts that remove turns."""
 
 _ADDING = (*_REMOVAL, "walk", "eviction", "adding")
-"""What adds a turn needs."""
+"""The parts of scripts that add a turn."""
 
 _LOGGING = ("entries", "log_room")
-"""What makes room for events needs, besides what takes turns away."""
+"""The further parts of scripts that make room for events."""
 
 _JOBS = ("names", "clock", "pins", "queueing")
-"""What moves jobs needs."""
+"""The parts of scripts that move jobs."""
 
 
 @script("clock", "idle", "pins", "walk", out_of_memory=True)
@@ -354,7 +353,7 @@ def gauge(*, usage: Key, leaves: Key, turns: str) -> None: ...
 
 
 _WEBHOOKS = ("names", "clock", "pins", "outbox")
-"""What moves webhooks needs."""
+"""The parts of scripts that move webhooks."""
 
 
 @script(*_WEBHOOKS, out_of_memory=True)
@@ -374,7 +373,7 @@ def secret(*, secret: Key, made: bytes) -> None: ...
 
 
 _JUDGING = ("logs", "entries", "queueing", "walk", "facts", "judging_jobs", "judging")
-"""What finds out what is wrong with a turn, and is given the names of keys, the time, pins and sums."""
+"""The parts of scripts that find what is wrong with a turn, after those for names, the time, pins and sums."""
 
 
 @script("names", "clock", "pins", "usage", *_JUDGING, read_only=True)
@@ -386,7 +385,7 @@ def recount(*, node: Key, trees: Key, turns: str, tenant: str, digits: str, chil
 
 
 _REPAIR = (*_REMOVAL, *_JUDGING[1:], "placing", "repair_jobs")
-"""What repairs turns needs."""
+"""The parts of scripts that repair turns."""
 
 
 @script(*_REPAIR, out_of_memory=True)

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.__main__ import app
-from service.commands.doctor import plan_of
+from service.commands.doctor import expected_of
 from service.settings.settings import Settings, load_settings, variable
-from store.doctor.doctor import Plan
+from store.doctor.doctor import Expected
 from store.embedded import EmbeddedServer
 from store.redis.address import Kind
 
@@ -97,4 +97,4 @@ def test_settings_that_can_not_be_used_end_it_with_one_line() -> None:
 )
 def test_the_url_says_who_can_reach_the_server_and_how(url: str, kind: Kind, local: bool, password: bool) -> None:
     settings = load_settings(redis_url=url, shards=3)
-    assert plan_of(settings) == Plan(kind, 3, 1 << 20, local=local, password=password)
+    assert expected_of(settings) == Expected(kind, 3, 1 << 20, local=local, password=password)

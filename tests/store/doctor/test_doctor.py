@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from store.doctor.doctor import GIB, Finding, Level, Plan, judge
+from store.doctor.doctor import GIB, Expected, Finding, Level, judge
 from store.doctor.examine import Examined, Node, examine
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.redis.address import Kind
 from tests.support.store.servers import cluster, sentinels, server, until
 
-PLAN = Plan(Kind.SINGLE, shards=2, max_bytes=GIB, local=True)
+EXPECTED = Expected(Kind.SINGLE, shards=2, max_bytes=GIB, local=True)
 SAFE = Node(
     name="",
     shards=2,
@@ -45,7 +45,7 @@ def verdicts(found: list[Finding]) -> dict[str, Level]:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_nothing_is_said_against_a_server_that_is_safe(kind: Kind) -> None:
-    found = judge(replace(PLAN, kind=kind), Examined((SAFE,), {}))
+    found = judge(replace(EXPECTED, kind=kind), Examined((SAFE,), {}))
     assert verdicts(found) == {}
     assert len(found) > 8
     assert all(finding.why and not finding.remedy for finding in found)
@@ -72,7 +72,7 @@ def test_nothing_is_said_against_a_server_that_is_safe(kind: Kind) -> None:
 )
 def test_a_fact_of_the_server_is_judged(facts: Mapping[str, Any], expected: dict[str, str]) -> None:
     node = replace(SAFE, info={**SAFE.info, **facts})
-    found = judge(PLAN, Examined((node,), {}))
+    found = judge(EXPECTED, Examined((node,), {}))
     assert verdicts(found) == expected
     assert all(finding.remedy for finding in found if finding.level is not Level.OK)
     assert [finding.level for finding in found] == sorted((each.level for each in found), key=list(Level).index)[::-1]
@@ -90,7 +90,7 @@ def test_a_fact_of_the_server_is_judged(facts: Mapping[str, Any], expected: dict
     ],
 )
 def test_a_setting_of_the_server_is_judged(change: dict[str, Any], expected: dict[str, str]) -> None:
-    assert verdicts(judge(PLAN, Examined((replace(SAFE, **change),), {}))) == expected
+    assert verdicts(judge(EXPECTED, Examined((replace(SAFE, **change),), {}))) == expected
 
 
 @pytest.mark.parametrize(
@@ -104,34 +104,34 @@ def test_a_setting_of_the_server_is_judged(change: dict[str, Any], expected: dic
     ],
 )
 def test_what_the_service_is_set_to_is_judged(change: dict[str, Any], expected: dict[str, str]) -> None:
-    assert verdicts(judge(replace(PLAN, **change), Examined((SAFE,), {}))) == expected
+    assert verdicts(judge(replace(EXPECTED, **change), Examined((SAFE,), {}))) == expected
 
 
 @pytest.mark.parametrize("kind", [Kind.SENTINEL, Kind.CLUSTER])
 def test_a_primary_that_nobody_could_follow_is_named(kind: Kind) -> None:
     alone = replace(SAFE, name="h:1", info={**SAFE.info, "connected_slaves": 0})
-    found = judge(replace(PLAN, kind=kind), Examined((alone,), {}))
+    found = judge(replace(EXPECTED, kind=kind), Examined((alone,), {}))
     assert verdicts(found) == {"replicas": "warn"}
     assert {finding.node for finding in found if finding.what == "replicas"} == {"h:1"}
 
 
 def test_a_cluster_that_is_not_whole_is_unsafe_and_so_is_a_node_that_is_silent() -> None:
-    plan = replace(PLAN, kind=Kind.CLUSTER)
+    expected = replace(EXPECTED, kind=Kind.CLUSTER)
     broken = replace(SAFE, cluster={"cluster_state": "fail"})
-    assert verdicts(judge(plan, Examined((broken,), {}))) == {"cluster state": "unsafe"}
-    assert verdicts(judge(plan, Examined((SAFE,), {"h:2": "gone"}))) == {"reachable": "unsafe"}
+    assert verdicts(judge(expected, Examined((broken,), {}))) == {"cluster state": "unsafe"}
+    assert verdicts(judge(expected, Examined((SAFE,), {"h:2": "gone"}))) == {"reachable": "unsafe"}
 
 
 def test_of_what_a_server_keeps_to_itself_the_doctor_says_that_it_is_unknown() -> None:
     silent = replace(SAFE, info={}, config=None, cluster={})
-    found = verdicts(judge(replace(PLAN, kind=Kind.CLUSTER), Examined((silent,), {})))
+    found = verdicts(judge(replace(EXPECTED, kind=Kind.CLUSTER), Examined((silent,), {})))
     assert set(found.values()) == {"warn"}
     assert found.keys() >= {"version", "role", "cluster state", "eviction policy", "memory", "persistence", "replicas"}
 
 
-async def diagnosis(plan: Plan, url: str) -> dict[str, Level]:
+async def diagnosis(expected: Expected, url: str) -> dict[str, Level]:
     """What is not well on a real server."""
-    return verdicts(judge(plan, await examine(url, "prefix", plan.shards, timeout_seconds=2.0)))
+    return verdicts(judge(expected, await examine(url, "prefix", expected.shards, timeout_seconds=2.0)))
 
 
 SAFELY = ("--appendonly", "yes", "--maxmemory", "3gb", "--maxmemory-policy", "noeviction")
@@ -157,7 +157,7 @@ async def test_a_real_server_is_found_to_be_as_it_is(
     tmp_path: Path, options: tuple[str, ...], expected: dict[str, str]
 ) -> None:
     with server(tmp_path, *SAFELY, *options) as started:
-        assert await diagnosis(PLAN, f"redis://{started.address}") == expected
+        assert await diagnosis(EXPECTED, f"redis://{started.address}") == expected
 
 
 async def test_a_disk_that_takes_no_more_is_found(tmp_path: Path) -> None:
@@ -166,35 +166,35 @@ async def test_a_disk_that_takes_no_more_is_found(tmp_path: Path) -> None:
         started.ask("BGSAVE")
         failed = ("rdb_last_bgsave_status", "err")
         until(lambda: failed in started.ask("INFO", "persistence").items(), "the snapshot did not fail")
-        assert await diagnosis(PLAN, f"redis://{started.address}") == {"writes to disk": "unsafe"}
+        assert await diagnosis(EXPECTED, f"redis://{started.address}") == {"writes to disk": "unsafe"}
 
 
 async def test_a_user_without_rights_to_look_learns_what_he_may_not_see(tmp_path: Path) -> None:
     with server(tmp_path, *SAFELY) as started:
         started.ask("ACL", "SETUSER", "blind", "on", ">pw", "~*", "-@all", "+ping")
-        found = await diagnosis(PLAN, f"redis://blind:pw@{started.address}")
+        found = await diagnosis(EXPECTED, f"redis://blind:pw@{started.address}")
     assert set(found.values()) == {"warn"}
 
 
 async def test_the_embedded_server_is_safe(tmp_path: Path) -> None:
     with EmbeddedServer(tmp_path / "data") as embedded:
-        assert await diagnosis(replace(PLAN, max_bytes=1 << 20, embedded=True), embedded.url) == {}
+        assert await diagnosis(replace(EXPECTED, max_bytes=1 << 20, embedded=True), embedded.url) == {}
 
 
 async def test_every_primary_of_a_cluster_is_examined(tmp_path: Path) -> None:
-    plan = replace(PLAN, kind=Kind.CLUSTER, shards=16, max_bytes=GIB // 16)
+    expected = replace(EXPECTED, kind=Kind.CLUSTER, shards=16, max_bytes=GIB // 16)
     with cluster(tmp_path, *SAFELY) as found:
-        assert await diagnosis(plan, found.url) == {"replicas": "warn"}
-        assert await diagnosis(replace(plan, shards=1), found.url) == {"replicas": "warn", "shards": "warn"}
+        assert await diagnosis(expected, found.url) == {"replicas": "warn"}
+        assert await diagnosis(replace(expected, shards=1), found.url) == {"replicas": "warn", "shards": "warn"}
         examined = await examine(found.url, "prefix", 16, timeout_seconds=2.0)
         assert sum(node.shards for node in examined.nodes) == 16
         os.kill(found.primaries[2].process.pid, signal.SIGSTOP)
-        assert await diagnosis(plan, found.url) == {"replicas": "warn", "reachable": "unsafe"}
+        assert await diagnosis(expected, found.url) == {"replicas": "warn", "reachable": "unsafe"}
 
 
 async def test_a_primary_behind_sentinels_is_examined(tmp_path: Path) -> None:
     with sentinels(tmp_path, *SAFELY) as watched:
-        assert await diagnosis(replace(PLAN, kind=Kind.SENTINEL), watched.url) == {}
+        assert await diagnosis(replace(EXPECTED, kind=Kind.SENTINEL), watched.url) == {}
 
 
 async def test_a_cluster_that_is_not_there_is_unavailable() -> None:
