@@ -1,4 +1,4 @@
--- Forget a whole tree as far as anyone can see: none of its ids is known from now on. Taking it away is sweep.lua's.
+-- Forget a tree: none of its ids is known from now on. sweep.lua removes it.
 --
 -- Keys:      node      the node of any of its turns
 --            trees     the shard's trees
@@ -7,7 +7,7 @@
 --            token     names this call, so that its repeat after a lost reply is known
 --            idle_us   for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', digits of its root} | {'missing'} | {'running'} when the run of one of its turns hasn't ended
--- Invariant: a tree with the score 0 is gone, whatever pins there are, and nothing gives it another score.
+-- Invariant: a tree with the score 0 is forgotten, whatever pins there are, and nothing changes that score.
 
 local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
 if not root then

@@ -2,7 +2,7 @@
 -- Invariant: a deleted parent takes no child but from the run that has it pinned; one whose status or depth forbids a
 -- child takes none. A node is written once its place is sure.
 
--- What a turn inherits from its parent; or nothing, and the reply that says why it can't be added.
+-- What a turn inherits from its parent; or nil, and the reply with the reason why it can't be added.
 local function inherited(tenant, digits, parent, pin)
   local from = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }
   if parent ~= '' then

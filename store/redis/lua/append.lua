@@ -15,7 +15,7 @@
 --            pin             the token that its run holds on the parent, or ''
 --            status          how the response ended
 --            continuable     1 if that status may be continued, else 0
---            digest          what tells this content from another
+--            digest          the digest of this content
 --            added           how many messages the turn adds
 --            room            the most bytes that the server may hold for the turn
 --            max_depth       the most turns of a chain
@@ -23,13 +23,13 @@
 --            max_trees       the most trees in the shard; 0: any number
 --            max_bytes       the most bytes that the server may hold for the shard; 0: any number
 --            idle_us         for how long a tree may be unused; 0: for ever
---            budget          the most turns that this call takes away
+--            budget          the most turns that this call removes
 --            messages_blob   what to store under messages
 --            response_blob   what to store under response
 -- Result:    {'ok'} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'} |
 --            {'large'} when it can't fit with its own chain alone | {'again'} when more has to go than one call may take,
 --            or was looked at in vain: let evict.lua go on | {'full'} when all that is left has to stay
--- Invariant: stored wholly and once, or not at all; a repeat of what is stored is 'ok'. A turn with children is no
+-- Invariant: stored completely and once, or not at all; a repeat of what is stored is 'ok'. A turn with children is no
 --            leaf. A deleted parent takes no child but from the run that has it pinned. No cap is passed.
 --
 -- A node's fields: parent, root, depth (a root has 1), children, status, continuable, digest, created and

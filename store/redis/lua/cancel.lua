@@ -1,4 +1,4 @@
--- Cancel a background response. From now on nobody writes to its log but the caller, who is to end it.
+-- Cancel a background response. From now on only the caller, who has to end it, can write to its log.
 --
 -- Keys:      node      the turn's node
 --            job       its job
@@ -11,7 +11,7 @@
 --            idle_us   for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', its epoch, the number of the last event in its log, and two spans in ms: since it was submitted, and
 --            since it first began, 0 if it hasn't} for the caller to end it | {'cancelled'} when that was done before,
---            or somebody else is at it | {'ended', its status} | {'synchronous'} | {'missing'}
+--            or somebody else is ending it | {'ended', its status} | {'synchronous'} | {'missing'}
 -- Invariant: what has ended stays as it is.
 
 local root, deleted, status, background = unpack(redis.call('HMGET', node, 'root', 'deleted', 'status', 'background'))

@@ -1,17 +1,17 @@
 -- Take the jobs that are next, to work on them: those whose lease ran out before all others. Cancelled ones whose lease
--- ran out, which only have to be ended, come besides.
+-- ran out, which only have to be ended, are added.
 --
 -- Keys:      leases        the shard's leases
 -- Arguments: turns         what all keys of turns in the shard begin with
 --            token         names whoever takes them, and this call among its repeats
 --            lease_ms      for how long they are his at least
 --            repeat_ms     for how long a repeat of this call is known
---            most          how many to take at most, besides the cancelled ones
+--            most          how many to take at most, not counting the cancelled ones
 -- Result:    {'ok', how many leases had run out, and for each job TENANT/DIGITS, its epoch, its status, how many holders
 --            in a row got no further with this one, the number of the last event in its log, and three spans in ms:
 --            since it was submitted, since it first began, and for which it waited this time; with spaces between}
--- Invariant: a job is taken by one. A repeat gives what the first call took, as it stands then. A place in the queue that
---            is of no job, which only a hand from outside leaves there, is passed over for good.
+-- Invariant: a job is taken by one. A repeat returns what the first call took, as it is then. An entry of the queue that
+--            is of no job, which only somebody else can have put there, is removed.
 
 local function described(member, waited)
   local tenant, digits = split(member)

@@ -2,7 +2,7 @@
 -- Invariant: scores of a shard only rise, even when the server's clock steps back, so no two uses are equally
 -- old.
 
-local time -- stands still while a script runs
+local time -- it does not change while a script runs
 
 local function now_us()
   time = time or redis.call('TIME')

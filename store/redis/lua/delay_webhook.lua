@@ -4,7 +4,7 @@
 -- Arguments: turns         what all keys of turns in the shard begin with
 --            member        TENANT/DIGITS/STATUS
 --            tries         how often it was tried when it was taken
---            delay_ms      for how long it is to rest
+--            delay_ms      when it is due again
 -- Result:    {'ok'} | {'other'} when it is gone, or somebody else has taken it since
 -- Invariant: only whoever took it last delays it.
 

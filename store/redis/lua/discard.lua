@@ -6,12 +6,12 @@
 --            leaves    the shard's leaves
 --            trees     the shard's trees
 -- Arguments: turns     what all keys of turns in the shard begin with
---            top       TENANT/DIGITS of the turn at fault
+--            top       TENANT/DIGITS of the faulty turn
 --            members   TENANT/DIGITS of turns below it, children before their parents, and at the end of all calls
 --                      the turn itself, with spaces between
 --            version   the newest format version that is known
--- Result:    {'ok'} | {'sound'} when the turn at fault is gone, or is at fault no more
--- Invariant: the fault is found again before anything is taken away. Where the parent is there, it has one child less,
+-- Result:    {'ok'} | {'sound'} when the faulty turn is gone, or no longer faulty
+-- Invariant: the fault is found again before anything is removed. Where the parent is there, it has one child less,
 --            and is a leaf again when that was its last.
 
 local UNREADABLE = { damaged = true, lineage = true, ['no-parent'] = true, ['no-messages'] = true }

@@ -7,7 +7,7 @@ local function logged()
   return tonumber(redis.call('GET', shard_key('logged')) or 0)
 end
 
--- A snapshot goes, of which so many bytes are noted; how many those were.
+-- Delete a snapshot, of which so many bytes are noted; returns how many.
 local function drop_snapshot(tenant, digits, snapshot_bytes)
   redis.call('UNLINK', key('snapshot', tenant, digits))
   note_logged(0 - snapshot_bytes)

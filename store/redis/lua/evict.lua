@@ -13,7 +13,7 @@
 --            memory         how many bytes have to be free in the server, where it has a limit; 0 is none
 --            leaf_rank      among the leaves, how many are known to have to stay
 --            tree_rank      among the trees, the same
---            budget         the most turns that this call takes away
+--            budget         the most turns that this call removes
 -- Result:    {'ok'} | {'again', leaf_rank, tree_rank} to go on with | {'full'} when all that is left has to stay
 -- Invariant: takes no more than is missing at that moment, so several callers, or a repeat after a lost reply, take no
 --            more than one would.

@@ -1,9 +1,9 @@
--- Shared by the scripts that make room: which turn goes next.
--- Invariant: the least recently used leaf goes first; where there are too many trees, the least recently used tree that no
--- run is at work on, whole. What a run has pinned stays, and so do `kept`, which is about to be continued, and its tree; so
--- all above them stays too.
+-- Shared by the scripts that make room: which turn is evicted next.
+-- Invariant: the least recently used leaf goes first; where there are too many trees, the least recently used tree that
+-- no run uses, with all its turns. What a run has pinned stays, and so do `kept`, which is about to be continued, and its
+-- tree; so all above them stays too.
 --
--- Ranks below `from` were looked at in this call and have to stay. That stays true while others go: a leaf enters with
+-- Ranks below `from` were checked in this call and have to stay. That stays true while others go: a leaf enters with
 -- a score no lower than that of the child that made room for it.
 
 local LOOKS = 500 -- the most turns and trees that have to stay which one call passes over: a millisecond or two
@@ -33,7 +33,7 @@ local function limits(max_responses, max_trees, max_bytes, is_root, room)
 end
 
 -- Take turns away until there are no more than so many of each, at most `budget` of them: 'ok', 'again' when that was
--- not enough, or 'full' when all that is left has to stay; and the ranks from which on to look the next time.
+-- not enough, or 'full' when all that is left has to stay; and the ranks from which the next call continues.
 local function make_room(most_responses, most_trees, most_bytes, budget, kept, kept_tree, leaf_rank, tree_rank)
   while budget > 0 do
     local responses_now, trees_now, bytes_now = stored(usage, leaves)

@@ -5,7 +5,7 @@
 --            trees         the shard's trees
 -- Arguments: turns         what all keys of turns in the shard begin with
 --            kept_ms       for how long a log is kept after its response has ended
---            budget        the most logs that this call takes away
+--            budget        the most logs that this call removes
 -- Result:    {'ok'} when none is left | {'again'} when some may be
 -- Invariant: the log of a response under way stays.
 

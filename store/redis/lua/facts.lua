@@ -1,4 +1,4 @@
--- Shared by the scripts that check and repair: what is stored of one turn at one moment, whatever somebody has made of it.
+-- Shared by the scripts that check and repair: what is stored of one turn at one moment, however damaged.
 -- Invariant: nothing changes, and no value is so wrong that a script breaks off.
 
 local KINDS = {

@@ -1,5 +1,5 @@
--- Delete a turn as far as anyone can see: it becomes a tombstone, without its response, and without its messages if
--- asked to. Whether anything still needs the rest is for prune.lua, which is called next.
+-- Delete a turn: it becomes a tombstone, without its response, and without its messages if asked to. prune.lua, which is
+-- called next, removes what nothing needs.
 --
 -- Keys:      node         the turn's node
 --            messages     the turn's messages
@@ -52,7 +52,7 @@ end
 record(usage)
 local path = ''
 if children == '0' then
-  redis.call('ZADD', leaves, unpinned_from(pins), tenant .. '/' .. digits) -- for sweep.lua, if no prune comes
+  redis.call('ZADD', leaves, unpinned_from(pins), tenant .. '/' .. digits) -- for sweep.lua, if prune.lua is not called
   path = walk(key('node', tenant, ''), digits, tonumber(depth))
 end
 if deleted and deleted ~= token then

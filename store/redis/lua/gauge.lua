@@ -1,4 +1,4 @@
--- What is under way in a shard, and what it holds: all that metrics tell of it.
+-- What is under way and stored in a shard, for metrics.
 --
 -- Keys:      usage   the shard's counters
 --            leaves  its leaves

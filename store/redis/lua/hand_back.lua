@@ -1,4 +1,4 @@
--- Give a job back before it has ended, for others to go on with at once.
+-- Give a job back before it has ended, so that others can continue it at once.
 --
 -- Keys:      leases    the shard's leases
 -- Arguments: turns     what all keys of turns in the shard begin with
@@ -7,7 +7,7 @@
 --            token     of who holds the lease
 --            counts    1 if this was a try that failed, 0 if the holder has to leave
 -- Result:    {'ok'} | {'lost'}
--- Invariant: who has lost the lease changes nothing; so a repeat is 'lost', which comes to the same.
+-- Invariant: who has lost the lease changes nothing; so a repeat is 'lost', and changes nothing.
 
 if not holds_lease(tenant, digits, token) then
   return { 'lost' }

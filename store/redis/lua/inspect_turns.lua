@@ -8,14 +8,14 @@
 --            version   the newest format version that is known
 -- Result:    {'ok', for each turn that is there or has left something behind: its member, the parent's digits or -, the
 --            number of children or -1, its kind or -, the bytes held, 1 if a later release wrote it, 1 if it is a root
---            whose set of leaves has to be looked at, else 0, how many jobs of its tree it counts or -1, the root of
+--            whose set of leaves has to be scanned, else 0, how many jobs of its tree it counts or -1, the root of
 --            the tree in which it is a job itself or -, the bytes of its events, and a word for each fault, with
 --            spaces between}
 -- Invariant: nothing changes.
 
 local SMALL_TREE = 20
 
--- Whether the leaves of a tree are too many to be looked at here, or one of them is in no tree or another.
+-- Whether the leaves of a tree are too many to be checked here, or one of them is in no tree or another.
 local function is_mixed(turn)
   local set = key('tree', turn.tenant, turn.digits)
   if not turn.there.tree then

@@ -15,7 +15,7 @@
 --            progress       1 if the holder got further with it, else 0
 --            snapshot       what the events up to the last one come to, or '' to leave the last snapshot
 --            max_logged     the most bytes of all logs in the shard
---            budget         the most logs that this call takes away
+--            budget         the most logs that this call removes
 -- Result:    {'ok'} | {'lost'} when somebody else holds the lease, or the response has ended | {'again'} when more logs
 --            have to go than one call may take | {'full'} when all that are left are of responses under way | {'behind',
 --            the number of the last event in the log} when that isn't the one before

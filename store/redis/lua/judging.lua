@@ -1,6 +1,6 @@
 -- Shared by the scripts that check and repair: what is wrong with one turn, by what is stored at one moment.
 -- Invariant: nothing changes. Every change of the store is one script, so each of these faults is one at any moment.
--- Only 'unneeded' is none: a tombstone that the next sweep takes away.
+-- Only 'unneeded' is no fault: a tombstone that the next sweep removes.
 --
 -- A turn's parent link is the truth. What a node repeats of those above it (root, depth, chain_messages, chain_bytes,
 -- path) has to follow from that link. store/fsck/faults.py says what each word means.
@@ -23,7 +23,7 @@ local function messages_in(head)
   end
 end
 
--- What the node has to say, its parent being as it is; nil when that is gone.
+-- What the node has to contain, given its parent; nil when that is gone.
 local function derived(turn)
   local found, own = turn.fields, { bytes = turn.messages_bytes, messages = turn.messages }
   local root, depth, chain_messages, chain_bytes, path = turn.digits, 1, 0, 0, false
@@ -39,7 +39,7 @@ local function derived(turn)
     root, depth, chain_messages, chain_bytes = above[1], above[2] + 1, integer(above[3]), integer(above[4])
     if has_path(depth) then
       local unbroken, above_it = pcall(path_from, key('node', turn.tenant, ''), turn.parent)
-      path = unbroken and above_it or found.path -- with a hole in it somebody else is at fault
+      path = unbroken and above_it or found.path -- a hole in it is the fault of another turn
     end
   end
   if found.erased then -- what it had added still counts

@@ -1,7 +1,7 @@
 -- Shared by the scripts that check and repair: what is wrong with a response in the background, its job, its places and its
 -- events, by what is stored at one moment.
--- Invariant: nothing changes. Whether such a response is under way, its node says: until its end its digest is that of
--- its submission. The log says how far it is, and the job where it waits, or who holds it.
+-- Invariant: nothing changes. The node says whether such a response is under way: until its end its digest is that of its
+-- submission. The log says how far it is, and the job where it waits, or who holds it.
 
 local RUNNING = { queued = true, in_progress = true }
 local MODES = { plain = true, stream = true }
@@ -90,14 +90,14 @@ end
 
 -- The number of the last event in a log, and the bytes of its entries, as far as those are counted: nil of a long log,
 -- unless it has to be.
-local function measured(turn, wholly)
+local function measured(turn, exactly)
   local log = key('log', turn.tenant, turn.digits)
   local newest = turn.there.log and redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
   if not newest then
     return -1, 0
   end
   local last = string.match(newest[1], '^%d+') - 1
-  if not wholly and redis.call('XLEN', log) > MOST_ENTRIES then
+  if not exactly and redis.call('XLEN', log) > MOST_ENTRIES then
     return last, nil
   end
   local bytes, from = 0, '-'
@@ -120,7 +120,7 @@ local function is_size(turn, bytes, noted, snapshot)
   return noted and noted > held / ROUGHLY and noted < held * ROUGHLY
 end
 
--- Whether the events of a response that has ended are as its node has it: there and to be taken away some day, or gone.
+-- Whether the events of an ended response are as its node says: there and due to be removed, or gone.
 local function is_logged(turn)
   local noted, due = integer(turn.fields.log_bytes), score_in(shard_key('logs'), turn.member)
   if turn.there.snapshot or turn.there.log ~= (turn.fields.log_bytes and true or false) then
@@ -139,7 +139,7 @@ local function is_journaled(turn, job)
     and snapshot == (integer(job.snapshot_bytes) or 0) and (snapshot == 0 or is_snapshot(turn))
 end
 
--- Whether a node says of a response under way what is so.
+-- Whether a node is right about a response under way.
 local function stands(turn, job)
   local found = turn.fields
   local status = found.status

@@ -1,7 +1,7 @@
--- Shared by the scripts that take away event logs for new ones, or as they were kept for long enough.
+-- Shared by the scripts that remove event logs, for new ones or as they were kept for long enough.
 -- Invariant: the log of a response under way stays; of the others the one that ended first goes first.
 
--- The log of a response that has ended goes, and the response with it where it was to be kept no longer.
+-- Remove the log of an ended response, and the response too if it is fleeting.
 local function end_log(tenant, digits)
   local node = key('node', tenant, digits)
   local log_bytes, fleeting = unpack(redis.call('HMGET', node, 'log_bytes', 'fleeting'))

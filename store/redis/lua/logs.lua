@@ -12,7 +12,7 @@ local function tell_followers(tenant, digits, payload)
   redis.call('SPUBLISH', key('events', tenant, digits), payload)
 end
 
--- A log goes, of which so many bytes are noted, and the snapshot with it.
+-- Delete a log, of which so many bytes are noted, and the snapshot.
 local function drop_log(tenant, digits, log_bytes)
   redis.call('UNLINK', key('log', tenant, digits), key('snapshot', tenant, digits))
   redis.call('ZREM', shard_key('logs'), tenant .. '/' .. digits)

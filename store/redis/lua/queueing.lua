@@ -10,8 +10,8 @@
 
 local LEVELS = 4
 local RESUMED = 0
-local CLOSINGS = 16 -- the most cancelled jobs that one call hands out to be ended
-local LOOKS = 500 -- the most tenants without jobs, and leases that ran out, which one call looks at
+local MOST_CANCELLED = 16 -- the most cancelled jobs that one call hands out to be ended
+local MOST_READ = 500 -- the most tenants without jobs, and leases that ran out, which one call looks at
 
 local function level_key(name, level, tenant)
   return shard_key(name) .. ':' .. level .. (tenant and ':' .. tenant or '')
@@ -54,7 +54,7 @@ end
 -- nothing where none waits.
 local function next_at(level)
   local turn = level_key('turn', level)
-  for _ = 1, LOOKS do
+  for _ = 1, MOST_READ do
     local tenant = redis.call('ZRANGE', turn, 0, 0)[1]
     if not tenant then
       return nil
@@ -68,7 +68,7 @@ local function next_at(level)
   end
 end
 
--- Whoever holds the lease of a job from now on, for so long at least.
+-- Give the lease of a job to the holder of `token`.
 local function lease(tenant, digits, token, lease_ms)
   local job = key('job', tenant, digits)
   redis.call('HSET', job, 'token', token, 'level', '', 'lease_ms', lease_ms)
@@ -80,7 +80,7 @@ local function holds_lease(tenant, digits, token)
   return redis.call('HGET', key('job', tenant, digits), 'token') == token
 end
 
--- A job goes back into the queue, before all that has not begun.
+-- Put a job back into the queue, before all that have not begun.
 local function put_back(tenant, digits)
   local sequence = redis.call('HGET', key('job', tenant, digits), 'sequence')
   redis.call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
@@ -89,14 +89,13 @@ local function put_back(tenant, digits)
   end
 end
 
--- Leases that ran out; and those that end later than they could if they were given by the clock as it is, as it was
--- stepped back since: who is alive renews his, and who is not must not keep a job until then. Others' leases may be
--- longer than the caller's.
+-- Leases that ran out, and those that end later than a lease from now could, as the clock was stepped back since: a living
+-- holder renews its lease, and a dead one must not keep the job until then. Others' leases may be longer than the caller's.
 local function late_leases(lease_ms)
   local leases = shard_key('leases')
-  local late = redis.call('ZRANGE', leases, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, LOOKS)
+  local late = redis.call('ZRANGE', leases, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, MOST_READ)
   local ahead =
-    redis.call('ZRANGE', leases, now_ms() + 2 * lease_ms, '+inf', 'BYSCORE', 'LIMIT', 0, LOOKS, 'WITHSCORES')
+    redis.call('ZRANGE', leases, now_ms() + 2 * lease_ms, '+inf', 'BYSCORE', 'LIMIT', 0, MOST_READ, 'WITHSCORES')
   for at = 1, #ahead, 2 do
     local own_ms = redis.call('HGET', key('job', split(ahead[at])), 'lease_ms') or 0
     if tonumber(ahead[at + 1]) >= now_ms() + 2 * own_ms then
@@ -106,15 +105,15 @@ local function late_leases(lease_ms)
   return late
 end
 
--- Jobs whose lease ran out go back into the queue; but those that were cancelled stay, as they only have to be ended, for
--- which nobody needs room. How many those are in all, and some of the cancelled ones.
+-- Put jobs whose lease ran out back into the queue, but not cancelled ones, which only have to be ended. How many there
+-- are in all, and some of the cancelled ones.
 local function rescue(lease_ms)
   local late, cancelled = late_leases(lease_ms), {}
   for _, member in ipairs(late) do
     local tenant, digits = split(member)
     if redis.call('HGET', key('node', tenant, digits), 'status') ~= 'cancelled' then
       put_back(tenant, digits)
-    elseif #cancelled < CLOSINGS then
+    elseif #cancelled < MOST_CANCELLED then
       cancelled[#cancelled + 1] = member
     end
   end

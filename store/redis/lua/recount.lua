@@ -1,4 +1,4 @@
--- Whether a turn has the children that it counts, while others may be at work.
+-- Whether a turn has as many children as it counts, while the shard may be in use.
 --
 -- Keys:      node      the turn's node
 --            trees     the shard's trees
@@ -6,7 +6,7 @@
 --            tenant    the tenant
 --            digits    the turn's digits
 --            children  the digits of all its children that were there at some moment, with spaces between
---            since     the shard's clock before they were looked for
+--            since     the shard's clock before they were counted
 -- Result:    {'right'} | {'wrong', how many it counts, how many there are} | {'busy'} when it counts more than are known
 --            and its tree was used since, so that there may be others
 -- Invariant: nothing changes. A tree that was not used since `since` has got no child since.

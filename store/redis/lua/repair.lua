@@ -80,7 +80,7 @@ function repairs.length(turn)
     'response_bytes', deleted and 0 or turn.response_bytes)
 end
 
--- A tree is as recently used as the leaves that it names, or as many of them as a call may look at.
+-- A tree is as recently used as the leaves that it names, or as many of them as a call may read.
 local function last_use(turn)
   local newest = turn.fields.touched or 0
   local set = key('tree', turn.tenant, turn.digits)

@@ -81,7 +81,7 @@ local function note_job_events(turn)
   redis.call('HSET', turn.job, 'last', exact(last), 'log_bytes', exact(bytes + taken), 'snapshot_bytes', taken)
 end
 
--- A job is made anew from what is left of it, and from its node and its log.
+-- Recreate a job from what is left of it, and from its node and its log.
 job_repairs['no-job'] = function(turn)
   local function number(name, otherwise)
     return exact(integer(redis.call('HGET', turn.job, name)) or otherwise)

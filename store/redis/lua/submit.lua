@@ -17,7 +17,7 @@
 --            pin             the token that the caller holds on the parent, or ''
 --            status          queued
 --            continuable     0
---            digest          what tells this content from another
+--            digest          the digest of this content
 --            added           how many messages the turn adds so far
 --            room            the most bytes that the server may hold for the turn
 --            level           the level of its priority
@@ -31,14 +31,14 @@
 --            max_trees       the most trees in the shard; 0: any number
 --            max_bytes       the most bytes that the server may hold for the shard; 0: any number
 --            idle_us         for how long a tree may be unused; 0: for ever
---            budget          the most turns that this call takes away
+--            budget          the most turns that this call removes
 --            messages_blob   what to store under messages
 --            response_blob   what to store under response
 --            spec_blob       what to store under spec
 --            entry           the bytes of the log's first entry
 -- Result:    {'ok'} | {'queue'} when too many wait | {'conflict'} | {'missing'} | {'status', the parent's status} |
 --            {'long'} | {'large'} | {'again'} | {'full'}, as in append.lua; the last two of event logs, too
--- Invariant: accepted wholly and once, or not at all; a repeat is 'ok', even if the response has ended since. Until it
+-- Invariant: accepted completely and once, or not at all; a repeat is 'ok', even if the response has ended since. Until it
 --            ends it is no leaf, so neither it nor anything above it is evicted.
 --
 -- A job's fields: token of who holds its lease, '' while it waits; lease_ms, how long the last lease is; level at which

@@ -7,8 +7,8 @@
 --            hold_ms       for how long nobody else is to take them
 -- Result:    {'ok', and for each TENANT/DIGITS/STATUS, how often it was tried, this time included, and the ms at which
 --            the response ended; with spaces between}
--- Invariant: none goes away, so whoever takes one and dies delays it at most. A repeat gives what the first call took.
---            What nobody could read or date, which only a hand from outside leaves here, is taken away.
+-- Invariant: none goes away, so whoever takes one and dies delays it at most. A repeat returns what the first call took.
+--            What has no valid name or no date, which only somebody else can have put here, is removed.
 
 local ages, tries = shard_key('outbox-ages'), shard_key('outbox-tries')
 local note = shard_key('outbox-take:' .. token)

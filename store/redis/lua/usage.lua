@@ -1,7 +1,7 @@
--- Shared by the scripts that add or take away turns: the counters of a shard and of each tenant in it, and how many
+-- Shared by the scripts that add or remove turns: the counters of a shard and of each tenant in it, and how many
 -- bytes the server holds for it.
 -- Invariant: a counter equals what is stored; a tenant with nothing stored has no fields. A script that counts has to
--- record it before it returns: most of what an append adds, the eviction that makes room for it takes away again.
+-- record it before it returns: its eviction subtracts most of what an append adds.
 --
 -- `bytes` counts what MEMORY USAGE says of the keys of each turn, noted in the node as `held` when they were written,
 -- and KEY_BYTES for each key's share of the tables. What all trees share grows with the leaves and the trees: LEAF_BYTES

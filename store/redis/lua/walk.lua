@@ -1,7 +1,7 @@
 -- Shared by the scripts that follow a turn to its root.
 --
 -- Every PATH_TURNS turns down a chain, a node has a `path`: the digits of the PATH_TURNS turns above it,
--- newest first. It never goes stale, as a turn's parent never changes and is never taken away before it.
+-- newest first. It never goes stale, as a turn's parent never changes and is never removed before it.
 -- So a chain of 1,000 turns takes some 60 look-ups and not 1,000.
 
 local PATH_TURNS = 32
