@@ -10,7 +10,7 @@ The tokens that made the events stand beside them, so that another process can g
 appends a batch has made both of them last, or neither. Never change what a version means: add the next one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce
 from typing import Any, TypeGuard, cast
 
@@ -18,16 +18,13 @@ import msgspec
 
 from service.api import events
 from service.api.events import Event
-from service.api.response import FunctionCall, Message, Reasoning
 from service.harmony import tokens
 from service.responses.output.logprobs import TokenLogprobs
 from service.responses.output.usage import Cached
 from store.codec import check_version, squeeze, unsqueeze
 
 FORMAT = 2
-_FIRST = bytes([1])
-_SECOND = bytes([2])
-"""What has log probabilities, several turns or events that the first release doesn't know; it reads all else."""
+_VERSION = bytes([FORMAT])
 
 ITEM_IDS_CACHED = 1024
 """Ids of items are written as bytes and read again and again."""
@@ -80,42 +77,31 @@ class _Written(msgspec.Struct, array_like=True, gc=False):
     logprobs: list[Odds] = []
 
 
-_KINDS: tuple[type[events.Delta], ...] = (
-    events.OutputTextDelta,
-    events.ReasoningTextDelta,
-    events.FunctionCallArgumentsDelta,
-    events.SummaryTextDelta,
-    events.CustomToolCallInputDelta,
-    events.CodeInterpreterCallCodeDelta,
-    events.McpCallArgumentsDelta,
-)
-"""The place of a kind is what a batch says. Only ever add to them."""
+_Maker = Callable[[str, int, str, int], Event]
+"""Makes a delta of its item's id and index, its text and its number."""
 
-_OF_THE_FIRST = frozenset(
-    {
-        events.Error,
-        events.ContentPartAdded,
-        events.ContentPartDone,
-        events.OutputTextDelta,
-        events.OutputTextDone,
-        events.ReasoningTextDelta,
-        events.ReasoningTextDone,
-        events.FunctionCallArgumentsDelta,
-        events.FunctionCallArgumentsDone,
-    }
-)
-_ITEMS_OF_THE_FIRST = (Message, Reasoning, FunctionCall)
-_WITH_RESPONSE = (
-    events.ResponseCreated
-    | events.ResponseQueued
-    | events.ResponseInProgress
-    | events.ResponseCompleted
-    | events.ResponseIncomplete
-    | events.ResponseFailed
-)
 
-_PREFIXES = ("msg_", "rs_", "fc_", "rs_", "ctc_", "ci_", "mcp_")
-_PLACES = {kind: place for place, kind in enumerate(_KINDS)}
+def _maker(kind: Callable[..., Event]) -> _Maker:
+    return lambda id, index, text, number: kind(id, index, text, sequence_number=number)
+
+
+def _maker_of_part(kind: Callable[..., Event]) -> _Maker:
+    """Of deltas that name a part of their item, which is the first."""
+    return lambda id, index, text, number: kind(id, index, 0, text, sequence_number=number)
+
+
+_KINDS: tuple[tuple[type[events.Delta], str, _Maker], ...] = (
+    (events.OutputTextDelta, "msg_", _maker_of_part(events.OutputTextDelta)),
+    (events.ReasoningTextDelta, "rs_", _maker_of_part(events.ReasoningTextDelta)),
+    (events.FunctionCallArgumentsDelta, "fc_", _maker(events.FunctionCallArgumentsDelta)),
+    (events.SummaryTextDelta, "rs_", _maker_of_part(events.SummaryTextDelta)),
+    (events.CustomToolCallInputDelta, "ctc_", _maker(events.CustomToolCallInputDelta)),
+    (events.CodeInterpreterCallCodeDelta, "ci_", _maker(events.CodeInterpreterCallCodeDelta)),
+    (events.McpCallArgumentsDelta, "mcp_", _maker(events.McpCallArgumentsDelta)),
+)
+"""Deltas, how ids of their items begin, and their makers. The place of a kind is what a batch says: only ever add."""
+
+_PLACES = {kind: place for place, (kind, _, _) in enumerate(_KINDS)}
 _WHOLE = tuple(
     kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
 )
@@ -140,20 +126,7 @@ def encode_batch(batch: Batch) -> bytes:
     if written and written[-1].sequence_number - written[0].sequence_number != len(written) - 1:
         raise ValueError(f"{len(written)} events that don't end with number {written[-1].sequence_number}")
     runs, odds = _runs(written), [Odds(each.logprob, list(each.top)) for each in batch.logprobs]
-    later = odds or isinstance(batch.cached_tokens, list) or not all(map(_known_to_the_first, written))
-    packed = _pack(_Written(batch.tokens, batch.cached_tokens, runs, odds))
-    return (_SECOND if later else _FIRST) + squeeze(packed)
-
-
-def _known_to_the_first(event: Event) -> bool:
-    """Whether the first release can read an event."""
-    if isinstance(event, events.OutputItemAdded | events.OutputItemDone):
-        return isinstance(event.item, _ITEMS_OF_THE_FIRST)
-    if isinstance(event, _WITH_RESPONSE):
-        response = event.response
-        known = all(isinstance(item, _ITEMS_OF_THE_FIRST) for item in response.output)
-        return known and isinstance(response.tool_choice, str)
-    return type(event) in _OF_THE_FIRST
+    return _VERSION + squeeze(_pack(_Written(batch.tokens, batch.cached_tokens, runs, odds)))
 
 
 def _runs(batch: Iterable[Event]) -> list[_Deltas | bytes]:
@@ -179,11 +152,12 @@ def _runs(batch: Iterable[Event]) -> list[_Deltas | bytes]:
 def _begun(delta: events.Delta) -> _Deltas | None:
     """The run that a delta begins, or None where its item has no id of ours."""
     place = _PLACES[type(delta)]
+    prefix = _KINDS[place][1]
     try:
-        digits = bytes.fromhex(delta.item_id[len(_PREFIXES[place]) :])
+        digits = bytes.fromhex(delta.item_id[len(prefix) :])
     except ValueError:
         return None
-    if _item_id(_PREFIXES[place], digits) != delta.item_id:
+    if _item_id(prefix, digits) != delta.item_id:
         return None
     return _Deltas(place, digits, delta.output_index, [delta.delta])
 
@@ -211,8 +185,8 @@ def decode_batch(blob: bytes, last: int) -> Batch:
             out.append(_read(run))
             number += 1
         else:
-            make, item_id = _MAKERS[run.kind], _item_id(_PREFIXES[run.kind], run.item)
-            output_index = run.output_index
+            _, prefix, make = _KINDS[run.kind]
+            item_id, output_index = _item_id(prefix, run.item), run.output_index
             out += [make(item_id, output_index, text, place) for place, text in enumerate(run.texts, number)]
             number += len(run.texts)
     return Batch(out, written.tokens, written.cached_tokens, tuple(written.logprobs))
@@ -229,8 +203,8 @@ def decode_merged(blob: bytes, last: int) -> list[Event]:
             out.append(_read(run))
             last -= 1
         else:
-            item_id = _item_id(_PREFIXES[run.kind], run.item)
-            out.append(_MAKERS[run.kind](item_id, run.output_index, "".join(run.texts), last))
+            _, prefix, make = _KINDS[run.kind]
+            out.append(make(_item_id(prefix, run.item), run.output_index, "".join(run.texts), last))
             last -= len(run.texts)
     out.reverse()
     return out
@@ -245,37 +219,6 @@ def decode_sampled(blob: bytes) -> Sampled:
 def _written(blob: bytes) -> _Written:
     check_version(blob, FORMAT)
     return _unpack(unsqueeze(blob[1:]))
-
-
-def _text(item_id: str, output_index: int, delta: str, number: int) -> Event:
-    return events.OutputTextDelta(item_id, output_index, 0, delta, (), sequence_number=number)
-
-
-def _reasoning(item_id: str, output_index: int, delta: str, number: int) -> Event:
-    return events.ReasoningTextDelta(item_id, output_index, 0, delta, sequence_number=number)
-
-
-def _arguments(item_id: str, output_index: int, delta: str, number: int) -> Event:
-    return events.FunctionCallArgumentsDelta(item_id, output_index, delta, sequence_number=number)
-
-
-def _summary(item_id: str, output_index: int, delta: str, number: int) -> Event:
-    return events.SummaryTextDelta(item_id, output_index, 0, delta, sequence_number=number)
-
-
-def _input(item_id: str, output_index: int, delta: str, number: int) -> Event:
-    return events.CustomToolCallInputDelta(item_id, output_index, delta, sequence_number=number)
-
-
-def _code(item_id: str, output_index: int, delta: str, number: int) -> Event:
-    return events.CodeInterpreterCallCodeDelta(item_id, output_index, delta, sequence_number=number)
-
-
-def _mcp_arguments(item_id: str, output_index: int, delta: str, number: int) -> Event:
-    return events.McpCallArgumentsDelta(item_id, output_index, delta, sequence_number=number)
-
-
-_MAKERS = (_text, _reasoning, _arguments, _summary, _input, _code, _mcp_arguments)
 
 
 @lru_cache(maxsize=ITEM_IDS_CACHED)
