@@ -68,9 +68,13 @@ OLD_NAMES = {
     "Mender": "Repair",
     "Onward": "AfterCompaction",
     "Turns": "Stretch",
+    "held_grammar": "enforced_grammar",
+    "held_schema": "enforced_schema",
+    "held_steps": "enforced_schema",
     "mend": "repair",
     "mending": "repair",
     "outgrown": "over_threshold",
+    "owed": "feedback",
     "persistently": "retry",
     "poke": "wake",
 }
