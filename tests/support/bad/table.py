@@ -13,6 +13,8 @@ from tests.support.service.process import MODEL
 MIB = 1 << 20
 LIMIT: int = Settings.model_fields["max_body_bytes"].default
 UNKNOWN = "resp_" + "0" * 48
+CREATE = "/v1/responses"
+JSON = "application/json"
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Bad:
     words: str
     status: int = 400
     method: str = "POST"
-    path: str = "/v1/responses"
-    kind: str = "application/json"
+    path: str = CREATE
+    kind: str = JSON
 
 
 Table = dict[str, Bad]

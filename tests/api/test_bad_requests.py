@@ -1,0 +1,45 @@
+"""Bad requests of every kind, as the readers refuse them; tests/web/test_bad_input.py sends a dozen of each kind."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+from redis import Redis
+
+from service.errors import ApiError
+from service.responses.service import close_service, open_service
+from service.settings.settings import load_settings
+from tests.support.bad.readers import READ, over_http, refusal
+from tests.support.bad.requests import SMALL, TABLES
+from tests.support.bad.table import Bad
+
+Refuse = Callable[[Bad], ApiError]
+PREFIX = "refuse"
+
+
+@pytest.fixture(scope="module")
+def refuse(redis_url: str) -> Iterator[Refuse]:
+    """The readers of a service over an empty store, which stays empty but for the key that seals."""
+    with asyncio.Runner() as runner:
+        service = open_service(load_settings(redis_url=redis_url, key_prefix=PREFIX))
+
+        yield lambda bad: runner.run(refusal(service, bad))
+        runner.run(close_service(service))
+    with Redis.from_url(redis_url) as redis:
+        assert [key for key in redis.keys(f"{PREFIX}*") if not key.endswith(b":secret")] == []
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_bad_request_is_refused_by_name(refuse: Refuse, name: str) -> None:
+    bad, error = READ[name], refuse(READ[name])
+    assert (error.status, error.type) == (bad.status, "invalid_request_error"), error
+    assert (error.code, error.param) == (bad.code, bad.param), error
+    assert bad.words in error.message
+    assert len(error.message) < 1000
+    assert not error.retry
+
+
+def test_the_tables_are_long_enough_and_have_no_name_twice() -> None:
+    assert len(SMALL) == sum(map(len, TABLES)) >= 400
+    assert len(READ) >= 400
+    assert SMALL.keys() == READ.keys() | over_http().keys()
