@@ -1,8 +1,8 @@
 """The command line: `harmonium serve`, `worker`, `doctor`, `fsck`, `settings` and `--version`.
 
 Options are settings under another name, and their help is the settings' own description, so that the two
-can't differ. What goes wrong is said in one line on stderr. There is no option for API keys: the list of
-processes, which everybody on a machine can read, would show them.
+can't differ. An error is one line on stderr. There is no option for API keys: the list of processes, which
+everybody on a machine can read, would show them.
 """
 
 import json

@@ -39,7 +39,7 @@ class ApiError(Exception):
 
 
 class InvalidRequest(ApiError):
-    """400: the request is wrong in a way that a retry won't mend."""
+    """400: the request is wrong in a way that a retry won't change."""
 
     def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
         super().__init__(400, message, code=code, param=param)
@@ -98,7 +98,7 @@ def unavailable(message: str) -> ApiError:
 
 
 def fault() -> ApiError:
-    """500: a mistake of ours. Its reason is for the log alone."""
+    """500: a bug. Its reason is for the log alone."""
     return failed("The service failed on this request. Its log has the reason under the x-request-id of this answer.")
 
 

@@ -97,7 +97,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class QueuedHandler(logging.Handler):
-    """Formats a record where it is logged and writes the line from a thread, so that no caller waits."""
+    """Formats a record where it is logged and writes the line from a thread, so that callers never wait."""
 
     def __init__(self, stream: TextIO, lines: int = QUEUE_LINES) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class QueuedHandler(logging.Handler):
         """Queue the line of `record`, or count it as dropped if the queue is full."""
         try:
             line = self.format(record)
-        except Exception:  # a line that can't be formatted is reported by logging's own rule and harms nobody
+        except Exception:  # a line that can't be formatted is reported by logging's own rule, and nothing else fails
             self.handleError(record)
             return
         try:
@@ -140,7 +140,7 @@ class QueuedHandler(logging.Handler):
             self._write_loss()
             self._stream.flush()
         except (OSError, ValueError):
-            return  # stderr is gone: there is nowhere left to say so, and serving goes on
+            return  # stderr is closed: nothing can be logged, and serving goes on
 
     def _write_loss(self) -> None:
         self.acquire()  # `emit` counts under this lock
@@ -178,7 +178,7 @@ def _cut(value: Value) -> Value:
 
 
 def _text(value: Value) -> str:
-    """A value as it stands after `name=`: bare where that is unmistakable, else quoted and escaped."""
+    """A value as it stands after `name=`: bare where that is unambiguous, else quoted and escaped."""
     if not isinstance(value, str):
         return _escape(str(value))
     return value if _PLAIN.fullmatch(value) else json.dumps(value)

@@ -1,8 +1,8 @@
 """Cancelling a background response, by any replica.
 
-One script says that it is cancelled and takes the job away from whoever works on it; that alone is the promise. What is
-left, the closing events and the turn, the canceller does at once, so that its answer can be continued; if it dies
-first, a worker does it when its lease has run out.
+One script notes that it is cancelled and takes the job away from its worker; that alone is the promise. The closing
+events and the turn are then written at once, so that the answer can be continued; if this process dies first, a worker
+does it when the lease has run out.
 """
 
 import asyncio

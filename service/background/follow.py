@@ -2,10 +2,9 @@
 
     subscribe ─▶ read the log ─▶ listen ─▶ (silence, a gap, or something missed: read the log) ─▶ ... ─▶ the last event
 
-The log has the truth, and its channel only makes it quick: what was seen is dropped, what is missing is read, and a
-follower who hears nothing reads the log's tail, as a lost message must not leave anybody waiting. So each number
-comes out once and in order whatever happens to the channel. Never write here: a follower who goes away, or lags, costs
-the response nothing.
+The log is what counts, and its channel only makes it quick: what was seen is dropped, what is missing is read, and a
+follower that hears nothing reads the log's tail, as a message may be lost. So each number comes out once and in order
+whatever happens to the channel. Never write here: a follower that disconnects, or lags, costs the response nothing.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from store.errors import StoreUnavailable
 from store.jobs.log import Entry, parse_message
 
 QUIET_SECONDS = 1.0
-"""For how long nothing may be said before the log's tail is read."""
+"""For how long no message may come before the log's tail is read."""
 
 AWAY_SECONDS = 30.0
 """For how long a store that is away is asked again."""
@@ -32,7 +31,7 @@ READ_ENTRIES = 32
 
 BATCH_EVENTS = 2_000
 """The most events that are handed on at once, unless one entry has more: a few milliseconds' work, and half a MiB as
-server-sent events. Entries beyond that are not looked into; they wait in the log."""
+server-sent events. Entries beyond that are not decoded; they wait in the log."""
 
 T = TypeVar("T")
 
@@ -48,9 +47,9 @@ class LogGone(Exception):
 
 
 class EndGone(LogGone):
-    """A server that came back without the end of the log lacks what was handed over, and the response ended otherwise.
+    """A server lost the end of the log, of which events were handed over, and the response ended otherwise.
 
-    Whoever followed it has events that nobody else will ever see, and none that says how the response ended.
+    The follower has events that no other will see, and none that says how the response ended.
     """
 
     reason = "end before what was handed over, as the store lost some"
@@ -96,8 +95,8 @@ class Following:
         """Follow a response from the event behind number `after` on, by default from the first.
 
         `begun` are its first events, where they are known: they come at once, and the store may be away by then.
-        `leaving` is whether this process is about to end: silence is then the end, as whoever made the response may be
-        gone, and its client goes on elsewhere. `clock` gives seconds.
+        `leaving` is whether this process is about to end: silence is then the end, as the worker may have been this
+        process too, and the client goes on at another one. `clock` gives seconds.
         """
         self.id = id
         self.over = False
@@ -109,11 +108,11 @@ class Following:
         self._clock, self._backoff = clock, backoff
         self._begun = list(begun)
         self._after = begun[-1].sequence_number if begun else after
-        """The number of the last event that was handed over, or that nobody wants."""
+        """The number of the last event that was handed over, or that the client has."""
         self._handed = self._after if begun else -1
         """The same, -1 where none was handed over."""
-        self._looked_at: tuple[int, int] | None = None
-        """The last entry that was looked into: its last event, and the hash of what it is."""
+        self._newest: tuple[int, int] | None = None
+        """The last entry that was decoded: its last event, and its hash."""
         self._to_read = READ_ENTRIES
         self._behind = False
         """Whether the log has more than was handed over."""
@@ -122,7 +121,7 @@ class Following:
         self._listener: Listener | None = None
 
     def stop(self) -> None:
-        """End soon, as nobody is there any more. Never blocks."""
+        """End soon, as the client is gone. Never blocks."""
         self._stopped.set()
         if self._listener is not None:
             self._listener.wake()
@@ -139,11 +138,11 @@ class Following:
             self._begun = []
         channel = self._log.channel(self._tenant, self.id)
         async with AsyncExitStack() as stack:
-            listener = await self._asked(lambda: stack.enter_async_context(self._channels.channel(channel)))
+            listener = await self._retried(lambda: stack.enter_async_context(self._channels.channel(channel)))
             self._listener = listener
             batch = await self._read()
             if not batch:
-                await self._look()
+                await self._read_tail()
             self._patience = AWAY_SECONDS
             if batch or silent:
                 yield batch
@@ -153,13 +152,13 @@ class Following:
                     yield batch
 
     async def _hear(self, listener: Listener) -> list[Event]:
-        """What is said next, as far as it follows what was handed over."""
+        """What the channel brings next, as far as it follows what was handed over."""
         messages = await listener.messages(QUIET_SECONDS)
         if messages is None:
             self._behind = True
             return []
         if not messages:
-            await self._look()
+            await self._read_tail()
             if self._leaving() and not self._behind:
                 self._stopped.set()
             return []
@@ -171,7 +170,7 @@ class Following:
 
     async def _read(self) -> list[Event]:
         """Some events behind what was handed over, from the log."""
-        entries = await self._asked(lambda: self._log.read(self._tenant, self.id, self._after, self._to_read))
+        entries = await self._retried(lambda: self._log.read(self._tenant, self.id, self._after, self._to_read))
         self._behind = False
         batch = self._take(entries)
         if self._behind and not batch:  # the log itself has a gap
@@ -182,19 +181,19 @@ class Following:
         self._to_read = taken if taken < len(entries) else min(READ_ENTRIES, 2 * self._to_read)
         return batch
 
-    async def _look(self) -> None:
-        """See by the log's tail whether there is more, or no more to come."""
-        tail = await self._asked(lambda: self._log.tail(self._tenant, self.id))
+    async def _read_tail(self) -> None:
+        """Find out by the log's tail whether there is more, or no more to come."""
+        tail = await self._retried(lambda: self._log.tail(self._tenant, self.id))
         if tail is None:
             raise LogGone(self.id)
         if tail.last > self._after:
             self._behind = True
-        elif _mark(tail) != self._looked_at:
+        elif _mark(tail) != self._newest:
             ended = _ends(decode_batch(tail.blob, tail.last).events)
-            if ended and tail.last <= self._handed:  # the end itself was not among that, or nobody would look
+            if ended and tail.last <= self._handed:  # the end itself was not handed over, or this would not be asked
                 raise EndGone(self.id)
             self.over = ended
-            self._looked_at = _mark(tail)
+            self._newest = _mark(tail)
 
     def _take(self, entries: Iterable[Entry]) -> list[Event]:
         """The events of entries that follow what was handed over, up to the first gap, or as many as go into a batch.
@@ -214,12 +213,12 @@ class Following:
                 break
             taken += batch[self._after + 1 - first :]
             self._after = self._handed = last
-            self._looked_at = _mark(entry)
+            self._newest = _mark(entry)
         self.over = _ends(taken)
         return taken
 
-    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What the store answers, asked again while it is away, for as long as there is patience."""
+    async def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What the store answers, tried again while it is away, for `_patience` seconds."""
         give_up: float | None = None
         failures = 0
         while True:
@@ -236,7 +235,7 @@ class Following:
 
 
 def _mark(entry: Entry) -> tuple[int, int]:
-    """What tells one entry from another."""
+    """What identifies an entry."""
     return entry.last, hash(entry.blob)
 
 

@@ -1,4 +1,4 @@
-"""Progress: a background response as it stands while it is under way, folded from its event log.
+"""A background response as it stands while it is under way, folded from its event log.
 
 The last snapshot spares most of the log. A response that ends in between is read as it was stored.
 """
@@ -18,8 +18,8 @@ from store.jobs.log import EventLog
 READ_ENTRIES = 256
 """The most entries that are read and folded at once: a millisecond's work or two."""
 
-LOOKS = 3
-"""How often a response is read that ends just then: once is enough, as what has ended stays so."""
+TRIES = 3
+"""How often a response is read whose log is gone: it has ended just then, so one more is enough."""
 
 _JSON = msgspec.json.Encoder()
 
@@ -30,7 +30,7 @@ async def find(store: ConversationHistoryStore, jobs: Jobs, log: EventLog, tenan
     Raises NotFound, StoreUnavailable.
     """
     found = await store.find(tenant, id)
-    for _ in range(LOOKS):
+    for _ in range(TRIES):
         if not found.under_way:
             break
         response = await _folded(jobs, log, tenant, id)

@@ -1,8 +1,8 @@
-"""What a process does beside its requests: it works on background responses, delivers webhooks, and sweeps.
+"""What a process does beside requests: it works on background responses, delivers webhooks, and sweeps.
 
-`harmonium serve` and `harmonium worker` do the same here. Every process may do all of it: what it takes, it holds by a
-lease, and what it leaves undone when it dies, another does. What is swept is unknown to everybody already, so a store
-that can't be reached now only means that its memory is freed later.
+`harmonium serve` and `harmonium worker` do the same here. Every process may do all of it: what it claims,
+it holds by a lease, and what it leaves undone when it dies, another does. What is swept can't be found any more, so a
+store that can't be reached only frees its memory later.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Background:
-    """The work of one process that no request waits for. `run` it until `stop`."""
+    """The work of one process beside requests. `run` it until `stop`."""
 
     def __init__(self, service: Service, *, works: bool, timing: Timing = TIMING) -> None:
         """`works` is whether it takes background responses."""
@@ -42,14 +42,14 @@ class Background:
         self._broken = False
 
     def ended(self, id: str) -> None:
-        """A response has ended in this process: what tells of it needn't wait."""
+        """A response has ended in this process: its webhook needn't wait."""
         if self._deliverer is not None:
             self._deliverer.wake(id)
 
     @property
     def state(self) -> str | None:
-        """What `/ready` says of the worker: `ok`, `paused` while the engine is away, `broken` once it, or what goes on
-        beside it, has ended by a mistake of ours; else None where there is none.
+        """What `/ready` says of the worker: `ok`, `paused` while the engine is away, `broken` once a
+        bug has ended it, or what goes on beside it; else None where there is none.
         """
         if self.worker is None or self._broken:
             return "broken" if self._broken else None
@@ -57,7 +57,7 @@ class Background:
 
     @property
     def broken(self) -> bool:
-        """Whether a part of it has ended by a mistake of ours."""
+        """Whether a bug has ended a part of it."""
         return self._broken
 
     @property
@@ -74,7 +74,7 @@ class Background:
     async def run(self, on_fault: Callable[[], None] = lambda: None) -> None:
         """Work until `stop`, and then until all is handed back.
 
-        A part that fails by a mistake of ours ends alone: the others go on, this is `broken`, and `on_fault` is called.
+        A part that a bug ends, ends alone: the others go on, this is `broken`, and `on_fault` is called.
         """
         service = self._service
         parts = [("sweeping", sweep_for_ever(service.store, service.jobs, service.settings.sweep_seconds))]
@@ -93,7 +93,7 @@ class Background:
             await work
         except Exception:
             self._broken = True
-            logger.exception("background work has ended by a mistake of ours", extra={"fields": {"part": part}})
+            logger.exception("a bug ended a part of the background work", extra={"fields": {"part": part}})
             on_fault()
 
 

@@ -10,7 +10,7 @@ class Timing:
     """The times of a worker and its attempts. All but `engine_away` and `store_away` are seconds."""
 
     poll_seconds: float = 1.0
-    """How often a worker with room looks for jobs that nobody told it of, and for leases that ran out."""
+    """How often a worker with room looks for jobs of which no message came, and for leases that ran out."""
 
     engine_away: Backoff = Backoff(0.5, 30.0)
     """For how long no job is taken after the engine failed."""

@@ -1,13 +1,12 @@
-"""The worker: takes background responses that are next, and makes them, as many at once as it may.
+"""The worker: claims the background responses that are next, and makes them, as many at once as it may.
 
     listen ─▶ claim ─▶ attempt ─▶ (room again) ─▶ claim ...
 
-It is told of new jobs by a channel, and looks by itself every `poll_seconds`, so that a lost message costs no more than
-that. Its leases are held by renewing them; whoever cancels a response tells it at once, and it learns the same from the
-next write that is refused. When the engine is away it takes no job for a while, so that they wait in the queue, where
-others may have them. A job whose last chance this is, because those who had it died before they got any further, may
-be what killed them, and the other jobs that they had are suspected with it: each of them is tried with no other of its
-kind beside it. Never work on a job whose lease is lost.
+A channel says that jobs wait, and the worker looks by itself every `poll_seconds`, so a lost message costs no more than
+that. It renews its leases; that a response was cancelled it hears at once by the channel, or learns from the next write
+that is refused. When the engine is away it claims no job for a while, so that they wait in the queue for other workers.
+A job on its last try, because its workers died before they got any further, may be what killed them, as may the other
+jobs that they had: such jobs are tried one at a time. Never work on a job whose lease is lost.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ class Worker:
     """A worker over a service's store and engine. `work` until `stop`."""
 
     def __init__(self, service: Service, *, ended: Callable[[str], None], timing: Timing = TIMING) -> None:
-        """`ended` is told the id of each response that ended here."""
+        """`ended` is called with the id of each response that ended here."""
         self._service = service
         self._ended = ended
         self._timing = timing
@@ -52,7 +51,7 @@ class Worker:
         self._failures = 0
         self._paused_until = 0.0
         self._suspect: Attempt | None = None
-        """The attempt at a job that may kill this process; one that got further doesn't."""
+        """The attempt at a job that may kill this process, until it gets further."""
         self._alone_until = 0.0
 
     @property
@@ -75,7 +74,7 @@ class Worker:
     async def work(self) -> None:
         """Work until `stop`, and then until everything is handed back, for `shutdown_seconds` at most.
 
-        Whoever can't hold its leases any more, by a mistake of ours, works no more.
+        A bug that ends the renewal of leases ends the work too.
         """
         shards = range(self._service.jobs.shards)
         try:
@@ -97,7 +96,7 @@ class Worker:
         poll = loop.time()
         while not self._stopping:
             self._awake.clear()
-            if loop.time() >= poll:  # whatever else happens: a shard may have what nobody told of
+            if loop.time() >= poll:  # whatever else happens: a message may have been lost
                 poll = loop.time() + self._timing.poll_seconds * random.uniform(0.5, 1)
                 self._shards = set(range(self._service.jobs.shards))
                 if not self._takes:
@@ -120,8 +119,8 @@ class Worker:
         return 0 if self._stopping else max(0, self._most - self.running)
 
     async def _rescue(self) -> None:
-        """Take no job, but see to it that those whose lease ran out are in the queue, for whoever has room, and end
-        what was cancelled by somebody who is gone: that takes neither room nor an engine.
+        """Claim no job, but put those whose lease ran out back into the queue, for workers with room, and end what
+        was cancelled by a process that died: that takes neither room nor an engine.
         """
         for shard in range(self._service.jobs.shards):
             try:
@@ -139,7 +138,7 @@ class Worker:
             if not self._takes:
                 return
             room = self._room
-            self._shards.discard(shard)  # before it is looked into: what comes meanwhile is heard of
+            self._shards.discard(shard)  # before it is asked: what comes meanwhile is announced again
             try:
                 if self._failures:
                     await self._service.engine.check()
@@ -158,7 +157,7 @@ class Worker:
                 self._begin(job)
 
     async def _sorted_out(self, shard: int, jobs: list[Job]) -> list[Job]:
-        """The jobs to begin with: of those that are suspected one at most, and the others go back, untried."""
+        """The jobs to begin with: of the suspected one at most, and the others go back, untried."""
         suspects = [job for job in jobs if self._suspected(job)]
         for job in suspects[1:]:
             try:
@@ -190,7 +189,7 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def _make(self, name: str, attempt: Attempt) -> None:
-        """Make one attempt. Whatever fails, the job is not lost: its lease ends by itself."""
+        """Make one attempt. Whatever fails, the job is not lost: its lease runs out."""
         try:
             outcome = await attempt.make()
         except StoreError as failure:
@@ -226,7 +225,7 @@ class Worker:
             self._ended(attempt.id)
 
     def _pause(self, reason: str) -> None:
-        """Take no job for a while. What fails meanwhile, failed of the same."""
+        """Claim no job for a while. Failures meanwhile have the same cause."""
         if self.paused:
             return
         self._failures += 1
@@ -238,17 +237,17 @@ class Worker:
         logs.event(logger, logging.WARNING, "the engine is away", pause_seconds=round(pause, 1), reason=reason)
 
     async def _renew_for_ever(self) -> None:
-        """Hold all leases, those of all shards at the same time: one that is slow must not cost those of others."""
+        """Renew all leases, those of all shards at the same time: a slow shard must not cost the leases of others."""
         jobs = self._service.jobs
         while True:
             await asyncio.sleep(jobs.limits.lease_seconds / RENEWALS)
-            held: dict[int, list[Attempt]] = {}
+            by_shard: dict[int, list[Attempt]] = {}
             for attempt in self._attempts.values():
-                held.setdefault(jobs.shard_of(attempt.job.lease), []).append(attempt)
-            await asyncio.gather(*(self._renew(shard, attempts) for shard, attempts in held.items()))
+                by_shard.setdefault(jobs.shard_of(attempt.job.lease), []).append(attempt)
+            await asyncio.gather(*(self._renew(shard, attempts) for shard, attempts in by_shard.items()))
 
     async def _renew(self, shard: int, attempts: list[Attempt]) -> None:
-        """Hold the leases of one shard, and stop what has lost its own."""
+        """Renew the leases of one shard, and stop the attempts that have lost theirs."""
         try:
             lost = await self._service.jobs.renew([attempt.job.lease for attempt in attempts])
         except StoreError as failure:
@@ -259,7 +258,7 @@ class Worker:
                 attempt.lose()
 
     async def _listen_for_ever(self, shard: int) -> None:
-        """Hear what waits in a shard, and what is cancelled; without that, polling and refused writes have to do."""
+        """Listen for jobs and cancels in a shard; without the channel, polling and refused writes have to do."""
         while True:
             with suppress(StoreError):
                 async with self._service.listening.channel(self._service.jobs.control(shard)) as control:

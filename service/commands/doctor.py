@@ -47,7 +47,7 @@ class Report:
         """A table of all findings, and how many there are of each level."""
         table = Table("", "What", "Now", "Why it matters, and what to do", title=self.redis, show_lines=True)
         for column in table.columns:
-            column.overflow = "fold"  # whoever reads it wants whole names
+            column.overflow = "fold"  # a cut name would be of no use
         for each, nodes in self._alike().items():
             what = "\n".join((each.what, *nodes))
             advice = f"{each.why}:\n{each.remedy}" if each.remedy else ""

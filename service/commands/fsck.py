@@ -125,7 +125,7 @@ def _show(bar: Bar, task: TaskID, step: Progress, settings: Settings) -> None:
 def _table(report: Report, repair: bool) -> Table:
     table = Table("Shard", "Tenant", "Turn", "What is wrong", *(["Repaired"] if repair else []))
     for column in table.columns:
-        column.overflow = "fold"  # whoever reads it wants whole ids
+        column.overflow = "fold"  # a cut id would be of no use
     for each, repaired in list(report.faults.items())[:SHOWN]:
         detail = f": {each.detail}" if each.detail else ""
         wrong = f"{each.what}: {MEANINGS[each.what].says}{detail}"

@@ -1,4 +1,4 @@
-"""Serving: the port, the embedded store, the processes, and the way they all stop.
+"""Serving: the port, the embedded store, the processes, and how they stop.
 
 One process runs the application itself; with more, a supervisor shares its listening socket among workers and
 replaces one that dies. On SIGTERM or SIGINT no new connection is taken, open streams have `shutdown_seconds`
@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 
 class StartError(Exception):
-    """The port, the data folder or the store can't be had. The message says why, and what to do."""
+    """The port, the data folder or the store can't be used. The message says why, and what to do."""
 
 
 def run(settings: Settings, create_app: CreateApp) -> None:
@@ -144,7 +144,7 @@ class Server(uvicorn.Server):
 
 
 class Supervisor(Multiprocess):
-    """uvicorn's supervisor, which also gives up the port at once and the wait for a worker in the end."""
+    """uvicorn's supervisor, which also closes the port at once, and kills a worker that doesn't stop."""
 
     def run(self) -> None:
         """Keep the workers alive until a signal; exits with status 3 if one of them could not start."""
@@ -153,13 +153,13 @@ class Supervisor(Multiprocess):
             sys.exit(STARTUP_FAILURE)
 
     def terminate_all(self) -> None:
-        """Ask the workers to stop, and let go of the port: else the kernel would go on accepting."""
+        """Ask the workers to stop, and close the port: else the kernel would go on accepting."""
         for listener in self.sockets:
             listener.close()
         super().terminate_all()
 
     def join_all(self) -> None:
-        """Wait for the workers; one that outstays its time is killed."""
+        """Wait for the workers; one that takes too long is killed."""
         settings = cast(Config, self.config).settings
         grace = max(STOP_GRACE_SECONDS, 3 * settings.store_timeout_seconds)
         deadline = time.monotonic() + settings.shutdown_seconds + grace
@@ -189,7 +189,7 @@ class Config(uvicorn.Config):
 
 
 def die_with_parent() -> None:
-    """Have the kernel send this process SIGTERM when its parent is gone. Linux alone has this."""
+    """Have the kernel send this process SIGTERM when its parent dies. Only Linux has this."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -199,7 +199,7 @@ def die_with_parent() -> None:
 
 
 def exit_on_signals() -> None:
-    """Turn SIGTERM and SIGINT into SystemExit(0), once: while things are put away, more do nothing.
+    """Turn SIGTERM and SIGINT into SystemExit(0), once: while the process stops, more do nothing.
 
     uvicorn takes the signals over while it serves, and raises the one it stopped for again when it is done.
     """

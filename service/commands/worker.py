@@ -1,8 +1,8 @@
-"""`harmonium worker`: a process that works on background responses and serves no requests, but probes if it is told to.
+"""`harmonium worker`: a process that works on background responses and serves no requests but probes.
 
-It takes nothing from anybody: jobs wait in Redis, and so do their events. On SIGTERM or SIGINT it takes no more, hands
-back what it is at work on, and leaves within `shutdown_seconds`; while its engine still loads it leaves at once. After
-a mistake of ours it does the same, and says so by its exit status, so that whoever started it starts it again.
+Jobs wait in Redis, and so do their events. On SIGTERM or SIGINT it claims no more, hands back its jobs, and exits
+within `shutdown_seconds`; while its engine still loads it exits at once. After a bug it does the same, with an exit
+status that makes its supervisor start it again.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 EXIT_BROKEN = 1
 
 PROBE_SECONDS = 1
-"""How long an answer that is under way may hold up a worker that leaves."""
+"""How long an answer that is under way may delay a worker that exits."""
 
 logger = logging.getLogger(__name__)
 
 
 class ProbeServer(uvicorn.Server):
-    """A server beside the work, which leaves signals to it."""
+    """A server beside the worker, which handles the signals."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -46,7 +46,7 @@ class ProbeServer(uvicorn.Server):
 def run(settings: Settings) -> None:
     """Work until a signal says stop. Has to be called from the main thread.
 
-    Raises StartError, and SystemExit with status 1 after a mistake of ours, which is in the log.
+    Raises StartError, and SystemExit with status 1 after a bug, which is in the log.
     """
     if not settings.redis_url:
         raise StartError(
@@ -58,17 +58,17 @@ def run(settings: Settings) -> None:
     allow_files()
     close_logs = logs.configure(settings.log_level, settings.log_format)
     try:
-        whole = uvloop.run(_work(settings))
+        sound = uvloop.run(_work(settings))
     except EngineUnavailable as error:
         raise StartError(f"the engine does not start: {error}") from error
     finally:
         close_logs()
-    if not whole:
+    if not sound:
         raise SystemExit(EXIT_BROKEN)
 
 
 async def _work(settings: Settings) -> bool:
-    """Work until a signal, or a mistake of ours; whether there was none of these."""
+    """Work until a signal, or a bug; whether there was no bug."""
     tokens.byte_table()
     segments.text_table()
     service = open_service(settings)

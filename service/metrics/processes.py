@@ -1,8 +1,8 @@
 """Several processes behind one port count together, in files of a folder that all of them can read.
 
-Whoever scrapes meets one of the processes by chance and has to learn the sum. So prometheus_client keeps each value in
-a mapped file, one set of files a slot. A process takes a slot with a lock, which the kernel lets go of when it dies,
-and goes on with the counters of whoever had the slot before: sums never fall, and there are never more slots than
+A scrape reaches one of the processes by chance and has to show the sum. So prometheus_client keeps each value in a
+mapped file, one set of files a slot. A process takes a slot with a lock, which the kernel releases when it dies, and
+goes on with the counters of the process that had the slot before: sums never fall, and there are never more slots than
 there were processes at once. prometheus_client's own way, a set of files for each process id, leaves one behind for
 every process that ever died. Nothing here is used by a process that serves alone.
 """
@@ -71,7 +71,7 @@ def take_slot(workers: int) -> ProcessSlot | None:
     folder = metrics_folder()
     if workers > 1 and folder is not None:
         return ProcessSlot.take(folder)
-    values.ValueClass = values.MutexValue  # whatever the variable says: somebody may have set it for another program
+    values.ValueClass = values.MutexValue  # whatever the variable says: it may be set for another program
     return None
 
 
@@ -95,7 +95,7 @@ class Together:
             number = int(path.stem)
             if (lock := _locked(self._folder, number)) is None:
                 pid = path.read_text()
-                if pid:  # empty for the moment in which somebody else asks, or takes it
+                if pid:  # empty for the moment in which another process tries, or takes it
                     yield number, int(pid)
                 continue
             try:
@@ -116,7 +116,7 @@ def _of_processes(living: Mapping[int, int]) -> Iterable[Metric]:
 
 
 def _locked(folder: Path, number: int) -> int | None:
-    """The descriptor of a slot's lock, or None if somebody has it."""
+    """The descriptor of a slot's lock, or None if another process has it."""
     lock = os.open(folder / f"{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,9 +127,9 @@ def _locked(folder: Path, number: int) -> int | None:
 
 
 def _make_files(folder: Path, number: int) -> None:
-    """Make the files that aren't there: whole at once, as one that is still empty can't be read.
+    """Make the files that aren't there: complete at once, as one that is still empty can't be read.
 
-    They are written and not just long, so that a full disk is an error now, and no fault in the middle of counting.
+    They are written and not just long, so that a full disk is an error now, and none in the middle of counting.
     """
     for kind in KINDS:
         path = folder / f"{kind}_{number}.db"

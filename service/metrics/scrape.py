@@ -1,7 +1,7 @@
-"""What a scrape is answered: all that the processes counted, and what the shards hold at this moment.
+"""The answer to a scrape: what the processes counted, and what the shards hold now.
 
-What the store holds is asked for when somebody scrapes, never kept: every replica shows the same. A store that doesn't
-answer costs those gauges and no more. Never ask or sum anything here that takes longer with more conversations.
+What the store holds is read for each scrape, never kept: every replica shows the same. Without the store only those
+gauges are missing. Never read or sum anything here that takes longer with more conversations.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class Exposition:
         self._under_way = 0
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
-        """The text and its content type, as the Accept header wants it. Raises ApiError 503 if too many ask at once.
+        """The text and its content type, as the Accept header wants it. Raises ApiError 503 if too many are under way.
 
         It is put together in a thread, as files may be slow, which lets the event loop go on after every family.
         """

@@ -1,9 +1,8 @@
 """How many requests one process works on at once, and how many streams of background responses it has open.
 
-What is more is refused, at once and cheaply. A stream that follows a background response may be open for
-hours and costs next to nothing while nothing is said, so it has a slot of another kind: else a few hundred followers
-would keep everybody from cancelling what they follow. Whoever is going to follow takes that slot before anything is
-accepted for it, and gives the other one back once he follows.
+More are refused at once. A stream that follows a background response may be open for hours and costs little while no
+event comes, so it has a slot of another kind: else a few hundred followers would keep everybody from cancelling what
+they follow. A follower takes its slot before anything is accepted, and gives the request's slot back once it follows.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ class Admission:
         self._followers = _Slots(
             followers, "streams of background responses", "max_followers", refused.labels("followers")
         )
-        self._inside = 0
+        self._taken = 0
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -33,18 +32,18 @@ class Admission:
     def slot(self) -> Generator["Slot"]:
         """A request's slot until the end of the block. Raises ApiError 503 where none is free."""
         slot = Slot(self._requests, self._followers)
-        self._inside += 1
+        self._taken += 1
         self._empty.clear()
         try:
             yield slot
         finally:
             slot.leave()
-            self._inside -= 1
-            if not self._inside:
+            self._taken -= 1
+            if not self._taken:
                 self._empty.set()
 
     async def wait_until_empty(self, seconds: float) -> bool:
-        """Wait until nobody has a slot, at most so long; whether that came true."""
+        """Wait until no slot is taken, for so many seconds at most; whether that came true."""
         try:
             async with asyncio.timeout(seconds):
                 await self._empty.wait()
@@ -85,20 +84,20 @@ class Slot:
         self._requests = requests
         self._followers = followers
         requests.take()
-        self._held = [requests]
+        self._slots = [requests]
 
     def take_follower(self) -> None:
         """Take a follower's slot as well. Raises ApiError 503."""
         self._followers.take()
-        self._held.append(self._followers)
+        self._slots.append(self._followers)
 
     def follow(self) -> None:
-        """Only follow from now on: the slot among the requests is free again."""
-        self._held.remove(self._requests)
+        """Only follow from now on: the request's slot is free again."""
+        self._slots.remove(self._requests)
         self._requests.give_back()
 
     def leave(self) -> None:
         """Give back what is left."""
-        for slots in self._held:
+        for slots in self._slots:
             slots.give_back()
-        self._held.clear()
+        self._slots.clear()

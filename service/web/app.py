@@ -41,7 +41,7 @@ from store.errors import StoreError
 logger = logging.getLogger(__name__)
 
 PROBE_REQUESTS = 16
-"""What is worked on at once of all that is neither a probe nor a scrape: it is only told that it isn't there."""
+"""Requests at once that are neither a probe nor a scrape: all of them are answered with 404."""
 
 
 def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timing = TIMING) -> ASGIApp:
@@ -103,7 +103,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         await close_service(service)
         raise
     gc.collect()
-    gc.freeze()  # what start-up made stays for good; looking through it again and again took a tenth of the time
+    gc.freeze()  # what start-up made stays for good; collecting it again and again took a tenth of the time
     background = cast(Background, app.state.background)
     working = asyncio.create_task(background.run())
     try:
@@ -111,7 +111,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
             yield
     finally:
         background.stop()
-        # requests that were cut off may still be storing what was said
+        # requests that were cut off may still be storing their turns
         await cast(Admission, app.state.admission).wait_until_empty(2 * service.settings.store_timeout_seconds)
         await asyncio.wait([working])
         await close_service(service)
@@ -151,13 +151,13 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
 
 
 async def _on_client_gone(request: Request, error: Exception) -> Response:
-    """Nobody is there to be answered; the log gets the status that nginx uses for it."""
+    """The client is gone; the log gets the status that nginx uses for it."""
     cast(Exchange, request.scope["exchange"]).facts["client"] = "gone"
     return Response(status_code=499)
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:
-    """A mistake of ours. Starlette raises it again behind the answer, so the gate logs it."""
+    """A bug. Starlette raises it again after the answer, so the gate logs it."""
     return envelope(fault())
 
 

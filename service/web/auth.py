@@ -1,8 +1,8 @@
-"""Who a request is for: API keys to tenants, and what a service without keys still refuses.
+"""Whose a request is: API keys to tenants, and what a service without keys still refuses.
 
-Keys are compared as digests in a dictionary, so that neither their bytes nor their number show in the time taken.
-Without keys everybody on this machine is the tenant `default`, and what a web page could send from a browser is kept
-out: another Host (DNS rebinding) and what is not JSON (a form needs no permission to cross origins). A POST with
+Keys are compared as digests in a dictionary, so that the time taken tells neither their bytes nor their number.
+Without keys everybody on this machine is the tenant `default`, and what a web page could send from a browser is
+refused: another Host (DNS rebinding) and what is not JSON (a form needs no permission to cross origins). A POST with
 neither a body nor a type, as Node's SDK cancels a response, is from no page: a browser names the origin of every POST.
 """
 
@@ -25,7 +25,7 @@ class Keyring:
 
     @property
     def empty(self) -> bool:
-        """Whether anybody may come."""
+        """Whether there are no keys, so that no request needs one."""
         return not self._tenants
 
     def tenant(self, headers: Headers) -> str:

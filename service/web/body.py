@@ -1,4 +1,4 @@
-"""Reads a request's body, and afterwards watches for its client to go away.
+"""Reads a request's body, and afterwards watches for its client to disconnect.
 
 Both use ASGI's `receive` directly: nothing may stand between it and the server, or a disconnect is seen late.
 """
@@ -12,13 +12,13 @@ from service.errors import ApiError, InvalidRequest
 
 
 class ClientGone(Exception):
-    """The client went away before its request was whole."""
+    """The client disconnected before its request was complete."""
 
 
 async def read_body(receive: Receive, content_length: bytes | None, *, limit: int, seconds: float) -> bytes:
-    """The whole body. Refuses one longer than `limit` bytes before reading it where its length was announced.
+    """The body. One longer than `limit` bytes is refused before it is read, where its length was announced.
 
-    Raises ApiError: 413, or 408 when it isn't whole after `seconds`. Raises ClientGone.
+    Raises ApiError: 413, or 408 when it isn't complete after `seconds`. Raises ClientGone.
     """
     if content_length is not None and (not content_length.isdigit() or int(content_length[:20]) > limit):
         raise _too_large(limit)
@@ -54,7 +54,7 @@ async def _pieces(receive: Receive, limit: int) -> bytes:
 
 
 def _is_utf8(body: bytes) -> bool:
-    """Whether bytes are UTF-8; parts of a body are echoed or listed as they came, and nobody else looks at those."""
+    """Whether bytes are UTF-8; parts of a body are echoed or listed as they came, and nothing else checks those."""
     try:
         return body.isascii() or bool(body.decode())
     except UnicodeDecodeError:
@@ -62,7 +62,7 @@ def _is_utf8(body: bytes) -> bool:
 
 
 async def watch(receive: Receive, gone: Callable[[], None]) -> None:
-    """Wait for the client to go away, then call `gone`. Cancel it when the answer is out."""
+    """Wait for the client to disconnect, then call `gone`. Cancel it when the answer is sent."""
     while (await receive())["type"] != "http.disconnect":
         pass
     gone()

@@ -1,7 +1,7 @@
 """Which dialect of the wire a request is answered in: its path says so, and nothing else differs.
 
 Under `/v1` answers are OpenAI's, under `/open-responses/v1` those of the Open Responses specification
-(protocol/open_responses.py). Both are made here, at the edge, of the same responses and the same events: what is
+(service/api/open_responses.py). Both are made here, at the edge, of the same responses and the same events: what is
 stored, queued, logged and counted knows no dialect.
 """
 
@@ -80,21 +80,21 @@ class OpenEncoder:
                 self._inner.append((event,), piece)
                 buffer += _renamed(piece)
                 continue
-            told = self._translation.event(event)
-            if isinstance(told, _NARROWED) or (isinstance(told, _WITH_LOGPROBS) and told.logprobs):
+            translated = self._translation.event(event)
+            if isinstance(translated, _NARROWED) or (isinstance(translated, _WITH_LOGPROBS) and translated.logprobs):
                 aside = _Aside()
-                told = aside.event(told, batch[place + 1] if place + 1 < len(batch) else None)
-                body: Json = msgspec.json.decode(msgspec.json.encode(told))
-                body = body if aside.whole else open_event(body)
+                translated = aside.event(translated, batch[place + 1] if place + 1 < len(batch) else None)
+                body: Json = msgspec.json.decode(msgspec.json.encode(translated))
+                body = body if aside.all else open_event(body)
                 written = aside.back(msgspec.json.encode(body))
                 buffer += b"event: %b\ndata: %b\n\n" % (body["type"].encode(), written)
             else:
-                self._inner.append((told,), buffer)
+                self._inner.append((translated,), buffer)
 
 
 _SHOWN = b'"logprobs":[{'
 _MARK = f"logprobs {secrets.token_hex(16)}"
-"""What no request can say."""
+"""What no request can contain."""
 
 _T = TypeVar("_T", bound=events.Event | Response)
 
@@ -107,13 +107,13 @@ _kind = msgspec.json.Decoder(_Kind).decode
 
 
 class _Aside:
-    """The log probabilities of messages, which are the same in both dialects: they are laid aside while the rest is
-    translated, as they may be megabytes, and put back as they were.
+    """The log probabilities of messages, which are the same in both dialects: they are taken out while the rest is
+    translated, as they may be megabytes, and put back unchanged.
     """
 
     def __init__(self) -> None:
         self._kept: list[bytes] = []
-        self.whole = False
+        self.all = False
         """Whether that was all there is to translate."""
 
     def response(self, response: Response) -> Response:
@@ -124,7 +124,7 @@ class _Aside:
         """The event without them. A text's done event has them without bytes; those in the part that follows have."""
         if isinstance(event, events.OutputTextDone) and isinstance(following, events.ContentPartDone):
             if event.logprobs and isinstance(following.part, OutputText):
-                self.whole = True
+                self.all = True
                 return cast(_T, msgspec.structs.replace(event, logprobs=tuple(self._laid(following.part.logprobs))))
         elif isinstance(event, events.OutputItemDone):
             return cast(_T, msgspec.structs.replace(event, item=self._item(event.item)))

@@ -17,7 +17,7 @@ class JsonResponse(Response):
 
 
 def envelope(error: ApiError) -> JsonResponse:
-    """The error as its sender sees it. SDKs are told whether a retry may mend it."""
+    """The error as its sender sees it. SDKs read whether a retry makes sense."""
     headers = {"x-should-retry": "true" if error.retry else "false"}
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)

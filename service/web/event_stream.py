@@ -2,8 +2,8 @@
 
 One task sends each batch of events as it comes. A client that lags makes its source wait, as `send` does once the
 connection holds enough unsent, so nothing grows; the connection of one that stops reading altogether is cut after
-`send_seconds` (http_protocol.py). What differs is the source's: a run is stopped when its client goes away, and what
-was said by then is stored; a background response goes on, and its client comes back with `starting_after`. Never end
+`send_seconds` (http_protocol.py). What differs is the source's: a run is stopped when its client disconnects, and
+its turn is stored; a background response goes on, and its client resumes with `starting_after`. Never end
 an answer that lacks events: its connection is cut instead, so that no client takes what it has for all of it.
 """
 
@@ -67,7 +67,7 @@ class RunSource:
         self.stop = run.stop
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
-        """See Source. Where sending was broken off, the run is stopped and what was said is stored all the same."""
+        """See Source. Where sending fails, the run is stopped, and its turn is stored all the same."""
         batches = self._run.events()
         try:
             async for batch in batches:
@@ -156,10 +156,10 @@ class EventStream(HttpResponse):
             watcher.cancel()
         if not self._source.over:
             cast(Callable[[], None], scope["extensions"][BREAK_OFF]["now"])()
-            await watch(receive, lambda: None)  # before the client is gone, returning would be taken for a mistake
+            await watch(receive, lambda: None)  # uvicorn would log an error if this returned before
 
     async def _send_all(self, first: list[Event], batches: AsyncGenerator[list[Event], None], send: Send) -> bool:
-        """Send what comes until no more does; whether that it is done was among it."""
+        """Send all batches; whether [DONE] was sent with the last."""
         pulse, done = Pulse(send, self._keepalive_seconds), False
         try:
             if first:

@@ -1,6 +1,6 @@
 """The HTTP connection: uvicorn's httptools protocol with bounds on what may come before a request is known.
 
-httptools has none: it keeps an endless URL, header or trailer until memory is gone (64 MiB of tiny headers
+httptools has none: it keeps an endless URL, header or trailer until memory is full (64 MiB of tiny headers
 made 1.4 GiB of tuples), and waits for ever for a head that comes a byte a minute, or for a client that
 reads nothing of its answer. Bodies are the application's to bound; never read or answer a request here.
 """
@@ -83,7 +83,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client has more than enough to read. If it goes on like that, it is gone, whatever still waits here."""
+        """The client lags. If it reads nothing for `send_seconds`, the connection is cut, whatever still waits here."""
         super().pause_writing()
         self._send_clock = self.loop.call_later(self._limits.send_seconds, self.transport.abort)
 
@@ -93,17 +93,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def break_off(self) -> None:
-        """Hang up in the middle of an answer, so that its client sees that it isn't whole.
+        """Close the connection in the middle of an answer, so that its client sees that it isn't complete.
 
-        What was sent goes out first, if the client reads it in time. Whoever answers may return once `receive` says
-        `http.disconnect`; before that it would be taken for a mistake.
+        What was sent goes out first, if the client reads it in time. The application may return once `receive` says
+        `http.disconnect`; uvicorn would log an error before that.
         """
         if not self.transport.is_closing():
             self.transport.close()
             self._end_clock = self.loop.call_later(self._limits.send_seconds, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Parse `data`; refuse when one URL, header or trailer goes on and on inside the parser."""
+        """Parse `data`; refuse when one URL, header or trailer is too long while it is still inside the parser."""
         self._progressed = False
         super().data_received(data)
         self._bytes_without_progress = 0 if self._progressed else self._bytes_without_progress + len(data)
@@ -126,14 +126,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or after the body a trailer, which nobody asked for and which is dropped."""
+        """A header, or after the body a trailer, which is dropped."""
         self._head_count += 1
         self._count(len(name) + len(value))
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """The head is complete."""
         self._progressed = True
         self._in_head = False
         self._stop_clock()
@@ -145,7 +145,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what can't be read, in the API's words for errors; just close if an answer has begun."""
+        """Refuse what can't be parsed, by the API's error envelope; only close if an answer has begun."""
         if self.cycle and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.close()
             return

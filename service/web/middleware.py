@@ -1,7 +1,7 @@
 """The outermost layer: who may enter, under which request id, with which headers, what is logged and counted of it.
 
-Pure ASGI. It notes when a request came and wraps `send`, and leaves `receive` alone, so that an endpoint sees its
-client go away at once. Every answer leaves through here, so each has the headers that SDKs read.
+Pure ASGI. It notes when a request came and wraps `send`, and leaves `receive` alone, so that a route sees at once that
+its client disconnected. Every answer is sent through here, so each has the headers that SDKs read.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 OPENAI_VERSION = b"2020-10-01"
 OPEN_PATHS = frozenset({"/health", "/ready"})
-"""What needs no key: probes have none, and learn nothing but whether the service works."""
+"""What needs no key: probes have none, and learn only whether the service works."""
 
 METRICS_PATH = "/metrics"
 NO_ENDPOINT = "none"
@@ -36,14 +36,14 @@ METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"}
 
 CLIENT_ID_CHARS = 512
 LEFT_OUT = b"x-harmonium-tools-left-out"
-"""Names the hosted tools of a request that the model isn't told of, as nothing here could run them."""
+"""Names the hosted tools of a request that the prompt leaves out, as nothing here could run them."""
 
 
 class Exchange:
-    """A request as the gate saw it; endpoints find it in the scope and add what belongs in the log line."""
+    """A request and its answer; routes find it in the scope and add what belongs in the log line."""
 
     slot: Slot
-    """What it takes up, once the gate has let it in."""
+    """Set once the gate has let it in."""
 
     def __init__(
         self, tenant: str, request_id: str, headers: dict[bytes, bytes], metrics: Metrics, path: str = ""
@@ -60,7 +60,7 @@ class Exchange:
         self.status = 0
 
     def left_out(self, tools: tuple[str, ...]) -> None:
-        """Say in the answer and in the log which hosted tools the model isn't told of."""
+        """Say in the answer and in the log which hosted tools the prompt leaves out."""
         if tools:
             names = ", ".join(dict.fromkeys(tools))
             self.answer_headers.append((LEFT_OUT, names.encode("ascii", "replace")))
@@ -103,7 +103,7 @@ class Gate:
                     await self._app(scope, receive, answer)
         except ApiError as error:
             await envelope(error)(scope, receive, answer)
-        except asyncio.CancelledError:  # the server stops and its patience is over; what was said is stored
+        except asyncio.CancelledError:  # the server stops, and the time for that is over; the turn is stored
             exchange.facts["client"] = "cut off"
             if not exchange.status:
                 await envelope(unavailable("The service is stopping. Try again in a moment."))(scope, receive, answer)

@@ -21,7 +21,7 @@ from service.api.events import Event
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 OBFUSCATION_STEP = 16
-"""A delta and its obfuscation together are a multiple of this long, so that lengths on the wire say little."""
+"""A delta and its obfuscation together are a multiple of this long, so that lengths on the wire tell little."""
 
 _VARIANTS = 64
 _NO_NOISE = [[b"}\n\n"] * _VARIANTS] * OBFUSCATION_STEP
@@ -38,7 +38,7 @@ class Encoder:
 
     Nearly all events are deltas of one item, which differ in their text and their number alone: the rest is made once
     an item, by msgspec too, and filled in by one `%`. With obfuscation, that takes half of the time. Only deltas with
-    log probabilities have more to say.
+    log probabilities have more fields.
     """
 
     def __init__(self, *, obfuscate: bool) -> None:
@@ -89,7 +89,7 @@ def _noise() -> list[list[bytes]]:
 
 
 class Pulse:
-    """A comment for every `seconds` in which nothing is sent, so that nobody takes the connection for dead."""
+    """Sends a comment for every `seconds` in which nothing else is sent, so that no proxy closes the connection."""
 
     def __init__(self, send: Send, seconds: float) -> None:
         self._send = send
@@ -100,11 +100,11 @@ class Pulse:
         self._timer = self._loop.call_later(seconds, self._tick)
 
     def sent(self) -> None:
-        """Something else was sent."""
+        """Note that something else was sent."""
         self._since = monotonic()
 
     def stop(self) -> None:
-        """The stream is over."""
+        """Send no more."""
         self._timer.cancel()
         if self._comment is not None:
             self._comment.cancel()

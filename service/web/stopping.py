@@ -1,6 +1,6 @@
-"""Being told to stop, at the moment of the signal: a server that waits for open streams first would say so too late.
+"""Stops background work at the moment of the signal: a server that waits for open streams first would do so too late.
 
-A worker that is asked to leave hands back what it is at work on, so that others go on at once.
+A worker that stops hands back its jobs, so that others go on at once.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def on_stop_signal(stop: Callable[[], None]) -> Generator[None]:
-    """Within the block, have `stop` called in the running loop on SIGTERM or SIGINT, before whoever handles them.
+    """Within the block, have `stop` called in the running loop on SIGTERM or SIGINT, before the handler that is set.
 
     Signals come to the main thread alone; in another one this does nothing.
     """
@@ -25,7 +25,7 @@ def on_stop_signal(stop: Callable[[], None]) -> Generator[None]:
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
 
-    def told(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(stop)
         handler = before[signal.Signals(number)]
         if callable(handler):
@@ -35,10 +35,10 @@ def on_stop_signal(stop: Callable[[], None]) -> Generator[None]:
             signal.raise_signal(number)
 
     for number in STOP_SIGNALS:
-        signal.signal(number, told)
+        signal.signal(number, on_signal)
     try:
         yield
     finally:
         for number, handler in before.items():
-            if signal.getsignal(number) is told:
+            if signal.getsignal(number) is on_signal:
                 signal.signal(number, handler)

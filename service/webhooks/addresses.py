@@ -1,9 +1,9 @@
-"""Where a webhook may go: the addresses that anybody on the internet could be asked at, and no others.
+"""Where a webhook may go: public addresses of the internet, and no others.
 
-Whoever may set a URL, or answers for its name, could else make the service ask what only it can reach: its own ports,
-its network, the cloud's metadata. So a name is looked up once for each delivery, every address that it has is judged,
-and the connection goes to these addresses and no others: a name that leads elsewhere a moment later gains nothing.
-Never connect by name, and never judge a name by its looks.
+Who sets a URL, or its name in DNS, could else make the service send requests to what only it can reach: its own ports,
+its network, the cloud's metadata. So a name is resolved once for each delivery, all of its addresses are checked, and
+the connection goes to these addresses and no others, whatever the name resolves to a moment later. Never connect by
+name, and never judge a name by its spelling.
 """
 
 import asyncio
@@ -23,26 +23,26 @@ SPECIAL = tuple(
         (
             "192.0.0.0/24",  # protocols, and the metadata of one cloud; older Pythons know only parts of it as private
             "192.88.99.0/24",  # relays of 6to4
-            "168.63.129.16/32",  # what another cloud asks and tells its machines, on a public address
+            "168.63.129.16/32",  # another cloud's metadata, on a public address
         ),
     )
 )
 GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""All that is given out to be reached by anybody; the rest of IPv6 is special in one way or another."""
+"""All public addresses; the rest of IPv6 is special in one way or another."""
 
 DOCUMENTATION = IPv6Network("3fff::/20")
 NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class ForbiddenAddress(Exception):
-    """A host leads to an address that isn't everybody's."""
+    """A host has an address that isn't public."""
 
     def __init__(self, address: str) -> None:
         super().__init__(f"it leads to {address}, which is not a public address")
 
 
 class Pinned(AbstractResolver):
-    """Resolves every host to the same addresses, those that were judged."""
+    """Resolves every host to the same addresses, those that were checked."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses
@@ -73,7 +73,7 @@ async def look_up(host: str, port: int) -> list[str]:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise OSError(f"no host can have a name like that: {error}") from error
-    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+    return list(dict.fromkeys(str(target[0]) for *_, target in found))
 
 
 async def public_addresses(host: str, port: int, look_up: LookUp) -> list[str]:

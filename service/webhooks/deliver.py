@@ -1,12 +1,12 @@
-"""Webhooks: whoever runs the service is told by an HTTP request how each background response ended.
+"""Webhooks: an HTTP request to the receiver for each background response that ended.
 
     due ─▶ taken ─▶ accepted: done
-     ▲       ├────▶ given up: too old, or never wanted again (410)
-     └───────┴ not accepted, or whoever took it died
+     ▲       ├────▶ given up: too old, or refused for good (410)
+     └───────┴ not accepted, or the process that took it died
 
-What is due waits in the outbox (store/jobs/outbox.py). Whoever takes a webhook holds it for longer than a delivery may
-take, so each is sent at least once, whatever dies, and seldom twice. Every process delivers, as every process sweeps.
-Never take more than there is room to send at once: what is held waits in nobody's memory.
+What is due waits in the outbox (store/jobs/outbox.py). A process that takes a webhook holds it for longer than a
+delivery may take, so each is sent at least once, whatever dies, and seldom twice. Every process delivers, as every
+process sweeps. Never take more than can be sent at once: what waits, waits in the outbox.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class DeliveryTiming:
     """For how long a webhook is held beyond the time for its delivery: enough to note how that went."""
 
     leave_seconds: float = 2.0
-    """What a process that ends leaves to deliveries under way. One that it cuts off is sent again after its hold."""
+    """What a process that ends leaves to deliveries under way. One that is cancelled is sent again after its hold."""
 
 
 TIMING = DeliveryTiming()
@@ -83,12 +83,12 @@ class Deliverer:
         self._now = now
         self._timing = timing
         self._room = asyncio.Semaphore(at_once)
-        self._bells = {shard.outbox: asyncio.Event() for shard in outbox.shards}
+        self._due = {shard.outbox: asyncio.Event() for shard in outbox.shards}
         self._under_way: set[asyncio.Task[None]] = set()
 
     def wake(self, id: str) -> None:
-        """A response has ended in this process: what tells of it is due now."""
-        self._bells[self._outbox.shard(id).outbox].set()
+        """A response has ended in this process: its webhook is due now."""
+        self._due[self._outbox.shard(id).outbox].set()
 
     async def deliver_for_ever(self) -> None:
         """Deliver what is due, until cancelled. No failure of the store or of the receiver ends it."""
@@ -100,10 +100,10 @@ class Deliverer:
             await self._leave()
 
     async def _serve(self, shard: ShardKeys) -> None:
-        """Deliver what is due in a shard, one after the other; then again when the bell rings, or at the next poll."""
-        bell, failures = self._bells[shard.outbox], 0
+        """Deliver what is due in a shard, one after the other; then again when woken, or at the next poll."""
+        due, failures = self._due[shard.outbox], 0
         while True:
-            bell.clear()
+            due.clear()
             try:
                 more, failures = await self._deliver_next(shard), 0
             except StoreError as error:
@@ -114,7 +114,7 @@ class Deliverer:
                 poll = self._timing.poll_seconds * random.uniform(0.5, 1.5)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._timing.store_away.seconds(failures) if failures else poll):
-                        await bell.wait()
+                        await due.wait()
 
     async def _deliver_next(self, shard: ShardKeys) -> bool:
         """Begin to send what is due next, once there is room for it; whether anything was."""
@@ -135,10 +135,10 @@ class Deliverer:
         self._under_way.discard(task)
         self._room.release()
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("webhook failed by a mistake of ours", exc_info=error)
+            logger.error("webhook failed by a bug", exc_info=error)
 
     async def _leave(self) -> None:
-        """Wait a little for deliveries under way, and cut off the rest."""
+        """Wait a little for deliveries under way, and cancel the rest."""
         if self._under_way:
             _, late = await asyncio.wait(self._under_way, timeout=self._timing.leave_seconds)
             for task in late:
@@ -146,7 +146,7 @@ class Deliverer:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def _deliver(self, webhook: Webhook) -> None:
-        """Send a webhook, and note what became of it; where the store can't, it is sent again when its hold is over."""
+        """Send a webhook, and store the outcome; where that fails, it is sent again when its hold is over."""
         facts = {
             "tenant": webhook.tenant,
             "response_id": webhook.id,
@@ -155,7 +155,7 @@ class Deliverer:
         }
         try:
             try:
-                await self._receiver.tell(webhook)
+                await self._receiver.send(webhook)
             except NotAccepted as error:
                 await self._put_off(webhook, error, facts)
             else:

@@ -1,8 +1,8 @@
-"""The receiver of webhooks: one request to it says how one response ended, and it accepts that or doesn't.
+"""The receiver of webhooks: one request for one response that ended, which it accepts or doesn't.
 
 Requests are signed as Standard Webhooks has it, which is what OpenAI's SDKs verify (`client.webhooks.unwrap`). The host
-is looked up once for each, and the connection goes to the addresses that were judged (addresses.py). Never follow a
-redirect, use a proxy, believe what a receiver says beyond its status, or say its URL to anybody: it may hold a secret.
+is looked up once for each, and the connection goes to the addresses that were checked (addresses.py). Never follow a
+redirect, use a proxy, use more of an answer than its status, or log the URL: it may hold a secret.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from service.webhooks.addresses import ForbiddenAddress, LookUp, Pinned, look_up
 from store.jobs.outbox import Webhook
 
 MAX_WAIT_SECONDS = 3600.0
-"""The longest for which a receiver can ask to be left alone."""
+"""The longest pause that a receiver can ask for."""
 
 MAX_ANSWER_BYTES = 4096
 ANSWER_SECONDS = 1.0
-"""How much of an answer is read, and for how long, so that a receiver with a little to say isn't cut short."""
+"""How much of an answer is read, and for how long, so that a receiver with a short answer sees no broken connection."""
 
 NAME_DIGITS = 48
 
@@ -45,14 +45,14 @@ class NotAccepted(Exception):
     """A request has failed, for a reason that may be logged."""
 
     def __init__(self, reason: str, *, wait_seconds: float = 0.0, final: bool = False) -> None:
-        """`wait_seconds` is how long the receiver wants to be left alone; `final`, that it wants that for ever."""
+        """`wait_seconds` is the pause that the receiver asked for; `final`, that it wants no more requests."""
         super().__init__(reason)
         self.wait_seconds = wait_seconds
         self.final = final
 
 
 class Receiver:
-    """What listens at the WEBHOOK_URL of the settings, which must have one."""
+    """The server at the WEBHOOK_URL of the settings, which must have one."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Receiver:
         tls: ssl.SSLContext | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`look_up` finds the addresses of a host; `tls` says whom to trust, by default whom the system trusts.
+        """`look_up` finds the addresses of a host; `tls` is what to trust, by default what the system trusts.
 
         Raises ValueError for a URL whose host can't be one.
         """
@@ -75,7 +75,7 @@ class Receiver:
         self._now = now
         self._agent = f"harmonium/{this_build().version}"
 
-    async def tell(self, webhook: Webhook) -> None:
+    async def send(self, webhook: Webhook) -> None:
         """Send a webhook once, within WEBHOOK_SECONDS. Raises NotAccepted."""
         try:
             async with asyncio.timeout(self.seconds) as limit:

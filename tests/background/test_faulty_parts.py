@@ -1,4 +1,4 @@
-"""A mistake of ours that ends a part of what goes on beside requests: it costs no other part, and is said aloud."""
+"""A bug that ends a part of what goes on beside requests: it costs no other part, and is said aloud."""
 
 import asyncio
 import contextlib
