@@ -5,6 +5,7 @@ the plan where any will do, and from their own format where they have one.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from jsonschema_rs import validator_for
@@ -14,10 +15,17 @@ from service.engine.demo.halves import written
 from service.engine.demo.headings import Heading
 from service.engine.demo.patterns import derived, matching
 from service.engine.demo.plan import Message
+from service.engine.demo.reading import PAUSE
 from service.engine.demo.tags import AnyTokens, Constraint, Content, Grammar, Json, Regex, Way, read_tag
 from service.engine.demo.values import answer_for, arguments_for
 from service.engine.port import EngineRefused
 from service.harmony.tokens import CALL, END, RETURN, encode
+
+PIECES_PER_PAUSE = 200
+"""How many pieces of an answer are compared with what was begun between two pauses."""
+
+CACHED_CHARS = 64
+"""Lines up to this long are encoded once and kept, 4,096 of them."""
 
 Ids = Sequence[int]
 
@@ -114,19 +122,31 @@ def closing_of(message: Message) -> int:
 
 def behind(message: Message, begun: Ids) -> Iterator[Ids]:
     """A message's content behind what there is of it; the whole of it where it was begun otherwise."""
-    left = list(begun)
-    kept: list[Ids] = []
-    for piece in (encode(text) for text in message.texts()):
-        if not left:
-            yield piece
-        elif piece[: len(left)] == left[: len(piece)]:
-            kept.append(piece)
-            rest, left = piece[len(left) :], left[len(piece) :]
-            if rest:
-                yield rest
-        else:
-            yield from (*kept, piece)
-            left = []
+    pieces = map(_ids, message.texts())
+    if not begun:
+        yield from pieces
+        return
+    begun, matched = list(begun), 0
+    for number, piece in enumerate(pieces):
+        known = piece[: len(begun) - matched]
+        if list(known) != begun[matched : matched + len(known)]:
+            yield begun[:matched]
+            begun, matched, known = [], 0, ()
+        matched += len(known)
+        if len(known) < len(piece):
+            yield piece[len(known) :]
+        elif number % PIECES_PER_PAUSE == 0:
+            yield PAUSE
+
+
+def _ids(line: str) -> Ids:
+    """Encode a line. Short ones, which come again and again, are kept."""
+    return _kept_ids(line) if len(line) <= CACHED_CHARS else encode(line)
+
+
+@lru_cache(maxsize=4096)
+def _kept_ids(line: str) -> tuple[int, ...]:
+    return tuple(encode(line))
 
 
 def _matching(content: Constraint, message: Message) -> str:

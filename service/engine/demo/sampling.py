@@ -6,23 +6,16 @@ forces a channel): then it goes on from there. A model never ends by itself: beh
 no more.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
 
 from service.engine.demo.constrained import Constrained, behind, closing_of, fits
 from service.engine.demo.functions import Declaration, declared
 from service.engine.demo.halves import rest_of
 from service.engine.demo.headings import Begun, Heading, take_apart
 from service.engine.demo.plan import Message, decide, final, introduction
-from service.engine.demo.reading import PAUSE, Reading, read
+from service.engine.demo.reading import Reading, read
 from service.engine.demo.tags import headings
 from service.harmony.tokens import ASSISTANT, CHANNEL, CONSTRAIN, MESSAGE, START, STOPS, decode, encode
-
-PIECES_PER_PAUSE = 200
-"""How many pieces of an answer are compared with a resumed one between two pauses."""
-
-CACHED_CHARS = 64
-"""Lines up to this long are encoded once and kept, 4,096 of them."""
 
 Ids = Sequence[int]
 
@@ -50,18 +43,15 @@ def _endless(prompt: Ids, tag: str | None, stops: frozenset[int]) -> Iterator[Id
     addressed = headings(tag) if tag else frozenset[Heading]()
     reading = yield from read(prompt)
     plan = yield from decide(reading, prompt, addressed)
-    if tag or not (yield from _resumed(_messages(plan), reading.sampled)):
-        if not tag:
-            plan = yield from decide(reading, prompt, addressed)  # the comparison has used up the lines of the first
-        begun = take_apart(reading.sampled)
-        left = _left(plan, begun.closed)
-        if tag:
-            constrained = Constrained(tag, left, final(reading, [introduction(reading.words)]), stops)
-            if begun.place == "content":
-                constrained.open(_open(begun, left, reading), begun.content)
-            yield from constrained.ids()
-        else:
-            yield from _continued(begun, left, reading)
+    begun = take_apart(reading.sampled)
+    left = _left(plan, begun.closed)
+    if tag:
+        constrained = Constrained(tag, left, final(reading, [introduction(reading.words)]), stops)
+        if begun.place == "content":
+            constrained.open(_open(begun, left, reading), begun.content)
+        yield from constrained.ids()
+    else:
+        yield from _continued(begun, left, reading)
     while True:
         yield _NEXT
         yield from _message(_NO_MORE)
@@ -77,50 +67,32 @@ def _messages(messages: Sequence[Message]) -> Iterator[Ids]:
 
 def _message(message: Message) -> Iterator[Ids]:
     """One message, without its START and role."""
-    heading = message.heading
-    if heading.recipient:
-        yield (CHANNEL, *_ids(f"commentary to={heading.recipient}{' ' if heading.typed else ''}"))
-        yield _JSON if heading.typed else (MESSAGE,)
-    else:
-        yield _CHANNELS[heading.channel]
-    yield from map(_ids, message.texts())
+    yield _header(message)
+    yield from behind(message, ())
     yield (closing_of(message),)
 
 
-def _resumed(pieces: Iterator[Ids], begun: Ids) -> Generator[Ids, None, bool]:
-    """Go on after `begun`, if that is how `pieces` begin.
-
-    Otherwise nothing is said, and the result is False.
-    """
-    matched = 0
-    for number, piece in enumerate(pieces):
-        if matched == len(begun):
-            yield piece
-            continue
-        known = min(len(piece), len(begun) - matched)
-        if list(piece[:known]) != list(begun[matched : matched + known]):
-            return False
-        matched += known
-        if known < len(piece):
-            yield piece[known:]
-        elif number % PIECES_PER_PAUSE == 0:
-            yield PAUSE
-    return matched == len(begun)
+def _header(message: Message) -> list[int]:
+    heading = message.heading
+    if not heading.recipient:
+        return [*_CHANNELS[heading.channel]]
+    ending = _JSON if heading.typed else (MESSAGE,)
+    return [CHANNEL, *encode(f"commentary to={heading.recipient}{' ' if heading.typed else ''}"), *ending]
 
 
 def _continued(begun: Begun, left: Sequence[Message], reading: Reading) -> Iterator[Ids]:
-    """Go on from a beginning that isn't ours: it was sampled under a constraint, or the caller opened a message."""
-    if begun.place in ("closed", "start"):
-        yield _NEXT if begun.place == "closed" else _NEXT[1:]
+    """Go on from a beginning: ours, one that was sampled under a constraint, or a message that the caller opened."""
+    if begun.place == "closed" and left:
+        yield _NEXT
+    elif begun.place == "start":
+        yield _NEXT[1:]
     if begun.place != "content" and not begun.header:
         yield from _messages(left)
         return
     message = _open(begun, left, reading)
-    if begun.place == "content":
-        yield from _rest(message, begun.content)
-    else:
+    if begun.place == "header":
         yield _rest_of_header(begun, message)
-        yield from map(_ids, message.texts())
+    yield from _rest(message, begun.content)
     yield (closing_of(message),)
     left = left[left.index(message) + 1 :] if message in left else left
     if left:
@@ -130,19 +102,24 @@ def _continued(begun: Begun, left: Sequence[Message], reading: Reading) -> Itera
 
 def _rest_of_header(begun: Begun, message: Message) -> Ids:
     """What completes the header of a message that was begun."""
+    if _begins(message, begun):
+        return _header(message)[len(begun.header) :]
     forced = begun.heading.recipient
-    text = decode(begun.header)
-    if not forced and list(begun.header) == [CHANNEL]:
-        return _CHANNELS["analysis"][1:]
     if not forced or CONSTRAIN in begun.header:
         return (MESSAGE,)
-    missing = f"{message.function.name[len(forced) :]} ".removeprefix(" " if text.endswith(" ") else "")
+    missing = f"{message.function.name[len(forced) :]} ".removeprefix(" " if decode(begun.header).endswith(" ") else "")
     return (*encode(missing), *_JSON)
+
+
+def _begins(message: Message, begun: Begun) -> bool:
+    return _header(message)[: len(begun.header)] == list(begun.header)
 
 
 def _open(begun: Begun, left: Sequence[Message], reading: Reading) -> Message:
     """The message that is open: one of the plan's, or one that was forced."""
     heading = begun.heading
+    if begun.place == "header" and left and _begins(left[0], begun):
+        return left[0]
     if heading.recipient:
         planned = [message for message in left if message.function.name == heading.recipient]
         function = _named(heading.recipient, declared(reading.developer))
@@ -182,13 +159,3 @@ def _named(name: str, declarations: tuple[Declaration, ...]) -> Declaration:
     """The declared function whose name begins like this; an undeclared one takes no arguments."""
     exact = [d for d in declarations if d.name == name] or [d for d in declarations if d.name.startswith(name)]
     return exact[0] if exact else Declaration(name, "", "")
-
-
-def _ids(line: str) -> Ids:
-    """Encode a line. Short ones, which come again and again, are kept."""
-    return _kept_ids(line) if len(line) <= CACHED_CHARS else encode(line)
-
-
-@lru_cache(maxsize=4096)
-def _kept_ids(line: str) -> tuple[int, ...]:
-    return tuple(encode(line))

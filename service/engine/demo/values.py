@@ -301,9 +301,8 @@ class _Maker:
 def _both(one: Part, other: Part) -> dict[str, Any]:
     """A part for which both apply; where only one keyword can stay, the first."""
     both = {**other, **one}
-    for key in ("properties", "$defs"):
-        if key in one and key in other:
-            both[key] = {**other[key], **one[key]}
+    if "properties" in one and "properties" in other:
+        both["properties"] = {**other["properties"], **one["properties"]}
     for key in ("required", "allOf"):
         if key in other:
             both[key] = [*one.get(key, ()), *other[key]]
