@@ -163,7 +163,7 @@ def unsqueeze(squeezed: bytes) -> bytes:
 
 
 def digest(turn: Turn) -> str:
-    """32 hex digits by which a repeated append is told from a conflicting one."""
+    """32 hex digits that tell a retried append from a conflicting one."""
     content = (turn.parent, turn.status, turn.messages, turn.response, turn.items)
     return blake2b(msgspec.msgpack.encode(content), digest_size=DIGEST_BYTES).hexdigest()
 

@@ -107,7 +107,7 @@ class EmbeddedServer:
             raise
 
     def stop(self) -> None:
-        """End the server with everything on disk, and unlock the folder; a repeat does nothing."""
+        """End the server with everything on disk, and unlock the folder; a retry does nothing."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()

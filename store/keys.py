@@ -8,13 +8,13 @@
     PREFIX:{SHARD}:queued:LEVEL            zset TENANT/DIGITS of the jobs that wait, by the ms since which they do
     PREFIX:{SHARD}:turn:LEVEL              zset TENANT of those with waiting jobs, in the order in which they take turns
     PREFIX:{SHARD}:line:LEVEL:TENANT       zset DIGITS of a tenant's waiting jobs, in their order
-    PREFIX:{SHARD}:claim:TOKEN             string, what one claim took, for its repeat; expires
+    PREFIX:{SHARD}:claim:TOKEN             string, what one claim took, for its retry; expires
     PREFIX:{SHARD}:logs                    zset TENANT/DIGITS of the event logs of what has ended, by the ms of that
     PREFIX:{SHARD}:logged                  string, the bytes of all event logs
     PREFIX:{SHARD}:outbox                  zset TENANT/DIGITS/STATUS of the webhooks that wait, by the ms when due
     PREFIX:{SHARD}:outbox-ages             zset, the same ones by the ms of the end
     PREFIX:{SHARD}:outbox-tries            hash, how often each of them was tried
-    PREFIX:{SHARD}:outbox-take:TOKEN       string, what one call took, for its repeat; expires
+    PREFIX:{SHARD}:outbox-take:TOKEN       string, what one call took, for its retry; expires
     PREFIX:{SHARD}:secret                  string, random bytes that all have in common; in shard 00 alone
     PREFIX:{SHARD}:t:TENANT:node:DIGITS      hash, a turn without payload; its fields are in lua/append.lua
     PREFIX:{SHARD}:t:TENANT:messages:DIGITS  string, the messages that the turn added (codec.py)

@@ -43,7 +43,7 @@ class Inspection:
         self.mistyped: list[str] = []
         """LEVEL:TENANT of lines that hold another type of value."""
         self.endless: list[str] = []
-        """Notes of calls for their repeats that never expire."""
+        """Notes of calls for their retries that never expire."""
         self._shard = shard
         self._all_children = wanted is None
         self.children: dict[str, list[str]] = {member: [] for member in wanted or ()}

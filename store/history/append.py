@@ -121,7 +121,7 @@ async def with_room(
     caps: Caps,
     call: Callable[[Caps], Awaitable[scripts.Reply]],
 ) -> scripts.Reply:
-    """Make a call that stores a turn, after evicting what it asks for; repeat it where the server had no memory.
+    """Make a call that stores a turn, after evicting what it asks for; retry it where the server had no memory.
 
     Where a cap was lowered by so much that `evict_calls` don't suffice, the call is made without caps: each turn that
     is stored then makes room for many, and the new cap is reached step by step. Raises StoreFull when nothing can go.

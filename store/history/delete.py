@@ -1,7 +1,7 @@
 """Deleting: one turn, as far as nothing needs it any more, or a tree.
 
 One script makes it unknown; then its keys are removed, a bounded number of turns a call, so that nobody waits long for
-the server. Every call may be repeated: it skips what is gone. A deletion that is cut short leaves nothing readable, and
+the server. Every call may be retried: it skips what is gone. A deletion that is cut short leaves nothing readable, and
 the next sweep removes the rest. Never give `prune` turns that are not one path: it stops at the first that is needed,
 as all above it are needed too.
 """

@@ -127,7 +127,7 @@ class ConversationHistoryStore:
     async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
         """Store a turn and release its run's `pin` on the parent; storing the same turn again changes nothing.
 
-        But a repeat stores a turn again that was deleted meanwhile, and the store repeats what has lost its reply: so a
+        But a retry stores a turn again that was deleted meanwhile, and the store retries what has lost its reply: so a
         turn that is deleted during its own append, for `timeout_seconds` at most, may come back. Raises Conflict when
         another turn has the id, ParentNotFound when the parent is gone and not kept by `pin`, NotContinuable when its
         status or depth forbids a child (ChainTooLong), StoreFull when no turn may be evicted, TurnTooLarge,
@@ -299,7 +299,7 @@ class ConversationHistoryStore:
         await self.server.close()
 
     def token(self) -> str:
-        """A new name for a pin, a lease, or a call and its repeats."""
+        """A new name for a pin, a lease, or a call and its retries."""
         return self._entropy(TOKEN_BYTES).hex()
 
     def parent_digits(self, id: str) -> str:

@@ -27,8 +27,8 @@ from store.redis import scripts
 from store.states import TERMINAL
 from store.turn import Status, Turn
 
-REPEAT_MS = 10_000
-"""For how long a claim's result is kept for its repeats, which come within the time limit of an operation."""
+RETRY_MS = 10_000
+"""For how long a claim's result is kept for its retries, which come within the time limit of an operation."""
 
 CLAIM_BATCH = 64
 """The most jobs that one call claims."""
@@ -69,10 +69,10 @@ class Jobs:
         fleeting: bool = False,
         pin: str | None = None,
     ) -> None:
-        """Accept a response as a child of its parent, which is then kept until it ends; a repeat changes nothing.
+        """Accept a response as a child of its parent, which is then kept until it ends; a retry changes nothing.
 
         `turn` is what is known of it, with the status queued; `entry` begins its log. With `streams` its events are
-        kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. A repeat
+        kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. A retry
         stores one again that has ended and was deleted meanwhile, as with `append`. Raises QueueFull, and what `append`
         raises.
         """
@@ -124,7 +124,7 @@ class Jobs:
                 turns=keys.turns,
                 token=token,
                 lease_ms=self.limits.lease_ms,
-                repeat_ms=REPEAT_MS,
+                retry_ms=RETRY_MS,
                 most=min(most, CLAIM_BATCH),
             )
             jobs = [_job(row, token) for row in rows]
@@ -143,7 +143,7 @@ class Jobs:
         progress: bool = True,
         snapshot: bytes = b"",
     ) -> None:
-        """Add an entry to the job's log, and renew its lease; a repeat changes nothing.
+        """Add an entry to the job's log, and renew its lease; a retry changes nothing.
 
         `after` is the number of the event before it, with which the log has to end. With `progress` it counts as
         progress of this try. A `snapshot` of all events so far saves readers the log. Never write events again in
@@ -232,7 +232,7 @@ class Jobs:
     async def finish(
         self, lease: Lease, turn: Turn, entry: Entry, *, after: int | None = None, announced: bool = False
     ) -> int:
-        """Store the turn of a response that has ended, with the last entry of its log; a repeat changes nothing.
+        """Store the turn of a response that has ended, with the last entry of its log; a retry changes nothing.
 
         Its room was reserved when it was accepted. `after` is as for `write`. `announced` puts its end into the outbox;
         returns how many older ones were dropped for it. Raises LeaseLost, LogBehind, StoreUnavailable, and ValueError

@@ -1,6 +1,6 @@
 """Clients: what redis-py offers for each kind of address, with the limits and options that the store relies on.
 
-redis-py's own retries are off, as Operation repeats. Its pools never wait: they have as many connections as there may
+redis-py's own retries are off, as Operation retries. Its pools never wait: they have as many connections as there may
 be operations, which wait before they take one.
 """
 

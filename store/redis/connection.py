@@ -1,6 +1,6 @@
 """The way to the server: a client for every kind of URL, and operations that answer in time or raise StoreUnavailable.
 
-redis-py would repeat a command whose reply was late up to ten times, so its own retries are off. `Operation` repeats
+redis-py would retry a command whose reply was late up to ten times, so its own retries are off. `Operation` retries
 instead: a bounded number of times, after pauses with jitter, within one deadline for the operation. So never send a
 command through it that does harm when it is carried out twice.
 """
@@ -59,7 +59,7 @@ class Operation:
     """Some commands in a row over one link, under one deadline; turns Redis's errors into StoreUnavailable."""
 
     backoff: AbstractBackoff = FullJitterBackoff(base=0.02, cap=0.2)
-    """The pauses before repeats, in seconds."""
+    """The pauses before retries, in seconds."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Operation:
         self._attempts = attempts
 
     async def command(self, *args: Argument, at: Argument | None = None) -> Any:
-        """The reply to one command, which must be harmless to repeat. Raises redis-py's errors.
+        """The reply to one command, which must be harmless to retry. Raises redis-py's errors.
 
         On a cluster the node that has the command's first key answers; `at` is a key that names the node for a command
         without keys, like INFO. Without any key, it is one node that stays the same.

@@ -5,7 +5,7 @@ which slot. A link takes a connection from it and speaks on it directly, with co
 (docs/decisions/0021-links-speak-on-connections.md). A task that is cancelled between a command and its reply closes
 the connection, so that nobody else can read that reply.
 
-A failure that a repeat may cure is raised as redis-py's ConnectionError or TimeoutError. Never repeat a command here.
+A failure that a retry may cure is raised as redis-py's ConnectionError or TimeoutError. Never retry a command here.
 """
 
 import time
@@ -64,7 +64,7 @@ class Link(Protocol):
     async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
         """The reply to one command, from the node that has the key `at`, by default the command's own.
 
-        Raises ConnectionError or TimeoutError where a repeat may help, and other errors of redis-py.
+        Raises ConnectionError or TimeoutError where a retry may help, and other errors of redis-py.
         """
         ...
 

@@ -275,7 +275,7 @@ def submit(
 
 
 @script(*_JOBS, out_of_memory=True)
-def claim(*, leases: Key, turns: str, token: str, lease_ms: int, repeat_ms: int, most: int) -> None: ...
+def claim(*, leases: Key, turns: str, token: str, lease_ms: int, retry_ms: int, most: int) -> None: ...
 
 
 @script(*_REMOVAL, *_LOGGING, out_of_memory=True)

@@ -4,7 +4,7 @@
 --            trees     the shard's trees
 -- Arguments: nodes     what all nodes of the tenant begin with
 --            tenant    the tenant
---            token     names this call, so that its repeat after a lost reply is known
+--            token     names this call, so that its retry after a lost reply is known
 --            idle_us   for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', digits of its root} | {'missing'} | {'running'} when the run of one of its turns hasn't ended
 -- Invariant: a tree with the score 0 is forgotten, whatever pins there are, and nothing changes that score.

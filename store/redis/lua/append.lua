@@ -29,7 +29,7 @@
 -- Result:    {'ok'} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'} |
 --            {'large'} when it can't fit with its own chain alone | {'again'} when more has to go than one call may take,
 --            or was looked at in vain: let evict.lua go on | {'full'} when all that is left has to stay
--- Invariant: stored completely and once, or not at all; a repeat of what is stored is 'ok'. A turn with children is no
+-- Invariant: stored completely and once, or not at all; a retry of what is stored is 'ok'. A turn with children is no
 --            leaf. A deleted parent takes no child but from the run that has it pinned. No cap is passed.
 --
 -- A node's fields: parent, root, depth (a root has 1), children, status, continuable, digest, created and

@@ -6,7 +6,7 @@
 -- Arguments: turns     what all keys of turns in the shard begin with
 --            tenant    the tenant
 --            digits    the turn's digits
---            token     names the caller, and this call among its repeats
+--            token     names the caller, and this call among its retries
 --            lease_ms  for how long it is the caller's to end
 --            idle_us   for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', its epoch, the number of the last event in its log, and two spans in ms: since it was submitted, and

@@ -3,14 +3,14 @@
 --
 -- Keys:      leases        the shard's leases
 -- Arguments: turns         what all keys of turns in the shard begin with
---            token         names whoever takes them, and this call among its repeats
+--            token         names whoever takes them, and this call among its retries
 --            lease_ms      for how long they are his at least
---            repeat_ms     for how long a repeat of this call is known
+--            retry_ms      for how long a retry of this call is known
 --            most          how many to take at most, not counting the cancelled ones
 -- Result:    {'ok', how many leases had run out, and for each job TENANT/DIGITS, its epoch, its status, how many holders
 --            in a row got no further with this one, the number of the last event in its log, and three spans in ms:
 --            since it was submitted, since it first began, and for which it waited this time; with spaces between}
--- Invariant: a job is taken by one. A repeat returns what the first call took, as it is then. An entry of the queue that
+-- Invariant: a job is taken by one. A retry returns what the first call took, as it is then. An entry of the queue that
 --            is of no job, which only somebody else can have put there, is removed.
 
 local function described(member, waited)
@@ -86,6 +86,6 @@ for level = 0, LEVELS - 1 do
   end
 end
 if #note > 0 then
-  redis.call('SET', claimed, table.concat(note, ' '), 'PX', repeat_ms)
+  redis.call('SET', claimed, table.concat(note, ' '), 'PX', retry_ms)
 end
 return { 'ok', rescued, unpack(taken) }

@@ -15,7 +15,7 @@
 --            tree_rank      among the trees, the same
 --            budget         the most turns that this call removes
 -- Result:    {'ok'} | {'again', leaf_rank, tree_rank} to go on with | {'full'} when all that is left has to stay
--- Invariant: takes no more than is missing at that moment, so several callers, or a repeat after a lost reply, take no
+-- Invariant: takes no more than is missing at that moment, so several callers, or a retry after a lost reply, take no
 --            more than one would.
 
 -- How many bytes the server lacks until so many are free.

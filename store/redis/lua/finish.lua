@@ -28,7 +28,7 @@
 --            {'status', the response's} when it can't move from that to the given one | {'written', the number of the
 --            last event in the log} when that is no earlier one | {'behind', the same number} when it is earlier than the
 --            one before
--- Invariant: who has lost the lease changes nothing; a repeat is 'ok'. The place was taken when the job was accepted, so
+-- Invariant: who has lost the lease changes nothing; a retry is 'ok'. The place was taken when the job was accepted, so
 --            it is never too large and never too much. Nobody sees the last event before the turn is stored.
 
 local mode, root, parent, fleeting, held, stored_digest, before =

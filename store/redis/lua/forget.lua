@@ -11,7 +11,7 @@
 -- Arguments: turns        what all keys of turns in the shard begin with
 --            tenant       the tenant
 --            digits       the turn's digits
---            token        names this call, so that its repeat after a lost reply is known
+--            token        names this call, so that its retry after a lost reply is known
 --            idle_us      for how long a tree may be unused; 0: for ever
 --            erase        1 to erase the messages, which descendants then continue without; else 0
 --            no_messages  what is stored in their place

@@ -7,7 +7,7 @@
 --            token     of who holds the lease
 --            counts    1 if this was a try that failed, 0 if the holder has to leave
 -- Result:    {'ok'} | {'lost'}
--- Invariant: who has lost the lease changes nothing; so a repeat is 'lost', and changes nothing.
+-- Invariant: who has lost the lease changes nothing; so a retry is 'lost', and changes nothing.
 
 if not holds_lease(tenant, digits, token) then
   return { 'lost' }

@@ -19,7 +19,7 @@
 -- Result:    {'ok'} | {'lost'} when somebody else holds the lease, or the response has ended | {'again'} when more logs
 --            have to go than one call may take | {'full'} when all that are left are of responses under way | {'behind',
 --            the number of the last event in the log} when that isn't the one before
--- Invariant: who has lost the lease changes nothing. A repeat adds nothing. A log has no gap.
+-- Invariant: who has lost the lease changes nothing. A retry adds nothing. A log has no gap.
 
 local job = key('job', tenant, digits)
 local holder, before, log_bytes, snapshot_bytes, progressed =

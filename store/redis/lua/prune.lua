@@ -9,7 +9,7 @@
 --            size      how many digits a turn has
 -- Result:    {'gone'} when none of them is left | {'needed'} when one is, so that all above it are needed too
 -- Invariant: takes only what is deleted and has neither a child nor a live pin, and passes over what is gone,
---            so a repeat after a lost reply changes nothing.
+--            so a retry after a lost reply changes nothing.
 
 for at = 1, #path, size do
   local digits = string.sub(path, at, at + size - 1)

@@ -8,7 +8,7 @@
 --            names     members of the leaves, the trees, the leases, the logs, the queues or the lines that name no turn,
 --                      in one string with a NUL behind each
 --            lines     LEVEL:TENANT of lines that have such members, or are of another type, with spaces between
---            notes     names of what calls left for their repeats and never expires, with spaces between
+--            notes     names of what calls left for their retries and never expires, with spaces between
 --            counters  fields of the usage that are no numbers, with spaces between
 --            roots     TENANT/ROOT of trees whose set may have such members, with spaces between
 -- Result:    {'ok'}

@@ -10,7 +10,7 @@
 --            budget    the most turns that go with a tombstone that nothing needs, and the most leaves by which the
 --                      last use of a tree is found
 -- Result:    {'ok'}
--- Invariant: what is wrong is found again before it is repaired, so a repeat changes nothing. A turn that a later release
+-- Invariant: what is wrong is found again before it is repaired, so a retry changes nothing. A turn that a later release
 --            wrote stays as it is.
 
 local repairs = job_repairs

@@ -38,7 +38,7 @@
 --            entry           the bytes of the log's first entry
 -- Result:    {'ok'} | {'queue'} when too many wait | {'conflict'} | {'missing'} | {'status', the parent's status} |
 --            {'long'} | {'large'} | {'again'} | {'full'}, as in append.lua; the last two of event logs, too
--- Invariant: accepted completely and once, or not at all; a repeat is 'ok', even if the response has ended since. Until it
+-- Invariant: accepted completely and once, or not at all; a retry is 'ok', even if the response has ended since. Until it
 --            ends it is no leaf, so neither it nor anything above it is evicted.
 --
 -- A job's fields: token of who holds its lease, '' while it waits; lease_ms, how long the last lease is; level at which

@@ -2,12 +2,12 @@
 --
 -- Keys:      outbox        the shard's outbox
 -- Arguments: turns         what all keys of turns in the shard begin with
---            token         names this call among its repeats
+--            token         names this call among its retries
 --            most          how many to take at most
 --            hold_ms       for how long nobody else is to take them
 -- Result:    {'ok', and for each TENANT/DIGITS/STATUS, how often it was tried, this time included, and the ms at which
 --            the response ended; with spaces between}
--- Invariant: none goes away, so whoever takes one and dies delays it at most. A repeat returns what the first call took.
+-- Invariant: none goes away, so whoever takes one and dies delays it at most. A retry returns what the first call took.
 --            What has no valid name or no date, which only somebody else can have put here, is removed.
 
 local ages, tries = shard_key('outbox-ages'), shard_key('outbox-tries')
