@@ -6,12 +6,16 @@ the next sweep removes the rest. Never give `prune` turns that are not one path:
 as all above it are needed too.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
 from store import codec
-from store.errors import NotTerminal
+from store.errors import NotTerminal, StoreUnavailable
 from store.history.caps import EVICT_BATCH, Caps
-from store.keys import HEX_DIGITS, Families, Key, ShardKeys, id_of
+from store.keys import HEX_DIGITS, Families, Key, Keyspace, ShardKeys, id_of
 from store.redis import scripts
-from store.redis.connection import Operation
+from store.redis.connection import Operation, Server
 
 _SLICE = EVICT_BATCH * HEX_DIGITS
 
@@ -54,6 +58,29 @@ async def sweep(operation: Operation, shard: ShardKeys, idle_us: int, *, only: s
         budget=EVICT_BATCH,
     )
     return word == b"again"
+
+
+async def in_pieces(
+    server: Server, keyspace: Keyspace, remove: Callable[[Operation, ShardKeys], Awaitable[bool]]
+) -> None:
+    """Call `remove` in each shard until it returns False, as there is no more to remove.
+
+    A pause follows each call, as long as it took, so that others are served. Raises the first StoreUnavailable once all
+    shards were tried; what is left there is for the next time.
+    """
+    failures: list[StoreUnavailable] = []
+    for shard in keyspace.all_shards():
+        try:
+            more = True
+            while more:
+                start = monotonic()
+                async with server.operation() as operation:
+                    more = await remove(operation, shard)
+                await asyncio.sleep(monotonic() - start)
+        except StoreUnavailable as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]
 
 
 async def forget(

@@ -7,19 +7,17 @@ are read by plain MGET, as bytes through Lua cost ten times as much.
 Never change or delete a key outside a script, and never answer for a turn of another tenant: it is not found.
 """
 
-import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from time import monotonic
 from typing import cast
 
 from store import codec
-from store.errors import NotFound, ParentNotFound, StoreUnavailable
+from store.errors import NotFound, ParentNotFound
 from store.history.append import append, refuse_addition, refuse_continuation
 from store.history.caps import ROOM_BYTES, Caps
-from store.history.delete import forget, forget_tree, prune, sweep
+from store.history.delete import forget, forget_tree, in_pieces, prune, sweep
 from store.history.read import TurnReader, mget
-from store.keys import Key, Keyspace, ShardKeys, id_of, shard_of, split_path
+from store.keys import Key, Keyspace, id_of, shard_of, split_path
 from store.redis import scripts
 from store.redis.connection import Client, Server
 from store.states import TERMINAL
@@ -266,25 +264,9 @@ class ConversationHistoryStore:
     async def sweep(self) -> None:
         """Remove all trees that are deleted, or unused for longer than the caps allow.
 
-        Each call to the server removes some, and a pause as long follows, so that others are served. Raises
-        StoreUnavailable if it failed in a shard; the next sweep removes what is left there.
+        Raises StoreUnavailable if it failed in a shard; the next sweep removes what is left there.
         """
-        failures: list[StoreUnavailable] = []
-        for shard in self.keyspace.all_shards():
-            try:
-                await self._sweep(shard)
-            except StoreUnavailable as failure:
-                failures.append(failure)
-        if failures:
-            raise failures[0]
-
-    async def _sweep(self, shard: ShardKeys) -> None:
-        more = True
-        while more:
-            start = monotonic()
-            async with self.server.operation() as operation:
-                more = await sweep(operation, shard, self.caps.idle_us)
-            await asyncio.sleep(monotonic() - start)
+        await in_pieces(self.server, self.keyspace, lambda operation, shard: sweep(operation, shard, self.caps.idle_us))
 
     async def check(self) -> None:
         """Return if every shard can be asked, or raise StoreUnavailable."""

@@ -14,9 +14,10 @@ from typing import cast
 import msgspec
 
 from store import codec
-from store.errors import LeaseLost, LogBehind, NotCancellable, NotFound, QueueFull, StoreUnavailable
+from store.errors import LeaseLost, LogBehind, NotCancellable, NotFound, QueueFull
 from store.history.append import Target, arguments, bounds, continuable, refuse_addition, with_room
 from store.history.caps import Caps, room
+from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
 from store.history.read import mget
 from store.jobs import log_write
@@ -289,14 +290,9 @@ class Jobs:
 
         Raises StoreUnavailable if it failed in a shard; the next call removes what is left there.
         """
-        failures: list[StoreUnavailable] = []
-        for shard in self._keyspace.all_shards():
-            try:
-                await log_write.expire(self._server, shard, self.limits)
-            except StoreUnavailable as failure:
-                failures.append(failure)
-        if failures:
-            raise failures[0]
+        await in_pieces(
+            self._server, self._keyspace, lambda operation, shard: log_write.expire(operation, shard, self.limits)
+        )
 
     async def queue(self, shard: int) -> Queue:
         """What is under way and stored in a shard, at one moment. Raises StoreUnavailable."""

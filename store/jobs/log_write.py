@@ -4,15 +4,12 @@ All logs of a shard share one bound. The oldest logs of ended responses go first
 left, nothing more is written; what was removed by then stays removed.
 """
 
-import asyncio
-from time import monotonic
-
 from store.errors import LeaseLost, LogBehind, LogFull
 from store.jobs.log import Entry
 from store.jobs.model import JobLimits, Lease
 from store.keys import ShardKeys
 from store.redis import scripts
-from store.redis.connection import Operation, Server
+from store.redis.connection import Operation
 
 DROP_BATCH = 20
 """The most logs that one call removes, so that others are served in between."""
@@ -64,22 +61,15 @@ async def write(
         raise LogBehind(lease.id, int(detail[0]))
 
 
-async def expire(server: Server, shard: ShardKeys, limits: JobLimits) -> None:
-    """Remove the logs of a shard that were kept for long enough. Raises StoreUnavailable.
-
-    Each call to the server removes some, and a pause as long follows, so that others are served.
-    """
-    word = b"again"
-    while word == b"again":
-        start = monotonic()
-        async with server.operation() as operation:
-            (word,) = await scripts.expire_logs(
-                operation,
-                usage=shard.usage,
-                leaves=shard.leaves,
-                trees=shard.trees,
-                turns=shard.turns,
-                kept_ms=round(limits.log_seconds * 1000),
-                budget=DROP_BATCH,
-            )
-        await asyncio.sleep(monotonic() - start)
+async def expire(operation: Operation, shard: ShardKeys, limits: JobLimits) -> bool:
+    """Remove some logs of a shard that were kept for long enough; whether there are more. Raises redis-py's errors."""
+    (word,) = await scripts.expire_logs(
+        operation,
+        usage=shard.usage,
+        leaves=shard.leaves,
+        trees=shard.trees,
+        turns=shard.turns,
+        kept_ms=round(limits.log_seconds * 1000),
+        budget=DROP_BATCH,
+    )
+    return word == b"again"
