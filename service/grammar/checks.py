@@ -29,7 +29,7 @@ class Checker(Protocol):
         """Take more of the text."""
         ...
 
-    def complaint(self) -> str | None:
+    def mismatch(self) -> str | None:
         """Why the text doesn't match as it stands, None where it does. The words quote nothing of the text."""
         ...
 
@@ -52,11 +52,11 @@ def checker(content: str) -> Generator[None, None, Checker]:
     return _Grammatical((yield from compiled_of(form["lark"])))
 
 
-def complaint(content: str, text: str) -> str | None:
+def mismatch(content: str, text: str) -> str | None:
     """Why a text as a whole doesn't match a content, None where it does."""
     checking = in_one_go(checker(content))
     checking.feed(text)
-    return checking.complaint()
+    return checking.mismatch()
 
 
 class _Grammatical:
@@ -68,7 +68,7 @@ class _Grammatical:
     def feed(self, text: str) -> None:
         self._recognizer.feed(text)
 
-    def complaint(self) -> str | None:
+    def mismatch(self) -> str | None:
         if self._recognizer.exhausted:
             return "it is too long for its grammar to be checked"
         return None if self._recognizer.matched else "it does not match the grammar"
@@ -87,7 +87,7 @@ class _Collected:
         if self._length <= MAX_CHECKED_CHARS:
             self._pieces.append(text)
 
-    def complaint(self) -> str | None:
+    def mismatch(self) -> str | None:
         if self._length > MAX_CHECKED_CHARS:
             return f"it has {self._length} characters, and at most {MAX_CHECKED_CHARS} can be checked"
         kind, check = _check(self._content)

@@ -1,6 +1,6 @@
-"""What a request asks of the answer: which tools may be called, what must be held, and what is shown of it.
+"""What a request asks of the answer: which tools may be called, what is constrained, and what is shown of it.
 
-Made once with the prompt (`reading.py`, `prompt.py`), kept in the spec of a background response, and read by the
+Made once with the prompt (read.py, prompt/build.py), kept in the spec of a background response, and read by the
 machine, next_step.py and the emitters. Everything in here is plain data, so that a worker of another day makes the same
 response of it.
 """
@@ -17,7 +17,7 @@ from service.harmony.header import CHANNELS
 from store.turn import Messages
 
 _NOBODY = ("assistant", "all")
-"""Recipients that are no tools: the model itself, and Harmony's word for everybody."""
+"""Recipients that are no tools: the model itself, and Harmony's name for everybody."""
 
 
 class AfterCompaction(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         return tuple(callee for callee in self.callees if callee.recipient in self.allowed)
 
     def called(self, recipient: str | None, channel: str | None) -> Callee | str | None:
-        """Whom a message is addressed to: a callee that may be called, the name of a tool that isn't here or may not
+        """Whom a message is addressed to: a callee that may be called, the name of a tool that is undeclared or may not
         be called, or None for nobody.
 
         Seen in the wild: the namespace missing or doubled, a glued content type (`get_weatherjson`), and the name in

@@ -161,6 +161,6 @@ def error_of(ending: Ending, failure: EngineError | None, seconds: float) -> Res
     if ending is Ending.ERROR:
         if isinstance(failure, EngineRefused):
             return ResponseError("server_error", f"The engine refused the request: {failure}")
-        reason = str(failure) if failure else "the engine stopped without a word"
+        reason = str(failure) if failure else "it stopped before the answer was complete"
         return ResponseError("server_error", f"The engine failed: {reason}")
     return None

@@ -68,7 +68,7 @@ async def test_what_the_engine_refuses_fails_at_once_and_says_why(settings: Sett
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [(DEATH, "The engine failed: out of memory"), (EndWithoutFinish(), "The engine failed: the engine stopped")],
+    [(DEATH, "The engine failed: out of memory"), (EndWithoutFinish(), "The engine failed: it stopped")],
     ids=["death", "silence"],
 )
 @pytest.mark.parametrize("begun", [[], [opened("Half")]], ids=["at once", "in the middle"])

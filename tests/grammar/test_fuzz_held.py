@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
-from service.grammar.checks import complaint
+from service.grammar.checks import mismatch
 from service.grammar.grammars import check_regex, enforced_grammar
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import content_tag, grammar_content, regex_content, schema_content
@@ -37,7 +37,7 @@ def check(make: Callable[[], str], answer: str) -> None:
     with contextlib.suppress(InvalidRequest):
         content = make()
         assert content_tag(content)
-        complaint(content, answer)
+        mismatch(content, answer)
 
 
 @some
@@ -65,5 +65,5 @@ def test_signs_mean_themselves_to_whoever_checks(text: str) -> None:
     escaped = "".join(f"\\{sign}" if sign in "-&#~" else sign for sign in text)
     for written in (escaped, "".join(f"[{sign}]" for sign in text)):
         content = regex_content(check_regex(written, "definition"))
-        assert complaint(content, text) is None
-        assert complaint(content, text[1:]) is not None
+        assert mismatch(content, text) is None
+        assert mismatch(content, text[1:]) is not None

@@ -187,7 +187,7 @@ async def test_an_engine_that_stops_without_a_word_has_failed() -> None:
     ("ending", "failure", "words"),
     [
         (Ending.TIMEOUT, None, "longer than 90 s"),
-        (Ending.ERROR, None, "stopped without a word"),
+        (Ending.ERROR, None, "stopped before the answer was complete"),
         (Ending.ERROR, EngineUnavailable("it is gone"), "failed: it is gone"),
         (Ending.ERROR, EngineRefused("too long"), "refused the request: too long"),
     ],

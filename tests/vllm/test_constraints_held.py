@@ -11,7 +11,7 @@ import pytest
 from service.api.tools.callee import Callee
 from service.engine.port import EngineRefused, Finish, Generation, Sampling
 from service.engine.vllm.http import Access, VllmHttpEngine
-from service.grammar.checks import complaint
+from service.grammar.checks import mismatch
 from service.grammar.grammars import check_regex, enforced_grammar
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import HeaderState, content_tag, grammar_content, regex_content, schema_content
@@ -72,7 +72,7 @@ async def test_a_content_is_held_to_its_last_token(engine: VllmHttpEngine, case:
     sampled = await under(engine, content_tag(CONTENTS[case]), OPENED)
     assert sampled.finish is Finish.STOP
     assert sampled.tokens[-1] in tokens.STOPS
-    assert complaint(CONTENTS[case], tokens.decode(sampled.tokens[:-1])) is None
+    assert mismatch(CONTENTS[case], tokens.decode(sampled.tokens[:-1])) is None
 
 
 async def test_a_required_call_is_made_by_a_model_that_would_rather_answer(engine: VllmHttpEngine) -> None:

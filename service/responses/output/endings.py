@@ -1,4 +1,4 @@
-"""How a response ends: from what ended its generation to its status, and the events that tell of it."""
+"""How a response ends: from what ended its generation to its status, and the events that say so."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -25,7 +25,7 @@ class Ending(StrEnum):
 STATUS = {
     Ending.STOP: ResponseStatus.COMPLETED,  # the model ended by itself
     Ending.LENGTH: ResponseStatus.INCOMPLETE,  # a budget of tokens ended it
-    Ending.ABORT: ResponseStatus.CANCELLED,  # the caller went away, or the engine was told to stop
+    Ending.ABORT: ResponseStatus.CANCELLED,  # the caller went away, or the engine was stopped
     Ending.TIMEOUT: ResponseStatus.FAILED,  # it took longer than a request may
     Ending.ERROR: ResponseStatus.FAILED,  # the engine failed
 }

@@ -91,7 +91,7 @@ class Fold:
 
 
 def _with_part(item: Item, event: _Part) -> Item:
-    """The item with a part that begins or, of a summary, is whole."""
+    """The item with a part that begins or, of a summary, is complete."""
     if isinstance(event, events.ContentPartAdded):
         return msgspec.structs.replace(item, content=[event.part])
     return msgspec.structs.replace(item, summary=[event.part])

@@ -37,7 +37,7 @@ class Batch(msgspec.Struct, frozen=True):
     """Events that follow each other, and what made them.
 
     `tokens` are little-endian u32 ids: all that were sampled since the batch before, whether or not an event came of
-    them. `cached_tokens` is how much of the prompts of all turns so far the engine's prefix cache held, once that is
+    them. `cached_tokens` is how much of the prompts of all stretches so far the engine had in its cache, once that is
     known. `logprobs` has one a token where the response shows them, and else none.
     """
 

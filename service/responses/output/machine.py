@@ -312,7 +312,7 @@ class Machine:
         self._shut(item, closed, "completed" if complete and fault is None else "incomplete", out)
 
     def _shut(self, item: OpenItem, closed: Closed | None, status: ItemStatus, out: list[Event]) -> None:
-        """The open item is over, by a closing mark or, without one, by a stop text."""
+        """The open item ends, by a closing mark or, without one, by a stop text."""
         sampled = item.as_sampled(closed)
         done, closing = item.emitter.close(status, sampled)
         self._open_item = None

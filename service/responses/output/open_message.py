@@ -118,7 +118,7 @@ class OpenItem:
 
     @property
     def fault(self) -> str | None:
-        """Why its content, now that it is whole, is not what was asked for; None where it is."""
+        """Why its content, now complete, is not what was asked for; None where it is."""
         if isinstance(self.emitter, CompactionEmitter):
             return fault_of(self.content)
         mismatch = self._mismatch
@@ -134,8 +134,8 @@ class OpenItem:
         if self.constraint is None:
             return None
         if self._checker is not None:
-            return self._checker.complaint()
-        return None if checks.is_grammar(self.constraint) else checks.complaint(self.constraint, self.content)
+            return self._checker.mismatch()
+        return None if checks.is_grammar(self.constraint) else checks.mismatch(self.constraint, self.content)
 
     def as_sampled(self, closed: Closed | None) -> StoredMessage | None:
         """The message for later prompts by its own tokens, unless it was malformed or cut by a stop text."""

@@ -29,7 +29,7 @@ class Unwrapper:
     """Give it the text as it comes; each time it returns how the input goes on."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._waiting = ""
         """What isn't decided yet."""
         self._inside: bool | None = None
         """Whether it stands inside of the string; None as long as that isn't known, False where there is none."""
@@ -38,22 +38,22 @@ class Unwrapper:
 
     def take(self, text: str) -> str:
         """Some more text."""
-        held, self._held = self._held + text, ""
+        text, self._waiting = self._waiting + text, ""
         if self._inside is None:
-            opening = _OPENING.match(held)
-            if opening is None and len(held) <= MAX_OPENING_CHARS and _may_open(held):
-                self._held = held
+            opening = _OPENING.match(text)
+            if opening is None and len(text) <= MAX_OPENING_CHARS and _may_open(text):
+                self._waiting = text
                 return ""
             self._inside = opening is not None
-            held = held[opening.end() :] if opening else held
-        return self._decoded(held) if self._inside else held
+            text = text[opening.end() :] if opening else text
+        return self._decoded(text) if self._inside else text
 
     def rest(self) -> str:
-        """The text is over: what was held back of it and is no closing mark."""
-        held, self._held = self._held, ""
-        if self._inside and _CLOSING.fullmatch(held):
-            held = ""
-        return self._whole(held)
+        """The text has ended: what of it still waits, unless it is the closing mark."""
+        text, self._waiting = self._waiting, ""
+        if self._inside and _CLOSING.fullmatch(text):
+            text = ""
+        return self._whole(text)
 
     def _decoded(self, text: str) -> str:
         out: list[str] = []
@@ -64,7 +64,7 @@ class Unwrapper:
                 out.append(self._piece(found))
                 place = found.end()
             elif self._undecided(text, place):
-                self._held = text[place:]
+                self._waiting = text[place:]
                 break
             else:
                 out.append(self._whole(text[place]))

@@ -8,7 +8,7 @@ import pytest
 
 from service.api.tools.format import TEXT, AnswerFormat, read_format
 from service.errors import InvalidRequest
-from service.grammar.checks import complaint
+from service.grammar.checks import mismatch
 from service.steps import in_one_go
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -28,8 +28,8 @@ def test_a_json_object_is_any_object() -> None:
     found = read({"type": "json_object"})
     assert found.echo == {"type": "json_object"}
     assert found.content is not None
-    assert complaint(found.content, '{"a": [1]}') is None
-    assert complaint(found.content, "[]") is not None
+    assert mismatch(found.content, '{"a": [1]}') is None
+    assert mismatch(found.content, "[]") is not None
     assert found.section.startswith("# Response Formats\n\n## json_object\n\n")
 
 
@@ -37,8 +37,8 @@ def test_a_json_object_is_any_object() -> None:
 def test_a_schema_is_held_strict_or_not(strict: bool | None) -> None:
     found = read({"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": strict})
     assert found.content is not None
-    assert complaint(found.content, '{"city": "Brest"}') is None
-    assert complaint(found.content, "{}") is not None
+    assert mismatch(found.content, '{"city": "Brest"}') is None
+    assert mismatch(found.content, "{}") is not None
     assert found.echo["strict"] is bool(strict)
 
 
@@ -59,7 +59,7 @@ def test_a_strict_schema_that_cannot_be_held_is_refused_by_its_keyword() -> None
 def test_a_schema_that_cannot_be_held_and_need_not_be_leaves_json() -> None:
     found = read({"type": "json_schema", "name": "set", "schema": UNHELD})
     assert found.content is not None
-    assert complaint(found.content, "[1, 1]") is None
+    assert mismatch(found.content, "[1, 1]") is None
     assert '"uniqueItems":true' in found.section
 
 

@@ -3,8 +3,8 @@
 An emitter is opened with a header, given text as it comes, and closed with a status. It yields events without
 sequence numbers; the machine stamps them. The grammar of each kind is the table in docs/events.md. Two identities
 hold for every item: the deltas joined are the done text, and the done item is what the response's output holds.
-What the model says is in items_text.py, calls of the caller's tools are in items_calls.py, and calls of tools that
-aren't here in items_foreign.py.
+What the model says is in text.py, calls of the caller's tools are in calls.py, and calls of undeclared tools in
+undeclared.py.
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def emitter_for(making: Making, header: Header, index: int) -> Emitter:
         make = CustomToolCallEmitter if called.kind == "custom" else FunctionCallEmitter
         return make(response_id, index, called)
     if called is not None:
-        return _foreign(response_id, index, called)
+        return _undeclared(response_id, index, called)
     if header.channel == "analysis":
         return ReasoningEmitter(
             response_id, index, summarised=rules.summary is not None, seal=making.seal if rules.sealed else None
@@ -88,8 +88,8 @@ def emitter_for(making: Making, header: Header, index: int) -> Emitter:
     return MessageEmitter(response_id, index, "final_answer" if answers else "commentary")
 
 
-def _foreign(response_id: str, index: int, name: str) -> Emitter:
-    """The item for a call of a tool that isn't here."""
+def _undeclared(response_id: str, index: int, name: str) -> Emitter:
+    """The item for a call of an undeclared tool."""
     namespace, _, tool = builtin(name).partition(".")
     if namespace == "python":
         return CodeInterpreterCallEmitter(response_id, index)

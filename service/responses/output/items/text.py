@@ -65,9 +65,9 @@ class MessageEmitter:
         self._text.append(delta)
         if not logprobs or self._logprob_bytes > MAX_LOGPROB_BYTES:
             return [events.OutputTextDelta(item_id=self._id, output_index=self._index, content_index=0, delta=delta)]
-        told = without_bytes(logprobs)
+        shown = without_bytes(logprobs)
         self._logprobs += [msgspec.Raw(_encode(each)) for each in logprobs]
-        self._without_bytes += [msgspec.Raw(_encode(each)) for each in told]
+        self._without_bytes += [msgspec.Raw(_encode(each)) for each in shown]
         self._logprob_bytes += sum(len(memoryview(raw)) for raw in self._logprobs[-len(logprobs) :])
         return [
             events.OutputTextDelta(
@@ -75,7 +75,7 @@ class MessageEmitter:
                 output_index=self._index,
                 content_index=0,
                 delta=delta,
-                logprobs=told,
+                logprobs=shown,
             )
         ]
 
@@ -182,7 +182,7 @@ class ReasoningEmitter:
 
 
 class CompactionEmitter:
-    """A conversation in short: what the model writes of it is seen by nobody, and sealed at the end."""
+    """A conversation in short: what the model writes of it is shown to nobody, and sealed at the end."""
 
     kind = "compaction"
 
@@ -208,7 +208,7 @@ class CompactionEmitter:
         return Compaction(id=self._id, encrypted_content="")
 
     def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """The item is done. It has no status: where its summary isn't whole, there is nothing in it."""
+        """The item is done. It has no status: without a complete summary it is empty."""
         item = Compaction(id=self._id, encrypted_content="")
         if status == "completed":
             payload = sealed.compaction("".join(self._text), self._kept, self._newest)

@@ -1,4 +1,4 @@
-"""Calls of tools that aren't here as items: Python, a browser, and whatever else a model may think of.
+"""Calls of undeclared tools as items: Python, a browser, and whatever else a model may think of.
 
 Nobody runs them, so what is complete has `failed`; one cut short is `incomplete` as any other item. gpt-oss was trained
 with these tools and calls them unasked.
@@ -72,7 +72,7 @@ class CodeInterpreterCallEmitter:
 
 
 class WebSearchCallEmitter:
-    """A call of one of the browser's tools; what it was to do is told at the end, when its arguments are whole."""
+    """A call of one of the browser's tools; what it was to do is shown at the end, when its arguments are complete."""
 
     kind = "web_search_call"
 
