@@ -68,14 +68,6 @@ class Reading:
     instruction: str = ""
 
 
-@dataclass(frozen=True)
-class _Span:
-    """A message's place in the prompt: from its START to the one after it."""
-
-    start: int
-    end: int
-
-
 def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
     """Read what every answer needs: both ends of the prompt."""
     system, developer, behind = yield from _head(prompt)
@@ -85,18 +77,18 @@ def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
         if span is None:
             yield PAUSE
             continue
-        role = prompt[span.start + 1] if span.start + 1 < span.end else ASSISTANT
+        role = prompt[span.start + 1] if len(span) > 1 else ASSISTANT
         if turn is None and role != ASSISTANT:
-            turn = span.end
+            turn = span.stop
         if role == _USER:
-            words = excerpt(prompt, span.start, span.end)
+            words = excerpt(prompt, span)
             if len(words) > MESSAGE_CHARS:
                 yield PAUSE
             break
         if span.start < behind:
             break
         if role == _DEVELOPER:
-            instruction = instruction or excerpt(prompt, span.start, span.end)
+            instruction = instruction or excerpt(prompt, span)
             continue
         called = called or (role == ASSISTANT and turn is not None)
         if not called and role != ASSISTANT and len(outputs) < OUTPUTS_READ:
@@ -110,13 +102,13 @@ def user_texts(prompt: Sequence[int]) -> Iterator[str | None]:
     for span in _spans_from_the_end(prompt):
         if span is None:
             yield None
-        elif span.end - span.start > 1 and prompt[span.start + 1] == _USER:
+        elif len(span) > 1 and prompt[span.start + 1] == _USER:
             yield from _pieces_from_the_end(prompt, span)
 
 
-def excerpt(prompt: Sequence[int], start: int, end: int) -> str:
-    """The text of the message at `start`, without the middle where it is long."""
-    body = _body(prompt, start, end)
+def excerpt(prompt: Sequence[int], span: range) -> str:
+    """The text of a message, without the middle where it is long."""
+    body, end = _body(prompt, span), span.stop
     if end - body > 2 * MESSAGE_TOKENS:
         text = decode(prompt[body : body + MESSAGE_TOKENS]) + "\n" + decode(prompt[end - MESSAGE_TOKENS : end])
     else:
@@ -126,25 +118,25 @@ def excerpt(prompt: Sequence[int], start: int, end: int) -> str:
     return text
 
 
-def _pieces_from_the_end(prompt: Sequence[int], span: _Span) -> Iterator[str | None]:
+def _pieces_from_the_end(prompt: Sequence[int], span: range) -> Iterator[str | None]:
     overlap = PIECE_TOKENS // 16
-    body, high = _body(prompt, span.start, span.end), span.end
+    body, high = _body(prompt, span), span.stop
     while high > body:
         low = max(body, high - PIECE_TOKENS)
-        yield decode(prompt[low : min(high + overlap, span.end)])
+        yield decode(prompt[low : min(high + overlap, span.stop)])
         yield None
         high = low
 
 
-def _spans_from_the_end(prompt: Sequence[int]) -> Iterator[_Span | None]:
-    """Every message's span, newest first; None is a pause."""
+def _spans_from_the_end(prompt: Sequence[int]) -> Iterator[range | None]:
+    """The places of every message, from its START on, newest first; None is a pause."""
     high = end = len(prompt)
     size = FIRST_PIECE_TOKENS
     while high > 0:
         low = max(0, high - size)
         starts = [low + place for place in places(START, prompt[low:high])]
         for start in reversed(starts):
-            yield _Span(start, end)
+            yield range(start, end)
             end = start
         high, size = low, PIECE_TOKENS
         yield None
@@ -160,18 +152,15 @@ def places(token: int, ids: Sequence[int]) -> Iterator[int]:
         place = packed.find(wanted, place + 1)
 
 
-def _body(prompt: Sequence[int], start: int, end: int) -> int:
-    """Where the content of the message at `start` begins."""
-    for place in range(start, min(end, start + 64)):
-        if prompt[place] == MESSAGE:
-            return place + 1
-    return end
+def _body(prompt: Sequence[int], span: range) -> int:
+    """Where the content of a message begins."""
+    return next((place + 1 for place in span[:64] if prompt[place] == MESSAGE), span.stop)
 
 
-def _output(prompt: Sequence[int], span: _Span) -> Output:
-    body = _body(prompt, span.start, span.end)
+def _output(prompt: Sequence[int], span: range) -> Output:
+    body = _body(prompt, span)
     header = decode(prompt[span.start + 1 : body])
-    return Output(header.split(" to=")[0], excerpt(prompt, span.start, span.end))
+    return Output(header.split(" to=")[0], excerpt(prompt, span))
 
 
 def _head(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, tuple[str, str, int]]:
@@ -182,7 +171,7 @@ def _head(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, tuple[str, 
         if start + 1 >= len(prompt) or prompt[start + 1] not in texts:
             break
         end = yield from _end_of(prompt, start)
-        texts[prompt[start + 1]] += yield from _text(prompt, _body(prompt, start, end), end)
+        texts[prompt[start + 1]] += yield from _text(prompt, _body(prompt, range(start, end)), end)
         start = end + 1
     return texts[_SYSTEM], texts[_DEVELOPER], start
 
