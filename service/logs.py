@@ -147,15 +147,9 @@ class QueuedHandler(logging.Handler):
         dropped, self._dropped = self._dropped, 0
         self.release()
         if dropped:
+            extra = {"fields": {"lines": dropped}}
             record = logger.makeRecord(
-                logger.name,
-                logging.WARNING,
-                __file__,
-                0,
-                "log lines dropped",
-                (),
-                None,
-                extra={"fields": {"lines": dropped}},
+                logger.name, logging.WARNING, __file__, 0, "log lines dropped", (), None, extra=extra
             )
             self._stream.write(self.format(record) + "\n")
 

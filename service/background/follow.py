@@ -9,16 +9,17 @@ whatever happens to the channel. Never write here: a follower that disconnects, 
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from service.api.events import Event, Terminal
 from service.background.timing import TIMING
 from service.backoff import Backoff
 from service.responses.output.journal import decode_batch
 from store.errors import StoreUnavailable
-from store.jobs.log import Entry, parse_message
+from store.jobs.log import Entry, EventLog, parse_message
+from store.redis.listening import Listener, Listening
 
 QUIET_SECONDS = 1.0
 """For how long no message may come before the log's tail is read."""
@@ -55,34 +56,13 @@ class EndGone(LogGone):
     reason = "end before what was handed over, as the store lost some"
 
 
-class Log(Protocol):
-    """What is used of store.log.EventLog."""
-
-    async def read(self, tenant: str, id: str, after: int, limit: int) -> list[Entry]: ...
-    async def tail(self, tenant: str, id: str) -> Entry | None: ...
-    def channel(self, tenant: str, id: str) -> str: ...
-
-
-class Listener(Protocol):
-    """What is used of store.listening.Listener."""
-
-    async def messages(self, seconds: float) -> list[bytes] | None: ...
-    def wake(self) -> None: ...
-
-
-class Channels(Protocol):
-    """What is used of store.listening.Listening."""
-
-    def channel(self, name: str) -> AbstractAsyncContextManager[Listener]: ...
-
-
 class Following:
     """One follower of one response. Iterate `events` once."""
 
     def __init__(
         self,
-        log: Log,
-        channels: Channels,
+        log: EventLog,
+        channels: Listening,
         tenant: str,
         id: str,
         after: int = -1,

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from time import sleep
 from typing import cast
 
-import msgspec
 from prometheus_client import Metric, exposition
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -24,7 +23,7 @@ from service.metrics.counters import Description, Metrics
 from service.metrics.processes import Together
 from store.errors import StoreError
 from store.jobs.jobs import Jobs
-from store.jobs.model import Priority
+from store.jobs.model import Priority, Queue
 
 logger = logging.getLogger(__name__)
 
@@ -40,36 +39,23 @@ OPENMETRICS_END = b"# EOF\n"
 _as_openmetrics = cast(Callable[[Collector], bytes], openmetrics.generate_latest)  # pyright: ignore[reportUnknownMemberType]
 
 
-class ShardState(msgspec.Struct, frozen=True):
-    """What a shard holds: `queued` by priority, the age of the oldest of them, and the rest as counts and bytes."""
-
-    queued: Mapping[str, int]
-    oldest_queued_seconds: float
-    running: int
-    log_bytes: int
-    responses: int
-    bytes: int
-    webhooks_pending: int
-
-
-ReadShards = Callable[[], Awaitable[Mapping[int, ShardState]]]
-"""Reads the state of every shard, by its number. Raises StoreError."""
-
+ReadShards = Callable[[], Awaitable[Mapping[int, Queue]]]
+"""Reads what every shard holds, by its number. Raises StoreError."""
 
 BUILD = Description("build_info", "Always 1; the build is its labels.", **dict.fromkeys(Build._fields, ()))
 STORE_UP = Description("store_up", "1, or 0 if what the shards hold can't be read now; then that is left out.")
 QUEUED = Description("queue_jobs", "Background responses that wait for a worker.", shard=(), priority=())
 SHARD_GAUGES = {
-    "oldest_queued_seconds": Description(
+    "oldest_seconds": Description(
         "queue_oldest_seconds", "How long the oldest of those has waited; 0 if there is none.", shard=()
     ),
     "running": Description("jobs_running", "Background responses that a worker has a lease on.", shard=()),
     "log_bytes": Description("log_bytes", "Bytes that the server holds for event logs.", shard=()),
     "responses": Description("store_responses", "Responses that are stored.", shard=()),
     "bytes": Description("store_bytes", "Bytes that the server holds for conversations.", shard=()),
-    "webhooks_pending": Description("webhooks_pending", "Webhooks that nobody has accepted yet.", shard=()),
+    "pending": Description("webhooks_pending", "Webhooks that nobody has accepted yet.", shard=()),
 }
-"""By the fields of ShardState."""
+"""By the fields of Queue."""
 
 SCRAPED = (BUILD, STORE_UP, QUEUED, *SHARD_GAUGES.values())
 """What only a scrape knows."""
@@ -99,7 +85,7 @@ class Exposition:
         finally:
             self._under_way -= 1
 
-    def _encoded(self, shards: Mapping[int, ShardState] | None, open_format: bool) -> tuple[bytes, str]:
+    def _encoded(self, shards: Mapping[int, Queue] | None, open_format: bool) -> tuple[bytes, str]:
         encode = _as_openmetrics if open_format else exposition.generate_latest
         text = bytearray()
         for family in self._families(shards):
@@ -109,7 +95,7 @@ class Exposition:
             return bytes(text + OPENMETRICS_END), openmetrics.CONTENT_TYPE_LATEST
         return bytes(text), exposition.CONTENT_TYPE_PLAIN_0_0_4
 
-    def _families(self, shards: Mapping[int, ShardState] | None) -> Iterator[Metric]:
+    def _families(self, shards: Mapping[int, Queue] | None) -> Iterator[Metric]:
         """Everything, one after the other."""
         yield _family(BUILD, {this_build(): 1})
         yield from self._counted.collect()
@@ -119,7 +105,7 @@ class Exposition:
         if shards is not None:
             yield from _of_shards(shards)
 
-    async def _shards(self) -> Mapping[int, ShardState] | None:
+    async def _shards(self) -> Mapping[int, Queue] | None:
         """What the shards hold, or None if that can't be learned now."""
         try:
             async with asyncio.timeout(self._store_seconds):
@@ -139,17 +125,17 @@ class _One:
         return (self._family,)
 
 
-def _of_shards(shards: Mapping[int, ShardState]) -> Iterator[Metric]:
+def _of_shards(shards: Mapping[int, Queue]) -> Iterator[Metric]:
     yield _family(
         QUEUED,
         {
-            (str(number), priority): queued
-            for number, state in shards.items()
-            for priority, queued in state.queued.items()
+            (str(number), level): queued
+            for number, shard in shards.items()
+            for level, queued in zip(LEVELS, shard.waiting, strict=True)
         },
     )
     for name, gauge in SHARD_GAUGES.items():
-        yield _family(gauge, {(str(number),): getattr(state, name) for number, state in shards.items()})
+        yield _family(gauge, {(str(number),): getattr(shard, name) for number, shard in shards.items()})
 
 
 def _family(gauge: Description, rows: Mapping[tuple[str, ...], float]) -> Metric:
@@ -168,14 +154,14 @@ SHARDS_AT_ONCE = 16
 """How many shards are read at the same time for a scrape, of which there may be 256."""
 
 
-async def read_shards(jobs: Jobs) -> dict[int, ShardState]:
+async def read_shards(jobs: Jobs) -> dict[int, Queue]:
     """What each shard holds, for metrics. Raises StoreError."""
     numbers = range(jobs.shards)
-    left, found = iter(numbers), dict[int, ShardState]()
+    left, found = iter(numbers), dict[int, Queue]()
 
     async def read() -> None:
         for shard in left:
-            found[shard] = await _state(jobs, shard)
+            found[shard] = await jobs.queue(shard)
 
     readers = [asyncio.create_task(read()) for _ in numbers[:SHARDS_AT_ONCE]]
     try:
@@ -185,16 +171,3 @@ async def read_shards(jobs: Jobs) -> dict[int, ShardState]:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
     return {shard: found[shard] for shard in numbers}
-
-
-async def _state(jobs: Jobs, shard: int) -> ShardState:
-    queue = await jobs.queue(shard)
-    return ShardState(
-        queued=dict(zip(LEVELS, queue.waiting, strict=True)),
-        oldest_queued_seconds=queue.oldest_seconds,
-        running=queue.running,
-        log_bytes=queue.log_bytes,
-        responses=queue.responses,
-        bytes=queue.bytes,
-        webhooks_pending=queue.pending,
-    )

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import get_args
 
 import msgspec
-from starlette.types import Message, Send
+from starlette.types import Send
 
 from service.api import events
 from service.api.events import Event
@@ -96,7 +96,7 @@ class Pulse:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._since = monotonic()
-        self._comment: asyncio.Task[None] | None = None
+        self._comment: asyncio.Future[None] | None = None
         self._timer = self._loop.call_later(seconds, self._tick)
 
     def sent(self) -> None:
@@ -113,9 +113,5 @@ class Pulse:
         left = self._since + self._seconds - monotonic()
         if left <= 0 and (self._comment is None or self._comment.done()):
             message = {"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True}
-            self._comment = self._loop.create_task(_sent(self._send, message))
+            self._comment = asyncio.ensure_future(self._send(message))
         self._timer = self._loop.call_later(left if left > 0 else self._seconds, self._tick)
-
-
-async def _sent(send: Send, message: Message) -> None:
-    await send(message)

@@ -19,17 +19,18 @@ from service.errors import ApiError
 from service.metrics import scrape
 from service.metrics.counters import Pace, declared, make_metrics
 from service.metrics.processes import Together
-from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, ShardState
+from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition
 from service.settings.core import METRICS_FOLDER
 from service.settings.settings import load_settings
 from store.errors import StoreUnavailable
+from store.jobs.model import Queue
 from tests.support import ROOT
 from tests.support.documents import read, rows
 from tests.support.service.scraped import Scraped
 
 STATES = {
-    0: ShardState({"default": 3, "flex": 1}, 12.5, 2, 4096, 70, 8192, 5),
-    1: ShardState({"default": 0, "flex": 0}, 0.0, 0, 0, 9, 1024, 0),
+    0: Queue((0, 0, 3, 1), 12.5, 2, 4096, 5, 70, 8192),
+    1: Queue((0, 0, 0, 0), 0.0, 0, 0, 0, 9, 1024),
 }
 COUNTING = """
 import sys
@@ -44,7 +45,7 @@ sys.stdin.read()
 KINDS = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
 
 
-async def shards() -> Mapping[int, ShardState]:
+async def shards() -> Mapping[int, Queue]:
     return STATES
 
 
@@ -125,11 +126,11 @@ async def test_openmetrics_holds_the_same() -> None:
     assert len(families) == len(Scraped(await told()).families)
 
 
-async def down() -> Mapping[int, ShardState]:
+async def down() -> Mapping[int, Queue]:
     raise StoreUnavailable("nobody is there")
 
 
-async def hanging() -> Mapping[int, ShardState]:
+async def hanging() -> Mapping[int, Queue]:
     return await asyncio.Future()
 
 
@@ -144,7 +145,7 @@ async def test_a_scrape_is_answered_without_the_store(read_shards: Callable[[], 
 async def test_scrapes_beyond_their_number_are_told_to_come_back() -> None:
     release = asyncio.Event()
 
-    async def slow() -> Mapping[int, ShardState]:
+    async def slow() -> Mapping[int, Queue]:
         await release.wait()
         return STATES
 
@@ -162,7 +163,7 @@ async def test_scrapes_beyond_their_number_are_told_to_come_back() -> None:
 async def test_others_go_on_while_a_scrape_is_put_together() -> None:
     many = dict.fromkeys(range(256), STATES[0])
 
-    async def read_many() -> Mapping[int, ShardState]:
+    async def read_many() -> Mapping[int, Queue]:
         return many
 
     turns = 0
