@@ -159,7 +159,7 @@ class Attempt:
             machine.go_on_at(job.last + 1)
         verdict = self._verdict(machine, plan, strange=strange)
         starts = job.last < QUEUED_EVENTS and job.status is not Status.CANCELLED
-        run, sink = self._run_of(plan, machine, Batch(machine.start() if starts else [], b"", machine.cached_tokens))
+        run, sink = self._run_of(plan, machine, Batch(machine.start() if starts else [], b"", machine.stretches.cached))
         if verdict is not None:
             return await self._finish(run, *verdict)
         return await self._sample(run, sink)

@@ -171,7 +171,7 @@ class Run:
         async with aclosing(self._sampler.steps()) as steps:
             async for step in steps:
                 self._pace.note(step.events)
-                await self._sink.write(step, self.machine.cached_tokens)
+                await self._sink.write(step, self.machine.stretches.cached)
                 if step.events:
                     yield step.events
         if self.failure is not None:

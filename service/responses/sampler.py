@@ -106,7 +106,7 @@ class Sampler:
                 finally:
                     self._waiting = None
                 if chunk.cached_tokens is not None and begins:
-                    machine.note_cached(chunk.cached_tokens)
+                    stretches.note_cached(chunk.cached_tokens)
                 events = machine.feed(chunk.tokens, chunk.logprobs)
                 taken, before = stretches.sampled - before, stretches.sampled
                 finish = chunk.finish if taken == len(chunk.tokens) else None
@@ -131,7 +131,7 @@ class Sampler:
                     if self._machine.stretches.unknown and await self._engine.finish(generation.id):
                         async for chunk in chunks:
                             if chunk.cached_tokens is not None:
-                                self._machine.note_cached(chunk.cached_tokens)
+                                self._machine.stretches.note_cached(chunk.cached_tokens)
         except asyncio.CancelledError:
             self._cancelled()
         finally:

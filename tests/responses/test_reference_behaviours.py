@@ -7,7 +7,7 @@ previous_input_messages               tests/api/input/test_previous.py, tests/ha
 two continuations at once             tests/responses/test_concurrency.py, tests/store
 what is not inherited                 tests/responses/test_continue.py, tests/responses/prompt/test_conversations.py
 commentary                            tests/responses/test_reasoning.py, tests/responses/prompt/test_conversations.py
-usage of turns                        tests/responses/test_course.py
+usage of turns                        tests/responses/test_next_step.py
 a client that goes away               tests/web/test_disconnect.py
 a store that is off                   tests/web/test_bad_input.py, tests/background/test_in_background.py
 """

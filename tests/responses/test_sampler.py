@@ -81,10 +81,10 @@ async def test_each_step_has_the_ids_of_a_chunk_and_the_events_that_they_made() 
 
 async def test_it_says_how_much_of_the_prompt_was_cached_once_it_knows() -> None:
     sampling, _, machine = sampler(OPEN, FinishWith(Finish.LENGTH, cached_tokens=64))
-    assert machine.cached_tokens is None
+    assert machine.stretches.cached is None
     await all_of(sampling)
 
-    assert (machine.cached_tokens, sampling.ending) == (64, Ending.LENGTH)
+    assert (machine.stretches.cached, sampling.ending) == (64, Ending.LENGTH)
 
 
 async def test_the_engine_is_aborted_once_the_response_may_have_no_more() -> None:

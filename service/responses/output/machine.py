@@ -24,7 +24,7 @@ from service.responses.output.items.emitter import Making, Seal, emitter_for
 from service.responses.output.logprobs import TokenLogprobs
 from service.responses.output.open_message import OpenItem, feedback_on
 from service.responses.output.phases import Move, Phase, after
-from service.responses.output.usage import Cached, Stretches
+from service.responses.output.usage import Stretches
 from service.responses.rules import AfterCompaction, Rules
 from store.turn import StoredMessage
 
@@ -134,15 +134,6 @@ class Machine:
         elif feedback is not None:
             self.messages.append(feedback)
             self.stretches.give_feedback(feedback)
-
-    def note_cached(self, cached_tokens: int) -> None:
-        """The engine's prefix cache held so much of the prompt of what is being sampled."""
-        self.stretches.note_cached(cached_tokens)
-
-    @property
-    def cached_tokens(self) -> Cached:
-        """How much of its prompts the engine's prefix cache held, as far as that is known."""
-        return self.stretches.cached
 
     def replay(self, packed: bytes, logprobs: Sequence[TokenLogprobs] | None = None) -> Generator[None, None, None]:
         """Take ids (`tokens.pack`) whose events are known, in steps, and give feedback where it was given.

@@ -154,7 +154,7 @@ def test_usage_counts_every_sampled_token_and_those_of_reasoning() -> None:
     thought = "<|channel|>analysis<|message|>Hm.<|end|>"
     answer = f"<|start|>assistant{ANSWER}"
     machine = sampled(thought + answer)
-    machine.note_cached(64)
+    machine.stretches.note_cached(64)
     usage = machine.result(Ending.STOP, now=NOW).usage
 
     assert usage is not None

@@ -1,4 +1,4 @@
-"""The course of a response: what the engine is asked, and asked again, for what has to be held or told in between."""
+"""What comes next: when the engine is asked, and for what, when the model gets feedback, and when a response ends."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,16 @@ from service.grammar.grammars import enforced_grammar
 from service.grammar.tags import HeaderState, content_tag, grammar_content, schema_content
 from service.harmony import tokens
 from service.responses.output.machine import Ending, Machine
-from service.responses.output.next_step import ending_of, header_tag, next_generation
+from service.responses.output.next_step import (
+    Ask,
+    End,
+    Generated,
+    GiveFeedback,
+    ending_of,
+    header_tag,
+    next_generation,
+    next_step,
+)
 from service.responses.rules import Rules
 from service.responses.sampler import Sampler
 from service.steps import in_one_go
@@ -63,10 +72,75 @@ def shown(machine: Machine) -> list[tuple[str, str]]:
     return [(str(item.__struct_config__.tag), getattr(item, "status", "")) for item in machine.output]
 
 
-# --- what holds nothing ---
+# --- the steps ---
+
+PLAIN = msgspec.structs.replace(WHOLE, sampling=Sampling(500, stop_ids=(tokens.RETURN,)))
+OPEN_ANSWER = "<|channel|>final<|message|>"
 
 
-async def test_a_response_that_has_nothing_to_hold_is_one_generation() -> None:
+@pytest.mark.parametrize(
+    ("said", "asked", "sampled", "finish", "expected"),
+    [
+        (THOUGHT, WHOLE, True, None, None),
+        (THOUGHT, WHOLE, True, Finish.STOP, End(Ending.STOP)),
+        (THOUGHT, WHOLE, True, Finish.LENGTH, End(Ending.LENGTH)),
+        (THOUGHT, WHOLE, True, Finish.ABORT, End(Ending.ABORT)),
+        ("<|channel|>commentary<|message|>Hm.<|return|>", WHOLE, True, None, None),
+        (STRANGER, WHOLE, True, None, GiveFeedback()),
+        (STRANGER, WHOLE, True, Finish.STOP, GiveFeedback()),
+        (OPEN_ANSWER, WHOLE, True, None, Ask),
+        (OPEN_ANSWER, WHOLE, True, Finish.STOP, Ask),
+        (OPEN_ANSWER, WHOLE, False, None, None),
+        (OPEN_ANSWER, WHOLE, False, Finish.STOP, End(Ending.STOP)),
+        (LOOK, WHOLE, True, None, None),
+        (LOOK, WHOLE, True, Finish.STOP, Ask),
+        (LOOK, WHOLE, False, Finish.STOP, End(Ending.STOP)),
+        (LOOK, PLAIN, True, Finish.STOP, End(Ending.STOP)),
+        (LOOK + NEXT + LOOK, WHOLE, True, None, End(Ending.STOP)),
+        (LOOK + NEXT + LOOK, WHOLE, True, Finish.LENGTH, End(Ending.STOP)),
+    ],
+)
+def test_what_comes_next_depends_on_the_machine_and_on_the_generation_under_way(
+    said: str, asked: Generation, sampled: bool, finish: Finish | None, expected: object
+) -> None:
+    machine = began(Rules(TOOLS, parallel=2, answer=HELD), harmony(said))
+    step = next_step(machine, WHOLE, Generated(asked, sampled, finish))
+
+    assert step == expected or type(step) is expected
+
+
+@pytest.mark.parametrize(
+    ("said", "budget", "expected"),
+    [
+        ("", 500, Ask),
+        (THOUGHT, 500, Ask),
+        (THOUGHT, len(harmony(THOUGHT)), End(Ending.LENGTH)),
+        (OPEN_ANSWER, 500, Ask),
+        (OPEN_ANSWER, len(harmony(OPEN_ANSWER)), End(Ending.LENGTH)),
+        (STRANGER, 1, GiveFeedback()),
+        (LOOK, 500, Ask),
+        (LOOK + NEXT + LOOK, 1, End(Ending.STOP)),
+    ],
+)
+def test_without_a_generation_under_way_the_engine_is_asked_unless_nothing_is_left(
+    said: str, budget: int, expected: object
+) -> None:
+    whole = msgspec.structs.replace(WHOLE, sampling=Sampling(budget, stop_ids=tokens.ENDS))
+    step = next_step(began(Rules(TOOLS, parallel=2, answer=HELD), harmony(said)), whole)
+
+    assert step == expected or type(step) is expected
+
+
+def test_asking_what_comes_next_changes_nothing() -> None:
+    machine = began(Rules(TOOLS), harmony(STRANGER))
+
+    assert [next_step(machine, WHOLE) for _ in range(2)] == [GiveFeedback()] * 2
+
+
+# --- what constrains nothing ---
+
+
+async def test_a_response_that_has_nothing_to_constrain_is_one_generation() -> None:
     _, ending, generations = await made(Rules(), THOUGHT + FINAL)
 
     assert (ending, generations) == (Ending.STOP, [WHOLE])
@@ -81,10 +155,10 @@ def test_a_call_ends_a_generation_unless_another_may_follow() -> None:
     assert several == tuple(stop for stop in tokens.ENDS if stop != tokens.CALL)
 
 
-# --- what is held ---
+# --- what is constrained ---
 
 
-async def test_behind_the_header_of_a_held_call_the_engine_is_asked_for_its_content_alone() -> None:
+async def test_behind_the_header_of_a_constrained_call_the_engine_is_asked_for_its_content_alone() -> None:
     machine, ending, generations = await made(Rules(TOOLS), THOUGHT + COUNT)
     first, second = generations
 
@@ -102,7 +176,7 @@ async def test_the_same_call_without_a_format_is_asked_for_once() -> None:
     assert len(generations) == 1
 
 
-async def test_the_final_answer_is_held_and_the_thoughts_before_it_are_not() -> None:
+async def test_the_final_answer_is_constrained_and_the_thoughts_before_it_are_not() -> None:
     rules = Rules(answer=HELD)
     machine, ending, generations = await made(rules, THOUGHT + '<|channel|>final<|message|>{"n":7}<|return|>')
 
@@ -138,7 +212,7 @@ async def test_what_the_budget_cut_is_incomplete_and_nobody_complains_of_its_for
         (LOOK, HeaderState.CALLED),
     ],
 )
-def test_a_worker_that_takes_over_holds_the_model_from_where_it_is(said: str, state: HeaderState) -> None:
+def test_a_worker_that_takes_over_constrains_the_model_from_where_it_is(said: str, state: HeaderState) -> None:
     rules = Rules(TOOLS, choice="required", parallel=5)
     machine = began(rules)
     in_one_go(machine.replay(tokens.pack(harmony(said))))
@@ -147,7 +221,7 @@ def test_a_worker_that_takes_over_holds_the_model_from_where_it_is(said: str, st
 
 
 @pytest.mark.parametrize("said", ["<|channel|>comm", "<|channel|>final", '<|channel|>final<|message|>{"n"'])
-def test_amid_a_header_or_a_held_content_it_goes_on_without_a_constraint(said: str) -> None:
+def test_amid_a_header_or_a_constrained_content_it_goes_on_without_a_constraint(said: str) -> None:
     machine = began(Rules(TOOLS, answer=HELD))
     in_one_go(machine.replay(tokens.pack(harmony(said))))
     sampling = next_generation(WHOLE, machine).sampling
@@ -169,7 +243,7 @@ def test_what_is_gone_on_with_amid_a_grammar_is_checked_in_the_end(rest: str, fa
     assert shown(machine) == [("custom_tool_call", "incomplete" if fault else "completed")]
 
 
-def test_what_an_engine_held_to_a_grammar_all_along_is_taken_at_its_word() -> None:
+def test_what_an_engine_constrained_to_a_grammar_all_along_is_not_checked() -> None:
     said = harmony("<|channel|>commentary to=functions.pair<|message|>abba<|call|>")
     machine = began(Rules((Callee("pair", "custom", content=PAIRS),)))
     while machine.sampled < len(said):
@@ -186,7 +260,7 @@ async def test_a_model_may_call_several_tools_one_after_the_other() -> None:
 
     assert (ending, [item.name for item in machine.output]) == (Ending.STOP, ["look", "count", "look"])  # type: ignore[union-attr]
     assert len({message.call_id for message in machine.messages}) == 3
-    assert len(generations) == 3  # the held call has one of its own, and what follows it
+    assert len(generations) == 3  # the constrained call has one of its own, and what follows it
 
 
 async def test_it_makes_no_more_calls_than_it_may() -> None:
@@ -198,14 +272,14 @@ async def test_it_makes_no_more_calls_than_it_may() -> None:
 @pytest.mark.parametrize(
     "behind", [NEXT + FINAL, NEXT + THOUGHT + LOOK, "<|start|>functions.look to=assistant<|message|>42<|end|>"]
 )
-async def test_what_is_no_call_is_not_told_behind_one(behind: str) -> None:
+async def test_what_is_no_call_is_not_shown_behind_one(behind: str) -> None:
     machine, ending, _ = await made(Rules(TOOLS, parallel=5), LOOK + behind)
 
     assert (ending, shown(machine)) == (Ending.STOP, [("function_call", "completed")])
     assert len(machine.messages) == 1
 
 
-async def test_a_call_without_the_mark_before_its_content_is_taken_whole_though_nothing_held_it() -> None:
+async def test_a_call_without_the_mark_before_its_content_is_taken_whole_though_nothing_constrained_it() -> None:
     said = '<|channel|>commentary to=functions.count<|constrain|>json{"n":1}<|call|>' + NEXT + LOOK
     machine, ending, generations = await made(Rules(TOOLS, parallel=5), said)
 
@@ -214,7 +288,7 @@ async def test_a_call_without_the_mark_before_its_content_is_taken_whole_though_
 
 
 @pytest.mark.parametrize("finish", list(Finish))
-async def test_an_engine_that_ends_what_is_held_without_a_word_is_not_asked_again(finish: Finish) -> None:
+async def test_an_engine_that_ends_constrained_content_at_once_is_not_asked_again(finish: Finish) -> None:
     engine = ScriptedEngine(
         ModelCard("scripted", NOW, 131_072), [harmony("<|channel|>final<|message|>")], [FinishWith(finish)]
     )
@@ -236,10 +310,10 @@ async def test_the_mark_of_a_call_ends_the_response_whatever_it_closes_and_howev
     assert shown(machine) == [("message", "completed")]
 
 
-# --- tools that aren't there ---
+# --- undeclared tools ---
 
 
-async def test_a_model_is_told_once_that_a_tool_is_not_there_and_goes_on() -> None:
+async def test_a_model_gets_feedback_once_on_an_undeclared_tool_and_goes_on() -> None:
     machine, ending, generations = await made(Rules(TOOLS), STRANGER, FINAL)
     told = machine.messages[1]
 
@@ -253,7 +327,7 @@ async def test_a_model_is_told_once_that_a_tool_is_not_there_and_goes_on() -> No
     ]
 
 
-async def test_its_word_counts_as_the_tool_s_and_the_turns_apart() -> None:
+async def test_feedback_counts_as_the_tool_s_output_and_the_stretches_apart() -> None:
     machine, ending, _ = await made(Rules(TOOLS), STRANGER, FINAL)
     usage = machine.result(ending, now=NOW).usage
     assert usage is not None
@@ -268,7 +342,7 @@ async def test_its_word_counts_as_the_tool_s_and_the_turns_apart() -> None:
 
 
 @pytest.mark.parametrize("role", ["user", "system", "developer", "tool"])
-async def test_what_a_model_is_told_never_comes_from_a_role(role: str) -> None:
+async def test_feedback_never_comes_from_a_role(role: str) -> None:
     machine, _, _ = await made(Rules(TOOLS), f"<|channel|>commentary to={role}<|message|>{{}}<|call|>", FINAL)
 
     assert machine.messages[1].name == f"functions.{role}"
@@ -291,7 +365,7 @@ async def test_the_second_time_the_response_fails() -> None:
 
 
 @pytest.mark.parametrize("ending", [Ending.ABORT, Ending.LENGTH])
-def test_a_call_that_nobody_was_told_of_before_the_end_is_answered_in_the_history(ending: Ending) -> None:
+def test_a_call_without_feedback_before_the_end_is_answered_in_the_history(ending: Ending) -> None:
     machine = began(Rules(TOOLS), harmony(STRANGER))
     machine.end(ending)
 
@@ -305,7 +379,7 @@ def test_a_bare_name_means_a_tool_only_where_it_is_its_own() -> None:
     assert rules.called("functions.g", "commentary") == rules.callees[2]
 
 
-async def test_a_tool_that_may_not_be_called_now_is_not_there() -> None:
+async def test_a_tool_that_may_not_be_called_now_is_undeclared() -> None:
     machine, _, _ = await made(Rules(TOOLS, choice="none"), LOOK, FINAL)
 
     assert shown(machine) == [("mcp_call", "failed"), ("message", "completed")]
@@ -380,7 +454,7 @@ def sampled(rules: Rules, engine: ScriptedEngine, deaths: Sequence[int]) -> list
 
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(rules=RULES, deaths=st.lists(st.integers(0, 30), max_size=3), first=samples.rambling, then=samples.generations)
-def test_a_course_is_the_same_however_many_workers_it_takes(
+def test_what_comes_next_is_the_same_however_many_workers_it_takes(
     rules: Rules, deaths: list[int], first: list[int], then: list[int]
 ) -> None:
     assert sampled(rules, going_on(first, then), deaths) == sampled(rules, going_on(first, then), [])
