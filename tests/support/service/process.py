@@ -65,7 +65,11 @@ class Process:
             self.process = subprocess.Popen(
                 [HARMONIUM, *self._command], env=self._environment, cwd=self._folder, stdout=log, stderr=log
             )
-        wait_until(self._ready, START_SECONDS)
+        try:
+            wait_until(self._ready, START_SECONDS, "not ready")
+        except BaseException:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """End it as a power cut would."""
