@@ -18,8 +18,9 @@ from service.responses.service import close_service, open_service
 from service.settings.settings import Settings, variable
 from store.errors import StoreUnavailable
 from store.redis.connection import connect
-from tests.support.service.background import changed, ended, eventually, submitted
+from tests.support.service.background import changed, ended, submitted
 from tests.support.service.inside import Inside, answer, scripted, serving
+from tests.support.waiting import until
 
 WORKER = """
 import asyncio
@@ -81,7 +82,7 @@ async def test_sweeping_that_fails_leaves_work_alone_and_is_said_by_the_probe(
 ) -> None:
     monkeypatch.setattr(tasks, "sweep_for_ever", faulty)
     async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
-        broken = await eventually(lambda: probed(inside), lambda probe: probe.status_code == 503)
+        broken = await until(lambda: probed(inside), 10, wanted=lambda probe: probe.status_code == 503)
         assert (broken.json()["status"], broken.json()["worker"]) == ("unavailable", "broken")
         assert (await ended(client, (await submitted(client)).id)).output_text == "Hello."
     (record,) = [record for record in caplog.records if record.exc_info]
@@ -101,7 +102,7 @@ async def test_a_worker_that_fails_leaves_sweeping_alone_and_is_said_by_the_prob
     monkeypatch.setattr(tasks, "sweep_for_ever", sweep)
     monkeypatch.setattr(Worker, "work", faulty)
     async with serving(settings, scripted([])) as inside:
-        await eventually(lambda: probed(inside), lambda probe: probe.status_code == 503)
+        await until(lambda: probed(inside), 10, wanted=lambda probe: probe.status_code == 503)
         go.set()
         await asyncio.wait_for(swept.wait(), WAIT_SECONDS)
         assert (await probed(inside)).json()["worker"] == "broken"

@@ -11,15 +11,7 @@ from service.engine.port import Finish
 from service.harmony.tokens import CHANNEL, CONSTRAIN, MESSAGE, encode
 from service.settings.settings import Settings
 from tests.support.engine.scripted import FinishWith, Stall
-from tests.support.service.background import (
-    changed,
-    ended,
-    eventually,
-    reached,
-    retrieved,
-    said,
-    submitted,
-)
+from tests.support.service.background import changed, ended, reached, retrieved, said, submitted
 from tests.support.service.inside import (
     Inside,
     answer,
@@ -32,6 +24,7 @@ from tests.support.service.inside import (
 )
 from tests.support.service.process import MODEL
 from tests.support.store.counted import usage
+from tests.support.waiting import until
 from tests.web.test_bad_input import LITERAL
 from tests.web.test_errors import UNKNOWN
 
@@ -241,6 +234,6 @@ async def test_where_it_is_allowed_it_goes_when_its_events_go(settings: Settings
         assert (found.output_text, found.store) == ("Hello.", False)
         with pytest.raises(openai.BadRequestError):
             await client.responses.create(model=MODEL, input="And?", previous_response_id=id)
-        await eventually(lambda: retrieved(inside, id), lambda found: found.status_code == 404)
+        await until(lambda: retrieved(inside, id), 10, wanted=lambda found: found.status_code == 404)
         with pytest.raises(openai.NotFoundError):
             await client.responses.delete(id)

@@ -19,7 +19,7 @@ from store.jobs.model import Lease
 from store.redis.connection import connect
 from tests.support.chaos.inside import queue
 from tests.support.engine.scripted import Stall
-from tests.support.service.background import changed, eventually
+from tests.support.service.background import changed
 from tests.support.service.inside import opened, scripted
 from tests.support.service.scraped import Scraped
 from tests.support.waiting import until
@@ -103,7 +103,7 @@ def stage(settings: Settings) -> Stage:
 
 async def said(scene: Scene) -> None:
     """What the model said is in the log."""
-    await eventually(lambda: _counted(scene, "harmonium_log_entries_total"), lambda entries: entries > 0)
+    await until(lambda: _counted(scene, "harmonium_log_entries_total"), 10, wanted=lambda entries: entries > 0)
 
 
 async def _counted(scene: Scene, name: str) -> float:

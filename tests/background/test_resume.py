@@ -15,7 +15,6 @@ from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import (
     changed,
     ended,
-    eventually,
     opened_stream,
     reached,
     retrieved,
@@ -26,6 +25,7 @@ from tests.support.service.background import (
 from tests.support.service.inside import Inside, answer, opened, scripted, serving, then, thought
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.service.streams import Event, parsed
+from tests.support.waiting import until
 from tests.web.test_errors import UNKNOWN
 
 WHOLE = [[token] for token in [*thought("Let me see."), *then(answer("One, two, three, four."))]]
@@ -219,8 +219,8 @@ async def test_once_its_events_are_gone_it_says_so_and_is_still_retrieved(settin
     forgetful = changed(settings, stream_retention_seconds=0.3, sweep_seconds=0.05)
     async with serving(forgetful, scripted(WHOLE)) as inside, inside.client() as client:
         final = parsed(await posted(inside))[-1]["response"]
-        refused = await eventually(
-            lambda: retrieved(inside, final["id"], stream="true"), lambda found: found.status_code != 200
+        refused = await until(
+            lambda: retrieved(inside, final["id"], stream="true"), 10, wanted=lambda found: found.status_code != 200
         )
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "stream")
         assert "0.3 s" in refused.json()["error"]["message"]

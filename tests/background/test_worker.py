@@ -30,6 +30,7 @@ from store.turn import Found, Status
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
 from tests.support.service.inside import answer, opened, scripted
 from tests.support.service.process import MODEL
+from tests.support.waiting import until
 
 LEASE_SECONDS = 0.4
 TENANT = "acme"
@@ -79,11 +80,7 @@ async def queued(service: Service, shard: int = 0) -> str:
 
 async def found(service: Service, id: str, wanted: Callable[[Found], bool]) -> Found:
     """The response, once it is as wanted."""
-    deadline = time.monotonic() + SECONDS
-    while not wanted(response := await service.store.find(TENANT, id)):
-        assert time.monotonic() < deadline, response
-        await asyncio.sleep(0.02)
-    return response
+    return await until(lambda: service.store.find(TENANT, id), SECONDS, wanted=wanted)
 
 
 async def over(service: Service, id: str) -> Found:

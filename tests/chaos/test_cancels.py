@@ -8,10 +8,11 @@ import httpx
 import pytest
 
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.fleet import Fleet, running, until
+from tests.support.chaos.fleet import Fleet, running
 from tests.support.chaos.follower import Follower
 from tests.support.chaos.inside import WatchedEngine, working
 from tests.support.chaos.storm import SETTINGS
+from tests.support.waiting import until
 
 JSON = {"content-type": "application/json"}
 

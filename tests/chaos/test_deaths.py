@@ -18,10 +18,10 @@ from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from tests.support import ROOT
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.fleet import eventually, until
 from tests.support.chaos.inside import WatchedEngine, answer, counted, opened, queue, working
 from tests.support.chaos.mortal import POISON, STEPS
 from tests.support.chaos.storm import LEASE_SECONDS, QUICK
+from tests.support.waiting import until
 
 ANSWER_SECONDS = 3.0
 """What an answer takes beside, on cores that others share; alone it is half a second."""
@@ -104,7 +104,7 @@ async def die_and_be_replaced(mortals: Mortals, settings: Settings, step: str) -
         await until(lambda: dead(pid), 30, f"the worker doesn't die {step}")
         died = time.monotonic()
         async with working(settings, WatchedEngine(TOKENS_PER_SECOND)):
-            await eventually(lambda: ended(aftermath, id), 30, f"the job is stuck: its worker died {step}")
+            await until(lambda: ended(aftermath, id), 30, f"the job is stuck: its worker died {step}")
             seconds = time.monotonic() - died
         await aftermath.check([id])
         response = await aftermath.response(id)

@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.fleet import Fleet, eventually, running
+from tests.support.chaos.fleet import Fleet, running
 from tests.support.chaos.inside import answer, counted
 from tests.support.chaos.storm import LEASE_SECONDS, SETTINGS, SETTLE_SECONDS, Storm, storm
+from tests.support.waiting import until
 
 EVENTS_A_NUMBER = 2
 """About how many events a number makes; trouble is spread by it."""
@@ -101,7 +102,7 @@ async def check(fleet: Fleet, storm: Storm, trouble: Trouble, whole: str) -> Non
         return not await aftermath.left_over()
 
     try:
-        await eventually(settled, SETTLE_SECONDS, "jobs are left")
+        await until(settled, SETTLE_SECONDS, "jobs are left")
         ids = await aftermath.ids()
         await aftermath.check(ids)
         for id in ids:

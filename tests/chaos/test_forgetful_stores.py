@@ -20,7 +20,6 @@ from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from store.redis.connection import connect
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.fleet import eventually, until
 from tests.support.chaos.inside import (
     WatchedEngine,
     answer,
@@ -31,6 +30,7 @@ from tests.support.chaos.inside import (
     working,
 )
 from tests.support.chaos.storm import QUICK
+from tests.support.waiting import until
 
 COUNTED = 100
 SECONDS = 30.0
@@ -82,7 +82,7 @@ class World:
         await self.following
         aftermath = Aftermath(self.settings)
         try:
-            await eventually(lambda: _idle(aftermath), SECONDS, "the job is stuck")
+            await until(lambda: _idle(aftermath), SECONDS, "the job is stuck")
             await aftermath.check([self.id])
             response = await aftermath.response(self.id)
             assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED))

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.fleet import Member, running, until
+from tests.support.chaos.fleet import Member, running
 from tests.support.chaos.storm import SETTINGS, SETTLE_SECONDS, storm
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 

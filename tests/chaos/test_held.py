@@ -12,9 +12,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tests.support.chaos.fleet import Fleet, running, until
+from tests.support.chaos.fleet import Fleet, running
 from tests.support.chaos.follower import Follower
 from tests.support.chaos.storm import QUICK
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from tests.support.chaos.fleet import until
 from tests.support.chaos.follower import Follower
 from tests.support.chaos.inside import counted
 from tests.support.chaos.storm import QUICK
 from tests.support.service.process import ServiceProcess
+from tests.support.waiting import until
 
 COUNTED = 400
 SECONDS = 30.0

@@ -26,10 +26,10 @@ from store.jobs.log import Entry
 from store.jobs.model import Claim, JobLimits, Lease
 from store.redis.connection import connect
 from store.turn import Status
-from tests.support.chaos.fleet import eventually, until
 from tests.support.chaos.inside import WatchedEngine, opened, queue
 from tests.support.chaos.storm import QUICK
 from tests.support.responses import samples
+from tests.support.waiting import until
 
 SECONDS = 10.0
 
@@ -104,12 +104,12 @@ async def test_a_job_that_comes_while_the_queue_is_looked_at_is_not_forgotten(
         late.append(id)
 
     async with at_work(service, poll_seconds=60.0):
-        await eventually(lambda: _heard(service), SECONDS, "it doesn't listen")
+        await until(lambda: _heard(service), SECONDS, "it doesn't listen")
         await until(lambda: jobs.claims, SECONDS, "it doesn't look")  # and not again, by itself
         jobs.on_claimed = come
         await queue_in(service, 0)
         await until(lambda: late, SECONDS, "it isn't looked into the queue")
-        await eventually(lambda: _begun(service, late[0]), SECONDS, "the job is forgotten")
+        await until(lambda: _begun(service, late[0]), SECONDS, "the job is forgotten")
 
 
 async def _heard(service: Service) -> bool:
@@ -137,7 +137,7 @@ async def test_a_shard_that_is_slow_costs_no_lease_in_another(service: Service) 
     async with at_work(service):
         for shard in range(2):
             id = await queue_in(service, shard)
-            await eventually(lambda id=id: _begun(service, id), SECONDS, "nobody works")
+            await until(lambda id=id: _begun(service, id), SECONDS, "nobody works")
         jobs.on_renew = hang
         jobs.renewed.clear()
         await until(lambda: 1 in jobs.renewed, SECONDS / 2, "the other shard's leases are not renewed")

@@ -21,6 +21,7 @@ from service.build import this_build
 from service.commands.serve import StartError, listen, redis_for
 from service.settings.settings import Settings, load_settings, variable
 from tests.support import ROOT
+from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 20
 SERVE = """
@@ -89,14 +90,7 @@ class Service:
 
 def wait_for(attempt: Callable[[], str]) -> str:
     """What `attempt` returns, once it no longer meets a closed door."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        try:
-            return attempt()
-        except ConnectionError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
+    return wait_until(attempt, DEADLINE_SECONDS, passing=ConnectionError)
 
 
 def ended(pid: int) -> bool:

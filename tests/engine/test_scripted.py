@@ -18,7 +18,7 @@ from service.engine.port import (
     Sampling,
 )
 from service.harmony.tokens import CALL, END, MESSAGE, RETURN, STOPS
-from tests.support.engine.conformance import Ability, EngineConformance, eventually
+from tests.support.engine.conformance import Ability, EngineConformance
 from tests.support.engine.scripted import (
     Die,
     EndWithoutFinish,
@@ -27,6 +27,7 @@ from tests.support.engine.scripted import (
     ScriptedEngine,
     Stall,
 )
+from tests.support.waiting import until
 
 MODEL = ModelCard("scripted", 1_700_000_000, 131_072)
 
@@ -126,10 +127,10 @@ async def test_a_stall_lasts_until_its_event() -> None:
 async def test_an_abort_in_a_stall_is_noted_with_its_time() -> None:
     engine = ScriptedEngine(MODEL, [[1], Stall()])
     consumer = asyncio.create_task(play(engine, generation("stalled")))
-    await eventually(lambda: engine.running == 1, 5)
+    await until(lambda: engine.running == 1, 5)
     asked = asyncio.get_running_loop().time()
     consumer.cancel()
-    await eventually(lambda: "stalled" in engine.aborted, 5)
+    await until(lambda: "stalled" in engine.aborted, 5)
     assert 0 <= engine.aborted["stalled"] - asked < 5
     assert engine.running == 0
 
@@ -137,7 +138,7 @@ async def test_an_abort_in_a_stall_is_noted_with_its_time() -> None:
 async def test_closing_the_engine_ends_a_stall() -> None:
     engine = ScriptedEngine(MODEL, [Stall()])
     consumer = asyncio.create_task(play(engine, generation()))
-    await eventually(lambda: engine.running == 1, 5)
+    await until(lambda: engine.running == 1, 5)
     await engine.close()
     assert [chunk.finish for chunk in await consumer] == [Finish.ABORT]
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
@@ -42,10 +41,9 @@ async def seen(http: httpx.AsyncClient) -> Scraped:
 
 async def seen_with(http: httpx.AsyncClient, *, in_progress: int) -> Scraped:
     """The first scrape that tells of so many requests under way."""
-    deadline = time.monotonic() + 5
-    while (found := await seen(http)).value("harmonium_requests_in_progress") != in_progress:
-        assert time.monotonic() < deadline, found.text
-    return found
+    return await until(
+        lambda: seen(http), 5, wanted=lambda found: found.value("harmonium_requests_in_progress") == in_progress
+    )
 
 
 def test_requests_are_counted_by_template_method_and_status(start: Start) -> None:

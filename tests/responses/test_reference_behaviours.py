@@ -22,7 +22,7 @@ from service.engine.port import Finish
 from service.settings.settings import Settings
 from tests.support.engine.scripted import FinishWith, Stall
 from tests.support.responses.samples import harmony
-from tests.support.service.background import changed, eventually, opened_stream, retrieved
+from tests.support.service.background import changed, opened_stream, retrieved
 from tests.support.service.background import streamed as followed
 from tests.support.service.inside import answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL, raw_request
@@ -90,7 +90,7 @@ async def test_an_item_is_there_in_part_while_it_is_sampled_and_stays_so_where_t
     async with serving(settings, engine) as inside, inside.client() as client:
         for item, go in zip(MESSAGES.values(), going, strict=True):
             async with opened_stream(client, tools=TOOLS) as (id, _):
-                amid = await eventually(lambda id=id: retrieved(inside, id), lambda found: found.json()["output"])
+                amid = await until(lambda id=id: retrieved(inside, id), 10, wanted=lambda found: found.json()["output"])
                 (part,) = amid.json()["output"]
                 go.set()
                 end = (await followed(inside, id))[-1]

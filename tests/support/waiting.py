@@ -1,25 +1,79 @@
-"""Waiting for a condition with a deadline, in threads and in asyncio. Never sleep for a guess instead."""
+"""Waiting for a condition with a deadline, in threads and in asyncio. Never sleep for a guess instead.
+
+A condition is called again and again until what it returns is `wanted`: true, unless told otherwise. An exception of
+`passing` means: not yet. Who waits in vain is told `otherwise`, or else
+the condition's source, and what it returned last.
+"""
 
 import asyncio
+import inspect
+import linecache
 import time
 from collections.abc import Callable
+from typing import Any
 
 POLL_SECONDS = 0.005
+SECONDS = 5.0
+
+Exceptions = type[Exception] | tuple[type[Exception], ...]
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 5.0) -> None:
-    """Return as soon as `condition()` is true. Raises TimeoutError."""
+def wait_until(
+    condition: Callable[[], Any],
+    seconds: float = SECONDS,
+    otherwise: str = "",
+    *,
+    wanted: Callable[[Any], object] = bool,
+    passing: Exceptions = (),
+) -> Any:
+    """What `condition()` returns, as soon as it is wanted. Raises TimeoutError."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not true within {seconds} s")
+    while True:
+        found: Any
+        try:
+            if wanted(found := condition()):
+                return found
+        except passing as error:
+            found = error
+        _check(deadline, condition, seconds, otherwise, found)
         time.sleep(POLL_SECONDS)
 
 
-async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
-    """`wait_until` for asyncio: others run meanwhile."""
+async def until(
+    condition: Callable[[], Any],
+    seconds: float = SECONDS,
+    otherwise: str = "",
+    *,
+    wanted: Callable[[Any], object] = bool,
+    passing: Exceptions = (),
+) -> Any:
+    """`wait_until` for asyncio: others run meanwhile, and what `condition()` returns may have to be awaited."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not true within {seconds} s")
+    while True:
+        found: Any
+        try:
+            found = condition()
+            if inspect.isawaitable(found):
+                found = await found
+            if wanted(found):
+                return found
+        except passing as error:
+            found = error
+        _check(deadline, condition, seconds, otherwise, found)
         await asyncio.sleep(POLL_SECONDS)
+
+
+def _check(deadline: float, condition: Callable[[], Any], seconds: float, otherwise: str, found: object) -> None:
+    if time.monotonic() > deadline:
+        raise TimeoutError(f"{otherwise or _source(condition)} within {seconds:g} s, but last: {found!r}") from (
+            found if isinstance(found, Exception) else None
+        )
+
+
+def _source(condition: Callable[[], Any]) -> str:
+    """Where a condition stands, and its first line."""
+    code = getattr(condition, "__code__", None)
+    if code is None:
+        return f"not {condition!r}"
+    line = linecache.getline(code.co_filename, code.co_firstlineno).strip()
+    return f"{code.co_filename}:{code.co_firstlineno}: not `{line}`"

@@ -11,11 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.chaos.fleet import Fleet, eventually, running, until
+from tests.support.chaos.fleet import Fleet, running
 from tests.support.chaos.follower import Follower
 from tests.support.chaos.storm import QUICK
 from tests.support.service.process import ServiceProcess
 from tests.support.vllm.server import MODEL, metric
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.vllm
 
@@ -92,6 +93,6 @@ async def test_a_cancel_frees_the_server(fleet: Fleet, vllm_url: str) -> None:
     async def freed() -> bool:
         return await busy(vllm_url) == 0
 
-    await eventually(freed, FREED_SECONDS, "the server goes on")
+    await until(freed, FREED_SECONDS, "the server goes on")
     await task
     assert asked.response == reply.json()

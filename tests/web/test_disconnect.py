@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -35,10 +34,10 @@ class Talk:
 
 async def stored(inside: Inside, id: str) -> dict[str, object]:
     """The response, as soon as it is stored."""
-    deadline = time.monotonic() + 5
     async with inside.http() as http:
-        while (answer := await http.get(f"/v1/responses/{id}")).status_code == 404:
-            assert time.monotonic() < deadline, "it was never stored"
+        answer = await until(
+            lambda: http.get(f"/v1/responses/{id}"), 5, "not stored", wanted=lambda answer: answer.status_code != 404
+        )
         return answer.json()
 
 

@@ -8,11 +8,11 @@ import pytest
 from service.engine.port import Chunk, EngineError, EngineOverloaded, EngineUnavailable
 from service.engine.vllm.http import VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
-from tests.support.engine.conformance import eventually
 from tests.support.engine.connected import SAID, ask, connected, failure, generation, hold, scripted
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
+from tests.support.waiting import until
 
 STALLED = Instead((), 0, Then.STALL)
 TICKS = range(0, 80, 2)
@@ -22,7 +22,7 @@ TICKS = range(0, 80, 2)
 async def stalled_before_its_head(server: Standin, engine: VllmHttpEngine) -> "asyncio.Task[object]":
     server.instead[Endpoint.GENERATE] = STALLED
     task = asyncio.create_task(ask(engine))
-    await eventually(lambda: bool(server.generations), 2)
+    await until(lambda: bool(server.generations), 2)
     return task
 
 
@@ -39,7 +39,7 @@ async def stalled_in_a_probe(server: Standin, engine: VllmHttpEngine) -> "asynci
     await server.start()
     seen = len(server.asked)
     task = asyncio.create_task(ask(engine))
-    await eventually(lambda: len(server.asked) > seen, 2)
+    await until(lambda: len(server.asked) > seen, 2)
     return task
 
 
@@ -55,9 +55,9 @@ async def test_cancelling_hangs_up_wherever_it_waits(waiting: Waiting) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert engine.running == 0
-        await eventually(lambda: server.running == 0, 2)
+        await until(lambda: server.running == 0, 2)
         if waiting is not stalled_in_a_probe:  # a probe is there for others too
-            await eventually(lambda: server.open_connections <= 1, 2)
+            await until(lambda: server.open_connections <= 1, 2)
 
 
 @pytest.mark.parametrize("waiting", WAITING)
@@ -69,7 +69,7 @@ async def test_closing_ends_a_generation_wherever_it_waits(waiting: Waiting) -> 
             with pytest.raises(EngineUnavailable):
                 await task
         assert engine.running == 0
-        await eventually(lambda: server.running == 0 and server.open_connections == 0, 2)
+        await until(lambda: server.running == 0 and server.open_connections == 0, 2)
 
 
 async def test_closing_the_generator_hangs_up_at_once() -> None:
@@ -78,7 +78,7 @@ async def test_closing_the_generator_hangs_up_at_once() -> None:
         assert await anext(chunks) == Chunk([5])
         assert server.running == 1
         await chunks.aclose()
-        await eventually(lambda: server.running == 0, 0.5)
+        await until(lambda: server.running == 0, 0.5)
 
 
 async def test_closing_the_generator_at_its_last_chunk_keeps_the_connection() -> None:
@@ -112,10 +112,10 @@ async def test_closing_leaves_no_task_and_no_connection() -> None:
         before = asyncio.all_tasks()
         async with connected(server, other, probe_seconds=0.01) as engine:
             tasks = [await hold(engine, affinity=str(number)) for number in range(6)]
-            await eventually(lambda: len(server.asked) > 20, 2)
+            await until(lambda: len(server.asked) > 20, 2)
         await asyncio.gather(*tasks, return_exceptions=True)
-        await eventually(lambda: server.open_connections + other.open_connections == 0, 2)
-        await eventually(lambda: asyncio.all_tasks() <= before, 2)
+        await until(lambda: server.open_connections + other.open_connections == 0, 2)
+        await until(lambda: asyncio.all_tasks() <= before, 2)
 
 
 async def test_a_closed_engine_may_start_again() -> None:
@@ -135,7 +135,7 @@ async def test_no_more_generations_are_under_way_than_allowed() -> None:
         assert len(server.generations) == 2
         await engine.check()
         held[0].cancel()
-        await eventually(lambda: engine.running == 1, 2)
+        await until(lambda: engine.running == 1, 2)
         (await hold(engine)).cancel()
         held[1].cancel()
 
@@ -149,7 +149,7 @@ async def test_cancelling_at_any_moment_leaves_nothing(ticks: int) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert engine.running == 0
-        await eventually(lambda: server.running == 0, 2)
+        await until(lambda: server.running == 0, 2)
         assert (await ask(engine)).finish
 
 
@@ -164,7 +164,7 @@ async def test_closing_at_any_moment_ends_everything(ticks: int) -> None:
             (ended,) = await asyncio.gather(task, return_exceptions=True)
         assert isinstance(ended, EngineError)
         assert engine.running == 0
-        await eventually(lambda: server.running == 0 and server.open_connections == 0, 2)
+        await until(lambda: server.running == 0 and server.open_connections == 0, 2)
 
 
 @pytest.mark.parametrize("ticks", TICKS)

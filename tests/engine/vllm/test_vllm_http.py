@@ -23,7 +23,7 @@ from service.engine.vllm import server as server_module
 from service.engine.vllm.http import Access
 from service.engine.vllm.wire import Endpoint
 from service.harmony.tokens import RETURN
-from tests.support.engine.conformance import EngineConformance, eventually
+from tests.support.engine.conformance import EngineConformance
 from tests.support.engine.connected import ask, connected, failure, generation, scripted
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.prompts import prompt, user
@@ -37,6 +37,7 @@ from tests.support.engine.standin_wire import (
     tokens_event,
 )
 from tests.support.engine.watched import WatchedHttp
+from tests.support.waiting import until
 
 LARGE = ModelCard("gpt-oss-20b", 0, 131_072)
 
@@ -236,7 +237,7 @@ async def test_a_server_that_accepts_and_says_no_more_is_given_up(status: int, m
             hurried.setattr(server_module, "HEAD_SECONDS", 0.05)
             assert isinstance(await failure(engine), EngineError)
         assert engine.running == 0
-        await eventually(lambda: server.open_connections <= 1, 2)
+        await until(lambda: server.open_connections <= 1, 2)
         del server.instead[Endpoint.GENERATE]
         assert (await ask(engine)).finish is Finish.STOP
 

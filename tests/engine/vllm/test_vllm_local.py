@@ -22,11 +22,12 @@ from service.engine.port import Engine, EngineError, EngineUnavailable, Finish, 
 from service.engine.vllm.library import CORE
 from service.engine.vllm.local import VllmLocalEngine
 from tests.support import ROOT
-from tests.support.engine.conformance import begin, eventually, sample
+from tests.support.engine.conformance import begin, sample
 from tests.support.engine.local_standin import is_installed
 from tests.support.engine.prompts import prompt, user
 from tests.support.engine.watched import WatchedLocal
 from tests.support.vllm.talker import TalkerConformance
+from tests.support.waiting import until
 
 if not is_installed():
     pytest.skip("vLLM is not installed here; scripts/test --vllm runs this where it is", allow_module_level=True)
@@ -161,7 +162,7 @@ async def test_an_engine_that_can_not_start_says_why(talker: str, model: str, ar
 async def test_a_load_that_is_given_up_leaves_no_process(talker: str) -> None:
     before = set(cores())
     loading = asyncio.create_task(VllmLocalEngine(talker, ARGS).start())
-    await eventually(lambda: len(set(cores()) - before) == 2, GONE_SECONDS)  # a core and its worker
+    await until(lambda: len(set(cores()) - before) == 2, GONE_SECONDS)  # a core and its worker
     begun = list(set(cores()) - before)
     loading.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -184,7 +185,7 @@ async def test_a_core_that_is_killed_fails_what_is_running_and_the_check(
         await sample(engine, (1,), 5)
     assert engine.running == 0
     assert [record.getMessage() for record in caplog.records].count("vLLM's engine core died") == 1
-    await eventually(lambda: gone(processes), GONE_SECONDS)
+    await until(lambda: gone(processes), GONE_SECONDS)
 
 
 OWNER = """

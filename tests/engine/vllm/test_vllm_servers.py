@@ -9,11 +9,11 @@ import pytest
 from service.engine.port import Defaults, EngineUnavailable, Finish
 from service.engine.vllm.http import VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
-from tests.support.engine.conformance import eventually
 from tests.support.engine.connected import ask, connected, failure, hold, scripted
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
+from tests.support.waiting import until
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ async def test_a_server_that_returns_serves_at_once_and_is_what_it_is_now() -> N
 async def test_a_server_that_was_replaced_behind_its_address_is_known_as_what_it_is_now() -> None:
     async with standing_in(scripted()) as server, connected(server, probe_seconds=0.02) as engine:
         server.context_tokens = 2048
-        await eventually(lambda: engine.model.context_tokens == 2048, 5)
+        await until(lambda: engine.model.context_tokens == 2048, 5)
         await engine.check()
 
 

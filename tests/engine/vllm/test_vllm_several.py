@@ -9,12 +9,12 @@ import pytest
 from service.engine.port import EngineError, EngineOverloaded, EngineUnavailable, Finish
 from service.engine.vllm.http import LEAST_SHARE, VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
-from tests.support.engine.conformance import eventually
 from tests.support.engine.connected import ask, connected, failure, hold, scripted
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.engine.standin_wire import error_event, tokens_event
+from tests.support.waiting import until
 
 STALLING = [[5], Stall()]
 
@@ -189,7 +189,7 @@ async def test_a_server_that_was_left_out_is_let_in_once_it_serves_the_model() -
         engine = await stack.enter_async_context(connected(*servers, model="talker", probe_seconds=0.02))
         second.model = "talker"
         probes = len(second.asked)
-        await eventually(lambda: len(second.asked) >= probes + 8, 5)
+        await until(lambda: len(second.asked) >= probes + 8, 5)
         for number in range(20):
             await ask(engine, affinity=str(number))
         assert first.generations

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from redis.asyncio import Redis
@@ -15,6 +15,7 @@ from store.turn import Status, Turn
 from tests.support.store.audit import complaints, dump
 from tests.support.store.counted import Usage, usage
 from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.waiting import until
 
 DEADLINE_SECONDS = 5.0
 IDLE_SECONDS = 0.2
@@ -263,12 +264,6 @@ async def test_caps_hold_over_all_tenants(capped: OpenStore) -> None:
     assert (await usage(store, "rival")).responses == 2
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not await condition():  # noqa: ASYNC110 (what expires on the server wakes nobody)
-            await asyncio.sleep(0.005)
-
-
 async def test_a_tree_that_nobody_uses_is_unknown_and_then_swept(capped: OpenStore, redis: Redis, prefix: str) -> None:
     store = capped(idle_seconds=IDLE_SECONDS, pin_seconds=IDLE_SECONDS / 4)
     ids = await grow(store, "one", "two")
@@ -276,7 +271,7 @@ async def test_a_tree_that_nobody_uses_is_unknown_and_then_swept(capped: OpenSto
     async def expired() -> bool:
         return not await known(store, ids[1])
 
-    await until(expired)
+    await until(expired, DEADLINE_SECONDS)
     for refusal in (store.get(TENANT, ids[0]), store.forget(TENANT, ids[0]), store.forget_tree(TENANT, ids[1])):
         with pytest.raises(NotFound):
             await refusal
@@ -298,7 +293,7 @@ async def test_using_any_turn_of_a_tree_keeps_all_of_it(capped: OpenStore) -> No
         await store.get(TENANT, used[0])
         return not await known(store, unused)
 
-    await until(expired)
+    await until(expired, DEADLINE_SECONDS)
     await store.sweep()
     assert await alive(store, used) == used
 

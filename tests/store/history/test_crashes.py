@@ -21,7 +21,7 @@ from redis.asyncio import Redis
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from tests.support import ROOT
+from tests.support import ROOT, waiting
 from tests.support.store.audit import dump
 from tests.support.store.durable import Durable, durable, torn_copy
 from tests.support.store.programs.killed import PIN_SECONDS, Told
@@ -96,10 +96,7 @@ async def talkers(
 
 
 async def until(condition: Callable[[], Awaitable[bool]], otherwise: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not await condition():
-        assert time.monotonic() < deadline, otherwise
-        await asyncio.sleep(POLL_SECONDS)
+    await waiting.until(condition, DEADLINE_SECONDS, otherwise)
 
 
 async def check(store: Store, told: Told, *, restarted: bool = False, since: float | None = None) -> set[str]:

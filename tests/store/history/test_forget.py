@@ -12,6 +12,7 @@ from store.redis.connection import connect
 from tests.support.store.audit import complaints, dump, scores
 from tests.support.store.counted import Usage, usage
 from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.waiting import until
 
 DEADLINE_SECONDS = 5.0
 
@@ -250,9 +251,7 @@ async def test_a_pin_past_its_time_keeps_nothing(server_url: str, redis: Redis, 
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=0.02)
     (root,) = await grow(store, "one")
     chain = await store.chain(TENANT, root, pin=True)
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while await redis.keys(f"{prefix}:*:pins:*"):  # noqa: ASYNC110 (a key that expires wakes nobody)
-            await asyncio.sleep(0.005)
+    await until(lambda: redis.keys(f"{prefix}:*:pins:*"), DEADLINE_SECONDS, wanted=lambda pins: not pins)
     await store.forget(TENANT, root)
     with pytest.raises(ParentNotFound):
         await store.append(TENANT, turn(store.new_id(root), root), pin=chain.pin)

