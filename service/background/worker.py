@@ -234,7 +234,7 @@ class Worker:
         self._paused_until = loop.time() + pause
         loop.call_later(pause, self._awake.set)
         self._service.metrics.engine_pauses.inc()
-        logs.event(logger, logging.WARNING, "the engine is away", pause_seconds=round(pause, 1), reason=reason)
+        logs.event(logger, logging.WARNING, "the engine is unavailable", pause_seconds=round(pause, 1), reason=reason)
 
     async def _renew_for_ever(self) -> None:
         """Renew all leases, those of all shards at the same time: a slow shard must not cost the leases of others."""

@@ -149,9 +149,7 @@ class _Compiler:
                 if above[each] == 0:
                     agenda.append(each)
         if len(agenda) < len(self._rules):
-            raise ValueError(
-                "something in it may be itself and nothing else, or nothing, over and over: see its ? and *"
-            )
+            raise ValueError("a rule of it can be itself and nothing else, or repeats an empty text: check its ? and *")
 
     def _closure(self, *, characters: bool) -> frozenset[int]:
         """The rules that come to an end, by a choice of nothing but such rules and, where they count, characters."""

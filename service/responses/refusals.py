@@ -56,8 +56,8 @@ def store_refusal(error: StoreError) -> ApiError:
         return _parent_refusal(error)
     if isinstance(error, NotTerminal):
         return InvalidRequest(
-            f"Cannot delete an in-flight response. Cancel '{error.id}' first, or whatever of its conversation is under "
-            "way if all of that is to go; or wait for the end.",
+            f"Cannot delete an in-flight response. Cancel '{error.id}' first, and for a whole conversation every "
+            "response of it that is under way; or wait for their end.",
             param="response_id",
         )
     if isinstance(error, NotCancellable):
@@ -73,7 +73,7 @@ def store_refusal(error: StoreError) -> ApiError:
     if isinstance(error, StoreFull):
         return ApiError(
             503,
-            "The conversation store is full, and responses are under way on all that it holds. Try again in a moment.",
+            "The conversation store is full, and running responses need all that it holds. Try again in a moment.",
             type="server_error",
             code="store_full",
             retry_after=RETRY_SECONDS,
@@ -91,14 +91,14 @@ def _parent_refusal(error: NotContinuable | TurnTooLarge) -> InvalidRequest:
     if isinstance(error, ChainTooLong):
         return InvalidRequest(
             f"The response '{error.id}' ends a conversation that is too long to be continued. Start a new one with "
-            "what matters of it.",
+            "the important part of it.",
             code="conversation_too_long",
             param="previous_response_id",
         )
     if isinstance(error, TurnTooLarge):
         return InvalidRequest(
             f"The response '{error.id}' and the conversation before it are larger than all that may be stored. Start a "
-            "new one with what matters of it.",
+            "new one with the important part of it.",
             code="conversation_too_long",
             param="previous_response_id",
         )
@@ -139,11 +139,11 @@ def nothing_said(message: str, failure: EngineError | None, *, timed_out: bool) 
 
 
 def not_compacted(response: Response) -> ApiError:
-    """What a compaction is that has no whole summary, as half of one would be a memory with a hole. A retry may do."""
+    """A compaction without a complete summary, as an incomplete one would lose content silently. A retry may help."""
     why = "a budget ended it" if response.status is ResponseStatus.INCOMPLETE else f"it is {response.status.value}"
     return ApiError(
         500,
-        f"The model wrote no whole summary: {why}. Try again, or compact a shorter conversation.",
+        f"The model wrote no complete summary: {why}. Try again, or compact a shorter conversation.",
         type="server_error",
         code="compaction_failed",
         retry=True,

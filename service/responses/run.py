@@ -177,7 +177,7 @@ class Run:
         if self.failure is not None:
             self._metrics.engine_failed(self.failure)
         elif self.ending is Ending.ERROR and self.machine.fault is None:
-            self._metrics.engine_failed(EngineError("it ended without a word"))
+            self._metrics.engine_failed(EngineError("it ended without a reason"))
 
     @property
     def error(self) -> ResponseError | None:

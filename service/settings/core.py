@@ -314,7 +314,7 @@ def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
                 f"entry {place}: a key should be 1 to {MAX_KEY_CHARS} printable ASCII characters, no space"
             )
         if key in seen:
-            raise ValueError(f"entry {place}: this key is listed twice, so its tenant would be a matter of luck")
+            raise ValueError(f"entry {place}: this key is listed twice, so its tenant would be ambiguous")
         seen.add(key)
         keys.append(ApiKey(tenant, SecretStr(key)))
     return tuple(keys)

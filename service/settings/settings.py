@@ -87,13 +87,13 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
             raise ValueError(
                 f"{PREFIX}LEASE_SECONDS={self.lease_seconds:g} is too short for {PREFIX}STORE_TIMEOUT_SECONDS="
                 f"{self.store_timeout_seconds:g}: a quarter of it passes between two renewals, and each may take the "
-                f"timeout, {self.renewed_seconds:g} s in all, so a worker whose store is slow would lose what it is at "
-                f"work on; set it to more than {LEASE_TIMEOUTS:.2f} times the timeout"
+                f"timeout, {self.renewed_seconds:g} s in all, so a worker whose store is slow would lose its "
+                f"jobs; set it to more than {LEASE_TIMEOUTS:.2f} times the timeout"
             )
         if self.webhook_url and not self.webhook_secret.get_secret_value():
             raise ValueError(
-                f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so nobody could tell a webhook from a "
-                "forgery; set it to whsec_ and what `openssl rand -base64 32` prints"
+                f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so webhooks could be forged; set "
+                "it to whsec_ and what `openssl rand -base64 32` prints"
             )
         if len(set(self.vllm_url)) < len(self.vllm_url):
             raise ValueError(f"{PREFIX}VLLM_URL names a server twice")
@@ -105,7 +105,7 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
             raise ValueError(
                 f"{PREFIX}MAX_CONCURRENT_REQUESTS={self.max_concurrent_requests} and {PREFIX}MAX_FOLLOWERS="
                 f"{self.max_followers} are more together than the {MAX_CONNECTIONS:,} connections that one process "
-                "has, so followers could keep everybody else out; lower one of them"
+                "has, so followers could take all of them; lower one of them"
             )
         return self
 

@@ -123,7 +123,7 @@ class Gate:
         elif not self._keyring.empty:
             raise ApiError(
                 401,
-                "/metrics is for whoever runs this service, so no API key opens it. Set HARMONIUM_METRICS_KEY and send "
+                "/metrics is for the operator of a service, so no API key opens it. Set HARMONIUM_METRICS_KEY and send "
                 "it as 'Authorization: Bearer METRICS_KEY'.",
                 code="invalid_api_key",
             )

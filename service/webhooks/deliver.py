@@ -163,7 +163,7 @@ class Deliverer:
                 event(logger, logging.INFO, "webhook delivered", **facts)
                 await self._outbox.done(webhook)
         except StoreError as error:
-            event(logger, logging.WARNING, "webhook not noted", **facts, reason=str(error))
+            event(logger, logging.WARNING, "outcome of a webhook not stored", **facts, reason=str(error))
 
     async def _put_off(self, webhook: Webhook, error: NotAccepted, facts: dict[str, str | int]) -> None:
         left = webhook.ended + self._retry_seconds - self._now()

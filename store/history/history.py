@@ -65,7 +65,7 @@ class ConversationHistoryStore:
         self.caps = caps or Caps()
         if 0 < self.caps.idle_seconds <= pin_seconds:
             raise ValueError(
-                f"idle_seconds={self.caps.idle_seconds} must exceed {pin_seconds=}: a run would lose its past"
+                f"idle_seconds={self.caps.idle_seconds} must exceed {pin_seconds=}: a run could lose its history"
             )
         self.keyspace = Keyspace(prefix, shards)
         self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)

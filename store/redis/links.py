@@ -125,18 +125,18 @@ class ClusterLink:
             except redis_errors.AskError as elsewhere:  # the slot is moving, and these keys have moved
                 return await self._ask_elsewhere(elsewhere, command)
             except redis_errors.TryAgainError as error:
-                raise redis_errors.ConnectionError(f"{key} is on the way to another node: {error}") from error
+                raise redis_errors.ConnectionError(f"{key} is moving to another node: {error}") from error
             except (redis_errors.ConnectionError, redis_errors.TimeoutError, redis_errors.ClusterDownError) as error:
                 await self._nodes.refresh(self._node.name)
                 raise redis_errors.ConnectionError(f"node {self._node.name}: {error}") from error
-        raise redis_errors.ConnectionError(f"the slot of {key} is nowhere, after {MAX_REDIRECTS} redirections")
+        raise redis_errors.ConnectionError(f"no node has the slot of {key}, after {MAX_REDIRECTS} redirections")
 
     async def _ask_elsewhere(self, elsewhere: redis_errors.AskError, command: bytes) -> Any:
         self._node = await self._nodes.at(elsewhere)
         try:
             return await _exchange(self._node, _ASKING, command)
         except (redis_errors.TryAgainError, redis_errors.MovedError) as error:
-            raise redis_errors.ConnectionError(f"slot {elsewhere.slot_id} is on the way to another node") from error
+            raise redis_errors.ConnectionError(f"slot {elsewhere.slot_id} is moving to another node") from error
 
     async def close(self) -> None:
         """Nothing: each command returns its connection."""

@@ -195,7 +195,7 @@ async def test_a_store_that_can_not_note_an_acceptance_is_told_of_it_once_more(
         await delivering.settled(2)
         await until(lambda: not box.under_way)
     assert len(box.letters) == 2
-    assert "webhook not noted" in caplog.text
+    assert "outcome of a webhook not stored" in caplog.text
 
 
 async def test_a_delivery_that_a_killed_process_had_begun_is_made_by_another(desk: Desk, redis_url: str) -> None:

@@ -191,7 +191,7 @@ def read_event(data: bytes) -> Event:
     try:
         event = _EVENT.decode(data)
     except _UNREADABLE as error:
-        raise EngineError("the vLLM server sent what is no event of a stream") from error
+        raise EngineError("the vLLM server sent something that is no event") from error
     if event.error is not None:
         raise refusal(event.error.code, event.error.message)
     return event

@@ -138,7 +138,7 @@ async def test_a_slot_that_moves_key_by_key_is_unavailable_meanwhile_and_then_fo
         (id,) = await grow(store, "one")
         source, target = ends(found, clock(prefix, id))
         slot = begin_to_move(clock(prefix, id), source, target)
-        with pytest.raises(StoreUnavailable, match="on the way to another node"):
+        with pytest.raises(StoreUnavailable, match="moving to another node"):
             await said(store, id)
         for node in (target, source):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.ask("CLUSTER", "MYID"))
