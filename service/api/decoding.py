@@ -196,7 +196,7 @@ def _value_at(raw: bytes | msgspec.Raw, path: str) -> bytes | msgspec.Raw:
 
 @lru_cache(maxsize=128)
 def _member(name: str) -> Any:
-    """A struct that has one member of an object, as JSON, and passes over all others."""
+    """A struct that has one member of an object, as JSON, and ignores all others."""
     return msgspec.defstruct("Member", [("value", msgspec.Raw, msgspec.field(name=name))])
 
 

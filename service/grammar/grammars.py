@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from service.errors import InvalidRequest, shown
 from service.grammar.lark import COMMON, Definitions, common, read_lark
 from service.grammar.recognizer import MAX_SYMBOLS, Grammar, compiled
-from service.grammar.regex import MOST, Tree, Weight, ebnf, inner_trees, weigh, whole
+from service.grammar.regex import MOST, Tree, Weight, ebnf, inner_trees, weigh
 from service.steps import cached_steps
 
 MAX_GRAMMAR_CHARS = 8_192
@@ -25,14 +25,6 @@ GRAMMARS_CACHED = 32
 
 RULES_A_STEP = 50
 """How many rules are written in one step."""
-
-
-def check_regex(pattern: str, where: str) -> str:
-    """The regex, which stands at the parameter `where`, as it is enforced: as one that the whole text matches.
-
-    Raises InvalidRequest.
-    """
-    return whole(pattern, where)
 
 
 def enforced_grammar(lark: str, where: str) -> Generator[None, None, str]:

@@ -59,12 +59,12 @@ def _unescaped(text: str) -> str:
         escape = found[0]
         if escape == '\\"':
             return '"'
-        return literal_eval(f"'{escape}'") if escape[1] in _KNOWN_ESCAPES and _whole(escape) else escape
+        return literal_eval(f"'{escape}'") if escape[1] in _KNOWN_ESCAPES and _is_complete(escape) else escape
 
     return _ESCAPE.sub(one, text)
 
 
-def _whole(escape: str) -> bool:
+def _is_complete(escape: str) -> bool:
     if len(escape) == 2 and escape[1] in "Uux":
         raise ValueError(f"the escape {escape} is cut short")
     code = int(escape[2:], 16) if escape[1] in "Uux" else 0

@@ -252,8 +252,11 @@ def inverted(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return (*left, (begin, LAST_CHARACTER)) if begin <= LAST_CHARACTER else tuple(left)
 
 
-def whole(pattern: Any, where: str) -> str:
-    """A pattern that a whole text has to match, written anew. Raises InvalidRequest."""
+def enforced_regex(pattern: Any, where: str) -> str:
+    """A pattern, which stands at the parameter `where` and has to match a whole text, written anew.
+
+    Raises InvalidRequest.
+    """
     tree = read_pattern(pattern, where)
     return _joined([_written(_bare(branch, pattern, where)[0], _regex) for branch in _branches(tree)])
 

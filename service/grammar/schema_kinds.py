@@ -82,24 +82,24 @@ def kind_of(value: Any) -> str:
     return "array" if isinstance(value, list) else "object"
 
 
-def plain_bounds(given: Mapping[str, Any], path: str, *, whole: bool) -> dict[str, Any]:
+def plain_bounds(given: Mapping[str, Any], path: str, *, integer: bool) -> dict[str, Any]:
     """The bounds of a number; those of an integer as whole numbers. Raises InvalidRequest where nothing is between."""
     bounds: dict[str, Any] = {}
     for name, value in given.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or abs(value) > LARGEST:
             raise invalid_value(f"{path}.{name}", value, f"Only numbers up to {LARGEST} can be enforced.")
-        if whole:
+        if integer:
             up = name.endswith("inimum") != name.startswith("excl")
             bounds[name] = math.ceil(value) if up else math.floor(value)
         elif round(value, DECIMALS) != value:
             raise invalid_value(f"{path}.{name}", value, f"Only {DECIMALS} decimals can be enforced.")
         else:
             bounds[name] = value
-    step = 1 if whole else 0
+    step = 1 if integer else 0
     low = max([bounds.get("minimum", -math.inf), bounds.get("exclusiveMinimum", -math.inf) + step])
     high = min([bounds.get("maximum", math.inf), bounds.get("exclusiveMaximum", math.inf) - step])
-    open_ended = not whole and low == high and ("exclusiveMinimum" in bounds or "exclusiveMaximum" in bounds)
+    open_ended = not integer and low == high and ("exclusiveMinimum" in bounds or "exclusiveMaximum" in bounds)
     if low > high or open_ended:
         raise InvalidRequest(
             f"The schema can't be enforced: no number is between the bounds at '{path}'.",

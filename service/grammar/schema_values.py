@@ -90,7 +90,7 @@ def string(given: Schema, path: str) -> Schema:
 
 def number(given: Schema, path: str, kind: str) -> Schema:
     """The keywords of a number of this kind."""
-    bounds = plain_bounds({key: given[key] for key in BOUNDS if key in given}, path, whole=kind == "integer")
+    bounds = plain_bounds({key: given[key] for key in BOUNDS if key in given}, path, integer=kind == "integer")
     multiple = given.get("multipleOf")
     if multiple is not None:
         if kind != "integer" or bounds or type(multiple) is not int or not 0 < multiple <= MAX_COUNT:

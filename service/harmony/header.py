@@ -2,8 +2,8 @@
 
 A well-formed header is `assistant`, ` to=RECIPIENT`, `<|channel|>CHANNEL`, ` to=RECIPIENT`, ` <|constrain|>TYPE`, where
 the recipient stands in one of the two places: openai-harmony renders it before the channel, gpt-oss samples it after.
-Seen in the wild and mended here: a doubled role, a recipient or a type glued to the channel or in its place, no
-channel at all, marks or words too many, and no `<|message|>`, so that content stands in the header. What was mended
+Models do this, and it is corrected here: a doubled role, a recipient or a type glued to the channel or in its place, no
+channel at all, marks or words too many, and no `<|message|>`, so that content stands in the header. What was corrected
 is not `clean`. Nothing is dropped: `raw` is all of the header's text that didn't turn out to be content.
 """
 

@@ -70,10 +70,10 @@ class State(Enum):
 @cache
 def text_table() -> list[str | None]:
     """The text of every ordinary id whose bytes are whole UTF-8, by id; None for all others. Built once, 0.1 s."""
-    return [_whole(piece) for piece in tokens.byte_table()]
+    return [_text_of(piece) for piece in tokens.byte_table()]
 
 
-def _whole(piece: bytes) -> str | None:
+def _text_of(piece: bytes) -> str | None:
     try:
         return piece.decode() or None
     except UnicodeDecodeError:

@@ -183,7 +183,7 @@ def _property(label: str, schema: Json, indent: str) -> list[str]:
 def _union_property(label: str, schema: Json, variants: list[Json], indent: str) -> list[str]:
     """The lines of a property with `oneOf`: a line for each variant.
 
-    A description that the property shares with its first variant is told by neither. One of its own stands
+    A description that the property shares with its first variant is shown by neither. One of its own stands
     above, and then silences that of the first variant.
     """
     own = _description(schema)
@@ -191,8 +191,8 @@ def _union_property(label: str, schema: Json, variants: list[Json], indent: str)
     lines = [*_comments([*above, *_default(schema)], indent), f"{indent}{label}:"]
     for index, variant in enumerate(variants):
         about = _description(variant)
-        told = about == own or (index == 0 and above)
-        comments = ([] if told else about) + _default(variant)
+        shared = about == own or (index == 0 and above)
+        comments = ([] if shared else about) + _default(variant)
         lines.append(f"{indent} | {_nullable_type(variant, indent + '   ')}{_trailing(comments)}")
     lines.append(f"{indent},")
     return lines

@@ -25,7 +25,7 @@ from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard
 from service.errors import ApiError
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
-from service.responses.compaction.request import ASK
+from service.responses.compaction.request import INSTRUCTION
 from service.responses.plan import Plan
 from service.responses.prompt.build import Identity, Prompt, build_prompt
 from service.responses.read import read_request
@@ -133,7 +133,7 @@ async def _prepare(
             Identity(settings.model_identity, settings.knowledge_cutoff, model.context_tokens),
             date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
             resolved=await stored_items(service.store, caller.tenant, read.references),
-            compacting=ASK if read.trigger else None,
+            compacting=INSTRUCTION if read.trigger else None,
         )
     )
     identify(prompt.items, id)

@@ -97,7 +97,7 @@ class Sealer:
                 except InvalidTag:
                     break
                 return kind.decode(), payload
-        raise Unsealable("it was not sealed here for you, or it was changed")
+        raise Unsealable("it was not sealed by this service for you, or it was changed")
 
     def _known(self) -> list[_Key]:
         if not self._keys:

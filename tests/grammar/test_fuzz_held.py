@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
 from service.grammar.checks import mismatch
-from service.grammar.grammars import check_regex, enforced_grammar
+from service.grammar.grammars import enforced_grammar
+from service.grammar.regex import enforced_regex
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import content_tag, grammar_content, regex_content, schema_content
 from service.steps import in_one_go
@@ -43,7 +44,7 @@ def check(make: Callable[[], str], answer: str) -> None:
 @some
 @given(st.lists(st.sampled_from(REGEX), max_size=12), st.sampled_from(ANSWERS))
 def test_any_regex_is_refused_or_can_be_checked(pieces: list[str], answer: str) -> None:
-    check(lambda: regex_content(check_regex("".join(pieces), "definition")), answer)
+    check(lambda: regex_content(enforced_regex("".join(pieces), "definition")), answer)
 
 
 @some
@@ -64,6 +65,6 @@ def test_any_schema_is_refused_or_can_be_checked(seed: int, answer: str) -> None
 def test_signs_mean_themselves_to_whoever_checks(text: str) -> None:
     escaped = "".join(f"\\{sign}" if sign in "-&#~" else sign for sign in text)
     for written in (escaped, "".join(f"[{sign}]" for sign in text)):
-        content = regex_content(check_regex(written, "definition"))
+        content = regex_content(enforced_regex(written, "definition"))
         assert mismatch(content, text) is None
         assert mismatch(content, text[1:]) is not None

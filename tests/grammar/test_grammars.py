@@ -13,9 +13,9 @@ from lark import Lark
 from lark.exceptions import LarkError
 
 from service.errors import InvalidRequest
-from service.grammar.grammars import MAX_GRAMMAR_CHARS, check_regex, compiled_of, enforced_grammar
+from service.grammar.grammars import MAX_GRAMMAR_CHARS, compiled_of, enforced_grammar
 from service.grammar.recognizer import Recognizer
-from service.grammar.regex import anchored
+from service.grammar.regex import anchored, enforced_regex
 from service.steps import in_one_go
 
 WHERE = "tools[3].format.definition"
@@ -95,7 +95,7 @@ IRREGULAR = {
 @pytest.mark.parametrize("case", IRREGULAR)
 def test_a_regex_that_cannot_be_held_is_refused_where_it_stands(case: str) -> None:
     with pytest.raises(InvalidRequest, match="The pattern can't be enforced") as refused:
-        check_regex(IRREGULAR[case], WHERE)
+        enforced_regex(IRREGULAR[case], WHERE)
     assert refused.value.param == WHERE
 
 
@@ -104,14 +104,14 @@ def test_a_regex_that_cannot_be_held_is_refused_where_it_stands(case: str) -> No
     st.text("ab c_1-\n", max_size=8),
 )
 def test_a_regex_written_anew_matches_the_same_texts(pattern: str, text: str) -> None:
-    anew = check_regex(pattern, WHERE)
+    anew = enforced_regex(pattern, WHERE)
     assert bool(re.fullmatch(anew, text)) == bool(re.fullmatch(pattern, text, re.ASCII))
 
 
 @given(st.text(r"ab[]^()|*+?{}1,9-.\\swdDWS$\"&é", max_size=16))
 def test_no_pattern_at_all_does_more_than_be_refused(pattern: str) -> None:
     with suppress(InvalidRequest):
-        re.compile(check_regex(pattern, WHERE))
+        re.compile(enforced_regex(pattern, WHERE))
     with suppress(InvalidRequest):
         re.compile(anchored(pattern, WHERE))
 
@@ -124,7 +124,7 @@ def test_no_grammar_at_all_does_more_than_be_refused(grammar: str) -> None:
         in_one_go(enforced_grammar(f"start: {grammar}", WHERE))
 
 
-UNHELD = {
+REFUSED_GRAMMARS = {
     "no grammar": "",
     "a malformed one": "start: (",
     "another beginning": 'begin: "a"',
@@ -153,10 +153,10 @@ UNHELD = {
 }
 
 
-@pytest.mark.parametrize("case", UNHELD)
+@pytest.mark.parametrize("case", REFUSED_GRAMMARS)
 def test_a_grammar_that_cannot_be_held_is_refused_where_it_stands(case: str) -> None:
     with pytest.raises(InvalidRequest, match="The grammar can't be enforced") as refused:
-        in_one_go(enforced_grammar(UNHELD[case], WHERE))
+        in_one_go(enforced_grammar(REFUSED_GRAMMARS[case], WHERE))
     assert refused.value.param == WHERE
 
 

@@ -93,7 +93,7 @@ def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
         in_one_go(enforced_schema(schema, "s"))
 
 
-HELD: dict[str, tuple[Any, Any]] = {
+ENFORCED: dict[str, tuple[Any, Any]] = {
     "anything": ({}, {}),
     "words to the reader": ({"type": "string", "title": "T", "default": "", "x-unit": "m"}, STRING),
     "a type that is meant": ({"minimum": 1}, {"type": "number", "minimum": 1}),
@@ -119,10 +119,10 @@ HELD: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", HELD)
+@pytest.mark.parametrize("case", ENFORCED)
 def test_a_held_schema_says_the_same_in_fewer_keywords(case: str) -> None:
-    schema, held = HELD[case]
-    assert in_one_go(enforced_schema(schema, "s")) == held
+    schema, enforced = ENFORCED[case]
+    assert in_one_go(enforced_schema(schema, "s")) == enforced
 
 
 def test_one_of_several_objects_is_held_where_a_constant_tells_them_apart() -> None:
@@ -176,10 +176,10 @@ def _larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 @given(st.recursive(LEAVES, _larger, max_leaves=5), st.lists(VALUES, min_size=8, max_size=8))
 def test_whatever_a_held_schema_allows_the_schema_allows(schema: Any, values: list[Any]) -> None:
     try:
-        held = in_one_go(enforced_schema(schema, "s"))
+        enforced = in_one_go(enforced_schema(schema, "s"))
     except InvalidRequest:
         return
-    given, kept = jsonschema_rs.validator_for(schema), jsonschema_rs.validator_for(held)
+    given, kept = jsonschema_rs.validator_for(schema), jsonschema_rs.validator_for(enforced)
     for value in values:
         assert not kept.is_valid(value) or given.is_valid(value)
 

@@ -86,7 +86,7 @@ async def test_what_another_tenant_has_or_somebody_made_up_is_one_and_the_same_r
         await send_back(service, item, ACME_KEY)
         foreign = await refused(service, item, GLOBEX_KEY)
         assert foreign == await refused(service, forged, ACME_KEY)
-        assert "not sealed here for you" in foreign
+        assert "not sealed by this service for you" in foreign
         assert "is no sealed content" in await refused(service, {**item, "encrypted_content": "gAAAAAB"}, ACME_KEY)
 
 

@@ -53,7 +53,7 @@ def test_the_same_is_always_sealed_the_same_and_something_else_is_not() -> None:
 
 
 def test_no_other_tenant_opens_a_seal() -> None:
-    with pytest.raises(Unsealable, match="not sealed here for you"):
+    with pytest.raises(Unsealable, match="not sealed by this service for you"):
         sealer("other").open(sealer("acme").seal("reasoning", PAYLOAD))
 
 

@@ -12,7 +12,8 @@ from service.api.tools.callee import Callee
 from service.engine.port import EngineRefused, Finish, Generation, Sampling
 from service.engine.vllm.http import Access, VllmHttpEngine
 from service.grammar.checks import mismatch
-from service.grammar.grammars import check_regex, enforced_grammar
+from service.grammar.grammars import enforced_grammar
+from service.grammar.regex import enforced_regex
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import HeaderState, content_tag, grammar_content, regex_content, schema_content
 from service.harmony import tokens
@@ -49,7 +50,7 @@ CONTENTS = {
         "$defs": {"number": {"type": "number", "minimum": 0.5, "maximum": 9.5}},
         "oneOf": [{"const": "none"}, {"type": "array", "items": {"$ref": "#/$defs/number"}, "maxItems": 2}],
     }),
-    "a regex": regex_content(check_regex(r"\d{3}-\d{4}", "definition")),
+    "a regex": regex_content(enforced_regex(r"\d{3}-\d{4}", "definition")),
     "a grammar": grammar_content(PATCH, in_one_go(enforced_grammar(PATCH, "definition"))),
 }  # fmt: skip
 

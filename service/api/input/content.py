@@ -40,7 +40,7 @@ def text_of(parts: Sequence[dict[str, Any]]) -> str:
 def checked_file(data: str | None, name: str | None, elsewhere: dict[str, str | None], where: str) -> dict[str, Any]:
     """An input_file part as it is listed. `elsewhere` are the members that say it lies elsewhere.
 
-    Raises InvalidRequest for a file that isn't here, that is no text, or whose name isn't one line.
+    Raises InvalidRequest for a file by its id or URL, one that is no text, or whose name isn't one line.
     """
     for member, value in elsewhere.items():
         if value is not None:

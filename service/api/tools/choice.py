@@ -21,7 +21,7 @@ MAX_ALLOWED = 128
 
 _MODES = ("none", "auto", "required")
 _SPECIFIC = "Give 'function', 'custom' or 'allowed_tools'."
-_NO_BACK_END = "It has no back end here, so it can't be called; give a function or a custom tool."
+_NOT_RUN = "This service can't run it, so it can't be called; give a function or a custom tool."
 
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -59,7 +59,7 @@ class _Namespace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Hosted(msgspec.Struct):
-    """A tool that has no back end here; what else it says is passed over."""
+    """A tool that this service can't run; its other members are ignored."""
 
     type: str
     server_label: _Name | None = None
@@ -102,7 +102,7 @@ def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
         callee = _callee(specific, tools.callees, "tool_choice")
         return Chosen("required", frozenset((callee.recipient,)), parallel_one=True, echo=_echo(specific))
     if sent.type in HOSTED:
-        raise unsupported("tool_choice.type", sent.type, _NO_BACK_END)
+        raise unsupported("tool_choice.type", sent.type, _NOT_RUN)
     raise invalid_value("tool_choice.type", sent.type, _SPECIFIC)
 
 
@@ -186,5 +186,5 @@ def _undeclared(where: str, kind: str, name: str) -> InvalidRequest:
 
 
 def _nothing_to_call(where: str, tools: Tools) -> InvalidRequest:
-    advice = _NO_BACK_END if tools.left_out else "Declare functions or custom tools in 'tools'."
+    advice = _NOT_RUN if tools.left_out else "Declare functions or custom tools in 'tools'."
     return invalid_value(where, "required", f"A call is required, and there is no tool to call. {advice}")

@@ -15,7 +15,8 @@ from msgspec import Meta
 from service.api.decoding import decode, decoder_of
 from service.api.tools.callee import Callee
 from service.errors import invalid_value
-from service.grammar.grammars import check_regex, enforced_grammar
+from service.grammar.grammars import enforced_grammar
+from service.grammar.regex import enforced_regex
 from service.grammar.tags import grammar_content, regex_content, schema_content
 from service.harmony.typescript import Function
 
@@ -98,6 +99,6 @@ def _content(form: _Text | _Grammar, where: str) -> Generator[None, None, str]:
     if isinstance(form, _Text):
         return TEXT
     if form.syntax == "regex":
-        return regex_content(check_regex(form.definition, where))
+        return regex_content(enforced_regex(form.definition, where))
     ebnf = yield from enforced_grammar(form.definition, where)
     return grammar_content(form.definition, ebnf)

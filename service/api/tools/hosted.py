@@ -1,4 +1,4 @@
-"""Tools that OpenAI runs, or that only its own models were trained on: none of them has a back end here.
+"""Tools that OpenAI runs, or that only its own models were trained on: this service can run none of them.
 
 They are accepted, since clients declare them by default, left out of the prompt, echoed without their secrets, and
 named to the client. Never echo or log what a client uses to sign in somewhere else.

@@ -80,8 +80,8 @@ class Tools(msgspec.Struct, frozen=True):
     """The tools of a request.
 
     `callees` are those that the caller runs, `namespaces` those that they stand in, `section` their section of the
-    prompt ("" for none). `echo` is for the Response. `left_out` are the types of those that have no back end here, so
-    that the prompt doesn't show them.
+    prompt ("" for none). `echo` is for the Response. `left_out` are the types of those that this service can't run,
+    which the prompt doesn't show.
     """
 
     section: str = ""

@@ -1,7 +1,7 @@
-"""`context_management`: when a prompt has outgrown its threshold, and what of it is compacted before it is answered.
+"""`context_management`: when a prompt is over its threshold, and what of it is compacted before it is answered.
 
     opening · older · newest          longer than the threshold
-    opening · older · the ask         makes the compaction
+    opening · older · instruction     makes the compaction
     opening · compaction · newest     is answered
 
 The newest input is what was said since the model spoke last. A tool's output is never parted from its call, nor the
@@ -39,8 +39,8 @@ all there is, nothing is compacted again and again for nothing."""
 
 def threshold(wanted: int | None, context_tokens: int) -> int:
     """How long a prompt may be before it is compacted: never so long that it can't be answered as it is."""
-    part, whole = DEFAULT_THRESHOLD
-    share = context_tokens * part // whole
+    part, all_parts = DEFAULT_THRESHOLD
+    share = context_tokens * part // all_parts
     return share if wanted is None else min(wanted, context_tokens - 1)
 
 
@@ -80,7 +80,7 @@ def _behind_mark(messages: Sequence[StoredMessage]) -> int:
     return next((place + 1 for place, message in enumerate(messages) if is_summary(message)), 1)
 
 
-def carried(
+def kept_messages(
     messages: Sequence[StoredMessage],
     opening: int,
     context_tokens: int,
@@ -99,7 +99,7 @@ def carried(
     return users_words(messages, room, MAX_KEPT_BYTES - sum(map(size_of, newest)))
 
 
-def onward_rules(
+def compacting_first(
     rules: Rules,
     older: Sequence[StoredMessage],
     newest: Sequence[StoredMessage],
@@ -111,19 +111,19 @@ def onward_rules(
     """The rules of a response that compacts what is `older` before it answers, as its prompt is longer than `due`. That
     opens with `opening` ids.
     """
-    onward = AfterCompaction(opening, tuple(newest), context_tokens)
-    words = carried(older, opening, context_tokens, reserve, newest, due)
-    return msgspec.structs.replace(rules, kept_messages=words, after_compaction=onward)
+    after = AfterCompaction(opening, tuple(newest), context_tokens)
+    words = kept_messages(older, opening, context_tokens, reserve, newest, due)
+    return msgspec.structs.replace(rules, kept_messages=words, after_compaction=after)
 
 
 def fits(rules: Rules, reserve: int) -> bool:
     """Whether there is room for a summary and an answer behind what will stay as it is."""
-    onward = rules.after_compaction
-    if onward is None:
+    after = rules.after_compaction
+    if after is None:
         return True
-    said = sum(len(message.tokens) for message in (*rules.kept_messages, *onward.newest)) // BYTES_A_TOKEN
-    sealable = sum(map(size_of, (*rules.kept_messages, *onward.newest))) <= MAX_KEPT_BYTES
-    return sealable and onward.prefix_tokens + said + 2 * reserve <= onward.context_tokens
+    said = sum(len(message.tokens) for message in (*rules.kept_messages, *after.newest)) // BYTES_A_TOKEN
+    sealable = sum(map(size_of, (*rules.kept_messages, *after.newest))) <= MAX_KEPT_BYTES
+    return sealable and after.prefix_tokens + said + 2 * reserve <= after.context_tokens
 
 
 def pays(rules: Rules, older: Sequence[StoredMessage], due: int) -> bool:

@@ -1,9 +1,9 @@
-"""Compacting: what the model is asked, and the window that stands for a conversation in `/responses/compact`'s answer.
+"""Compacting: the instruction to the model, and the window that `/responses/compact` answers with.
 
-    conversation · the ask ─▶ one answer, the summary ─▶ compaction item, sealed with the user's words in it
+    conversation · instruction ─▶ one answer, the summary ─▶ compaction item, sealed with the user's words in it
 
-The ask is a developer's word at the end of the prompt, which no later prompt has. How a compaction stands in those is
-compacted.py's affair.
+The instruction is a developer message at the end of the prompt, which no later prompt has. How those show a compaction
+is said in messages.py.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from service.harmony.messages import text_of
 from service.harmony.render import developer_text
 from store.turn import StoredMessage
 
-ASK = developer_text(
+INSTRUCTION = developer_text(
     "Write a summary of the conversation above, from which it will be continued: whoever goes on sees the user's own "
     "messages and this summary, and nothing else. Keep every fact, name, number, decision, preference and "
     "instruction that may matter later, what was tried and what came of it, what tools returned as far as it is still "
@@ -28,13 +28,13 @@ ASK = developer_text(
     "call any tool, don't go on with the conversation, and don't answer its last message: answer with the summary "
     "alone, as plain text."
 )
-"""What the model is asked at the end of a conversation that is to be compacted."""
+"""What stands behind a conversation that is to be compacted."""
 
 PARTLY = (
     "There is no room for all of the user's messages, and only the newest are kept. So write down too what the earlier "
     "ones say that may matter later."
 )
-"""What else it is told where not all of the user's words travel in the compaction."""
+"""What is added where the compaction doesn't keep all of the user's words."""
 
 TRIGGER = b'{"type":"compaction_trigger"}'
 
@@ -92,22 +92,22 @@ def triggered(sent: msgspec.Raw) -> msgspec.Raw:
     return sent
 
 
-def asked(ask: str, messages: Sequence[StoredMessage], carried: Sequence[StoredMessage]) -> str:
-    """What is asked of the model for a compaction of these messages, of which `carried` are kept word by word."""
+def instruction(words: str, messages: Sequence[StoredMessage], kept: Sequence[StoredMessage]) -> str:
+    """The instruction for a compaction of these messages, of which `kept` are kept word by word."""
     said = sum(message.role == "user" for message in messages)
-    return ask if len(carried) == said else f"{ask}\n\n{PARTLY}"
+    return words if len(kept) == said else f"{words}\n\n{PARTLY}"
 
 
 def window(
-    response_id: str, items: Sequence[InputItem], carried: Sequence[StoredMessage], compaction: Compaction
+    response_id: str, items: Sequence[InputItem], kept: Sequence[StoredMessage], compaction: Compaction
 ) -> list[InputItem | Compaction]:
     """What stands for the conversation: the user's messages, oldest first, and the compaction.
 
-    `carried` are those that travel in it. The request's own among them are shown as they were sent; the others, which
+    `kept` are those that it keeps. The request's own among them are shown as they were sent; the others, which
     came before, as their texts.
     """
-    own = _own(items)[-len(carried) :] if carried else []
-    before = carried[: len(carried) - len(own)]
+    own = _own(items)[-len(kept) :] if kept else []
+    before = kept[: len(kept) - len(own)]
     return [
         *(
             MessageItem(

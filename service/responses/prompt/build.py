@@ -26,9 +26,9 @@ from service.errors import InvalidRequest, context_length_exceeded
 from service.harmony import render, tokens
 from service.harmony.render import PROMPT_END, developer_text, message_steps, system_message
 from service.harmony.tokens import BYTES_A_TOKEN, RunTooLong, TooManyTokens
-from service.responses.compaction.budget import carried, fits, newest_input, onward_rules, pays, threshold
+from service.responses.compaction.budget import compacting_first, fits, kept_messages, newest_input, pays, threshold
 from service.responses.compaction.messages import since_compaction
-from service.responses.compaction.request import ASK, PARTLY, asked
+from service.responses.compaction.request import INSTRUCTION, PARTLY, instruction
 from service.responses.prompt.drafts import Conversion
 from service.responses.prompt.truncate import reserve, shortened
 from service.responses.read import Read, rules_of
@@ -83,8 +83,8 @@ def build_prompt(
     """Build the prompt of a request that was read, yielding between pieces of a few milliseconds.
 
     `chain` is oldest first; `date` is the request's UTC day, such as 2025-06-28. `resolved` has the JSON of each stored
-    item that the input refers to. With `compacting`, a developer's last word that the chain never sees, the model is
-    asked for a compaction instead of an answer.
+    item that the input refers to. With `compacting`, an instruction that the chain never has, the prompt is for a
+    compaction instead of an answer.
 
     Raises InvalidRequest: for references to nothing, for call ids without a call, for calls without an output, for
     what can't be opened, and for a prompt that leaves no room.
@@ -131,21 +131,21 @@ def _fitted(
     the answer alone, to which the messages are shortened if the request allows that.
     """
     rules, ending = read.rules, [PROMPT_END]
-    onward = _onward(request, rules, opening, messages, limit) if compacting is None else None
+    compacted = _compacted_first(request, rules, opening, messages, limit) if compacting is None else None
     if compacting is not None:
         rules = _compacting_rules(request, read, opening, messages, limit)
-        ending.insert(0, _developer_message(asked(compacting, messages, rules.kept_messages)))
-    if onward is not None:
-        rules, older = onward
-        ask = asked(ASK, messages[: -len(rules.newest)], rules.kept_messages)
-        return rules, older, [_developer_message(ask), *ending]
+        ending.insert(0, _developer_message(instruction(compacting, messages, rules.kept_messages)))
+    if compacted is not None:
+        rules, older = compacted
+        words = instruction(INSTRUCTION, messages[: -len(rules.newest)], rules.kept_messages)
+        return rules, older, [_developer_message(words), *ending]
     if request.truncation == "auto":
         room = limit - reserve(limit, request.max_output_tokens)
         messages = shortened(messages, max(room - _length((*opening, *ending)), 0))
     return rules, messages, ending
 
 
-def _onward(
+def _compacted_first(
     request: CreateRequest, rules: Rules, opening: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
 ) -> tuple[Rules, list[StoredMessage]] | None:
     """The rules and the messages where these are compacted before they are answered; None where they aren't."""
@@ -161,18 +161,18 @@ def _onward(
     kept = reserve(limit, request.max_output_tokens)
     older, newest = list(messages[:place]), messages[place:]
     if request.truncation == "auto":
-        asking = opened + _length((_developer_message(f"{ASK}\n\n{PARTLY}"), PROMPT_END))
-        older = shortened(older, max(limit - kept - asking, 0))
-    onward = onward_rules(rules, messages[:place], newest, opened, limit, kept, due)
-    worth = size >= limit or pays(onward, messages[:place], due)
-    return (onward, older) if fits(onward, kept) and worth else None
+        instructed = opened + _length((_developer_message(f"{INSTRUCTION}\n\n{PARTLY}"), PROMPT_END))
+        older = shortened(older, max(limit - kept - instructed, 0))
+    compacted = compacting_first(rules, messages[:place], newest, opened, limit, kept, due)
+    worth = size >= limit or pays(compacted, messages[:place], due)
+    return (compacted, older) if fits(compacted, kept) and worth else None
 
 
 def _compacting_rules(
     request: CreateRequest, read: Read, opening: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
 ) -> Rules:
     rules = rules_of(request, read.tools, read.chosen, read.format, compacting=True)
-    words = carried(messages, _length(opening), limit, reserve(limit, request.max_output_tokens))
+    words = kept_messages(messages, _length(opening), limit, reserve(limit, request.max_output_tokens))
     return msgspec.structs.replace(rules, kept_messages=words)
 
 

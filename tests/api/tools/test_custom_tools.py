@@ -38,10 +38,10 @@ def test_any_text_is_the_one_parameter_of_a_function(form: dict[str, Any]) -> No
 
 
 def test_the_content_of_any_text_is_held_as_an_object_with_one_text() -> None:
-    held = msgspec.json.decode(callee(CUSTOM).content or "null")["json_schema"]
+    enforced = msgspec.json.decode(callee(CUSTOM).content or "null")["json_schema"]
 
-    assert held["properties"] == {"input": {"type": "string"}}
-    assert (held["required"], held["additionalProperties"]) == (["input"], False)
+    assert enforced["properties"] == {"input": {"type": "string"}}
+    assert (enforced["required"], enforced["additionalProperties"]) == (["input"], False)
 
 
 @pytest.mark.parametrize(("syntax", "definition"), [("lark", LARK), ("regex", "on|off")])

@@ -1,4 +1,4 @@
-"""`text.format`: what is held of the answer, and what the model is told."""
+"""`text.format`: what is enforced of the answer, and what the prompt says of it."""
 
 import json
 from typing import Any

@@ -59,10 +59,10 @@ def test_no_tools_are_no_tools(value: object) -> None:
 
 @pytest.mark.parametrize("strict", [{}, {"strict": None}, {"strict": True}], ids=str)
 def test_arguments_are_held_unless_strict_is_false(strict: dict[str, Any]) -> None:
-    (held,) = tools([{**TOOL, **strict}]).callees
+    (enforced,) = tools([{**TOOL, **strict}]).callees
     (free,) = tools([{**TOOL, "strict": False}]).callees
 
-    assert held.content is not None
+    assert enforced.content is not None
     assert free.content is None
     assert [tools([{**TOOL, **each}]).echo[0]["strict"] for each in (strict, {"strict": False})] == [True, False]
 
@@ -70,10 +70,10 @@ def test_arguments_are_held_unless_strict_is_false(strict: dict[str, Any]) -> No
 @pytest.mark.parametrize(("parameters", "others"), [(None, False), ({}, True)])
 def test_without_parameters_the_arguments_are_an_object_all_the_same(parameters: Any, others: bool) -> None:
     (callee,) = tools([{**TOOL, "parameters": parameters}]).callees
-    held = msgspec.json.decode(callee.content or "null")["json_schema"]
+    enforced = msgspec.json.decode(callee.content or "null")["json_schema"]
 
-    assert (held["type"], held["additionalProperties"]) == ("object", others)
-    assert "properties" not in held or held["properties"] == {}
+    assert (enforced["type"], enforced["additionalProperties"]) == ("object", others)
+    assert "properties" not in enforced or enforced["properties"] == {}
 
 
 @pytest.mark.parametrize("strict", [{}, {"strict": None}, {"strict": False}], ids=str)

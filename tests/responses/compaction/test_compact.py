@@ -8,7 +8,7 @@ import pytest
 
 from service.engine.port import Finish, ModelCard
 from service.harmony import tokens
-from service.responses.compaction.request import ASK
+from service.responses.compaction.request import INSTRUCTION
 from service.settings.settings import Settings
 from tests.support.engine.scripted import FinishWith, ScriptedEngine
 from tests.support.oracles.open_responses import check_item, check_usage
@@ -54,7 +54,7 @@ async def test_the_model_is_asked_for_a_summary_behind_the_conversation(settings
     async with serving(settings, engine) as inside, inside.http() as http:
         await compacted(http, input=CONVERSATION)
     prompt = tokens.decode(engine.generations[0].prompt)
-    assert prompt.index("heron") < prompt.index("Where does she lie?") < prompt.index(ASK)
+    assert prompt.index("heron") < prompt.index("Where does she lie?") < prompt.index(INSTRUCTION)
 
 
 async def test_a_new_conversation_begins_with_the_summary_instead_of_what_was_said(settings: Settings) -> None:
@@ -65,7 +65,7 @@ async def test_a_new_conversation_begins_with_the_summary_instead_of_what_was_sa
         assert (await http.post("/v1/responses", json=body)).status_code == 200
     prompt = tokens.decode(engine.generations[-1].prompt)
     assert "heron" not in prompt
-    assert ASK not in prompt
+    assert INSTRUCTION not in prompt
     assert prompt.count("My boat is called Vesper.") == 1
     assert prompt.index("Vesper") < prompt.index(SUMMARY) < prompt.index("Say it again.")
 

@@ -12,7 +12,7 @@ from service.harmony.render import message
 from service.responses import sealed
 from service.responses.compaction import messages as compacted
 from service.responses.compaction.budget import newest_input
-from service.responses.compaction.request import ASK, PARTLY
+from service.responses.compaction.request import INSTRUCTION, PARTLY
 from service.responses.rules import Rules
 from store.turn import StoredMessage
 from tests.responses.compaction.test_compaction_turns import (
@@ -38,7 +38,7 @@ def test_what_is_older_than_the_newest_input_is_compacted() -> None:
     assert made.rules.kept_messages == (made.messages[0],)
     assert made.rules.after_compaction.newest == (made.messages[2],)
     assert "heron" in text
-    assert text.index("heron") < text.index(ASK)
+    assert text.index("heron") < text.index(INSTRUCTION)
     assert "Where does she lie?" not in text
 
 
@@ -110,7 +110,7 @@ def test_an_output_stays_with_its_call_and_the_thought_before_it() -> None:
 
 
 def test_a_trigger_comes_before_a_threshold() -> None:
-    made = prompt(input=[USER, ANSWER], context_management=AT_ONCE, compacting=ASK)
+    made = prompt(input=[USER, ANSWER], context_management=AT_ONCE, compacting=INSTRUCTION)
 
     assert (made.rules.compacting, made.rules.after_compaction) == (True, None)
 

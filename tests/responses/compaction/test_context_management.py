@@ -7,7 +7,7 @@ import pytest
 
 from service.engine.port import Finish
 from service.harmony import tokens
-from service.responses.compaction.request import ASK
+from service.responses.compaction.request import INSTRUCTION
 from service.settings.settings import Settings
 from tests.support.engine.scripted import FinishWith, ScriptedEngine
 from tests.support.service.background import ended, streamed
@@ -50,7 +50,7 @@ async def test_a_stored_conversation_is_compacted_and_goes_on_from_there(setting
     assert kinds(second) == ["compaction", "reasoning", "message"]
     assert second["status"] == "completed"
     asking, answering, going_on = (list(each.prompt) for each in played.generations[1:])
-    assert tokens.decode(asking).index("heron") < tokens.decode(asking).index(ASK)
+    assert tokens.decode(asking).index("heron") < tokens.decode(asking).index(INSTRUCTION)
     text = tokens.decode(answering)
     assert "heron" not in text
     assert text.index("Vesper") < text.index(SUMMARY) < text.index("Where does she lie?")

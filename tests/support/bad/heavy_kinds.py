@@ -30,8 +30,8 @@ def fresh(build: Builder) -> Callable[[], bytes]:
 
 def strict(schema: Any) -> dict[str, Any]:
     """A request for an answer that matches a schema."""
-    held = {"type": "json_schema", "name": "a", "strict": True, "schema": schema}
-    return {"text": {"format": held}}
+    enforced = {"type": "json_schema", "name": "a", "strict": True, "schema": schema}
+    return {"text": {"format": enforced}}
 
 
 def shape(properties: dict[str, Any], **others: Any) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def function(name: str, schema: Any) -> dict[str, Any]:
 
 def custom(name: str, syntax: str, definition: str) -> dict[str, Any]:
     """A custom tool under a grammar."""
-    held = {"type": "grammar", "syntax": syntax, "definition": definition}
-    return {"type": "custom", "name": name, "format": held}
+    enforced = {"type": "grammar", "syntax": syntax, "definition": definition}
+    return {"type": "custom", "name": name, "format": enforced}
 
 
 def chained(word: str, links: int) -> dict[str, Any]:

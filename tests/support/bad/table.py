@@ -79,8 +79,8 @@ def schema(path: str, words: str, value: Any, code: str = "invalid_json_schema")
 
 def grammar(code: str, words: str, definition: Any, syntax: str = "lark") -> Bad:
     """A create request with a custom tool under a grammar that can't be enforced."""
-    held = {"type": "grammar", "syntax": syntax, "definition": definition}
-    return tools(code, "tools[0].format.definition", words, {"type": "custom", "name": "c", "format": held})
+    enforced = {"type": "grammar", "syntax": syntax, "definition": definition}
+    return tools(code, "tools[0].format.definition", words, {"type": "custom", "name": "c", "format": enforced})
 
 
 def body(prefix: bytes, repeated: bytes, suffix: bytes, count: int | None = None) -> Callable[[], bytes]:

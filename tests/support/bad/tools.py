@@ -151,14 +151,14 @@ CHOICES: Table = {
     "an unknown choice": create("tool_choice", "maybe", "invalid_value", "none, auto, required"),
     "a call that is required without tools": create("tool_choice", "required", "invalid_value", "no tool to call"),
     "a call that is required of hosted tools": chosen(
-        "invalid_value", "tool_choice", "no back end", "required", SEARCH
+        "invalid_value", "tool_choice", "can't run it", "required", SEARCH
     ),
     "a choice of no type": chosen(
         "missing_required_parameter", "tool_choice.type", "allowed_tools", {"name": "f"}, FUNCTION
     ),
     "a choice of an unknown type": chosen("invalid_value", "tool_choice.type", "magic", {"type": "magic"}, FUNCTION),
     "a choice of a hosted tool": chosen(
-        "unsupported_parameter", "tool_choice.type", "no back end", {"type": "web_search"}, SEARCH
+        "unsupported_parameter", "tool_choice.type", "can't run it", {"type": "web_search"}, SEARCH
     ),
     "a function that isn't declared": chosen(
         "invalid_value", "tool_choice.name", "declares no function", {"type": "function", "name": "g"}, FUNCTION
@@ -226,7 +226,7 @@ CHOICES: Table = {
     "a call that is required of allowed tools that can't be called": chosen(
         "invalid_value",
         "tool_choice.tools",
-        "no back end",
+        "can't run it",
         {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]},
         FUNCTION,
         SEARCH,

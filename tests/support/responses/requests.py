@@ -31,7 +31,7 @@ class Envelopes:
     def open(self, text: str) -> tuple[str, bytes]:
         kind, separator, payload = text.partition(":")
         if not separator:
-            raise Unsealable("it was not sealed here for you, or it was changed")
+            raise Unsealable("it was not sealed by this service for you, or it was changed")
         return kind, bytes.fromhex(payload)
 
 
