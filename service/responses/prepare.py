@@ -114,9 +114,9 @@ async def prepared(service: Service, caller: Caller, request: CreateRequest) -> 
         )
     request = await service.templates.applied(request)
     async with continuing(service.store, caller.tenant, request.previous_response_id) as parent:
-        made = await _prepare(service, caller, request, model, parent)
-        del request  # the block may take minutes
-        yield made
+        made = [await _prepare(service, caller, request, model, parent)]
+        del request
+        yield made.pop()  # the block may take minutes, and what is large is held here by nobody
 
 
 async def _prepare(

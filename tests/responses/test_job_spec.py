@@ -1,6 +1,7 @@
 """A request as a job: what a worker is asked is what this process would have asked, and the parent stays pinned."""
 
 import contextlib
+import gc
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
@@ -10,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from service.api.events import Event, ResponseCreated
-from service.api.request import read_create
+from service.api.input.items import MessageItem
+from service.api.request import CreateRequest, read_create
 from service.errors import ApiError
 from service.harmony.render import message
 from service.metrics.counters import make_metrics
@@ -156,6 +158,18 @@ async def test_a_run_that_was_stored_has_let_go_of_its_parent_once(service: Serv
         assert await pins(service, parent) == 1
         await ran(service, made)
         assert (await pins(service, parent), made.parent.pin) == (0, None)
+
+
+async def test_what_was_read_of_a_request_is_let_go_of_once_its_plan_is_made(service: Service) -> None:
+    said = "Said by nobody else."
+    async with asked(service, input=[{"role": "user", "content": said}]) as made:
+        plan = made.plan
+        del made
+        gc.collect()
+        held = [
+            each for each in gc.get_objects() if isinstance(each, CreateRequest | MessageItem) and said in str(each)
+        ]
+        assert (held, said.encode() in plan.items) == ([], True)
 
 
 async def test_a_job_says_whether_it_may_be_continued(service: Service) -> None:

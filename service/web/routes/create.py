@@ -61,6 +61,7 @@ async def create(request: Request) -> HttpResponse:
         if wanted.background:
             return await _queued(request, planned, wanted)
         run, sink = await _run_of(request, planned, "stream" if wanted.stream else "plain")
+        del planned  # its items: the plan has them as JSON
         if wanted.stream:
             source = RunSource(run, held.pop_all(), exchange_of(request))
             return EventStream(source, exchange_of(request), settings, obfuscate=wanted.obfuscate)
