@@ -14,7 +14,8 @@ request, which is run. Where a definition here counts 1fcb5d4 otherwise than its
   entered when one of its functions runs for the request. A *climb* is a call from a function of a lower room to one of
   a higher room, each pair of functions counted once; functions of no room are passed over, so that what a loose module
   drives counts as called by whoever called that module.
-- A *generator function* here is one that works in steps: it returns `Generator[None, None, T]`, or an alias of that.
+- A *generator function* here is one that works in steps: it yields, and returns `Generator[None, None, T]` or an alias
+  of that. One that only hands on the generator of another isn't one.
 - A *hand-made LRU* is a dict that deletes its own first key. A *back-off* is a module that doubles a pause up to a
   bound (`min(MOST, 2 * pause)`, `min(MOST, FIRST * 2**failures)`). A *patch* is a place where a test sets a constant
   of a module.
@@ -196,9 +197,18 @@ def stepping(code: Mapping[str, Code]) -> list[str]:
         found += [
             f"{module.path}:{node.lineno} {node.name}"
             for node in module.nodes
-            if isinstance(node, ast.FunctionDef) and node.returns and works_in_steps(node.returns, seen)
+            if isinstance(node, ast.FunctionDef)
+            and node.returns
+            and works_in_steps(node.returns, seen)
+            and yields(node)
         ]
     return found
+
+
+def yields(node: ast.AST) -> bool:
+    """Whether a function itself yields, other than in a function inside it."""
+    inner = (each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.FunctionDef | ast.Lambda))
+    return any(isinstance(each, ast.Yield | ast.YieldFrom) or yields(each) for each in inner)
 
 
 def works_in_steps(annotation: ast.expr, aliases: set[str]) -> bool:

@@ -264,7 +264,8 @@ def test_what_the_rule_allows_is_let_through(rule: Rule, path: str, snippet: str
 SMALL = house.parsed(
     {
         "service/api/__init__.py": "",
-        "service/api/ids.py": "import service.web.app\nfrom .read import Reading, f\ndef ids() -> Reading[int]: 0",
+        "service/api/ids.py": "import service.web.app\nfrom .read import Reading, f\n"
+        "def ids() -> Reading[int]: yield\ndef same() -> Reading[int]: return ids()",
         "service/api/read.py": "Reading = Generator[None, None, T]\ndef f() -> Iterator[None]: 0",
         "service/web/__init__.py": "",
         "service/web/app.py": "import store.turn\ndef f(): from service.api import ids\nwait = min(MOST, pause * 2)",
