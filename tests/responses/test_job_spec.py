@@ -25,6 +25,8 @@ from service.responses.seal import Seals
 from service.responses.service import Caller, Service
 from service.responses.templates import Templates
 from service.settings.settings import Settings
+from service.web.event_stream import RunSource
+from service.web.middleware import Exchange
 from store.errors import ParentNotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
@@ -68,9 +70,9 @@ async def planned(service: Service, **body: Any) -> Plan:
         return made.plan
 
 
-async def ran(service: Service, made: Prepared) -> list[Event]:
-    """The events of a run in the foreground."""
-    run = Run(
+def run_of(service: Service, made: Prepared) -> Run:
+    """A run in the foreground."""
+    return Run(
         made.plan,
         machine_of(made.plan),
         AppendSink(service.store, "acme", made.parent, streamed=False),
@@ -81,7 +83,11 @@ async def ran(service: Service, made: Prepared) -> list[Event]:
         seconds=60.0,
         clock=service.clock,
     )
-    return [event async for batch in run.events() for event in batch]
+
+
+async def ran(service: Service, made: Prepared) -> list[Event]:
+    """The events of a run in the foreground."""
+    return [event async for batch in run_of(service, made).events() for event in batch]
 
 
 async def pins(service: Service, id: str) -> int:
@@ -170,6 +176,19 @@ async def test_what_was_read_of_a_request_is_let_go_of_once_its_plan_is_made(ser
             each for each in gc.get_objects() if isinstance(each, CreateRequest | MessageItem) and said in str(each)
         ]
         assert (held, said.encode() in plan.items) == ([], True)
+
+
+@pytest.mark.parametrize("batches", [1, 100])
+async def test_a_stream_that_is_over_has_let_go_of_its_parent(service: Service, batches: int) -> None:
+    parent, held = await stored(service), contextlib.AsyncExitStack()
+    made = await held.enter_async_context(asked(service, previous_response_id=parent, store=False))
+    source = RunSource(run_of(service, made), held, Exchange("acme", "req_1", {}, make_metrics()))
+    async with contextlib.aclosing(source.events()) as events:
+        async for _ in events:
+            if (batches := batches - 1) == 0:
+                break
+
+    assert await pins(service, parent) == 0
 
 
 async def test_a_job_says_whether_it_may_be_continued(service: Service) -> None:
