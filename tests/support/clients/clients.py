@@ -15,7 +15,8 @@ from pathlib import Path
 from tests.support import ROOT
 from tests.support.service.process import MODEL
 
-HERE = ROOT / "tests" / "clients"
+CASES = ROOT / "tests" / "clients"
+RUNNERS = Path(__file__).parent
 ENVIRONMENT = ROOT / ".venv-clients"
 PYTHON = ENVIRONMENT / "bin" / "python"
 PACKAGES = ENVIRONMENT / "node" / "node_modules"
@@ -24,7 +25,7 @@ STOP_SECONDS = 10.0
 NOWHERE = "http://127.0.0.1:9"
 """A proxy that isn't there, for all but the service: a client that would tell others of itself can't."""
 
-SCRIPTS = sorted(path for path in HERE.glob("with_*") if path.suffix in (".py", ".mjs"))
+SCRIPTS = sorted(path for path in CASES.glob("with_*") if path.suffix in (".py", ".mjs"))
 
 _CASE = re.compile(r"(?m)^(?:export )?(?:async )?(?:def|function) (test_\w+)")
 
@@ -67,7 +68,7 @@ class ClientProcess:
         # Node looks for packages beside the script
         (folder / "node_modules").symlink_to(PACKAGES)
         runner = f"runner{script.suffix}"
-        for path in (HERE / runner, script):
+        for path in (RUNNERS / runner, script):
             shutil.copy(path, folder)
         program = PYTHON if script.suffix == ".py" else node()
         with self._said.open("wb") as said:
