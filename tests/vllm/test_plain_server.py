@@ -18,6 +18,7 @@ from openai import AsyncOpenAI
 from service.engine.vllm.http import Access, VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
 from service.settings.settings import Settings
+from tests.support.engine.watched import WatchedHttp
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.inside import Inside, serving
 from tests.support.service.streams import Event, parsed
@@ -74,8 +75,8 @@ async def harmonium(settings: Settings, server: VllmProcess) -> AsyncIterator[In
 
 class TestConformanceOverCompletions(TalkerConformance):
     @pytest.fixture
-    async def engine(self, serve: Serve) -> AsyncGenerator[VllmHttpEngine, None]:
-        engine = VllmHttpEngine(Access((serve(Endpoint.COMPLETIONS).url,)))
+    async def engine(self, serve: Serve) -> AsyncGenerator[WatchedHttp, None]:
+        engine = WatchedHttp(Access((serve(Endpoint.COMPLETIONS).url,)))
         await engine.start()
         yield engine
         await engine.close()
