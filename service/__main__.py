@@ -172,7 +172,7 @@ def fsck(
     shown. docs/operating.md lists what can be wrong, and what a repair does about it: a turn that nobody can read any
     more is taken away, with all that continue it.
 
-    The exit status is 0 if nothing is wrong, 1 if something is, 2 if that could not be found out.
+    The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done.
     """
     settings = _load(redis_url=redis_url, data_dir=data_dir)
     from rich.console import Console  # not at the top, as in serve
