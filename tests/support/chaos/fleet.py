@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -121,13 +122,25 @@ class Store(Process):
 class Member(Process):
     """`harmonium serve --no-worker` or `harmonium worker`, which answers probes at a port of its own."""
 
-    def __init__(self, name: str, folder: Path, command: Sequence[str], port_setting: str, **settings: object) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        command: Sequence[str],
+        port_setting: str,
+        code: Path | None = None,
+        **settings: object,
+    ) -> None:
+        """Nothing is started yet. `code` is the folder of another release, where it runs that one."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             port: int = free.getsockname()[1]
         wanted = {port_setting: port, **settings}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         environment = kept | {variable(name): str(value) for name, value in wanted.items()}
-        super().__init__(name, folder, [HARMONIUM, *command], environment)
+        if code is not None:
+            environment["PYTHONPATH"] = str(code)
+        program = [HARMONIUM] if code is None else [sys.executable, "-m", "service"]
+        super().__init__(name, folder, [*program, *command], environment)
         self.url = f"http://127.0.0.1:{port}"
         self.leaving = False
         """Whether it was asked to stop, and isn't ready again."""
@@ -147,15 +160,32 @@ class Fleet:
     """APIs and workers over one store, two of each unless told otherwise."""
 
     def __init__(
-        self, folder: Path, seed: int, *, apis: int = 2, workers: int = 2, fsync: str = "everysec", **settings: object
+        self,
+        folder: Path,
+        seed: int,
+        *,
+        apis: int = 2,
+        workers: int = 2,
+        fsync: str = "everysec",
+        older: Path | None = None,
+        **settings: object,
     ) -> None:
-        """Nothing is started yet. All chance comes from `seed`; `settings` are those of every member."""
+        """Nothing is started yet.
+
+        All chance comes from `seed`; `settings` are those of every member. `older` is the folder of a release before
+        this one, which the first API and the first worker run.
+        """
         self.chance = Random(seed)
         self.store = Store(folder, fsync)
         self.settings: Settings = load_settings(redis_url=self.store.url, **settings)
         given = {"redis_url": self.store.url, **settings}
-        self.apis = [Member(f"api-{n}", folder, ["serve", "--no-worker"], "port", **given) for n in range(apis)]
-        self.workers = [Member(f"worker-{n}", folder, ["worker"], "worker_port", **given) for n in range(workers)]
+        code = [older, *[None] * max(apis, workers)]
+        self.apis = [
+            Member(f"api-{n}", folder, ["serve", "--no-worker"], "port", code[n], **given) for n in range(apis)
+        ]
+        self.workers = [
+            Member(f"worker-{n}", folder, ["worker"], "worker_port", code[n], **given) for n in range(workers)
+        ]
         self._began = time.monotonic()
         self._seed = seed
         self._notes: list[str] = []

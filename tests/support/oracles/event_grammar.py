@@ -226,7 +226,7 @@ def _part(reader: Reader, item: Json, place: Json) -> Json:
     part = _at(at, reader.take("response.content_part.done"))["part"]
     if kind == "output_text":
         assert logprobs == done["logprobs"] == [_without_bytes(each) for each in part["logprobs"]]
-        added["logprobs"] = part["logprobs"]
+        added = {**added, "logprobs": part["logprobs"]}
     assert part == {**added, "text": text}
     return part
 

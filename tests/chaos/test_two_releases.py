@@ -1,0 +1,210 @@
+"""Two releases on one store: what one has queued, half written, stored or sealed, the other takes up and goes on with.
+
+The older one is taken out of the repository's history. It is the last whose queue has no number of its format.
+"""
+
+import asyncio
+import io
+import subprocess
+import tarfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support import ROOT
+from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.fleet import Fleet, Member, running
+from tests.support.chaos.follower import Follower
+from tests.support.chaos.storm import SETTINGS
+from tests.support.oracles.event_grammar import Json
+from tests.support.service.process import MODEL
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.timeout(300)
+
+OLDER = "1fcb5d4"
+"""The commit whose processes take part."""
+
+SECONDS = 90.0
+NEWS = 5
+"""How many events a response is ahead before its worker is killed."""
+
+COUNT = "Count to 60, one number a line."
+NUMBERS = "\n".join(map(str, range(1, 61)))
+SCHEMA: Json = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("who", "where", "when")},
+    "required": ["who", "where", "when"],
+    "additionalProperties": False,
+}
+FUNCTION: Json = {"type": "function", "name": "file_report", "parameters": SCHEMA, "strict": True}
+
+REQUESTS: dict[str, Json] = {
+    "counting": {"input": COUNT},
+    "with an id": {"input": COUNT, "request_id": "mine"},
+    "a schema": {
+        "input": "Report.",
+        "text": {"format": {"type": "json_schema", "name": "report", "schema": SCHEMA, "strict": True}},
+    },
+    "a strict function": {"input": "Use the file_report tool.", "tools": [FUNCTION]},
+    "sealed": {"input": COUNT, "include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"}},
+    "logprobs": {"input": COUNT, "include": ["message.output_text.logprobs"], "top_logprobs": 2},
+    "compaction": {"input": COUNT, "context_management": [{"type": "compaction", "compact_threshold": 1000}]},
+    "compaction by request": {"input": [{"role": "user", "content": "Hello"}, {"type": "compaction_trigger"}]},
+    "with all its fields": {
+        "input": COUNT,
+        "metadata": {"a": "b"},
+        "service_tier": "priority",
+        "prompt_cache_key": "k",
+        "stop": ["a word"],
+    },
+}
+"""Bodies whose plans, journals and turns have something of their own in them. All have a parent."""
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the packages of the older release."""
+    archive = subprocess.run(["git", "archive", OLDER, "service", "store"], cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode:
+        pytest.skip(f"this copy has no history that goes back to {OLDER}")
+    folder = tmp_path_factory.mktemp("older")
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+async def created(api: Member, **body: Any) -> Json:
+    """The response to a request in the foreground."""
+    async with httpx.AsyncClient(base_url=api.url, timeout=SECONDS, trust_env=False) as http:
+        answer = await http.post("/v1/responses", json={"model": MODEL, **body})
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+class Both:
+    """Every request at both releases, each continuing a turn of the other one and followed at either."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Nothing is asked yet."""
+        self._fleet = fleet
+        self.followers: dict[tuple[str, str], Follower] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def ask(self) -> None:
+        """Queue all of it."""
+        long = "Say something. " + "word " * 1500
+        for api, other in (self._fleet.apis, reversed(self._fleet.apis)):
+            parent = await created(other, input=long, max_output_tokens=20)
+            for name, body in REQUESTS.items():
+                follower = Follower(partial(self._urls, api, name), self._fleet.chance)
+                self.followers[api.name, name] = follower
+                asked = follower.create(previous_response_id=parent["id"], **body)
+                self._tasks.append(asyncio.create_task(asked))
+        await self._until(lambda: all(each.id for each in self.followers.values()), "some aren't queued")
+
+    def _urls(self, api: Member, name: str) -> list[str]:
+        """Where it may be asked for: created at one API, it is followed at any."""
+        known = self.followers[api.name, name].id is not None
+        return [each.url for each in self._fleet.apis] if known else [api.url]
+
+    async def progress(self) -> None:
+        """Wait until each response is further on, or over."""
+        wanted = {each: len(each.events) + NEWS for each in self.followers.values()}
+        await until(
+            lambda: (
+                any(task.done() and task.exception() for task in self._tasks)
+                or all(each.over or len(each.events) > news for each, news in wanted.items())
+            ),
+            SECONDS,
+            "some are silent",
+        )
+
+    async def _until(self, met: Callable[[], bool], complaint: str) -> None:
+        """Wait for a condition, or for a follower that fails: what it fails of is raised."""
+        await until(lambda: met() or any(task.done() and task.exception() for task in self._tasks), SECONDS, complaint)
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def over(self) -> None:
+        """Wait until all have come to their end."""
+        async with asyncio.timeout(SECONDS):
+            await asyncio.gather(*self._tasks)
+
+    async def stop(self) -> None:
+        """Give up what isn't over."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def asked(fleet: Fleet) -> AsyncIterator[Both]:
+    """What is under way, until the end of the block."""
+    both = Both(fleet)
+    try:
+        await both.ask()
+        yield both
+    finally:
+        await both.stop()
+
+
+def without_ids(response: Json) -> Json:
+    """What two responses to one request have in common, but for what they were given to say and when."""
+    own = ("id", "created_at", "completed_at", "previous_response_id", "output", "usage")
+    return {name: value for name, value in response.items() if name not in own}
+
+
+async def test_workers_of_two_releases_take_over_from_each_other(older: Path, tmp_path: Path) -> None:
+    settings = SETTINGS | {"demo_tokens_per_second": 25, "max_attempts": 5}
+    async with running(tmp_path, seed=8, older=older, **settings) as fleet:
+        for worker in fleet.workers:
+            fleet.kill(worker)
+        async with asked(fleet) as both:
+            for worker in (*fleet.workers, *fleet.workers):  # each takes over from the other, and is taken over from
+                fleet.launch(worker)
+                await both.progress()
+                assert not all(each.over for each in both.followers.values()), "nothing is left to take over"
+                fleet.kill(worker)
+            for worker in fleet.workers:
+                fleet.launch(worker)
+            await both.over()
+            await check(fleet, both)
+
+
+async def check(fleet: Fleet, both: Both) -> None:
+    """All completed, alike at both, the store is sound, and the other release can continue what each made."""
+    first, second = fleet.apis
+    for (api, name), follower in both.followers.items():
+        response = follower.response
+        assert response["status"] == "completed", (api, name, response["error"])
+        if "input" in REQUESTS[name] and REQUESTS[name]["input"] == COUNT:
+            assert follower.text == NUMBERS, (api, name)
+        assert without_ids(response) == without_ids(both.followers[second.name, name].response)
+    aftermath = Aftermath(fleet.settings)
+    try:
+        await until(lambda: settled(aftermath), SECONDS, "jobs are left")
+        await aftermath.check([str(each.id) for each in both.followers.values()])
+    finally:
+        await aftermath.close()
+    for api, other in ((first, second), (second, first)):
+        sealed = both.followers[api.name, "sealed"].response["output"]
+        assert any(item.get("encrypted_content") for item in sealed)
+        sent = [{name: value for name, value in item.items() if name != "status"} for item in sealed]
+        hello = {"role": "user", "content": "Hello"}
+        await created(other, input=[hello, *sent, hello], max_output_tokens=20)
+        for name in ("counting", "compaction", "with all its fields"):
+            parent = both.followers[api.name, name].id
+            await created(other, input="Hello.", previous_response_id=parent, max_output_tokens=20)
+
+
+async def settled(aftermath: Aftermath) -> bool:
+    """Whether nothing is under way."""
+    return await aftermath.left_over() == []
