@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -32,6 +31,7 @@ from service.web.app import create_app
 from store.embedded import EmbeddedServer
 from store.turn import StoredMessage
 from tests.support.documents import block, blocks, read, rows, section, shows
+from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 30
 ADDRESS = "http://localhost:8000"
@@ -71,13 +71,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 def address(log: Path, process: "subprocess.Popen[bytes]") -> str:
     """Where the service says it listens."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        for line in log.read_text().splitlines():
-            if '"message": "listening"' in line and line.endswith("}"):
-                return str(json.loads(line)["url"]).replace("127.0.0.1", "localhost")
-        time.sleep(0.02)
-    raise AssertionError(f"the service did not start: {log.read_text()}")
+
+    def listening() -> str | None:
+        assert process.poll() is None, log.read_text()
+        lines = [line for line in log.read_text().splitlines() if '"message": "listening"' in line]
+        whole = next((line for line in lines if line.endswith("}")), None)
+        return whole and str(json.loads(whole)["url"])
+
+    return str(wait_until(listening, DEADLINE_SECONDS, "the service does not start")).replace("127.0.0.1", "localhost")
 
 
 def quick_start() -> str:

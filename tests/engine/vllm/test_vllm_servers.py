@@ -93,17 +93,15 @@ async def test_a_server_is_asked_how_it_is_again_and_again() -> None:
 
 async def becomes(engine: VllmHttpEngine, *, ready: bool) -> None:
     """Wait until the engine passes its check, or until it doesn't."""
-    for _ in range(1000):
+
+    async def is_ready() -> bool:
         try:
             await engine.check()
         except EngineUnavailable:
-            if not ready:
-                return
-        else:
-            if ready:
-                return
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"it did not become {'ready' if ready else 'unready'}")
+            return False
+        return True
+
+    await until(is_ready, wanted=lambda found: found is ready)
 
 
 async def test_no_server_needs_to_be_there_at_the_start() -> None:

@@ -1,6 +1,5 @@
 """The store's own account of its bytes is what the server really holds, within a tenth, whatever the turns are like."""
 
-import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -14,6 +13,7 @@ from store.turn import Status, StoredMessage, Turn
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT
 from tests.support.store.servers import server_of
+from tests.support.waiting import until
 
 TOLERANCE = 0.10
 TURNS = {100: 2_000, 1_000: 400, 6_000: 200, 100_000: 40}
@@ -115,9 +115,9 @@ async def forgotten(store: ConversationHistoryStore, count: int, size: int) -> N
 
 async def held_bytes(own: Redis) -> int:
     """What the server holds for what is stored: without connections and what waits to be written to its file."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while (memory := await own.info("memory"))["lazyfree_pending_objects"]:  # noqa: ASYNC110 (nobody tells of it)
-            await asyncio.sleep(0.001)
+    memory = await until(
+        lambda: own.info("memory"), DEADLINE_SECONDS, wanted=lambda memory: not memory["lazyfree_pending_objects"]
+    )
     clients = sum(int(each["tot-mem"]) for each in await own.client_list())
     return memory["used_memory"] - clients - memory["mem_aof_buffer"]
 

@@ -24,6 +24,8 @@ SETTINGS: dict[str, Any] = QUICK | {
 
 COUNTING = "Count to {}, one number a line."
 SETTLE_SECONDS = 30.0
+STORM_SECONDS = 900.0
+"""How long the longest may take."""
 
 
 class Storm:
@@ -42,11 +44,14 @@ class Storm:
 
     async def seen_by_all(self, events: float) -> None:
         """Wait until so many events have come to the followers together, or all is over."""
-        while self.seen < events and not all(task.done() for task in self._tasks):
-            for task in self._tasks:
-                if task.done():
-                    task.result()
-            await asyncio.sleep(0.005)
+
+        def seen() -> bool:
+            over = [task for task in self._tasks if task.done()]
+            for task in over:
+                task.result()
+            return self.seen >= events or len(over) == len(self._tasks)
+
+        await until(seen, STORM_SECONDS)
 
     async def speaking(self, events: int = 50) -> None:
         """Wait until each response has said so much more, or is over."""

@@ -13,7 +13,6 @@ from store.embedded import EmbeddedServer
 from tests.support.waiting import wait_until
 
 START_SECONDS = 10.0
-POLL_SECONDS = 0.005
 
 
 class Durable(Protocol):

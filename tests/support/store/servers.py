@@ -8,7 +8,6 @@ import random
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ from tests.support.store.fake import fake_server
 from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 15.0
-POLL_SECONDS = 0.02
 SLOTS = 16_384
 
 FIRST_PORT, LAST_PORT = 11_000, 20_000
@@ -238,13 +236,14 @@ def _start(command: list[str]) -> subprocess.Popen[bytes]:
 
 def _listens(started: Process) -> bool:
     """Whether it takes connections; not if it ended because another has its port."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline and started.process.poll() is None:
+
+    def settled() -> bool:
         with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", started.port)):
-            return started.process.poll() is None
-        time.sleep(POLL_SECONDS)
-    started.kill()
-    return False
+            return True
+        return started.process.poll() is not None
+
+    wait_until(settled, DEADLINE_SECONDS, "the server neither listens nor ends")
+    return started.process.poll() is None
 
 
 def _knows(node: Process, nodes: int) -> bool:
