@@ -2,14 +2,17 @@
 
 httptools has none: it keeps an endless URL, header or trailer until memory is full (64 MiB of tiny headers
 made 1.4 GiB of tuples), and waits for ever for a head that comes a byte a minute, or for a client that
-reads nothing of its answer. Bodies are the application's to bound; never read or answer a request here.
+reads nothing of its answer. uvicorn stops its keep-alive clock at any byte, and takes as many requests ahead of
+their answers as fit into one read. Bodies are the application's to bound; never read or answer a request here.
 """
 
 import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -22,6 +25,9 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 256
 """The most headers and trailers of one request."""
 
+MAX_PIPELINED = 4
+"""The most requests that may wait on one connection for the answer to an earlier one. Hardly any client sends two."""
+
 BREAK_OFF = "harmonium.break_off"
 """The extension of a request's scope that has `now`, a function that ends the answer without its end."""
 
@@ -31,7 +37,7 @@ class ConnectionLimits:
     """What one process and its clients may take; the server's configuration has them as `connection_limits`."""
 
     connections: int = MAX_CONNECTIONS
-    """The most at once; one too many is closed."""
+    """The most at once. For one too many, that which waits for a request the longest is closed."""
 
     head_seconds: float = 30.0
     """How long a head may take, from the connection or from its first byte to its end."""
@@ -44,8 +50,20 @@ class HeadTooLarge(Exception):
     """A head passed its bounds. Raised inside the parser, which stops there."""
 
 
+class TooManyPipelined(Exception):
+    """A connection sent too many requests ahead of their answers. Raised inside the parser, which stops there."""
+
+
+_waiting: WeakKeyDictionary[ServerState, "dict[BoundedHttpProtocol, None]"] = WeakKeyDictionary()
+"""Of each server the connections without a request under way, the one that waits the longest first."""
+
+
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """One connection: its heads are bounded in bytes, in number of headers and in time, and so is what isn't read."""
+    """One connection: its heads are bounded in bytes, in number of headers and in time, and so is what isn't read.
+
+    Whoever opens connections and sends nothing can't keep others out: the oldest of those makes room. No protocol is
+    changed: a server may ignore a wish to upgrade (RFC 9110, section 7.8), and the request is served as if it had none.
+    """
 
     def __init__(
         self,
@@ -65,17 +83,24 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._limits: ConnectionLimits = getattr(config, "connection_limits", ConnectionLimits())
         self._send_clock: asyncio.TimerHandle | None = None
         self._end_clock: asyncio.TimerHandle | None = None
+        self._waiting = _waiting.setdefault(server_state, {})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection; one that never sends a request is closed, and so is one too many."""
+        """Accept the connection; one that never sends a request is closed. One too many takes another's place."""
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
-            self.transport.close()
-            return
+            if not self._waiting:
+                self.transport.close()
+                return
+            oldest = next(iter(self._waiting))
+            oldest.transport.abort()
+            oldest._leave()
+        self._waiting[self] = None
         self._head_clock = self.loop.call_later(self._limits.head_seconds, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
+        self._leave()
         self._stop_clock()
         self._stop_send_clock()
         if self._end_clock is not None:
@@ -105,7 +130,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse `data`; refuse when one URL, header or trailer is too long while it is still inside the parser."""
         self._progressed = False
-        super().data_received(data)
+        self._feed(data)
         self._bytes_without_progress = 0 if self._progressed else self._bytes_without_progress + len(data)
         if self._bytes_without_progress > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._too_large = True
@@ -113,6 +138,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise TooManyPipelined
+        self._unset_keepalive_if_required()
         super().on_message_begin()
         self.scope["extensions"] = {BREAK_OFF: {"now": self.break_off}}
         self._progressed = self._in_head = True
@@ -137,6 +165,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._progressed = True
         self._in_head = False
         self._stop_clock()
+        if self.parser.should_upgrade():  # the parser stops behind the head, and `_feed` goes on
+            return
+        self._leave()
+        self._unset_keepalive_if_required()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -144,22 +176,62 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._progressed = True
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The answer is out: the next request is waited for, unless it is there."""
+        super().on_response_complete()
+        if not self.pipeline and not self.transport.is_closing():
+            self._waiting[self] = None
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what can't be parsed, by the API's error envelope; only close if an answer has begun."""
         if self.cycle and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.close()
             return
         status = 431 if self._too_large else 400
-        message = (
-            f"The request's URL and headers pass {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers."
-            if self._too_large
-            else "This is not a valid HTTP request."
-        )
+        message = "This is not a valid HTTP request."
+        if self._too_large:
+            message = f"The request's URL and headers pass {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers."
+        elif len(self.pipeline) >= MAX_PIPELINED:
+            message = f"More than {MAX_PIPELINED} requests wait on this connection. Wait for their answers first."
         error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
         body = json.dumps({"error": error}).encode()
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
+
+    def _feed(self, data: bytes) -> None:
+        """Parse `data`. Of a request that would change the protocol the head is parsed again, without that wish.
+
+        httptools takes what follows such a head for something else than HTTP, even a body that the head announces.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as stopped:
+            if self.parser.get_method() == b"CONNECT":
+                self.send_400_response("")
+            else:
+                self._feed(self._plain_head() + data[stopped.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("")
+
+    def _plain_head(self) -> bytes:
+        """The head that was read, without a wish for another protocol."""
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        for name, value in self.headers:
+            if name == b"connection":
+                value = b",".join(token for token in value.split(b",") if token.strip().lower() != b"upgrade")
+            if name != b"upgrade":
+                lines.append(name + b": " + value)
+        return b"\r\n".join([*lines, b"", b""])
+
+    def _leave(self) -> None:
+        """No longer wait for a request."""
+        self._waiting.pop(self, None)
 
     def _count(self, size: int) -> None:
         self._head_bytes += size

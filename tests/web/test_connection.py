@@ -11,11 +11,21 @@ from uvicorn.server import ServerState
 
 from service.commands.serve import listen
 from service.settings.settings import Settings
-from service.web.http_protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedHttpProtocol, ConnectionLimits
+from service.web.http_protocol import (
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    MAX_PIPELINED,
+    BoundedHttpProtocol,
+    ConnectionLimits,
+)
 from tests.support.service.standin import create_app
 
 GET = b"GET /pid HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /body HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+EXPECTING = b"\r\nExpect: 100-continue\r\n\r\n"
+"""The end of a head whose body waits until the application asks for it, which `CONTINUE` says."""
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 ENDLESS = 64 * 1024 * 1024
 DEADLINE_SECONDS = 10
 
@@ -38,10 +48,16 @@ def limits() -> ConnectionLimits:
 
 
 @pytest.fixture
-async def connect(limits: ConnectionLimits) -> AsyncGenerator[Connect]:
+def config(limits: ConnectionLimits) -> uvicorn.Config:
+    """The server's configuration."""
+    return config_with(limits)
+
+
+@pytest.fixture
+async def connect(config: uvicorn.Config) -> AsyncGenerator[Connect]:
     """Opens connections to a server with the stand-in behind it."""
     with listen("127.0.0.1", 0) as listener:
-        server = uvicorn.Server(config_with(limits))
+        server = uvicorn.Server(config)
         writers: list[asyncio.StreamWriter] = []
 
         async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -166,9 +182,103 @@ async def test_whoever_does_not_read_what_was_broken_off_is_hung_up_on_in_the_en
 
 
 @pytest.mark.parametrize("limits", [ConnectionLimits(connections=1)])
-async def test_a_connection_too_many_is_hung_up_on(connect: Connect) -> None:
-    first, first_writer = await connect()
+async def test_a_connection_too_many_takes_the_place_of_one_without_a_request(connect: Connect) -> None:
+    first, _ = await connect()
+    second, writer = await connect()
+    assert await until_hung_up(first) == b""
+    writer.write(GET + b"\r\n")
+    assert b"200 OK" in await asyncio.wait_for(second.readuntil(b"0\r\n\r\n"), DEADLINE_SECONDS)
+    await connect()  # it waits for its next request as well
+    assert await until_hung_up(second) == b""
+
+
+@pytest.mark.parametrize("limits", [ConnectionLimits(connections=1)])
+async def test_a_connection_too_many_is_hung_up_on_while_requests_are_under_way(connect: Connect) -> None:
+    first, writer = await connect()
+    writer.write(POST.replace(b"\r\n\r\n", EXPECTING))
+    await asyncio.wait_for(first.readuntil(CONTINUE), DEADLINE_SECONDS)
     second, _ = await connect()
-    assert await answer_to(second) == b""
-    first_writer.write(GET + b"\r\n")
-    assert b"200 OK" in await asyncio.wait_for(first.readuntil(b"0\r\n\r\n"), DEADLINE_SECONDS)
+    assert await until_hung_up(second) == b""
+    writer.write(b"1\r\nx\r\n0\r\n\r\n")
+    assert b"1 bytes, 3 headers" in await asyncio.wait_for(first.readuntil(b"headers"), DEADLINE_SECONDS)
+
+
+async def until_hung_up(reader: asyncio.StreamReader) -> bytes:
+    """What still comes before the server hangs up, by whichever way."""
+    try:
+        return await answer_to(reader)
+    except ConnectionResetError:
+        return b""
+
+
+UNREAD = b"PUT /pid HTTP/1.1\r\nHost: localhost\r\n"
+"""It is answered without its body."""
+
+
+@pytest.mark.parametrize(
+    ("request_", "stray"),
+    [
+        (GET + b"\r\n", b"\r\n"),
+        (UNREAD + b"Content-Length: 1000\r\n\r\n", b"x"),
+        (UNREAD + b"Transfer-Encoding: chunked\r\n\r\n", b"5"),
+    ],
+    ids=["an empty line", "a byte of its body", "half a chunk"],
+)
+async def test_a_byte_that_begins_no_request_keeps_no_connection_open(
+    connect: Connect, config: uvicorn.Config, request_: bytes, stray: bytes
+) -> None:
+    config.timeout_keep_alive = 1
+    reader, writer = await connect()
+    writer.write(request_)
+    await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), DEADLINE_SECONDS)
+    writer.write(stray)
+    assert await answer_to(reader) == b""
+
+
+async def test_requests_ahead_of_their_answers_are_few(connect: Connect) -> None:
+    reader, writer = await connect()
+    writer.write((GET + b"\r\n") * 1000)
+    answers = await until_hung_up(reader)
+    assert answers.count(b"HTTP/1.1 200") <= MAX_PIPELINED + 1
+    assert b"requests wait on this connection" in answers
+
+
+async def test_a_few_requests_ahead_of_their_answers_are_served_in_order(connect: Connect) -> None:
+    reader, writer = await connect()
+    bodies = [b"x" * size for size in range(1, MAX_PIPELINED + 2)]
+    writer.write(b"".join(POST + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) for body in bodies))
+    for body in bodies:
+        answer = await asyncio.wait_for(reader.readuntil(b"headers"), DEADLINE_SECONDS)
+        assert b"%d bytes, 2 headers" % len(body) in answer
+
+
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket", b"anything"])
+@pytest.mark.parametrize("announced", ["length", "chunks"])
+@pytest.mark.parametrize("in_one_segment", [True, False])
+async def test_a_wish_for_another_protocol_is_ignored_and_its_body_is_a_body(
+    connect: Connect, protocol: bytes, announced: str, in_one_segment: bool
+) -> None:
+    inner = b"GET /pid HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = b"POST /body HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: " + protocol
+    if announced == "length":
+        head, body = head + b"\r\nContent-Length: %d\r\n\r\n" % len(inner), inner
+    else:
+        head += b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(inner), inner)
+    reader, writer = await connect()
+    if in_one_segment:
+        writer.write(head + body)
+    else:
+        writer.write(head.replace(b"\r\n\r\n", EXPECTING))
+        await asyncio.wait_for(reader.readuntil(CONTINUE), DEADLINE_SECONDS)
+        writer.write(body)
+    writer.write(b"GET /pid HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    answers = await answer_to(reader)
+    assert answers.count(b"HTTP/1.1 200") == 2
+    assert b"%d bytes" % len(inner) in answers
+
+
+async def test_a_tunnel_is_refused(connect: Connect) -> None:
+    reader, writer = await connect()
+    writer.write(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n")
+    assert (await answer_to(reader)).startswith(b"HTTP/1.1 400 ")
