@@ -23,6 +23,7 @@ from service.harmony import segments, tokens
 from service.responses.service import Service, close_service, open_service
 from service.settings.settings import Settings, variable
 from service.web.app import create_probe_app
+from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -30,6 +31,9 @@ EXIT_BROKEN = 1
 
 PROBE_SECONDS = 1
 """How long an answer that is under way may delay a worker that exits."""
+
+PROBE_CONNECTIONS = 64
+"""The most connections at once to the port that answers probes."""
 
 logger = logging.getLogger(__name__)
 
@@ -111,12 +115,15 @@ async def _probes(service: Service, background: Background) -> AsyncGenerator[No
     with listen(settings.host, settings.worker_port) as listener:
         config = uvicorn.Config(
             create_probe_app(service, background),
+            http=BoundedHttpProtocol,
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
             timeout_graceful_shutdown=PROBE_SECONDS,
         )
+        config.connection_limits = ConnectionLimits(connections=PROBE_CONNECTIONS)  # type: ignore[attr-defined]
         server = ProbeServer(config)
         answering = asyncio.create_task(server.serve(sockets=[listener]))
         try:

@@ -65,6 +65,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     changed: a server may ignore a wish to upgrade (RFC 9110, section 7.8), and the request is served as if it had none.
     """
 
+    parser: httptools.HttpRequestParser
+
     def __init__(
         self,
         config: Config,

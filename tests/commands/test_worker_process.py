@@ -12,6 +12,7 @@ from openai import APIConnectionError
 from typer.testing import CliRunner
 
 from service.__main__ import app
+from service.web.http_protocol import MAX_HEADERS
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.process import MODEL, ServiceProcess, WorkerProcess, free_port
 from tests.support.service.streams import Event
@@ -160,6 +161,7 @@ def test_a_worker_answers_probes_on_its_port_and_stops_all_the_same(run: Start) 
         assert http.get("/health").status_code == 200
         assert http.get("/ready").json()["engine"] == "ok"
         assert http.get("/v1/models").status_code == 404
+        assert http.get("/health", headers={f"x-{number}": "" for number in range(MAX_HEADERS + 1)}).status_code == 431
     assert left(worker) < LEAVE_SECONDS
     assert "Traceback" not in worker.log
 
