@@ -4,6 +4,8 @@ Raised where the fact is known; one place, service/responses/refusals.py, turns 
 value was wrong and what to do. It may quote a little of the request to its own sender, and must never reach a log.
 """
 
+from collections.abc import Sequence
+
 SHOWN_CHARS = 60
 """How much of a wrong value a message shows."""
 
@@ -14,7 +16,8 @@ RETRY_SECONDS = 1
 class ApiError(Exception):
     """A refusal with its place in the envelope.
 
-    `retry_after` (seconds) asks the client to come back; `retry` says whether a retry makes sense at all.
+    `retry_after` (seconds) asks the client to come back; `retry` says whether a retry makes sense at all. `allow` are
+    the methods that a path has, where it lacks the one that was asked (RFC 9110, section 15.5.6).
     """
 
     def __init__(
@@ -27,6 +30,7 @@ class ApiError(Exception):
         param: str | None = None,
         retry_after: int | None = None,
         retry: bool = False,
+        allow: Sequence[str] = (),
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -36,6 +40,7 @@ class ApiError(Exception):
         self.param = param
         self.retry_after = retry_after
         self.retry = retry or retry_after is not None
+        self.allow = allow
 
 
 class InvalidRequest(ApiError):

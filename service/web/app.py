@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp
 
 from service.api.decoding import bounded_list
@@ -33,7 +34,7 @@ from service.web.auth import Keyring
 from service.web.body import ClientGone
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
-from service.web.middleware import Exchange, Gate
+from service.web.middleware import METHODS, Exchange, Gate
 from service.web.routes import create, health, metrics, models, stored
 from service.web.stopping import on_stop_signal
 from store.errors import StoreError
@@ -117,48 +118,65 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         await close_service(service)
 
 
+def _refused(request: Request, error: ApiError) -> Response:
+    _exchange(request).refused(error)
+    return envelope(error)
+
+
+def _exchange(request: Request) -> Exchange:
+    return cast(Exchange, request.scope["exchange"])
+
+
 async def _on_api_error(request: Request, error: Exception) -> Response:
-    return envelope(cast(ApiError, error))
+    return _refused(request, cast(ApiError, error))
 
 
 async def _on_store_error(request: Request, error: Exception) -> Response:
-    return envelope(store_refusal(cast(StoreError, error)))
+    return _refused(request, store_refusal(cast(StoreError, error)))
 
 
 async def _on_engine_error(request: Request, error: Exception) -> Response:
     failure = cast(EngineError, error)
-    cast(Exchange, request.scope["exchange"]).metrics.engine_failed(failure)
-    return envelope(engine_refusal(failure))
+    _exchange(request).metrics.engine_failed(failure)
+    return _refused(request, engine_refusal(failure))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     """A route or a method that isn't there."""
     status = cast(HTTPException, error).status_code
-    return envelope(ApiError(status, f"Invalid URL ({request.method} {request.url.path[:200]})."))
+    allow = [method for method in METHODS if _serves(request, method)] if status == 405 else ()
+    return _refused(request, ApiError(status, f"Invalid URL ({request.method} {request.url.path[:200]}).", allow=allow))
+
+
+def _serves(request: Request, method: str) -> bool:
+    """Whether there is a route for the path with this method."""
+    routes = cast(FastAPI, request.app).routes
+    return any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
     """A query or path parameter of the wrong kind."""
     first = cast(RequestValidationError, error).errors()[0]
     param = str(first["loc"][-1])
-    return envelope(
+    return _refused(
+        request,
         InvalidRequest(
             f"Invalid value for '{param}': {str(first['input'])[:60]!r}. {first['msg']}.",
             code="invalid_value",
             param=param,
-        )
+        ),
     )
 
 
 async def _on_client_gone(request: Request, error: Exception) -> Response:
     """The client is gone; the log gets the status that nginx uses for it."""
-    cast(Exchange, request.scope["exchange"]).facts["client"] = "gone"
+    _exchange(request).facts["client"] = "gone"
     return Response(status_code=499)
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:
     """A bug. Starlette raises it again after the answer, so the gate logs it."""
-    return envelope(fault())
+    return _refused(request, fault())
 
 
 HANDLERS = {

@@ -9,10 +9,15 @@ neither a body nor a type, as Node's SDK cancels a response, is from no page: a 
 from collections.abc import Iterable
 from hashlib import sha256
 
-from service.errors import ApiError
+from starlette.types import Scope
+
+from service.errors import ApiError, InvalidRequest
 from service.settings.settings import DEFAULT_TENANT, ApiKey
 
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+SINGLE = (b"authorization", b"host", b"content-type", b"content-encoding")
+"""Headers that a request has once, or not at all."""
 
 Headers = dict[bytes, bytes]
 
@@ -39,6 +44,27 @@ class Keyring:
         if tenant is None:
             raise _unauthorized("Incorrect API key provided. Check it, or ask who runs this service for one.")
         return tenant
+
+
+def check_headers(scope: Scope) -> None:
+    """Refuse what a proxy in front may read otherwise: a header that says twice whose the request is, or what it has.
+
+    Raises ApiError.
+    """
+    names = [name for name, _ in scope["headers"]]
+    for name in SINGLE:
+        if names.count(name) > 1:
+            raise InvalidRequest(f"The header '{name.decode()}' came more than once. Send it once.")
+    headers = dict(scope["headers"])
+    if b"host" not in headers and scope["http_version"] == "1.1":
+        raise InvalidRequest("The request has no Host header, which HTTP/1.1 demands (RFC 9112, section 3.2).")
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
+    if encoding.strip().lower() != "identity":
+        raise ApiError(
+            415,
+            f"The Content-Encoding {encoding[:100]!r} is not served; send the body as it is.",
+            code="unsupported_media_type",
+        )
 
 
 def refuse_foreign(method: str, headers: Headers) -> None:

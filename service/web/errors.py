@@ -23,5 +23,7 @@ def envelope(error: ApiError) -> JsonResponse:
         headers["retry-after"] = str(error.retry_after)
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
+    if error.allow:
+        headers["allow"] = ", ".join(error.allow)
     body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
     return JsonResponse({"error": body}, error.status, headers)

@@ -6,8 +6,10 @@ its client disconnected. Every answer is sent through here, so each has the head
 
 import asyncio
 import logging
+import re
 import secrets
 import sys
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -20,7 +22,7 @@ from service.errors import ApiError, fault, unavailable
 from service.metrics.counters import Metrics
 from service.settings.settings import DEFAULT_TENANT, ApiKey
 from service.web.admission import Admission, Slot
-from service.web.auth import Keyring, refuse_foreign
+from service.web.auth import Keyring, check_headers, refuse_foreign
 from service.web.dialect import DIALECTS, dialect_of
 from service.web.errors import envelope
 
@@ -30,9 +32,15 @@ OPENAI_VERSION = b"2020-10-01"
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """What needs no key: probes have none, and learn only whether the service works."""
 
+STRANGERS_LOGGED = 10
+"""How many requests a second are logged that were refused before it was known whose they are."""
+
 METRICS_PATH = "/metrics"
 NO_ENDPOINT = "none"
-METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
+METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH")
+
+PARAM_START = re.compile(r"[a-z_]+(\[[0-9]+\])*")
+"""What a log may have of a param: a field of the API and a place in it, but no name that the request made up."""
 
 CLIENT_ID_CHARS = 512
 LEFT_OUT = b"x-harmonium-tools-left-out"
@@ -59,12 +67,40 @@ class Exchange:
         self.facts: dict[str, str | int | float | bool | None] = {}
         self.status = 0
 
+    def refused(self, error: ApiError) -> None:
+        """Say in the log why it was refused: not in the message's words, which may quote the request."""
+        self.facts["code"] = error.code
+        if error.param and error.code != "unknown_parameter" and (known := PARAM_START.match(error.param)):
+            self.facts["param"] = known[0]
+
     def left_out(self, tools: tuple[str, ...]) -> None:
         """Say in the answer and in the log which hosted tools the prompt leaves out."""
         if tools:
             names = ", ".join(dict.fromkeys(tools))
             self.answer_headers.append((LEFT_OUT, names.encode("ascii", "replace")))
             self.facts["tools_left_out"] = names
+
+
+class Ration:
+    """So many a second, and how many went without: whoever has no key fills no log."""
+
+    def __init__(self, a_second: int, now: Callable[[], float] = monotonic) -> None:
+        self._a_second = a_second
+        self._now = now
+        self._second = 0
+        self._given = self._without = 0
+
+    def take(self) -> int | None:
+        """How many went without since the last one that didn't; None where this one does."""
+        second = int(self._now())
+        if second != self._second:
+            self._second, self._given = second, 0
+        if self._given >= self._a_second:
+            self._without += 1
+            return None
+        self._given += 1
+        without, self._without = self._without, 0
+        return without
 
 
 class Gate:
@@ -78,6 +114,7 @@ class Gate:
         self._admission = admission
         self._keyring = keyring
         self._metrics = metrics
+        self._strangers = Ration(STRANGERS_LOGGED)
         self._scrapers = Keyring([ApiKey(DEFAULT_TENANT, metrics_key)] if metrics_key.get_secret_value() else ())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,6 +127,7 @@ class Gate:
         token = logs.request_id.set(exchange.request_id)
         answer = _answering(exchange, send)
         try:
+            check_headers(scope)
             if self._keyring.empty:
                 refuse_foreign(scope["method"], exchange.headers)
             if scope["path"] in OPEN_PATHS:
@@ -102,6 +140,7 @@ class Gate:
                 with self._metrics.requests_in_progress.track_inprogress(), self._admission.slot() as exchange.slot:
                     await self._app(scope, receive, answer)
         except ApiError as error:
+            exchange.refused(error)
             await envelope(error)(scope, receive, answer)
         except asyncio.CancelledError:  # the server stops, and the time for that is over; the turn is stored
             exchange.facts["client"] = "cut off"
@@ -112,9 +151,22 @@ class Gate:
             if not exchange.status:
                 await envelope(fault())(scope, receive, answer)
         finally:
-            _log(scope, exchange)
+            self._log(scope, exchange)
             _count(scope, exchange)
             logs.request_id.reset(token)
+
+    def _log(self, scope: Scope, exchange: Exchange) -> None:
+        fields = _fields(scope, exchange)
+        if scope["path"] in OPEN_PATHS or scope["path"] == METRICS_PATH:
+            logs.event(logger, logging.DEBUG, "request", **fields)
+            return
+        if not exchange.tenant:
+            without = self._strangers.take()
+            if without is None:
+                return
+            if without:
+                fields["not_logged"] = without
+        logs.event(logger, logging.INFO, "request", **fields)
 
     def _check_scraper(self, headers: dict[bytes, bytes]) -> None:
         """Refuse who may not read the metrics: they say how much others use the service. Raises ApiError 401."""
@@ -160,8 +212,8 @@ def _answering(exchange: Exchange, send: Send) -> Send:
     return answer
 
 
-def _log(scope: Scope, exchange: Exchange) -> None:
-    level = logging.DEBUG if scope["path"] in OPEN_PATHS or scope["path"] == METRICS_PATH else logging.INFO
+def _fields(scope: Scope, exchange: Exchange) -> dict[str, Any]:
+    """What the log says of a request."""
     fields: dict[str, Any] = {
         "method": scope["method"],
         "path": scope["path"],
@@ -173,7 +225,9 @@ def _log(scope: Scope, exchange: Exchange) -> None:
     client_id = exchange.headers.get(b"x-client-request-id", b"")[:CLIENT_ID_CHARS]
     if client_id:
         fields["client_request_id"] = client_id.decode("ascii", "replace")
-    logs.event(logger, level, "request", **fields)
+    if exchange.status >= 400 and scope.get("client"):
+        fields["client_address"] = scope["client"][0]
+    return fields
 
 
 def _count(scope: Scope, exchange: Exchange) -> None:

@@ -2,20 +2,25 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Iterator
+from uuid import uuid4
 
 import httpx
 import openai
 import pytest
 from openai.types.responses import Response
+from pydantic import SecretStr
 
-from service.settings.settings import Settings
+from service.settings.settings import ApiKey, Settings
+from service.web.middleware import STRANGERS_LOGGED, Ration
 from store.redis.connection import connect
 from tests.support.engine.scripted import Stall
 from tests.support.service.inside import answer, opened, scripted, serving
-from tests.support.service.process import MODEL, ServiceProcess
-from tests.support.waiting import until
+from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess
+from tests.support.waiting import until, wait_until
 
+JSON = {"content-type": "application/json"}
 UNKNOWN = "resp_" + "0" * 48
 
 
@@ -145,3 +150,79 @@ async def test_what_a_later_release_stored_says_to_upgrade_and_asks_for_no_retry
             await client.responses.retrieve(id)
     assert (refusal.value.status_code, refusal.value.type, refusal.value.code) == (500, "server_error", "server_error")
     assert refusal.value.response.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/responses", "POST"),
+        (f"/v1/responses/{UNKNOWN}", "GET, DELETE"),
+        (f"/v1/responses/{UNKNOWN}/cancel", "POST"),
+        ("/open-responses/v1/models", "GET"),
+        ("/health", "GET"),
+    ],
+)
+def test_a_method_that_a_path_lacks_is_answered_with_those_that_it_has(
+    service: ServiceProcess, path: str, allowed: str
+) -> None:
+    answer = service.http().request("PUT", path, headers={"content-type": "application/json"})
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == allowed
+
+
+def test_a_compressed_body_is_refused_as_such(service: ServiceProcess) -> None:
+    answer = service.http().post("/v1/responses", content=b"\x1f\x8b", headers={"content-encoding": "gzip", **JSON})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (415, "unsupported_media_type")
+    assert "gzip" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["authorization", "content-type"])
+def test_a_header_that_a_proxy_may_read_otherwise_comes_once(service: ServiceProcess, name: str) -> None:
+    answer = service.http().get("/v1/models", headers=[("host", "localhost"), (name, "a"), (name, "b")])
+    assert answer.status_code == 400
+    assert name in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("hosts", [b"", b"Host: localhost\r\nHost: localhost\r\n"])
+async def test_a_request_has_one_host(service: ServiceProcess, hosts: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    writer.write(b"GET /v1/models HTTP/1.1\r\n" + hosts + b"Connection: close\r\n\r\n")
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"host" in body.lower()
+
+
+def test_the_log_says_why_and_to_whom_and_nothing_that_was_sent(service: ServiceProcess) -> None:
+    marked = f"marmalade-{uuid4().hex}"
+    ids = [refused(service, model=MODEL, input=marked, temperature=3).request_id]
+    ids.append(refused(service, model=MODEL, input=[{"role": "user", "content": [{"type": marked}]}]).request_id)
+    ids.append(refused(service, model=MODEL, input="hi", **{marked: 1}).request_id)
+    logged = wait_until(
+        lambda: [line for line in service.log.splitlines() if any(str(id) in line for id in ids)],
+        wanted=lambda found: len(found) == len(ids),  # a line follows its answer
+    )
+    assert all("client_address=127.0.0.1" in line for line in logged)
+    assert "code=invalid_value" in logged[0]
+    assert "param=temperature" in logged[0]
+    assert "param=input[0]" in logged[1]
+    assert "code=unknown_parameter" in logged[2]
+    assert marked not in "".join(logged)
+
+
+def test_whoever_has_no_key_fills_no_log() -> None:
+    seconds = [0.0]
+    ration = Ration(2, lambda: seconds[0])
+    assert [ration.take() for _ in range(5)] == [0, 0, None, None, None]
+    seconds[0] = 1.5
+    assert [ration.take(), ration.take(), ration.take()] == [3, 0, None]
+
+
+async def test_refusals_of_strangers_are_logged_by_ration(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    keyed = settings.model_copy(update={"api_keys": [ApiKey("acme", SecretStr(ACME_KEY))]})
+    async with serving(keyed, scripted(answer("Hi."))) as inside, inside.http() as http:
+        caplog.set_level(logging.INFO)
+        for _ in range(3 * STRANGERS_LOGGED):
+            assert (await http.get("/v1/models")).status_code == 401
+    lines = [record for record in caplog.records if record.message == "request"]
+    assert STRANGERS_LOGGED <= len(lines) < 3 * STRANGERS_LOGGED
