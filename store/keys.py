@@ -33,8 +33,8 @@ and the channels
     PREFIX:{SHARD}:t:TENANT:events:DIGITS    for followers: what is added to a log
 
 DIGITS and ROOT are the 48 hex digits of an id, without `resp_`. A tree lives in one shard, whose name is the
-only hash tag, so one script can change a tree atomically, on a cluster too. Never build a key elsewhere: a
-script gets complete keys, or a family's prefix that it completes with digits.
+only hash tag, so one script can change a tree atomically, on a cluster too. Never build a key elsewhere but in
+lua/names.lua.
 """
 
 import re
@@ -44,7 +44,7 @@ from typing import NewType
 from store.errors import NotFound
 
 Key = NewType("Key", str)
-"""The complete name of a key in Redis. In a script's signature it marks what goes into KEYS."""
+"""The complete name of a key in Redis."""
 
 ID_PREFIX = "resp_"
 SHARD_DIGITS = 2
@@ -76,20 +76,26 @@ class ShardKeys:
     control: Key
     turns: str
 
+    def key(self, name: str) -> Key:
+        """One of the keys by its name, such as `clock`."""
+        return getattr(self, name)
+
 
 @dataclass(frozen=True, slots=True)
-class Families:
-    """What a tenant's keys in a shard begin with; a turn's digits complete them, those of `runs` a root's."""
+class TurnKeys:
+    """The keys of one turn of a tenant, by their families, and those of its shard."""
 
-    node: str
-    messages: str
-    response: str
-    pins: str
-    runs: str
-    job: str
-    spec: str
-    log: str
-    snapshot: str
+    shard: ShardKeys
+    tenant: str
+    digits: str
+
+    def key(self, name: str) -> Key:
+        """The turn's key of a family, such as `node`, or the shard's of that name, such as `clock`."""
+        return self.shard.key(name) if hasattr(self.shard, name) else Key(self.family(name) + self.digits)
+
+    def family(self, name: str) -> str:
+        """What the keys of a family begin with; the digits of a turn of the same tenant and shard complete them."""
+        return f"{self.shard.turns}{self.tenant}:{name}:"
 
 
 class Keyspace:
@@ -118,23 +124,17 @@ class Keyspace:
         """The digits of a new id in `shard`, from at least 23 random bytes."""
         return f"{shard:02x}{entropy.hex()[:RANDOM_DIGITS]}"
 
-    def locate(self, tenant: str, id: str) -> tuple[str, ShardKeys, Families]:
-        """The digits of a turn, the keys of its shard, and the tenant's keys there. Raises NotFound, ValueError."""
-        digits = self.digits(id)
-        return digits, self.shard(digits), self.families(tenant, digits)
-
     def shard(self, digits: str) -> ShardKeys:
         """The keys shared by the trees of this turn's shard."""
         return self._shards[shard_of(digits)]
 
-    def families(self, tenant: str, digits: str) -> Families:
-        """The prefixes of the tenant's keys in this turn's shard; ValueError for a malformed tenant."""
-        base = f"{self.shard(digits).turns}{checked_tenant(tenant)}:"
-        return Families(**{name: f"{base}{name}:" for name in Families.__dataclass_fields__})
+    def turn(self, tenant: str, id: str) -> TurnKeys:
+        """The keys of a turn by its id. Raises NotFound as `digits` does, and ValueError for a malformed tenant."""
+        return self.keys(tenant, self.digits(id))
 
-    def channel(self, tenant: str, digits: str) -> str:
-        """The channel with a response's events."""
-        return f"{self.shard(digits).turns}{checked_tenant(tenant)}:events:{digits}"
+    def keys(self, tenant: str, digits: str) -> TurnKeys:
+        """The keys of a turn by its digits; ValueError for a malformed tenant."""
+        return TurnKeys(self.shard(digits), checked_tenant(tenant), digits)
 
     def all_shards(self) -> list[ShardKeys]:
         """The shared keys of every shard, in order."""

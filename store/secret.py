@@ -23,7 +23,7 @@ async def shared_secret(
     """
     async with store.server.operation() as operation:
         first = store.keyspace.all_shards()[0]
-        word, found = await scripts.secret(operation, secret=first.secret, made=entropy(SECRET_BYTES))
+        word, found = await scripts.secret(operation, first, made=entropy(SECRET_BYTES))
     if word != b"ok":
         raise StoreUnavailable(f"the secret in the store has {len(found)} bytes and should have {SECRET_BYTES}")
     return found

@@ -186,9 +186,6 @@ async def log_of(bench: Bench, size: int, count: int) -> Held:
             await growing.grow(count)
             cpu = redis.cpu_us() - cpu
             await growing.close()
-            digits = growing.id.removeprefix("resp_")
-            names = service.store.keyspace.families(TENANT, digits)
-        log, snapshot = (
-            redis.ask("MEMORY", "USAGE", name + digits, "SAMPLES", 0) for name in (names.log, names.snapshot)
-        )
+            keys = service.store.keyspace.turn(TENANT, growing.id)
+        log, snapshot = (redis.ask("MEMORY", "USAGE", keys.key(family), "SAMPLES", 0) for family in ("log", "snapshot"))
     return Held(size, log / growing.tokens, snapshot / growing.tokens, cpu / growing.tokens)

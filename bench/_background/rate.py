@@ -137,9 +137,8 @@ async def written_by(redis: Server, service: Service, ids: Sequence[str]) -> Wri
         response = await find(service.store, service.jobs, service.log, TENANT, id)
         if msgspec.json.decode(response)["usage"]["output_tokens"] != TOKENS:
             raise RuntimeError(f"an answer of another length: {response.decode()}")
-    names = service.store.keyspace.families(TENANT, ids[0].removeprefix("resp_"))
-    digits = ids[0].removeprefix("resp_")
-    stored = sum(redis.ask("STRLEN", name + digits) for name in (names.messages, names.response))
+    keys = service.store.keyspace.turn(TENANT, ids[0])
+    stored = sum(redis.ask("STRLEN", keys.key(family)) for family in ("messages", "response"))
     return Written([len(entry.blob) for entry in await service.log.read(TENANT, ids[0], -1, 100)], stored)
 
 

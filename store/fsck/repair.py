@@ -59,11 +59,7 @@ class Repair:
         async with self._shard.server.operation() as operation:
             await scripts.refit(
                 operation,
-                clock=self._keys.clock,
-                usage=self._keys.usage,
-                leaves=self._keys.leaves,
-                trees=self._keys.trees,
-                turns=self._keys.turns,
+                self._keys,
                 names=b"".join(name + b"\0" for name in names if b"\0" not in name),
                 lines=" ".join([*lines, *lined]),
                 notes=" ".join(notes),
@@ -108,11 +104,7 @@ class Repair:
             async with self._shard.server.operation() as operation:
                 await scripts.repair(
                     operation,
-                    clock=self._keys.clock,
-                    usage=self._keys.usage,
-                    leaves=self._keys.leaves,
-                    trees=self._keys.trees,
-                    turns=self._keys.turns,
+                    self._keys,
                     members=" ".join(some),
                     version=codec.FORMAT,
                     budget=PRUNED,
@@ -123,11 +115,7 @@ class Repair:
             async with self._shard.server.operation() as operation:
                 (word,) = await scripts.discard(
                     operation,
-                    clock=self._keys.clock,
-                    usage=self._keys.usage,
-                    leaves=self._keys.leaves,
-                    trees=self._keys.trees,
-                    turns=self._keys.turns,
+                    self._keys,
                     top=top,
                     members=" ".join(some),
                     version=codec.FORMAT,
@@ -141,10 +129,7 @@ class Repair:
         async with self._shard.server.operation() as operation:
             await scripts.settle(
                 operation,
-                clock=self._keys.clock,
-                usage=self._keys.usage,
-                logged=self._keys.logged,
-                turns=self._keys.turns,
+                self._keys,
                 since=since,
                 children=children,
                 jobs=jobs,

@@ -127,13 +127,7 @@ class Shard:
         for some in batches(members):
             async with self.server.operation() as operation:
                 _, *rows = await scripts.inspect_turns(
-                    operation,
-                    clock=self.keys.clock,
-                    leaves=self.keys.leaves,
-                    trees=self.keys.trees,
-                    turns=self.keys.turns,
-                    members=" ".join(some),
-                    version=codec.FORMAT,
+                    operation, self.keys, members=" ".join(some), version=codec.FORMAT
                 )
             yield [row.decode().split(" ") for row in rows]
             if self._turns_per_second:

@@ -10,7 +10,7 @@ from store.fsck.faults import MEANINGS, Fault
 from store.fsck.inspection import Inspection, TurnFaults
 from store.fsck.repair import Repair
 from store.fsck.scan import KINDS, Shard
-from store.keys import SECRET_BYTES, Key
+from store.keys import SECRET_BYTES, TurnKeys
 from store.redis import scripts
 
 PASSES = 3
@@ -138,7 +138,7 @@ class ShardCheck:
 
     async def _children_noted(self, member: str) -> int | None:
         async with self._shard.server.operation() as operation:
-            number = await operation.command("HGET", self._node(member), "children")
+            number = await operation.command("HGET", self._turn(member).key("node"), "children")
         return int(number) if number and number.removeprefix(b"-").isdigit() else None
 
     async def _children(self, inspection: Inspection, since: str) -> AsyncGenerator[Fault]:
@@ -147,15 +147,10 @@ class ShardCheck:
         for member, children in inspection.children.items():
             if self._repair is not None or len(children) > MAX_CHILDREN:
                 continue
-            tenant, _, digits = member.partition("/")
             async with self._shard.server.operation() as operation:
                 word, *numbers = await scripts.recount(
                     operation,
-                    node=Key(self._node(member)),
-                    trees=self._shard.keys.trees,
-                    turns=self._shard.keys.turns,
-                    tenant=tenant,
-                    digits=digits,
+                    self._turn(member),
                     children=" ".join(children),
                     since=int(clock) if clock.isdigit() else 0,
                 )
@@ -171,6 +166,6 @@ class ShardCheck:
         if not still:
             self._tally.unjudged.append(self._shard.number)
 
-    def _node(self, member: str) -> str:
+    def _turn(self, member: str) -> TurnKeys:
         tenant, _, digits = member.partition("/")
-        return f"{self._shard.keys.turns}{tenant}:node:{digits}"
+        return TurnKeys(self._shard.keys, tenant, digits)

@@ -6,6 +6,7 @@ so several appends at once don't each evict for all.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from redis.exceptions import OutOfMemoryError
@@ -13,7 +14,7 @@ from redis.exceptions import OutOfMemoryError
 from store import codec
 from store.errors import ChainTooLong, Conflict, NotContinuable, ParentNotFound, StoreFull, TurnTooLarge
 from store.history.caps import EVICT_BATCH, UNBOUNDED, Caps, room
-from store.keys import Families, Key, ShardKeys
+from store.keys import TurnKeys
 from store.redis import scripts
 from store.redis.connection import Operation
 from store.turn import CONTINUABLE, Status, Turn
@@ -22,45 +23,37 @@ MEMORY_TRIES = 5
 """How often a turn is tried on a server without memory; what was freed is not available at once."""
 
 
-class Target(NamedTuple):
-    """Where a turn goes: below the digits `parent`, or '' for a root. It needs `room` bytes at most."""
+class Addition(NamedTuple):
+    """A turn to store below the digits `parent`, or '' for a root; its run holds `pin` on that, or ''."""
 
-    tenant: str
+    keys: TurnKeys
     parent: str
-    room: int
+    turn: Turn
+    packed: codec.Packed
+    pin: str
+    spec: bytes = b""
 
+    @property
+    def room(self) -> int:
+        """The most bytes that the server may hold for it."""
+        return room(len(self.packed.messages) + len(self.packed.response) + len(self.spec))
 
-def arguments(
-    shard: ShardKeys, names: Families, digits: str, target: Target, turn: Turn, packed: codec.Packed, *, pin: str
-) -> dict[str, Any]:
-    """The arguments of every script that adds a turn, without the caps."""
-    return {
-        "node": Key(names.node + digits),
-        "messages": Key(names.messages + digits),
-        "response": Key(names.response + digits),
-        "clock": shard.clock,
-        "usage": shard.usage,
-        "leaves": shard.leaves,
-        "trees": shard.trees,
-        "turns": shard.turns,
-        "tenant": target.tenant,
-        "digits": digits,
-        "parent": target.parent,
-        "pin": pin,
-        "status": turn.status,
-        "continuable": continuable(turn.status),
-        "digest": packed.digest,
-        "added": len(turn.messages),
-        "room": target.room,
-        "budget": EVICT_BATCH,
-        "messages_blob": packed.messages,
-        "response_blob": packed.response,
-    }
-
-
-def bounds(caps: Caps) -> dict[str, Any]:
-    """The caps as arguments of those scripts."""
-    return {"max_responses": caps.responses, "max_trees": caps.trees, "max_bytes": caps.bytes}
+    def arguments(self, caps: Caps, max_depth: int) -> dict[str, Any]:
+        """The arguments of every script that adds a turn, without those of `_bounds`."""
+        return {
+            "parent": self.parent,
+            "pin": self.pin,
+            "status": self.turn.status,
+            "continuable": continuable(self.turn.status),
+            "digest": self.packed.digest,
+            "added": len(self.turn.messages),
+            "room": self.room,
+            "max_depth": max_depth,
+            "idle_us": caps.idle_us,
+            "budget": EVICT_BATCH,
+            "messages_blob": self.packed.messages,
+            "response_blob": self.packed.response,
+        }
 
 
 def continuable(status: Status) -> str:
@@ -68,40 +61,9 @@ def continuable(status: Status) -> str:
     return "1" if status in CONTINUABLE else "0"
 
 
-async def append(
-    operation: Operation,
-    shard: ShardKeys,
-    names: Families,
-    tenant: str,
-    digits: str,
-    parent: str,
-    turn: Turn,
-    packed: codec.Packed,
-    *,
-    pin: str,
-    caps: Caps,
-    max_depth: int,
-) -> scripts.Reply:
-    """Store a turn below the digits `parent`, or '' for a root; the last reply of append.lua.
-
-    Raises StoreFull, and redis-py's errors.
-    """
-    target = Target(tenant, parent, room(len(packed.messages) + len(packed.response)))
-    given = arguments(shard, names, digits, target, turn, packed, pin=pin)
-
-    def store(caps_now: Caps) -> Awaitable[scripts.Reply]:
-        return scripts.append(operation, **given, **bounds(caps_now), max_depth=max_depth, idle_us=caps.idle_us)
-
-    return await with_room(operation, shard, target, caps, store)
-
-
-def refuse_addition(word: bytes, detail: list[bytes], turn: Turn) -> None:
-    """Raise the error for a script's reply about the turn to store, if it is a refusal."""
-    if word == b"conflict":
-        raise Conflict(turn.id)
-    if word == b"large":
-        raise TurnTooLarge(turn.id)
-    refuse_continuation(word, detail, str(turn.parent))
+async def append(operation: Operation, addition: Addition, caps: Caps, max_depth: int) -> None:
+    """Store a turn. Raises what `with_room` does."""
+    await with_room(operation, addition, caps, partial(scripts.append, **addition.arguments(caps, max_depth)))
 
 
 def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:
@@ -115,36 +77,47 @@ def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:
 
 
 async def with_room(
-    operation: Operation,
-    shard: ShardKeys,
-    target: Target,
-    caps: Caps,
-    call: Callable[[Caps], Awaitable[scripts.Reply]],
-) -> scripts.Reply:
-    """Make a call that stores a turn, after evicting what it asks for; retry it where the server had no memory.
+    operation: Operation, addition: Addition, caps: Caps, script: Callable[..., Awaitable[scripts.Reply]]
+) -> bytes:
+    """Run a script that stores a turn, after evicting what it asks for; retry it where the server had no memory.
 
-    Where a cap was lowered by so much that `evict_calls` don't suffice, the call is made without caps: each turn that
-    is stored then makes room for many, and the new cap is reached step by step. Raises StoreFull when nothing can go.
+    Where a cap was lowered by so much that `evict_calls` don't suffice, it runs without caps: each turn that is stored
+    then makes room for many, and the new cap is reached step by step. Returns the word of its reply. Raises StoreFull
+    when nothing can go, the errors of a refusal, and redis-py's.
     """
-    refusals = 0
+    bounds, refusals = _bounds(caps), 0
     while True:
         try:
-            reply = await call(caps)
+            word, *detail = await script(operation, addition.keys, **bounds)
         except OutOfMemoryError as error:
             refusals += 1
             if refusals == MEMORY_TRIES:
                 raise StoreFull from error
-            await _evict(operation, shard, target, caps, memory=refusals * target.room)
+            await _evict(operation, addition, caps, memory=refusals * addition.room)
         else:
-            if reply[0] == b"full":
-                raise StoreFull
-            if reply[0] != b"again":
-                return reply
-            if not await _evict(operation, shard, target, caps, memory=0):
-                caps = UNBOUNDED
+            if word != b"again":
+                _refuse(word, detail, addition.turn)
+                return word
+            if not await _evict(operation, addition, caps, memory=0):
+                bounds = _bounds(UNBOUNDED)
 
 
-async def _evict(operation: Operation, shard: ShardKeys, target: Target, caps: Caps, *, memory: int) -> bool:
+def _refuse(word: bytes, detail: list[bytes], turn: Turn) -> None:
+    """Raise the error for a script's reply about the turn to store, if it is a refusal."""
+    if word == b"full":
+        raise StoreFull
+    if word == b"conflict":
+        raise Conflict(turn.id)
+    if word == b"large":
+        raise TurnTooLarge(turn.id)
+    refuse_continuation(word, detail, str(turn.parent))
+
+
+def _bounds(caps: Caps) -> dict[str, int]:
+    return {"max_responses": caps.responses, "max_trees": caps.trees, "max_bytes": caps.bytes}
+
+
+async def _evict(operation: Operation, addition: Addition, caps: Caps, *, memory: int) -> bool:
     """Evict turns of this shard until there is room, and `memory` bytes on a server with a limit; False if that takes
     too many calls. Raises StoreFull, and redis-py's errors.
     """
@@ -152,16 +125,10 @@ async def _evict(operation: Operation, shard: ShardKeys, target: Target, caps: C
     for _ in range(caps.evict_calls):
         word, *looked_at = await scripts.evict(
             operation,
-            usage=shard.usage,
-            leaves=shard.leaves,
-            trees=shard.trees,
-            turns=shard.turns,
-            tenant=target.tenant,
-            parent=target.parent,
-            room=target.room,
-            max_responses=caps.responses,
-            max_trees=caps.trees,
-            max_bytes=caps.bytes,
+            addition.keys,
+            parent=addition.parent,
+            room=addition.room,
+            **_bounds(caps),
             memory=memory,
             leaf_rank=ranks[0],
             tree_rank=ranks[1],

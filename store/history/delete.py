@@ -13,31 +13,22 @@ from time import monotonic
 from store import codec
 from store.errors import NotTerminal, StoreUnavailable
 from store.history.caps import EVICT_BATCH, Caps
-from store.keys import HEX_DIGITS, Families, Key, Keyspace, ShardKeys, id_of
+from store.keys import HEX_DIGITS, Keyspace, ShardKeys, TurnKeys, id_of
 from store.redis import scripts
 from store.redis.connection import Operation, Server
 
 _SLICE = EVICT_BATCH * HEX_DIGITS
 
 
-async def prune(operation: Operation, shard: ShardKeys, tenant: str, path: bytes) -> None:
+async def prune(operation: Operation, keys: TurnKeys, path: bytes) -> None:
     """Remove the tombstones of `path` that nothing needs.
 
-    `path` has the digits of a turn and of all above it, newest first, as scripts return it; it may be empty. Raises
+    `path` has the digits of the turn and of all above it, newest first, as scripts return it; it may be empty. Raises
     redis-py's errors; what is left then goes with the next sweep.
     """
     text = path.decode()
     for start in range(0, len(text), _SLICE):
-        (word,) = await scripts.prune(
-            operation,
-            usage=shard.usage,
-            leaves=shard.leaves,
-            trees=shard.trees,
-            turns=shard.turns,
-            tenant=tenant,
-            path=text[start : start + _SLICE],
-            size=HEX_DIGITS,
-        )
+        (word,) = await scripts.prune(operation, keys, path=text[start : start + _SLICE])
         if word == b"needed":
             return
 
@@ -47,16 +38,7 @@ async def sweep(operation: Operation, shard: ShardKeys, idle_us: int, *, only: s
 
     Raises redis-py's errors.
     """
-    (word,) = await scripts.sweep(
-        operation,
-        usage=shard.usage,
-        leaves=shard.leaves,
-        trees=shard.trees,
-        turns=shard.turns,
-        only=only,
-        idle_us=idle_us,
-        budget=EVICT_BATCH,
-    )
+    (word,) = await scripts.sweep(operation, shard, only=only, idle_us=idle_us, budget=EVICT_BATCH)
     return word == b"again"
 
 
@@ -83,65 +65,32 @@ async def in_pieces(
         raise failures[0]
 
 
-async def forget(
-    operation: Operation,
-    shard: ShardKeys,
-    names: Families,
-    tenant: str,
-    digits: str,
-    *,
-    token: str,
-    idle_us: int,
-    erase: bool,
-) -> bool:
+async def forget(operation: Operation, keys: TurnKeys, *, token: str, idle_us: int, erase: bool) -> bool:
     """Delete a turn, with `erase` its messages too; whether it was known. `token` names this call.
 
     Raises NotTerminal, and redis-py's errors.
     """
+    erases = "1" if erase else "0"
     word, path = await scripts.forget(
-        operation,
-        node=Key(names.node + digits),
-        messages=Key(names.messages + digits),
-        response=Key(names.response + digits),
-        pins=Key(names.pins + digits),
-        usage=shard.usage,
-        leaves=shard.leaves,
-        trees=shard.trees,
-        turns=shard.turns,
-        tenant=tenant,
-        digits=digits,
-        token=token,
-        idle_us=idle_us,
-        erase="1" if erase else "0",
-        no_messages=codec.NO_MESSAGES,
+        operation, keys, token=token, idle_us=idle_us, erase=erases, no_messages=codec.NO_MESSAGES
     )
     if word == b"running":
-        raise NotTerminal(id_of(digits))
-    await prune(operation, shard, tenant, path)
+        raise NotTerminal(id_of(keys.digits))
+    await prune(operation, keys, path)
     return word == b"ok"
 
 
-async def forget_tree(
-    operation: Operation, shard: ShardKeys, names: Families, tenant: str, digits: str, *, token: str, caps: Caps
-) -> bool:
+async def forget_tree(operation: Operation, keys: TurnKeys, *, token: str, caps: Caps) -> bool:
     """Delete the tree of a turn; whether that was known. `token` names this call.
 
     Raises NotTerminal where a run in it hasn't ended, and redis-py's errors.
     """
-    word, *root = await scripts.abandon(
-        operation,
-        node=Key(names.node + digits),
-        trees=shard.trees,
-        nodes=names.node,
-        tenant=tenant,
-        token=token,
-        idle_us=caps.idle_us,
-    )
+    word, *root = await scripts.abandon(operation, keys, token=token, idle_us=caps.idle_us)
     if word == b"running":
-        raise NotTerminal(id_of(digits))
+        raise NotTerminal(id_of(keys.digits))
     if word == b"missing":
         return False
     for _ in range(caps.tree_calls):
-        if not await sweep(operation, shard, caps.idle_us, only=f"{tenant}/{root[0].decode()}"):
+        if not await sweep(operation, keys.shard, caps.idle_us, only=f"{keys.tenant}/{root[0].decode()}"):
             break
     return True

@@ -13,11 +13,11 @@ from typing import cast
 
 from store import codec
 from store.errors import NotFound, ParentNotFound
-from store.history.append import append, refuse_addition, refuse_continuation
+from store.history.append import Addition, append, refuse_continuation
 from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import forget, forget_tree, in_pieces, prune, sweep
 from store.history.read import TurnReader, mget
-from store.keys import Key, Keyspace, id_of, shard_of, split_path
+from store.keys import Keyspace, TurnKeys, id_of, shard_of, split_path
 from store.redis import scripts
 from store.redis.connection import Client, Server
 from store.states import TERMINAL
@@ -81,7 +81,7 @@ class ConversationHistoryStore:
         shard = (
             int.from_bytes(random[-4:]) % self.keyspace.shards
             if parent is None
-            else shard_of(self.parent_digits(parent))
+            else shard_of(self._parent_digits(parent))
         )
         return id_of(self.keyspace.new_digits(shard, random))
 
@@ -92,21 +92,12 @@ class ConversationHistoryStore:
         most; pass it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises ParentNotFound,
         NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
         """
-        digits = self.parent_digits(tip)
-        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
+        keys = self._parent(tenant, tip)
         token = self.token() if pin else None
         async with self.server.operation() as operation:
             word, *detail = await scripts.chain(
                 operation,
-                node=Key(names.node + digits),
-                pins=Key(names.pins + digits),
-                clock=shard.clock,
-                leaves=shard.leaves,
-                trees=shard.trees,
-                nodes=names.node,
-                runs=names.runs,
-                tenant=tenant,
-                tip=digits,
+                keys,
                 pin=token or "",
                 pin_ms=self._pin_ms,
                 max_depth=self.max_depth,
@@ -117,7 +108,8 @@ class ConversationHistoryStore:
             )
             refuse_continuation(word, detail, tip)
             path, erased = split_path(detail[0]), detail[1] == b"1"
-            turns = await self._reader.turns(operation, [names.messages + each for each in path], erased=erased)
+            messages = keys.family("messages")
+            turns = await self._reader.turns(operation, [messages + each for each in path], erased=erased)
         if turns is None:  # deleted between the script and MGET
             raise ParentNotFound(tip)
         return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=token)
@@ -133,58 +125,28 @@ class ConversationHistoryStore:
         """
         if turn.status not in TERMINAL:
             raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
-        digits, parent = self.digits_of(turn)
-        shard, names = self.keyspace.shard(digits), self.keyspace.families(tenant, digits)
-        packed = await codec.pack(turn)
+        addition = Addition(*self.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "")
         async with self.server.operation() as operation:
-            word, *detail = await append(
-                operation,
-                shard,
-                names,
-                tenant,
-                digits,
-                parent,
-                turn,
-                packed,
-                pin=pin or "",
-                caps=self.caps,
-                max_depth=self.max_depth,
-            )
-        refuse_addition(word, detail, turn)
-        self._reader.note(names.messages + digits, turn.messages)
+            await append(operation, addition, self.caps, self.max_depth)
+        self.note_written(tenant, turn)
 
     def note_written(self, tenant: str, turn: Turn) -> None:
-        """Cache the messages of a turn that this process has stored by another script than append.lua."""
-        digits = self.keyspace.digits(turn.id)
-        self._reader.note(self.keyspace.families(tenant, digits).messages + digits, turn.messages)
+        """Cache the messages of a turn that this process has stored."""
+        self._reader.note(self.keyspace.turn(tenant, turn.id).key("messages"), turn.messages)
 
     async def unpin(self, tenant: str, tip: str, pin: str) -> None:
         """Release a pin whose run ended without a turn; it may be gone already. Raises StoreUnavailable."""
-        digits = self.parent_digits(tip)
-        names = self.keyspace.families(tenant, digits)
+        keys = self._parent(tenant, tip)
         async with self.server.operation() as operation:
-            node, pins = Key(names.node + digits), Key(names.pins + digits)
-            _, path = await scripts.unpin(
-                operation, node=node, pins=pins, nodes=names.node, runs=names.runs, digits=digits, pin=pin
-            )
-            await prune(operation, self.keyspace.shard(digits), tenant, path)
+            _, path = await scripts.unpin(operation, keys, pin=pin)
+            await prune(operation, keys, path)
 
     async def find(self, tenant: str, id: str) -> Found:
         """A response and its status, and note that it was used. Raises NotFound, StoreUnavailable."""
-        digits, shard, names = self.keyspace.locate(tenant, id)
+        keys = self.keyspace.turn(tenant, id)
         async with self.server.operation() as operation:
-            word, *found = await scripts.touch(
-                operation,
-                node=Key(names.node + digits),
-                job=Key(names.job + digits),
-                clock=shard.clock,
-                leaves=shard.leaves,
-                trees=shard.trees,
-                tenant=tenant,
-                digits=digits,
-                idle_us=self.caps.idle_us,
-            )
-            blob = None if word == b"missing" else await operation.command("GET", names.response + digits)
+            word, *found = await scripts.touch(operation, keys, idle_us=self.caps.idle_us)
+            blob = None if word == b"missing" else await operation.command("GET", keys.key("response"))
         if blob is None:
             raise NotFound(id)
         status, background, under_way, logged = cast(tuple[bytes, bytes, int, int], found)
@@ -211,24 +173,16 @@ class ConversationHistoryStore:
             return []
         if len({shard_of(digits) for digits in path}) > 1:
             raise ValueError("the turns of one chain are in one shard, these are not")
-        names = self.keyspace.families(tenant, path[0])
+        responses = self.keyspace.keys(tenant, path[0]).family("response")
         async with self.server.operation() as operation:
-            blobs = await mget(operation, [names.response + digits for digits in path])
+            blobs = await mget(operation, [responses + digits for digits in path])
         return [NOTHING_LISTED if blob is None else await codec.unpack_response(blob) for blob in blobs]
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
         """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
-        digits, shard, names = self.keyspace.locate(tenant, id)
+        keys = self.keyspace.turn(tenant, id)
         async with self.server.operation() as operation:
-            word, *detail = await scripts.lineage(
-                operation,
-                node=Key(names.node + digits),
-                trees=shard.trees,
-                nodes=names.node,
-                tenant=tenant,
-                digits=digits,
-                idle_us=self.caps.idle_us,
-            )
+            word, *detail = await scripts.lineage(operation, keys, idle_us=self.caps.idle_us)
         if word == b"missing":
             raise NotFound(id)
         return tuple(map(id_of, split_path(detail[0])))
@@ -240,11 +194,9 @@ class ConversationHistoryStore:
         What no descendant and no run needs is removed, also what an earlier call left that was cut short or didn't
         erase. A run that has read the chain uses what it read. Raises NotFound, StoreUnavailable.
         """
-        digits, shard, names = self.keyspace.locate(tenant, id)
+        keys = self.keyspace.turn(tenant, id)
         async with self.server.operation() as operation:
-            known = await forget(
-                operation, shard, names, tenant, digits, token=self.token(), idle_us=self.caps.idle_us, erase=erase
-            )
+            known = await forget(operation, keys, token=self.token(), idle_us=self.caps.idle_us, erase=erase)
         if not known:
             raise NotFound(id)
 
@@ -255,9 +207,9 @@ class ConversationHistoryStore:
         a very large tree goes with the next sweep. Raises NotFound, NotTerminal where a run in it hasn't ended,
         StoreUnavailable.
         """
-        digits, shard, names = self.keyspace.locate(tenant, id)
+        keys = self.keyspace.turn(tenant, id)
         async with self.server.operation() as operation:
-            known = await forget_tree(operation, shard, names, tenant, digits, token=self.token(), caps=self.caps)
+            known = await forget_tree(operation, keys, token=self.token(), caps=self.caps)
         if not known:
             raise NotFound(id)
 
@@ -284,17 +236,20 @@ class ConversationHistoryStore:
         """A new name for a pin, a lease, or a call and its retries."""
         return self._entropy(TOKEN_BYTES).hex()
 
-    def parent_digits(self, id: str) -> str:
-        """The digits of a turn to continue. Raises ParentNotFound."""
+    def keys_of(self, tenant: str, turn: Turn) -> tuple[TurnKeys, str]:
+        """The keys of a turn, and the digits of its parent, '' for a root. Raises NotFound, ParentNotFound."""
+        keys = self.keyspace.turn(tenant, turn.id)
+        parent = "" if turn.parent is None else self._parent_digits(turn.parent)
+        if parent and shard_of(parent) != shard_of(keys.digits):
+            raise ValueError(f"{turn.id} must be in the shard of its parent {turn.parent}: make it by new_id(parent)")
+        return keys, parent
+
+    def _parent(self, tenant: str, id: str) -> TurnKeys:
+        """The keys of a turn to continue. Raises ParentNotFound."""
+        return self.keyspace.keys(tenant, self._parent_digits(id))
+
+    def _parent_digits(self, id: str) -> str:
         try:
             return self.keyspace.digits(id)
         except NotFound as error:
             raise ParentNotFound(id) from error
-
-    def digits_of(self, turn: Turn) -> tuple[str, str]:
-        """The digits of a turn and of its parent, which are '' for a root. Raises NotFound, ParentNotFound."""
-        digits = self.keyspace.digits(turn.id)
-        parent = "" if turn.parent is None else self.parent_digits(turn.parent)
-        if parent and shard_of(parent) != shard_of(digits):
-            raise ValueError(f"{turn.id} must be in the shard of its parent {turn.parent}: make it by new_id(parent)")
-        return digits, parent

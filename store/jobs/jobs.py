@@ -8,22 +8,22 @@ A job's spec, the entries of its log and its snapshots are bytes that the store 
 last event isn't terminal, and never change a job but by its scripts.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 import msgspec
 
 from store import codec
 from store.errors import LeaseLost, LogBehind, NotCancellable, NotFound, QueueFull
-from store.history.append import Target, arguments, bounds, continuable, refuse_addition, with_room
-from store.history.caps import Caps, room
+from store.history.append import Addition, continuable, with_room
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
 from store.history.read import mget
 from store.jobs import log_write
 from store.jobs.log import Entry
 from store.jobs.model import LEVELS, Claim, Job, JobLimits, Lease, Priority, Queue
-from store.keys import Families, Key, id_of, shard_of
+from store.keys import TurnKeys, id_of, shard_of
 from store.redis import scripts
 from store.states import TERMINAL
 from store.turn import Status, Turn
@@ -80,37 +80,22 @@ class Jobs:
         if turn.status is not Status.QUEUED:
             raise ValueError(f"{turn.id} is {turn.status}: only what is queued can be submitted")
         history = self.history
-        digits, parent = history.digits_of(turn)
-        shard, names = self._keyspace.shard(digits), self._keyspace.families(tenant, digits)
-        packed = await codec.pack(turn)
-        target = Target(tenant, parent, room(len(packed.messages) + len(packed.response) + len(spec)))
-        given = arguments(shard, names, digits, target, turn, packed, pin=pin or "")
-
+        addition = Addition(*history.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "", spec)
+        script = partial(
+            scripts.submit,
+            **addition.arguments(history.caps, history.max_depth),
+            level=priority.value,
+            mode="stream" if streams else "plain",
+            fleeting="1" if fleeting else "0",
+            last=entry.last,
+            max_queued=self.limits.waiting,
+            max_logged=self.limits.log_bytes,
+            spec_blob=spec,
+            entry=entry.blob,
+        )
         async with self._server.operation() as operation:
-
-            def store(caps_now: Caps) -> Awaitable[scripts.Reply]:
-                return scripts.submit(
-                    operation,
-                    **given,
-                    **bounds(caps_now),
-                    job=Key(names.job + digits),
-                    spec=Key(names.spec + digits),
-                    level=priority.value,
-                    mode="stream" if streams else "plain",
-                    fleeting="1" if fleeting else "0",
-                    last=entry.last,
-                    max_queued=self.limits.waiting,
-                    max_logged=self.limits.log_bytes,
-                    max_depth=history.max_depth,
-                    idle_us=history.caps.idle_us,
-                    spec_blob=spec,
-                    entry=entry.blob,
-                )
-
-            word, *detail = await with_room(operation, shard, target, history.caps, store)
-        if word == b"queue":
-            raise QueueFull(self.limits.waiting)
-        refuse_addition(word, detail, turn)
+            if await with_room(operation, addition, history.caps, script) == b"queue":
+                raise QueueFull(self.limits.waiting)
 
     async def claim(self, shard: int, most: int) -> Claim:
         """Take up to `most` jobs of a shard to work on them, in their order; those whose lease ran out come first.
@@ -121,16 +106,14 @@ class Jobs:
         async with self._server.operation() as operation:
             _, rescued, *rows = await scripts.claim(
                 operation,
-                leases=keys.leases,
-                turns=keys.turns,
+                keys,
                 token=token,
                 lease_ms=self.limits.lease_ms,
                 retry_ms=RETRY_MS,
                 most=min(most, CLAIM_BATCH),
             )
             jobs = [_job(row, token) for row in rows]
-            specs = [self._names(job.lease).spec + job.lease.id[5:] for job in jobs]
-            blobs = await mget(operation, specs)
+            blobs = await mget(operation, [self._keys(job.lease).key("spec") for job in jobs])
         # one without a spec was cancelled in between, and has ended
         claimed = [msgspec.structs.replace(job, spec=blob) for job, blob in zip(jobs, blobs, strict=True) if blob]
         return Claim(claimed, int(rescued))
@@ -150,15 +133,14 @@ class Jobs:
         progress of this try. A `snapshot` of all events so far saves readers the log. Never write events again in
         another entry: the next one begins after this one. Raises LeaseLost, LogFull, LogBehind, StoreUnavailable.
         """
-        digits, shard, _ = self._keyspace.locate(lease.tenant, lease.id)
+        keys = self._keys(lease)
         if snapshot:
             snapshot = b"%d " % entry.last + snapshot
         async with self._server.operation() as operation:
             await log_write.write(
                 operation,
-                shard,
+                keys,
                 lease,
-                digits,
                 entry,
                 after=after,
                 progress=progress,
@@ -173,13 +155,8 @@ class Jobs:
         shard = self._keyspace.all_shards()[self.shard_of(leases[0])]
         held = {f"{each.tenant}/{each.id[5:]}": each for each in leases}
         async with self._server.operation() as operation:
-            _, *lost = await scripts.renew(
-                operation,
-                leases=shard.leases,
-                turns=shard.turns,
-                held=" ".join(f"{member} {each.token}" for member, each in held.items()),
-                lease_ms=self.limits.lease_ms,
-            )
+            tokens = " ".join(f"{member} {each.token}" for member, each in held.items())
+            _, *lost = await scripts.renew(operation, shard, held=tokens, lease_ms=self.limits.lease_ms)
         return [held[member.decode()] for member in lost]
 
     async def hand_back(self, lease: Lease, *, failed: bool) -> None:
@@ -187,17 +164,8 @@ class Jobs:
 
         Raises StoreUnavailable; the lease then ends by itself.
         """
-        digits, shard, _ = self._keyspace.locate(lease.tenant, lease.id)
         async with self._server.operation() as operation:
-            await scripts.hand_back(
-                operation,
-                leases=shard.leases,
-                turns=shard.turns,
-                tenant=lease.tenant,
-                digits=digits,
-                token=lease.token,
-                counts="1" if failed else "0",
-            )
+            await scripts.hand_back(operation, self._keys(lease), token=lease.token, counts="1" if failed else "0")
 
     async def cancel(self, tenant: str, id: str) -> Job | None:
         """Cancel a response: its status is cancelled, and nobody else can write to its log.
@@ -205,22 +173,16 @@ class Jobs:
         Returns the job for the caller to end it; None where it was cancelled before. Raises NotFound, NotCancellable,
         StoreUnavailable.
         """
-        lease = Lease(tenant, id, self.history.token())
-        digits, shard, names = self._keyspace.locate(tenant, id)
+        lease, keys = Lease(tenant, id, self.history.token()), self._keyspace.turn(tenant, id)
         async with self._server.operation() as operation:
             word, *detail = await scripts.cancel(
                 operation,
-                node=Key(names.node + digits),
-                job=Key(names.job + digits),
-                trees=shard.trees,
-                turns=shard.turns,
-                tenant=tenant,
-                digits=digits,
+                keys,
                 token=lease.token,
                 lease_ms=self.limits.lease_ms,
                 idle_us=self.history.caps.idle_us,
             )
-            spec = await operation.command("GET", names.spec + digits) if word == b"ok" else None
+            spec = await operation.command("GET", keys.key("spec")) if word == b"ok" else None
         if word == b"missing":
             raise NotFound(id)
         if word in (b"ended", b"synchronous"):
@@ -241,23 +203,11 @@ class Jobs:
         """
         if turn.id != lease.id or turn.status not in TERMINAL:
             raise ValueError(f"{lease.id} can't end with {turn.id}, which is {turn.status}")
-        digits, shard, names = self._keyspace.locate(lease.tenant, lease.id)
-        packed = await codec.pack(turn)
+        keys, packed = self._keys(lease), await codec.pack(turn)
         async with self._server.operation() as operation:
             word, *detail = await scripts.finish(
                 operation,
-                node=Key(names.node + digits),
-                messages=Key(names.messages + digits),
-                response=Key(names.response + digits),
-                job=Key(names.job + digits),
-                spec=Key(names.spec + digits),
-                clock=shard.clock,
-                usage=shard.usage,
-                leaves=shard.leaves,
-                trees=shard.trees,
-                turns=shard.turns,
-                tenant=lease.tenant,
-                digits=digits,
+                keys,
                 token=lease.token,
                 status=turn.status,
                 continuable=continuable(turn.status),
@@ -277,9 +227,9 @@ class Jobs:
 
     async def snapshot(self, tenant: str, id: str) -> tuple[int, bytes] | None:
         """The last snapshot, after the number of its last event. Raises NotFound, StoreUnavailable."""
-        digits, _, names = self._keyspace.locate(tenant, id)
+        snapshot = self._keyspace.turn(tenant, id).key("snapshot")
         async with self._server.operation() as operation:
-            blob = await operation.command("GET", names.snapshot + digits)
+            blob = await operation.command("GET", snapshot)
         if blob is None:
             return None
         last, _, taken = cast(bytes, blob).partition(b" ")
@@ -296,14 +246,13 @@ class Jobs:
 
     async def queue(self, shard: int) -> Queue:
         """What is under way and stored in a shard, at one moment. Raises StoreUnavailable."""
-        keys = self._keyspace.all_shards()[shard]
         async with self._server.operation() as operation:
-            _, *counts = await scripts.gauge(operation, usage=keys.usage, leaves=keys.leaves, turns=keys.turns)
+            _, *counts = await scripts.gauge(operation, self._keyspace.all_shards()[shard])
         waiting, (oldest_ms, *others) = counts[:LEVELS], map(int, counts[LEVELS:])
         return Queue(tuple(map(int, waiting)), oldest_ms / 1000, *others)
 
-    def _names(self, lease: Lease) -> Families:
-        return self._keyspace.families(lease.tenant, lease.id[5:])
+    def _keys(self, lease: Lease) -> TurnKeys:
+        return self._keyspace.turn(lease.tenant, lease.id)
 
 
 def _refuse_end(word: bytes, detail: list[bytes], turn: Turn, entry: Entry) -> None:

@@ -63,11 +63,10 @@ class EventLog:
 
     def channel(self, tenant: str, id: str) -> str:
         """Where each entry is published as it is added, for `parse_message`. Raises NotFound for an impossible id."""
-        return self._keyspace.channel(tenant, self._keyspace.digits(id))
+        return self._keyspace.turn(tenant, id).key("events")
 
     def _key(self, tenant: str, id: str) -> str:
-        digits = self._keyspace.digits(id)
-        return self._keyspace.families(tenant, digits).log + digits
+        return self._keyspace.turn(tenant, id).key("log")
 
 
 def parse_message(message: bytes) -> Entry | None:

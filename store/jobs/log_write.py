@@ -7,7 +7,7 @@ left, nothing more is written; what was removed by then stays removed.
 from store.errors import LeaseLost, LogBehind, LogFull
 from store.jobs.log import Entry
 from store.jobs.model import JobLimits, Lease
-from store.keys import ShardKeys
+from store.keys import ShardKeys, TurnKeys
 from store.redis import scripts
 from store.redis.connection import Operation
 
@@ -17,9 +17,8 @@ DROP_BATCH = 20
 
 async def write(
     operation: Operation,
-    shard: ShardKeys,
+    keys: TurnKeys,
     lease: Lease,
-    digits: str,
     entry: Entry,
     *,
     after: int | None,
@@ -36,13 +35,7 @@ async def write(
     while word == b"again":  # each call removes logs, until there are none
         word, *detail = await scripts.journal(
             operation,
-            leases=shard.leases,
-            usage=shard.usage,
-            leaves=shard.leaves,
-            trees=shard.trees,
-            turns=shard.turns,
-            tenant=lease.tenant,
-            digits=digits,
+            keys,
             token=lease.token,
             lease_ms=limits.lease_ms,
             after="" if after is None else str(after),
@@ -63,13 +56,6 @@ async def write(
 
 async def expire(operation: Operation, shard: ShardKeys, limits: JobLimits) -> bool:
     """Remove some logs of a shard that were kept for long enough; whether there are more. Raises redis-py's errors."""
-    (word,) = await scripts.expire_logs(
-        operation,
-        usage=shard.usage,
-        leaves=shard.leaves,
-        trees=shard.trees,
-        turns=shard.turns,
-        kept_ms=round(limits.log_seconds * 1000),
-        budget=DROP_BATCH,
-    )
+    kept_ms = round(limits.log_seconds * 1000)
+    (word,) = await scripts.expire_logs(operation, shard, kept_ms=kept_ms, budget=DROP_BATCH)
     return word == b"again"

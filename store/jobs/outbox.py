@@ -54,12 +54,7 @@ class Outbox:
         """
         async with self._server.operation() as operation:
             _, *taken = await scripts.take_webhooks(
-                operation,
-                outbox=shard.outbox,
-                turns=shard.turns,
-                token=secrets.token_hex(TOKEN_BYTES),
-                most=limit,
-                hold_ms=hold_ms,
+                operation, shard, token=secrets.token_hex(TOKEN_BYTES), most=limit, hold_ms=hold_ms
             )
         return [_webhook(*each.decode().split(" ")) for each in taken]
 
@@ -68,19 +63,14 @@ class Outbox:
         shard = self.shard(webhook.id)
         async with self._server.operation() as operation:
             await scripts.delay_webhook(
-                operation,
-                outbox=shard.outbox,
-                turns=shard.turns,
-                member=webhook.member,
-                tries=str(webhook.tries),
-                delay_ms=delay_ms,
+                operation, shard, member=webhook.member, tries=str(webhook.tries), delay_ms=delay_ms
             )
 
     async def done(self, webhook: Webhook) -> None:
         """Remove a webhook that was accepted or given up; it may be gone already."""
         shard = self.shard(webhook.id)
         async with self._server.operation() as operation:
-            await scripts.drop_webhook(operation, outbox=shard.outbox, turns=shard.turns, member=webhook.member)
+            await scripts.drop_webhook(operation, shard, member=webhook.member)
 
 
 def _webhook(member: str, tries: str, ended_ms: str) -> Webhook:

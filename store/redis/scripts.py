@@ -1,8 +1,9 @@
-"""The Lua scripts as typed functions: `await APPEND(server, node=…, digits=…)` runs lua/append.lua.
+"""The Lua scripts as typed functions: `await TOUCH(operation, keys, idle_us=…)` runs lua/touch.lua.
 
-A script is declared by a function without a body. Its parameters become locals of the Lua with the same
-names: those marked `Key` come from KEYS, the rest from ARGV, an `int` as a number. So no script counts ARGV[7];
-tests/store/redis/test_scripts.py compares a script's head comment with its declaration.
+A script is declared by a function without a body. Its first parameter says whether the script is about one turn or
+about a shard: the script knows their names (lua/names.lua), and gets those of their keys that the declaration lists as
+KEYS. The other parameters come from ARGV, an `int` as a number. All become locals of the Lua with the same names, so no
+script counts ARGV[7]; tests/store/redis/test_scripts.py compares a script's head comment with its declaration.
 
 Never pass None (Redis would get the word "None"), and never write a script that can't be run twice: after a
 lost reply the same call is sent again.
@@ -13,14 +14,15 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from hashlib import sha1
 from importlib.resources import files
-from typing import Any, Generic, ParamSpec, get_type_hints
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type_hints
 
 from redis.exceptions import NoScriptError
 
-from store.keys import Key
+from store.keys import ShardKeys, TurnKeys
 from store.redis.connection import Argument, Operation
 
 P = ParamSpec("P")
+Names = TypeVar("Names", ShardKeys, TurnKeys)
 
 Reply = list[bytes]
 """A script's result: a word for what happened, then the details."""
@@ -34,24 +36,27 @@ _READ_ONLY = "#!lua flags=allow-oom,no-writes"
 and of one that the server permits no write. Redis 7.0 and newer and every Valkey know them."""
 
 
-class Script(Generic[P]):
+class Script(Generic[Names, P]):
     """One Lua script: its declared names, its source with those names bound, and how to run it."""
 
-    def __init__(self, declaration: Callable[P, None], includes: tuple[str, ...], flags: str) -> None:
+    def __init__(
+        self, declaration: Callable[Concatenate[Names, P], None], keys: str, includes: tuple[str, ...], flags: str
+    ) -> None:
         self.name = declaration.__name__
         hints = get_type_hints(declaration)
-        names = list(inspect.signature(declaration).parameters)
-        self.keys = tuple(name for name in names if hints[name] is Key)
-        self.arguments = tuple(name for name in names if hints[name] is not Key)
+        about, *names = inspect.signature(declaration).parameters
+        self.keys = tuple(keys.split())
+        self._names = ("turns", "tenant", "digits") if hints[about] is TurnKeys else ("turns",)
+        self.arguments = tuple(names)
         self._numbers = frozenset(name for name in names if hints[name] is int)
-        self.includes = includes
+        self.includes = ("names", *includes)
         self._flags = flags
 
     @cached_property
     def source(self) -> str:
         """The Lua as the server gets it: its flags, the locals on one line, the shared functions, the script itself."""
         bound = [f"local {name} = KEYS[{i}]" for i, name in enumerate(self.keys, 1)]
-        for i, name in enumerate(self.arguments, 1):
+        for i, name in enumerate(self._names + self.arguments, 1):
             value = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
             bound.append(f"local {name} = {value}")
         return "\n".join([self._flags, "; ".join(bound), *(lua(part) for part in self.includes), lua(self.name)])
@@ -61,17 +66,14 @@ class Script(Generic[P]):
         """The name by which the server knows the script."""
         return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
-    def __call__(self, operation: Operation, *args: P.args, **values: P.kwargs) -> Awaitable[Reply]:
-        """Run the script. Raises TypeError for a value that is missing, unknown or None."""
-        if args or len(values) != len(self.keys) + len(self.arguments):
-            raise TypeError(f"{self.name} takes {', '.join(self.keys + self.arguments)} by name")
-        return self._run(operation, [self._value(values, name) for name in self.keys + self.arguments])
-
-    def _value(self, values: dict[str, Any], name: str) -> Argument:
-        value = values.get(name)
-        if value is None:
-            raise TypeError(f"{self.name} needs a value for {name}, not None")
-        return value
+    def __call__(self, operation: Operation, about: Names, /, *args: P.args, **values: P.kwargs) -> Awaitable[Reply]:
+        """Run the script about a turn or a shard. Raises TypeError for a value that is missing, unknown or None."""
+        missing = [name for name in self.arguments if values.get(name) is None]
+        if args or missing or len(values) != len(self.arguments):
+            raise TypeError(f"{self.name} takes {', '.join(self.arguments)} by name, none of them None")
+        keys = [about.key(name) for name in self.keys]
+        names = (about.shard.turns, about.tenant, about.digits) if isinstance(about, TurnKeys) else (about.turns,)
+        return self._run(operation, [*keys, *names, *(cast(Argument, values[name]) for name in self.arguments)])
 
     async def _run(self, operation: Operation, values: list[Argument]) -> Reply:
         try:
@@ -86,22 +88,23 @@ def lua(name: str) -> str:
 
 
 def script(
-    *includes: str, out_of_memory: bool = False, read_only: bool = False
-) -> Callable[[Callable[P, None]], Script[P]]:
+    keys: str, *includes: str, out_of_memory: bool = False, read_only: bool = False
+) -> Callable[[Callable[Concatenate[Names, P], None]], Script[Names, P]]:
     """Make the script lua/NAME.lua of a declaration called NAME, after the shared lua/INCLUDE.lua files.
 
-    One that adds next to nothing says `out_of_memory`: it also runs on a server without memory, so that what is stored
-    can be read, and deleted to make room. One that is `read_only` runs then, too.
+    `keys` are those that it gets as KEYS, with spaces between. One that adds next to nothing says `out_of_memory`: it
+    also runs on a server without memory, so that what is stored can be read, and deleted to make room. One that is
+    `read_only` runs then, too.
     """
     flags = _READ_ONLY if read_only else _ALLOW_OUT_OF_MEMORY if out_of_memory else _STRICT
 
-    def declare(declaration: Callable[P, None]) -> Script[P]:
-        return Script(declaration, includes, flags)
+    def declare(declaration: Callable[Concatenate[Names, P], None]) -> Script[Names, P]:
+        return Script(declaration, keys, includes, flags)
 
     return declare
 
 
-_REMOVAL = ("names", "clock", "idle", "pins", "usage", "logs", "removal")
+_REMOVAL = ("clock", "idle", "pins", "usage", "logs", "removal")
 """The parts of scripts that remove turns."""
 
 _ADDING = (*_REMOVAL, "walk", "eviction", "adding")
@@ -110,22 +113,23 @@ _ADDING = (*_REMOVAL, "walk", "eviction", "adding")
 _LOGGING = ("entries", "log_room")
 """The further parts of scripts that make room for events."""
 
-_JOBS = ("names", "clock", "pins", "queueing")
+_JOBS = ("clock", "pins", "queueing")
 """The parts of scripts that move jobs."""
 
+_WEBHOOKS = ("clock", "pins", "outbox")
+"""The parts of scripts that move webhooks."""
 
-@script("clock", "idle", "pins", "walk", out_of_memory=True)
+_JUDGING = ("entries", "queueing", "walk", "facts", "judging_jobs", "judging")
+"""The parts of scripts that find what is wrong with a turn, after those for the time, pins, sums and logs."""
+
+_REPAIR = (*_REMOVAL, *_JUDGING, "placing", "repair_jobs")
+"""The parts of scripts that repair turns."""
+
+
+@script("node pins clock leaves trees", "clock", "idle", "pins", "walk", out_of_memory=True)
 def chain(
+    turn: TurnKeys,
     *,
-    node: Key,
-    pins: Key,
-    clock: Key,
-    leaves: Key,
-    trees: Key,
-    nodes: str,
-    runs: str,
-    tenant: str,
-    tip: str,
     pin: str,
     pin_ms: int,
     max_depth: int,
@@ -136,29 +140,18 @@ def chain(
 ) -> None: ...
 
 
-@script("clock", "idle", "walk", out_of_memory=True)
-def lineage(*, node: Key, trees: Key, nodes: str, tenant: str, digits: str, idle_us: int) -> None: ...
+@script("node trees", "clock", "idle", "walk", out_of_memory=True)
+def lineage(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 
-@script("clock", "idle", out_of_memory=True)
-def touch(
-    *, node: Key, job: Key, clock: Key, leaves: Key, trees: Key, tenant: str, digits: str, idle_us: int
-) -> None: ...
+@script("node job clock leaves trees", "clock", "idle", out_of_memory=True)
+def touch(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 
-@script(*_ADDING)
+@script("node messages response clock usage leaves trees", *_ADDING)
 def append(
+    turn: TurnKeys,
     *,
-    node: Key,
-    messages: Key,
-    response: Key,
-    clock: Key,
-    usage: Key,
-    leaves: Key,
-    trees: Key,
-    turns: str,
-    tenant: str,
-    digits: str,
     parent: str,
     pin: str,
     status: str,
@@ -177,50 +170,34 @@ def append(
 ) -> None: ...
 
 
-@script("walk", out_of_memory=True)
-def unpin(*, node: Key, pins: Key, nodes: str, runs: str, digits: str, pin: str) -> None: ...
+@script("node pins", "walk", out_of_memory=True)
+def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
 
-@script("names", "clock", "idle", "pins", "usage", "walk", "logs", out_of_memory=True)
-def forget(
-    *,
-    node: Key,
-    messages: Key,
-    response: Key,
-    pins: Key,
-    usage: Key,
-    leaves: Key,
-    trees: Key,
-    turns: str,
-    tenant: str,
-    digits: str,
-    token: str,
-    idle_us: int,
-    erase: str,
-    no_messages: bytes,
-) -> None: ...
+@script(
+    "node messages response pins usage leaves trees",
+    *("clock", "idle", "pins", "usage", "walk", "logs"),
+    out_of_memory=True,
+)
+def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: str, no_messages: bytes) -> None: ...
 
 
-@script("clock", "idle", out_of_memory=True)
-def abandon(*, node: Key, trees: Key, nodes: str, tenant: str, token: str, idle_us: int) -> None: ...
+@script("node trees", "clock", "idle", out_of_memory=True)
+def abandon(turn: TurnKeys, *, token: str, idle_us: int) -> None: ...
 
 
-@script(*_REMOVAL, out_of_memory=True)
-def prune(*, usage: Key, leaves: Key, trees: Key, turns: str, tenant: str, path: str, size: int) -> None: ...
+@script("usage leaves trees", *_REMOVAL, out_of_memory=True)
+def prune(turn: TurnKeys, *, path: str) -> None: ...
 
 
-@script(*_REMOVAL, out_of_memory=True)
-def sweep(*, usage: Key, leaves: Key, trees: Key, turns: str, only: str, idle_us: int, budget: int) -> None: ...
+@script("usage leaves trees", *_REMOVAL, out_of_memory=True)
+def sweep(shard: ShardKeys, *, only: str, idle_us: int, budget: int) -> None: ...
 
 
-@script(*_REMOVAL, "eviction", out_of_memory=True)
+@script("usage leaves trees", *_REMOVAL, "eviction", out_of_memory=True)
 def evict(
+    turn: TurnKeys,
     *,
-    usage: Key,
-    leaves: Key,
-    trees: Key,
-    turns: str,
-    tenant: str,
     parent: str,
     room: int,
     max_responses: int,
@@ -233,21 +210,10 @@ def evict(
 ) -> None: ...
 
 
-@script(*_ADDING, *_LOGGING, "queueing")
+@script("node messages response job spec clock usage leaves trees", *_ADDING, *_LOGGING, "queueing")
 def submit(
+    turn: TurnKeys,
     *,
-    node: Key,
-    messages: Key,
-    response: Key,
-    job: Key,
-    spec: Key,
-    clock: Key,
-    usage: Key,
-    leaves: Key,
-    trees: Key,
-    turns: str,
-    tenant: str,
-    digits: str,
     parent: str,
     pin: str,
     status: str,
@@ -274,20 +240,14 @@ def submit(
 ) -> None: ...
 
 
-@script(*_JOBS, out_of_memory=True)
-def claim(*, leases: Key, turns: str, token: str, lease_ms: int, retry_ms: int, most: int) -> None: ...
+@script("leases", *_JOBS, out_of_memory=True)
+def claim(shard: ShardKeys, *, token: str, lease_ms: int, retry_ms: int, most: int) -> None: ...
 
 
-@script(*_REMOVAL, *_LOGGING, out_of_memory=True)
+@script("leases usage leaves trees", *_REMOVAL, *_LOGGING, out_of_memory=True)
 def journal(
+    turn: TurnKeys,
     *,
-    leases: Key,
-    usage: Key,
-    leaves: Key,
-    trees: Key,
-    turns: str,
-    tenant: str,
-    digits: str,
     token: str,
     lease_ms: int,
     after: str,
@@ -300,35 +260,26 @@ def journal(
 ) -> None: ...
 
 
-@script(*_JOBS, out_of_memory=True)
-def renew(*, leases: Key, turns: str, held: str, lease_ms: int) -> None: ...
+@script("leases", *_JOBS, out_of_memory=True)
+def renew(shard: ShardKeys, *, held: str, lease_ms: int) -> None: ...
 
 
-@script(*_JOBS, out_of_memory=True)
-def hand_back(*, leases: Key, turns: str, tenant: str, digits: str, token: str, counts: str) -> None: ...
+@script("leases", *_JOBS, out_of_memory=True)
+def hand_back(turn: TurnKeys, *, token: str, counts: str) -> None: ...
 
 
-@script(*_JOBS, "idle", out_of_memory=True)
-def cancel(
-    *, node: Key, job: Key, trees: Key, turns: str, tenant: str, digits: str, token: str, lease_ms: int, idle_us: int
-) -> None: ...
+@script("node job trees", *_JOBS, "idle", out_of_memory=True)
+def cancel(turn: TurnKeys, *, token: str, lease_ms: int, idle_us: int) -> None: ...
 
 
-@script(*_JOBS, "logs", "entries", "usage", "outbox", out_of_memory=True)
+@script(
+    "node messages response job spec clock usage leaves trees",
+    *(*_JOBS, "logs", "entries", "usage", "outbox"),
+    out_of_memory=True,
+)
 def finish(
+    turn: TurnKeys,
     *,
-    node: Key,
-    messages: Key,
-    response: Key,
-    job: Key,
-    spec: Key,
-    clock: Key,
-    usage: Key,
-    leaves: Key,
-    trees: Key,
-    turns: str,
-    tenant: str,
-    digits: str,
     token: str,
     status: str,
     continuable: str,
@@ -344,93 +295,55 @@ def finish(
 ) -> None: ...
 
 
-@script(*_REMOVAL, *_LOGGING, out_of_memory=True)
-def expire_logs(*, usage: Key, leaves: Key, trees: Key, turns: str, kept_ms: int, budget: int) -> None: ...
+@script("usage leaves trees", *_REMOVAL, *_LOGGING, out_of_memory=True)
+def expire_logs(shard: ShardKeys, *, kept_ms: int, budget: int) -> None: ...
 
 
-@script(*_JOBS, "entries", "usage", read_only=True)
-def gauge(*, usage: Key, leaves: Key, turns: str) -> None: ...
+@script("usage leaves", *_JOBS, "entries", "usage", read_only=True)
+def gauge(shard: ShardKeys) -> None: ...
 
 
-_WEBHOOKS = ("names", "clock", "pins", "outbox")
-"""The parts of scripts that move webhooks."""
+@script("outbox", *_WEBHOOKS, out_of_memory=True)
+def take_webhooks(shard: ShardKeys, *, token: str, most: int, hold_ms: int) -> None: ...
 
 
-@script(*_WEBHOOKS, out_of_memory=True)
-def take_webhooks(*, outbox: Key, turns: str, token: str, most: int, hold_ms: int) -> None: ...
+@script("outbox", *_WEBHOOKS, out_of_memory=True)
+def delay_webhook(shard: ShardKeys, *, member: str, tries: str, delay_ms: int) -> None: ...
 
 
-@script(*_WEBHOOKS, out_of_memory=True)
-def delay_webhook(*, outbox: Key, turns: str, member: str, tries: str, delay_ms: int) -> None: ...
+@script("outbox", *_WEBHOOKS, out_of_memory=True)
+def drop_webhook(shard: ShardKeys, *, member: str) -> None: ...
 
 
-@script(*_WEBHOOKS, out_of_memory=True)
-def drop_webhook(*, outbox: Key, turns: str, member: str) -> None: ...
+@script("secret", out_of_memory=True)
+def secret(shard: ShardKeys, *, made: bytes) -> None: ...
 
 
-@script(out_of_memory=True)
-def secret(*, secret: Key, made: bytes) -> None: ...
+@script("clock leaves trees", "clock", "pins", "usage", "logs", *_JUDGING, read_only=True)
+def inspect_turns(shard: ShardKeys, *, members: str, version: int) -> None: ...
 
 
-_JUDGING = ("logs", "entries", "queueing", "walk", "facts", "judging_jobs", "judging")
-"""The parts of scripts that find what is wrong with a turn, after those for names, the time, pins and sums."""
+@script("node trees", "clock", read_only=True)
+def recount(turn: TurnKeys, *, children: str, since: int) -> None: ...
 
 
-@script("names", "clock", "pins", "usage", *_JUDGING, read_only=True)
-def inspect_turns(*, clock: Key, leaves: Key, trees: Key, turns: str, members: str, version: int) -> None: ...
+@script("clock usage leaves trees", *_REPAIR, out_of_memory=True)
+def repair(shard: ShardKeys, *, members: str, version: int, budget: int) -> None: ...
 
 
-@script("names", "clock", read_only=True)
-def recount(*, node: Key, trees: Key, turns: str, tenant: str, digits: str, children: str, since: int) -> None: ...
+@script("clock usage leaves trees", *_REPAIR, out_of_memory=True)
+def discard(shard: ShardKeys, *, top: str, members: str, version: int) -> None: ...
 
 
-_REPAIR = (*_REMOVAL, *_JUDGING[1:], "placing", "repair_jobs")
-"""The parts of scripts that repair turns."""
+@script("clock usage logged", out_of_memory=True)
+def settle(shard: ShardKeys, *, since: str, children: str, jobs: str, events: str, counters: str) -> None: ...
 
 
-@script(*_REPAIR, out_of_memory=True)
-def repair(
-    *,
-    clock: Key,
-    usage: Key,
-    leaves: Key,
-    trees: Key,
-    turns: str,
-    members: str,
-    version: int,
-    budget: int,
-) -> None: ...
+@script("clock usage leaves trees", "clock", "pins", "queueing", out_of_memory=True)
+def refit(shard: ShardKeys, *, names: bytes, lines: str, notes: str, counters: str, roots: str) -> None: ...
 
 
-@script(*_REPAIR, out_of_memory=True)
-def discard(
-    *, clock: Key, usage: Key, leaves: Key, trees: Key, turns: str, top: str, members: str, version: int
-) -> None: ...
-
-
-@script("names", out_of_memory=True)
-def settle(
-    *, clock: Key, usage: Key, logged: Key, turns: str, since: str, children: str, jobs: str, events: str, counters: str
-) -> None: ...
-
-
-@script("names", "clock", "pins", "queueing", out_of_memory=True)
-def refit(
-    *,
-    clock: Key,
-    usage: Key,
-    leaves: Key,
-    trees: Key,
-    turns: str,
-    names: bytes,
-    lines: str,
-    notes: str,
-    counters: str,
-    roots: str,
-) -> None: ...
-
-
-ALL: tuple[Script[...], ...] = (
+ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, append, unpin),
     *(forget, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),

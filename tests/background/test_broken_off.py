@@ -26,12 +26,10 @@ TENANT = "default"
 
 async def delete_log(inside: Inside, id: str) -> None:
     """What the store does for space."""
-    keyspace = inside.store.keyspace
-    digits = keyspace.digits(id)
+    keys = inside.store.keyspace.turn(TENANT, id)
     async with inside.store.server.operation() as operation:
-        key = keyspace.families(TENANT, digits).log + digits
-        await operation.command("DEL", key)
-        await operation.command("SPUBLISH", keyspace.channel(TENANT, digits), GONE, at=key)
+        await operation.command("DEL", keys.key("log"))
+        await operation.command("SPUBLISH", keys.key("events"), GONE, at=keys.key("log"))
 
 
 async def test_a_stream_that_is_broken_off_is_an_error_to_its_client_and_no_fault_of_ours(

@@ -48,14 +48,14 @@ class Scene:
 
     async def ran(self, seconds: float) -> None:
         """It has been under way for so much longer."""
-        key = self.service.store.keyspace.families(DEFAULT_TENANT, self.id[5:]).job + self.id[5:]
+        key = self.service.store.keyspace.turn(DEFAULT_TENANT, self.id).key("job")
         await self.command("HINCRBY", key, "started", -round(seconds * 1000))
 
     async def taken(self) -> None:
         """Somebody else takes its lease over."""
         jobs = self.service.jobs
-        shard = self.service.store.keyspace.shard(self.id[5:])
-        await self.command("ZADD", shard.leases, 0, f"{DEFAULT_TENANT}/{self.id[5:]}")
+        leases = self.service.store.keyspace.turn(DEFAULT_TENANT, self.id).key("leases")
+        await self.command("ZADD", leases, 0, f"{DEFAULT_TENANT}/{self.id[5:]}")
         await jobs.claim(jobs.shard_of(Lease(DEFAULT_TENANT, self.id, "")), 1)
 
 

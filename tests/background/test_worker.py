@@ -188,7 +188,7 @@ async def test_a_job_that_nobody_can_read_fails_and_says_so(redis_url: str) -> N
 
 async def changed_spec(service: Service, id: str, change: Callable[[bytes], bytes]) -> bytes:
     """Change what a worker needs for a response, behind the store's back; what it was before."""
-    key = service.store.keyspace.families(TENANT, id[5:]).spec + id[5:]
+    key = service.store.keyspace.turn(TENANT, id).key("spec")
     async with service.store.server.operation() as operation:
         before: bytes = await operation.command("GET", key)
         await operation.command("SET", key, change(before))

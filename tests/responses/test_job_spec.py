@@ -92,7 +92,7 @@ async def ran(service: Service, made: Prepared) -> list[Event]:
 
 async def pins(service: Service, id: str) -> int:
     """How many runs hold a response of acme's."""
-    key = service.store.keyspace.families("acme", id[5:]).pins + id[5:]
+    key = service.store.keyspace.turn("acme", id).key("pins")
     async with contextlib.aclosing(connect(service.settings.redis_url)) as redis:
         return int(await redis.zcard(key))
 

@@ -29,7 +29,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
 
 async def pins(settings: Settings, inside: Inside, id: str) -> int:
     """How many runs hold a response."""
-    key = inside.store.keyspace.families(DEFAULT_TENANT, id[5:]).pins + id[5:]
+    key = inside.store.keyspace.turn(DEFAULT_TENANT, id).key("pins")
     async with contextlib.aclosing(connect(settings.redis_url)) as redis:
         return int(await redis.zcard(key))
 

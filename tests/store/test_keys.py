@@ -10,6 +10,7 @@ from store.errors import NotFound
 from store.keys import Keyspace, checked_tenant, id_of, shard_of
 
 ID = "resp_" + "01" + "a" * 46
+FAMILIES = ("node", "messages", "response", "pins", "runs", "tree", "job", "spec", "log", "snapshot", "events")
 
 
 @given(st.integers(0, 255), st.binary(min_size=23, max_size=40))
@@ -50,7 +51,7 @@ def test_a_keyspace_that_can_not_work_is_refused(prefix: str, shards: int) -> No
 
 
 def test_all_keys_of_a_tree_have_the_shard_alone_as_hash_tag() -> None:
-    keyspace, digits = Keyspace("p", 2), ID.removeprefix("resp_")
-    names = [*astuple(keyspace.shard(digits)), *astuple(keyspace.families("acme", digits))]
+    turn = Keyspace("p", 2).turn("acme", ID)
+    names = [*astuple(turn.shard), *map(turn.key, FAMILIES)]
     assert all(name.startswith("p:{01}:") for name in names)
     assert len(set(names)) == len(names)

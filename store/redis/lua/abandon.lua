@@ -1,11 +1,8 @@
 -- Forget a tree: none of its ids is known from now on. sweep.lua removes it.
 --
--- Keys:      node      the node of any of its turns
---            trees     the shard's trees
--- Arguments: nodes     what all nodes of the tenant begin with
---            tenant    the tenant
---            token     names this call, so that its retry after a lost reply is known
---            idle_us   for how long a tree may be unused; 0: for ever
+-- Keys:      node, trees
+-- Arguments: token    names this call, so that its retry after a lost reply is known
+--            idle_us  for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', digits of its root} | {'missing'} | {'running'} when the run of one of its turns hasn't ended
 -- Invariant: a tree with the score 0 is forgotten, whatever pins there are, and nothing changes that score.
 
@@ -13,15 +10,15 @@ local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
 if not root then
   return { 'missing' }
 end
-if redis.call('HGET', nodes .. root, 'abandoned') == token then
+if redis.call('HGET', key('node', tenant, root), 'abandoned') == token then
   return { 'ok', root }
 end
-if deleted or gone(trees, tenant, root, idle_us) then
+if deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 end
-if has_jobs(trees, tenant, root) then
+if has_jobs(tenant, root) then
   return { 'running' }
 end
-redis.call('HSET', nodes .. root, 'abandoned', token)
+redis.call('HSET', key('node', tenant, root), 'abandoned', token)
 redis.call('ZADD', trees, 0, tenant .. '/' .. root)
 return { 'ok', root }

@@ -8,7 +8,7 @@ local function inherited(tenant, digits, parent, pin)
   if parent ~= '' then
     local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'continuable', 'status',
       'chain_messages', 'chain_bytes', 'chain_held')
-    if not above[1] or gone(trees, tenant, above[1], idle_us)
+    if not above[1] or gone(tenant, above[1], idle_us)
       or (above[3] and not holds(key('pins', tenant, parent), pin)) then
       return nil, { 'missing' }
     elseif above[4] ~= '1' then
@@ -40,7 +40,7 @@ local function add_node(tenant, parent, from, score)
     'messages_bytes', #messages_blob, 'response_bytes', #response_blob, 'chain_messages', from.messages + added,
     'chain_bytes', from.bytes + #messages_blob, 'held', 0, 'chain_held', 0)
   if has_path(from.depth) then
-    redis.call('HSET', node, 'path', path_from(key('node', tenant, ''), parent))
+    redis.call('HSET', node, 'path', path_from(tenant, parent))
   end
   redis.call('ZADD', trees, score, tenant .. '/' .. from.root)
   count(tenant, 'responses', 1)

@@ -1,31 +1,22 @@
 -- Store a turn as a new root or as its parent's child, release the pin that its run held on that, and take away what
 -- was used least to make room for it.
 --
--- Keys:      node            the new turn's node
---            messages        the new turn's messages
---            response        the new turn's response
---            clock           the shard's clock
---            usage           the shard's usage
---            leaves          the shard's leaves
---            trees           the shard's trees
--- Arguments: turns           what all keys of turns in the shard begin with
---            tenant          the tenant
---            digits          the new turn's digits
---            parent          the parent's digits, or '' for a root
---            pin             the token that its run holds on the parent, or ''
---            status          how the response ended
---            continuable     1 if that status may be continued, else 0
---            digest          the digest of this content
---            added           how many messages the turn adds
---            room            the most bytes that the server may hold for the turn
---            max_depth       the most turns of a chain
---            max_responses   the most responses in the shard; 0: any number
---            max_trees       the most trees in the shard; 0: any number
---            max_bytes       the most bytes that the server may hold for the shard; 0: any number
---            idle_us         for how long a tree may be unused; 0: for ever
---            budget          the most turns that this call removes
---            messages_blob   what to store under messages
---            response_blob   what to store under response
+-- Keys:      node, messages, response, clock, usage, leaves, trees
+-- Arguments: parent         the parent's digits, or '' for a root
+--            pin            the token that its run holds on the parent, or ''
+--            status         how the response ended
+--            continuable    1 if that status may be continued, else 0
+--            digest         the digest of this content
+--            added          how many messages the turn adds
+--            room           the most bytes that the server may hold for the turn
+--            max_depth      the most turns of a chain
+--            max_responses  the most responses in the shard; 0: any number
+--            max_trees      the most trees in the shard; 0: any number
+--            max_bytes      the most bytes that the server may hold for the shard; 0: any number
+--            idle_us        for how long a tree may be unused; 0: for ever
+--            budget         the most turns that this call removes
+--            messages_blob  what to store under messages
+--            response_blob  what to store under response
 -- Result:    {'ok'} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'} |
 --            {'large'} when it can't fit with its own chain alone | {'again'} when more has to go than one call may take,
 --            or was looked at in vain: let evict.lua go on | {'full'} when all that is left has to stay

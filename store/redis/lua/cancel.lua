@@ -1,12 +1,7 @@
 -- Cancel a background response. From now on only the caller, who has to end it, can write to its log.
 --
--- Keys:      node      the turn's node
---            job       its job
---            trees     the shard's trees
--- Arguments: turns     what all keys of turns in the shard begin with
---            tenant    the tenant
---            digits    the turn's digits
---            token     names the caller, and this call among its retries
+-- Keys:      node, job, trees
+-- Arguments: token     names the caller, and this call among its retries
 --            lease_ms  for how long it is the caller's to end
 --            idle_us   for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', its epoch, the number of the last event in its log, and two spans in ms: since it was submitted, and
@@ -15,7 +10,7 @@
 -- Invariant: what has ended stays as it is.
 
 local root, deleted, status, background = unpack(redis.call('HMGET', node, 'root', 'deleted', 'status', 'background'))
-if not root or deleted or gone(trees, tenant, root, idle_us) then
+if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 elseif not background then
   return { 'synchronous' }

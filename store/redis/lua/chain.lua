@@ -1,16 +1,8 @@
 -- The ids of the chain that a turn ends, to continue it: checks that it may be, touches it, and pins it if
 -- asked to.
 --
--- Keys:      node          the tip's node
---            pins          the tip's pins
---            clock         the shard's clock
---            leaves        the shard's leaves
---            trees         the shard's trees
--- Arguments: nodes         what all nodes of the tenant begin with
---            runs          what all pins of trees of the tenant begin with
---            tenant        the tenant
---            tip           the tip's digits
---            pin           the token to pin it with, or '' for no pin
+-- Keys:      node, pins, clock, leaves, trees
+-- Arguments: pin           the token to pin it with, or '' for no pin
 --            pin_ms        for how long the pin counts
 --            max_depth     the most turns of a chain
 --            max_messages  how many messages a chain has that can't be continued; 0: any number can
@@ -25,7 +17,7 @@
 local turn = redis.call('HMGET', node, 'root', 'deleted', 'continuable', 'status', 'depth', 'chain_messages',
   'chain_bytes', 'chain_held')
 local root, deleted, continuable, status, depth, chain_messages, chain_bytes, chain_held = unpack(turn)
-if not root or deleted or gone(trees, tenant, root, idle_us) then
+if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 end
 if continuable ~= '1' then
@@ -37,11 +29,11 @@ local long = tonumber(depth) >= max_depth or tonumber(chain_bytes) >= max_bytes
 if pin ~= '' and long then
   return { 'long' }
 end
-local ids = walk(nodes, tip, tonumber(depth))
-touch(clock, leaves, trees, node, tenant, tip, root)
+local ids = walk(tenant, digits, tonumber(depth))
+touch(root)
 if pin ~= '' then
   hold(pins, pin, pin_ms)
-  hold(runs .. root, pin, pin_ms)
+  hold(key('runs', tenant, root), pin, pin_ms)
 end
-local erased = redis.call('HGET', nodes .. root, 'has_erased') or ''
+local erased = redis.call('HGET', key('node', tenant, root), 'has_erased') or ''
 return { 'ok', ids, erased }

@@ -1,12 +1,11 @@
 -- Take the jobs that are next, to work on them: those whose lease ran out before all others. Cancelled ones whose lease
 -- ran out, which only have to be ended, are added.
 --
--- Keys:      leases        the shard's leases
--- Arguments: turns         what all keys of turns in the shard begin with
---            token         names whoever takes them, and this call among its retries
---            lease_ms      for how long they are his at least
---            retry_ms      for how long a retry of this call is known
---            most          how many to take at most, not counting the cancelled ones
+-- Keys:      leases
+-- Arguments: token     names whoever takes them, and this call among its retries
+--            lease_ms  for how long they are his at least
+--            retry_ms  for how long a retry of this call is known
+--            most      how many to take at most, not counting the cancelled ones
 -- Result:    {'ok', how many leases had run out, and for each job TENANT/DIGITS, its epoch, its status, how many holders
 --            in a row got no further with this one, the number of the last event in its log, and three spans in ms:
 --            since it was submitted, since it first began, and for which it waited this time; with spaces between}

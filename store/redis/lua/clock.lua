@@ -26,7 +26,7 @@ end
 
 -- XX: an inner turn is in no leaf set and must not enter it by being used; its own score counts once it is a
 -- leaf.
-local function touch(clock, leaves, trees, node, tenant, digits, root)
+local function touch(root)
   local score = next_score(clock)
   redis.call('HSET', node, 'touched', score)
   redis.call('ZADD', leaves, 'XX', score, tenant .. '/' .. digits)

@@ -1,10 +1,9 @@
 -- A webhook was not accepted: it is due again after a while.
 --
--- Keys:      outbox        the shard's outbox
--- Arguments: turns         what all keys of turns in the shard begin with
---            member        TENANT/DIGITS/STATUS
---            tries         how often it was tried when it was taken
---            delay_ms      when it is due again
+-- Keys:      outbox
+-- Arguments: member    TENANT/DIGITS/STATUS
+--            tries     how often it was tried when it was taken
+--            delay_ms  when it is due again
 -- Result:    {'ok'} | {'other'} when it is gone, or somebody else has taken it since
 -- Invariant: only whoever took it last delays it.
 

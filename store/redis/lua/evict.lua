@@ -1,11 +1,7 @@
 -- Take away what was used least, to make room for a turn: below the caps, and in the server where it has no memory left.
 --
--- Keys:      usage          the shard's usage
---            leaves         the shard's leaves
---            trees          the shard's trees
--- Arguments: turns          what all keys of turns in the shard begin with
---            tenant         the tenant
---            parent         the digits of the turn that is about to be continued, or '' for a root
+-- Keys:      usage, leaves, trees
+-- Arguments: parent         the digits of the turn that is about to be continued, or '' for a root
 --            room           the most bytes that the server may hold for the turn
 --            max_responses  the most responses in the shard; 0: any number
 --            max_trees      the most trees in the shard; 0: any number

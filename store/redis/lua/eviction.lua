@@ -18,7 +18,7 @@ local function oldest(uses, family, kept, from)
     end
     local tenant, digits = split(member)
     if member ~= kept and not held_for_a_run(family, tenant, digits)
-      and not (family == 'runs' and has_jobs(trees, tenant, digits)) then
+      and not (family == 'runs' and has_jobs(tenant, digits)) then
       return tenant, digits, rank
     end
   end

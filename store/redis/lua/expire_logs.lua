@@ -1,11 +1,8 @@
 -- Take away event logs that were kept for long enough, and with them the responses that were to be kept no longer.
 --
--- Keys:      usage         the shard's usage
---            leaves        the shard's leaves
---            trees         the shard's trees
--- Arguments: turns         what all keys of turns in the shard begin with
---            kept_ms       for how long a log is kept after its response has ended
---            budget        the most logs that this call removes
+-- Keys:      usage, leaves, trees
+-- Arguments: kept_ms  for how long a log is kept after its response has ended
+--            budget   the most logs that this call removes
 -- Result:    {'ok'} when none is left | {'again'} when some may be
 -- Invariant: the log of a response under way stays.
 

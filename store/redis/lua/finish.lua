@@ -1,29 +1,18 @@
 -- A background response has ended: store its turn, and the last entry of its log.
 --
--- Keys:      node            the turn's node
---            messages        the turn's messages
---            response        the turn's response
---            job             its job
---            spec            what a worker needed for it
---            clock           the shard's clock
---            usage           the shard's usage
---            leaves          the shard's leaves
---            trees           the shard's trees
--- Arguments: turns           what all keys of turns in the shard begin with
---            tenant          the tenant
---            digits          the turn's digits
---            token           of who holds the lease
---            status          how the response ended
---            continuable     1 if that status may be continued, else 0
---            digest          the digest of this content
---            added           how many messages the turn adds
---            after           the number of the event before the entry's first one, or '' to leave it unchecked
---            last            the number of the entry's last event
---            entry           the bytes of the log's last entry
---            announced       1 if a webhook is to be sent, else 0
---            max_pending     the most webhooks that wait
---            messages_blob   what to store under messages
---            response_blob   what to store under response
+-- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
+-- Arguments: token          of who holds the lease
+--            status         how the response ended
+--            continuable    1 if that status may be continued, else 0
+--            digest         the digest of this content
+--            added          how many messages the turn adds
+--            after          the number of the event before the entry's first one, or '' to leave it unchecked
+--            last           the number of the entry's last event
+--            entry          the bytes of the log's last entry
+--            announced      1 if a webhook is to be sent, else 0
+--            max_pending    the most webhooks that wait
+--            messages_blob  what to store under messages
+--            response_blob  what to store under response
 -- Result:    {'ok', how many webhooks were dropped for this one} | {'lost'} when somebody else holds the lease |
 --            {'status', the response's} when it can't move from that to the given one | {'written', the number of the
 --            last event in the log} when that is no earlier one | {'behind', the same number} when it is earlier than the

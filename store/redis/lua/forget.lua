@@ -1,17 +1,8 @@
 -- Delete a turn: it becomes a tombstone, without its response, and without its messages if asked to. prune.lua, which is
 -- called next, removes what nothing needs.
 --
--- Keys:      node         the turn's node
---            messages     the turn's messages
---            response     the turn's response
---            pins         the turn's pins
---            usage        the shard's usage
---            leaves       the shard's leaves
---            trees        the shard's trees
--- Arguments: turns        what all keys of turns in the shard begin with
---            tenant       the tenant
---            digits       the turn's digits
---            token        names this call, so that its retry after a lost reply is known
+-- Keys:      node, messages, response, pins, usage, leaves, trees
+-- Arguments: token        names this call, so that its retry after a lost reply is known
 --            idle_us      for how long a tree may be unused; 0: for ever
 --            erase        1 to erase the messages, which descendants then continue without; else 0
 --            no_messages  what is stored in their place
@@ -23,7 +14,7 @@
 
 local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth', 'held', 'erased', 'log_bytes')
 local root, deleted, children, depth, held, erased, log_bytes = unpack(turn)
-if not root or gone(trees, tenant, root, idle_us) then
+if not root or gone(tenant, root, idle_us) then
   return { 'missing', '' }
 elseif redis.call('EXISTS', key('job', tenant, digits)) == 1 then
   return { 'running', '' }
@@ -53,7 +44,7 @@ record(usage)
 local path = ''
 if children == '0' then
   redis.call('ZADD', leaves, unpinned_from(pins), tenant .. '/' .. digits) -- for sweep.lua, if prune.lua is not called
-  path = walk(key('node', tenant, ''), digits, tonumber(depth))
+  path = walk(tenant, digits, tonumber(depth))
 end
 if deleted and deleted ~= token then
   return { 'deleted', path }

@@ -1,11 +1,8 @@
 -- Give a job back before it has ended, so that others can continue it at once.
 --
--- Keys:      leases    the shard's leases
--- Arguments: turns     what all keys of turns in the shard begin with
---            tenant    the tenant
---            digits    the turn's digits
---            token     of who holds the lease
---            counts    1 if this was a try that failed, 0 if the holder has to leave
+-- Keys:      leases
+-- Arguments: token   of who holds the lease
+--            counts  1 if this was a try that failed, 0 if the holder has to leave
 -- Result:    {'ok'} | {'lost'}
 -- Invariant: who has lost the lease changes nothing; so a retry is 'lost', and changes nothing.
 

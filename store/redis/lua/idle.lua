@@ -7,15 +7,14 @@ local function gone_since(idle_us)
   return idle_us > 0 and now_us() - idle_us or 0
 end
 
-local function has_jobs(trees, tenant, root)
-  local base = string.sub(trees, 1, -#'trees' - 1)
-  return redis.call('HEXISTS', base .. 't:' .. tenant .. ':node:' .. root, 'jobs') == 1
+local function has_jobs(tenant, root)
+  return redis.call('HEXISTS', key('node', tenant, root), 'jobs') == 1
 end
 
-local function gone(trees, tenant, root, idle_us)
+local function gone(tenant, root, idle_us)
   local used = tonumber(redis.call('ZSCORE', trees, tenant .. '/' .. root) or 0)
   if used > gone_since(idle_us) then
     return false
   end
-  return used == 0 or not has_jobs(trees, tenant, root)
+  return used == 0 or not has_jobs(tenant, root)
 end

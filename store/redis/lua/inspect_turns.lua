@@ -1,11 +1,8 @@
 -- What is wrong with each of some turns, and what each adds to the sums.
 --
--- Keys:      clock     the shard's clock
---            leaves    the shard's leaves
---            trees     the shard's trees
--- Arguments: turns     what all keys of turns in the shard begin with
---            members   the turns (judging.lua)
---            version   the newest format version that is known
+-- Keys:      clock, leaves, trees
+-- Arguments: members  the turns (judging.lua)
+--            version  the newest format version that is known
 -- Result:    {'ok', for each turn that is there or has left something behind: its member, the parent's digits or -, the
 --            number of children or -1, its kind or -, the bytes held, 1 if a later release wrote it, 1 if it is a root
 --            whose set of leaves has to be scanned, else 0, how many jobs of its tree it counts or -1, the root of

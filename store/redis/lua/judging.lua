@@ -38,7 +38,7 @@ local function derived(turn)
     end
     root, depth, chain_messages, chain_bytes = above[1], above[2] + 1, integer(above[3]), integer(above[4])
     if has_path(depth) then
-      local unbroken, above_it = pcall(path_from, key('node', turn.tenant, ''), turn.parent)
+      local unbroken, above_it = pcall(path_from, turn.tenant, turn.parent)
       path = unbroken and above_it or found.path -- a hole in it is the fault of another turn
     end
   end

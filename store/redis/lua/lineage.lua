@@ -1,16 +1,12 @@
 -- The ids from a turn to its root, whatever its status, and nothing else: no touch, no pin.
 --
--- Keys:      node      the turn's node
---            trees     the shard's trees
--- Arguments: nodes     what all nodes of the tenant begin with
---            tenant    the tenant
---            digits    the turn's digits
---            idle_us   for how long a tree may be unused; 0: for ever
+-- Keys:      node, trees
+-- Arguments: idle_us  for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', digits of the ids newest first, in one string} | {'missing'}
 -- Invariant: nothing changes.
 
 local root, deleted, depth = unpack(redis.call('HMGET', node, 'root', 'deleted', 'depth'))
-if not root or deleted or gone(trees, tenant, root, idle_us) then
+if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 end
-return { 'ok', walk(nodes, digits, tonumber(depth)) }
+return { 'ok', walk(tenant, digits, tonumber(depth)) }

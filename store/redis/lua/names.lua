@@ -1,4 +1,7 @@
--- Shared by the scripts that make names of keys themselves, from `turns`, with which all keys of turns in a shard begin.
+-- Shared by all scripts: what keys are called (store/keys.py).
+--
+-- `turns` is what all keys of turns in the shard begin with, and a script about one turn has its `tenant` and its `digits`.
+-- The keys that a head names are locals, too: those of the turn by their families, those of its shard by their names.
 
 local function key(family, tenant, digits)
   return turns .. tenant .. ':' .. family .. ':' .. digits

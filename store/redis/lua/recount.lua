@@ -1,11 +1,7 @@
 -- Whether a turn has as many children as it counts, while the shard may be in use.
 --
--- Keys:      node      the turn's node
---            trees     the shard's trees
--- Arguments: turns     what all keys of turns in the shard begin with
---            tenant    the tenant
---            digits    the turn's digits
---            children  the digits of all its children that were there at some moment, with spaces between
+-- Keys:      node, trees
+-- Arguments: children  the digits of all its children that were there at some moment, with spaces between
 --            since     the shard's clock before they were counted
 -- Result:    {'right'} | {'wrong', how many it counts, how many there are} | {'busy'} when it counts more than are known
 --            and its tree was used since, so that there may be others

@@ -1,11 +1,7 @@
 -- Repair what all trees of a shard share, so that scripts can run on it at all.
 --
--- Keys:      clock     the shard's clock
---            usage     the shard's usage
---            leaves    the shard's leaves
---            trees     the shard's trees
--- Arguments: turns     what all keys of turns in the shard begin with
---            names     members of the leaves, the trees, the leases, the logs, the queues or the lines that name no turn,
+-- Keys:      clock, usage, leaves, trees
+-- Arguments: names     members of the leaves, the trees, the leases, the logs, the queues or the lines that name no turn,
 --                      in one string with a NUL behind each
 --            lines     LEVEL:TENANT of lines that have such members, or are of another type, with spaces between
 --            notes     names of what calls left for their retries and never expires, with spaces between

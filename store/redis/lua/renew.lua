@@ -1,9 +1,8 @@
 -- Hold the leases of jobs for longer.
 --
--- Keys:      leases     the shard's leases
--- Arguments: turns      what all keys of turns in the shard begin with
---            held       for each job TENANT/DIGITS and the token of who holds it, with spaces between
---            lease_ms   for how long they are to be held from now on
+-- Keys:      leases
+-- Arguments: held      for each job TENANT/DIGITS and the token of who holds it, with spaces between
+--            lease_ms  for how long they are to be held from now on
 -- Result:    {'ok', TENANT/DIGITS of each that is lost}
 -- Invariant: who has lost a lease changes nothing.
 

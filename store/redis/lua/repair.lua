@@ -1,14 +1,10 @@
 -- Repair some turns, as far as that costs nothing that anyone could read.
 --
--- Keys:      clock     the shard's clock
---            usage     the shard's usage
---            leaves    the shard's leaves
---            trees     the shard's trees
--- Arguments: turns     what all keys of turns in the shard begin with
---            members   the turns, parents before their children (judging.lua)
---            version   the newest format version that is known
---            budget    the most turns that go with a tombstone that nothing needs, and the most leaves by which the
---                      last use of a tree is found
+-- Keys:      clock, usage, leaves, trees
+-- Arguments: members  the turns, parents before their children (judging.lua)
+--            version  the newest format version that is known
+--            budget   the most turns that go with a tombstone that nothing needs, and the most leaves by which the
+--                     last use of a tree is found
 -- Result:    {'ok'}
 -- Invariant: what is wrong is found again before it is repaired, so a retry changes nothing. A turn that a later release
 --            wrote stays as it is.

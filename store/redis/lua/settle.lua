@@ -1,10 +1,7 @@
 -- Store what an inspection of the whole shard has counted, if nothing has changed in it since.
 --
--- Keys:      clock     the shard's clock
---            usage     the shard's usage
---            logged    the bytes of its events
--- Arguments: turns     what all keys of turns in the shard begin with
---            since     the clock and the four counters of the shard at that time, as `moment` gives them
+-- Keys:      clock, usage, logged
+-- Arguments: since     the clock and the four counters of the shard at that time, as `moment` gives them
 --            children  TENANT/DIGITS=NUMBER of turns and of how many children they have, with spaces between
 --            jobs      TENANT/DIGITS=NUMBER of turns and of how many jobs are in the tree of which they are the root,
 --                      with spaces between; 0 takes the number away

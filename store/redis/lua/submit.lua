@@ -1,41 +1,30 @@
 -- Accept a background response: its turn, queued below its parent, its job, a place in the queue, and the first entry
 -- of its log.
 --
--- Keys:      node            the new turn's node
---            messages        the new turn's messages
---            response        the new turn's response
---            job             its job
---            spec            what a worker needs for it
---            clock           the shard's clock
---            usage           the shard's usage
---            leaves          the shard's leaves
---            trees           the shard's trees
--- Arguments: turns           what all keys of turns in the shard begin with
---            tenant          the tenant
---            digits          the new turn's digits
---            parent          the parent's digits, or '' for a root
---            pin             the token that the caller holds on the parent, or ''
---            status          queued
---            continuable     0
---            digest          the digest of this content
---            added           how many messages the turn adds so far
---            room            the most bytes that the server may hold for the turn
---            level           the level of its priority
---            mode            plain, or stream where its events may be followed
---            fleeting        1 if it goes with its log, else 0
---            last            the number of the last event in the first entry
---            max_queued      the most jobs that wait in the shard
---            max_logged      the most bytes of all logs in the shard
---            max_depth       the most turns of a chain
---            max_responses   the most responses in the shard; 0: any number
---            max_trees       the most trees in the shard; 0: any number
---            max_bytes       the most bytes that the server may hold for the shard; 0: any number
---            idle_us         for how long a tree may be unused; 0: for ever
---            budget          the most turns that this call removes
---            messages_blob   what to store under messages
---            response_blob   what to store under response
---            spec_blob       what to store under spec
---            entry           the bytes of the log's first entry
+-- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
+-- Arguments: parent         the parent's digits, or '' for a root
+--            pin            the token that the caller holds on the parent, or ''
+--            status         queued
+--            continuable    0
+--            digest         the digest of this content
+--            added          how many messages the turn adds so far
+--            room           the most bytes that the server may hold for the turn
+--            level          the level of its priority
+--            mode           plain, or stream where its events may be followed
+--            fleeting       1 if it goes with its log, else 0
+--            last           the number of the last event in the first entry
+--            max_queued     the most jobs that wait in the shard
+--            max_logged     the most bytes of all logs in the shard
+--            max_depth      the most turns of a chain
+--            max_responses  the most responses in the shard; 0: any number
+--            max_trees      the most trees in the shard; 0: any number
+--            max_bytes      the most bytes that the server may hold for the shard; 0: any number
+--            idle_us        for how long a tree may be unused; 0: for ever
+--            budget         the most turns that this call removes
+--            messages_blob  what to store under messages
+--            response_blob  what to store under response
+--            spec_blob      what to store under spec
+--            entry          the bytes of the log's first entry
 -- Result:    {'ok'} | {'queue'} when too many wait | {'conflict'} | {'missing'} | {'status', the parent's status} |
 --            {'long'} | {'large'} | {'again'} | {'full'}, as in append.lua; the last two of event logs, too
 -- Invariant: accepted completely and once, or not at all; a retry is 'ok', even if the response has ended since. Until it

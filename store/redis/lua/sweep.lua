@@ -1,12 +1,9 @@
 -- Remove trees that are forgotten or unused for too long, and tombstones whose run never ended.
 --
--- Keys:      usage     the shard's usage
---            leaves    the shard's leaves
---            trees     the shard's trees
--- Arguments: turns     what all keys of turns in the shard begin with
---            only      TENANT/ROOT of the one tree to sweep, or '' for all
---            idle_us   for how long a tree may be unused; 0: for ever
---            budget    the most turns that this call removes
+-- Keys:      usage, leaves, trees
+-- Arguments: only     TENANT/ROOT of the one tree to sweep, or '' for all
+--            idle_us  for how long a tree may be unused; 0: for ever
+--            budget   the most turns that this call removes
 -- Result:    {'ok'} when none is left | {'again'} when some may be
 -- Invariant: takes nothing of a tree that somebody may still know.
 
@@ -22,7 +19,7 @@ local function leaf_of_a_tree_that_is_gone()
     return nil
   end
   local tenant, root = split(member)
-  if used > 0 and has_jobs(trees, tenant, root) then -- it is in use; the next call checks others first
+  if used > 0 and has_jobs(tenant, root) then -- it is in use; the next call checks others first
     redis.call('ZADD', trees, next_score(shard_key('clock')), member)
     budget = budget - 1
     if budget > 0 then

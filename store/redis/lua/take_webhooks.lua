@@ -1,10 +1,9 @@
 -- Take webhooks that are due, the longest due first, to send them. They stay, and are due again when the hold is over.
 --
--- Keys:      outbox        the shard's outbox
--- Arguments: turns         what all keys of turns in the shard begin with
---            token         names this call among its retries
---            most          how many to take at most
---            hold_ms       for how long nobody else is to take them
+-- Keys:      outbox
+-- Arguments: token    names this call among its retries
+--            most     how many to take at most
+--            hold_ms  for how long nobody else is to take them
 -- Result:    {'ok', and for each TENANT/DIGITS/STATUS, how often it was tried, this time included, and the ms at which
 --            the response ended; with spaces between}
 -- Invariant: none goes away, so whoever takes one and dies delays it at most. A retry returns what the first call took.

@@ -10,10 +10,10 @@ local function has_path(depth)
   return depth > PATH_TURNS and depth % PATH_TURNS == 1
 end
 
-local function path_from(nodes, parent)
+local function path_from(tenant, parent)
   local found = { parent }
   for at = 2, PATH_TURNS do
-    found[at] = redis.call('HGET', nodes .. found[at - 1], 'parent')
+    found[at] = redis.call('HGET', key('node', tenant, found[at - 1]), 'parent')
   end
   return table.concat(found)
 end
@@ -21,10 +21,10 @@ end
 -- The digits of a turn and of all above it, newest first, in one string: a thousand replies would cost more
 -- than the walk. A turn that is not there means that somebody else deleted keys: better no chain than one
 -- with a hole.
-local function walk(nodes, digits, depth)
+local function walk(tenant, digits, depth)
   local found, last = { digits }, digits
   while depth > 1 do
-    local above = redis.call('HGET', nodes .. last, has_path(depth) and 'path' or 'parent')
+    local above = redis.call('HGET', key('node', tenant, last), has_path(depth) and 'path' or 'parent')
     if not above then
       error('BROKEN the chain of ' .. digits .. ' has no turn ' .. last)
     end

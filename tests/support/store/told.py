@@ -8,8 +8,8 @@ from tests.support.store.sample import TENANT
 
 def names(store: ConversationHistoryStore, id: str) -> tuple[str, str]:
     """The key and the channel of a response's log."""
-    digits = store.keyspace.digits(id)
-    return store.keyspace.families(TENANT, digits).log + digits, store.keyspace.channel(TENANT, digits)
+    keys = store.keyspace.turn(TENANT, id)
+    return keys.key("log"), keys.key("events")
 
 
 async def write(redis: Redis, store: ConversationHistoryStore, id: str, last: int, blob: bytes) -> None:

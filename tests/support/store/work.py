@@ -90,9 +90,9 @@ async def date_log(jobs: Jobs, id: str, ended_ms: int = 0, tenant: str = TENANT)
 
 
 async def _date(jobs: Jobs, lease: Lease, place: str, ms: int, *how: str) -> None:
-    shard, digits = jobs.history.keyspace.all_shards()[jobs.shard_of(lease)], lease.id.removeprefix("resp_")
+    keys = jobs.history.keyspace.turn(lease.tenant, lease.id)
     async with jobs.history.server.operation() as operation:
-        await operation.command("ZADD", getattr(shard, place), "XX", *how, ms, f"{lease.tenant}/{digits}")
+        await operation.command("ZADD", keys.key(place), "XX", *how, ms, f"{lease.tenant}/{keys.digits}")
 
 
 async def status(history: ConversationHistoryStore, id: str, tenant: str = TENANT) -> Status:
