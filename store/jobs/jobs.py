@@ -6,6 +6,9 @@ So a job waits in the queue, or its lease ends by itself.
 
 A job's spec, the entries of its log and its snapshots are bytes that the store never reads. Never finish a job whose
 last event isn't terminal, and never change a job but by its scripts.
+
+All logs of a shard share one bound. The oldest logs of ended responses go first. Where only logs of jobs under way are
+left, nothing more is written; what was removed by then stays removed.
 """
 
 from collections.abc import Sequence
@@ -15,16 +18,16 @@ from typing import cast
 import msgspec
 
 from store import codec
-from store.errors import LeaseLost, LogBehind, NotCancellable, NotFound, QueueFull
+from store.errors import LeaseLost, LogBehind, LogFull, NotCancellable, NotFound, QueueFull
 from store.history.append import Addition, continuable, with_room
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
 from store.history.read import mget
-from store.jobs import log_write
 from store.jobs.log import Entry
 from store.jobs.model import LEVELS, Claim, Job, JobLimits, Lease, Priority, Queue
-from store.keys import TurnKeys, id_of, shard_of
+from store.keys import ShardKeys, TurnKeys, id_of, shard_of
 from store.redis import scripts
+from store.redis.connection import Operation
 from store.states import TERMINAL
 from store.turn import Status, Turn
 
@@ -33,6 +36,9 @@ RETRY_MS = 10_000
 
 CLAIM_BATCH = 64
 """The most jobs that one call claims."""
+
+DROP_BATCH = 20
+"""The most logs that one call removes, so that others are served in between."""
 
 
 class Jobs:
@@ -137,16 +143,24 @@ class Jobs:
         if snapshot:
             snapshot = b"%d " % entry.last + snapshot
         async with self._server.operation() as operation:
-            await log_write.write(
-                operation,
-                keys,
-                lease,
-                entry,
-                after=after,
-                progress=progress,
-                snapshot=snapshot,
-                limits=self.limits,
-            )
+            word, detail = b"again", []
+            while word == b"again":  # each call removes logs, until there are none
+                word, *detail = await scripts.journal(
+                    operation,
+                    keys,
+                    token=lease.token,
+                    lease_ms=self.limits.lease_ms,
+                    after=_number(after),
+                    last=entry.last,
+                    entry=entry.blob,
+                    progress="1" if progress else "0",
+                    snapshot=snapshot,
+                    max_logged=self.limits.log_bytes,
+                    budget=DROP_BATCH,
+                )
+        if word == b"full":
+            raise LogFull(lease.id)
+        _refuse_lease(word, detail, lease.id)
 
     async def renew(self, leases: Sequence[Lease]) -> list[Lease]:
         """Renew leases of one shard; returns those that are lost. Raises StoreUnavailable."""
@@ -213,7 +227,7 @@ class Jobs:
                 continuable=continuable(turn.status),
                 digest=packed.digest,
                 added=len(turn.messages),
-                after="" if after is None else str(after),
+                after=_number(after),
                 last=entry.last,
                 entry=entry.blob,
                 announced="1" if announced else "0",
@@ -221,7 +235,11 @@ class Jobs:
                 messages_blob=packed.messages,
                 response_blob=packed.response,
             )
-        _refuse_end(word, detail, turn, entry)
+        _refuse_lease(word, detail, turn.id)
+        if word == b"status":
+            raise ValueError(f"{turn.id} is {detail[0].decode()} and can't become {turn.status}")
+        if word == b"written":
+            raise ValueError(f"the log of {turn.id} has event {detail[0].decode()}, so {entry.last} can't be its last")
         self.history.note_written(lease.tenant, turn)
         return int(detail[0])
 
@@ -240,9 +258,13 @@ class Jobs:
 
         Raises StoreUnavailable if it failed in a shard; the next call removes what is left there.
         """
-        await in_pieces(
-            self._server, self._keyspace, lambda operation, shard: log_write.expire(operation, shard, self.limits)
-        )
+        kept_ms = round(self.limits.log_seconds * 1000)
+
+        async def expire(operation: Operation, shard: ShardKeys) -> bool:
+            (word,) = await scripts.expire_logs(operation, shard, kept_ms=kept_ms, budget=DROP_BATCH)
+            return word == b"again"
+
+        await in_pieces(self._server, self._keyspace, expire)
 
     async def queue(self, shard: int) -> Queue:
         """What is under way and stored in a shard, at one moment. Raises StoreUnavailable."""
@@ -255,16 +277,17 @@ class Jobs:
         return self._keyspace.turn(lease.tenant, lease.id)
 
 
-def _refuse_end(word: bytes, detail: list[bytes], turn: Turn, entry: Entry) -> None:
-    """Raise the error for finish.lua's reply, if it is a refusal."""
+def _number(after: int | None) -> str:
+    """The number of an event, as a script's argument."""
+    return "" if after is None else str(after)
+
+
+def _refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
+    """Raise the error for a script's reply about who writes to a job's log, if it is a refusal."""
     if word == b"lost":
-        raise LeaseLost(turn.id)
+        raise LeaseLost(id)
     if word == b"behind":
-        raise LogBehind(turn.id, int(detail[0]))
-    if word == b"status":
-        raise ValueError(f"{turn.id} is {detail[0].decode()} and can't become {turn.status}")
-    if word == b"written":
-        raise ValueError(f"the log of {turn.id} has event {detail[0].decode()}, so {entry.last} can't be its last")
+        raise LogBehind(id, int(detail[0]))
 
 
 def _job(row: bytes, token: str) -> Job:

@@ -15,7 +15,7 @@ from store.fsck.faults import Fault
 from store.fsck.scan import Shard
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
-from store.keys import Key, Keyspace
+from store.keys import Keyspace, TurnKeys
 from store.redis.connection import Argument, Operation, Server, connect
 from store.redis.scripts import ALL, script
 from store.turn import StoredMessage
@@ -248,16 +248,16 @@ async def _talk(store: ConversationHistoryStore, chance: random.Random, known: l
 
 
 async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broken: Broken, server_url: str) -> None:
-    @script("walk", read_only=True)
-    def unpin(*, node: Key, pins: Key, nodes: str, runs: str, digits: str, pin: str) -> None: ...
+    @script("node pins", "walk", read_only=True)
+    def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
     flags = {each.name: each.source.splitlines()[0] for each in ALL}
     assert {name for name, line in flags.items() if "no-writes" in line} == {"inspect_turns", "recount", "gauge"}
-    nothing = Key(broken.shared("nothing"))
+    nothing = Keyspace(broken.prefix, 1).keys(TENANT, "00")
     server = Server(connect(server_url), timeout_seconds=2, attempts=1)
     with pytest.raises(StoreUnavailable, match="Write commands are not allowed"):
         async with server.operation() as operation:
-            await unpin(operation, node=nothing, pins=nothing, nodes="", runs="", digits="", pin="x")
+            await unpin(operation, nothing, pin="x")
     await server.close()
 
 

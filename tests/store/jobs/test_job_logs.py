@@ -8,9 +8,8 @@ from redis.asyncio import Redis
 
 from store.errors import LogBehind, LogFull, NotContinuable, NotFound, StoreFull
 from store.history.history import ConversationHistoryStore
-from store.jobs.jobs import Jobs
+from store.jobs.jobs import DROP_BATCH, Jobs
 from store.jobs.log import Entry, EventLog
-from store.jobs.log_write import DROP_BATCH
 from store.jobs.model import JobLimits
 from store.turn import Status
 from tests.support.store.audit import dump
