@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from store import codec
 from store.fsck.faults import UNREADABLE
 from store.fsck.inspection import Inspection, TurnFaults
-from store.fsck.scan import COUNTERS, Shard, batches
+from store.fsck.scan import COUNTERS, KINDS, Shard, batches
 from store.redis import scripts
 
 PRUNED = 100
@@ -52,16 +52,17 @@ class Repair:
         Removed are `misnamed` members that name no turn, by their key or TENANT/ROOT, `counters` that are no numbers,
         `lines` LEVEL:TENANT of another type, and `notes` that never expire.
         """
-        prefix = f"{self._shard.base}line:"
+        kinds = KINDS | {f"line:{line}": "zset" for line in lines}
         roots = [place for place in misnamed if not place.startswith(self._shard.base)]
-        lined = [place.removeprefix(prefix) for place in misnamed if place.startswith(prefix)]
+        places = [place.removeprefix(self._shard.base) for place in misnamed if place not in roots]
         names = [name for place, found in misnamed.items() if place not in roots for name in found]
         async with self._shard.server.operation() as operation:
             await scripts.refit(
                 operation,
                 self._keys,
+                kinds=" ".join(f"{name}={kind}" for name, kind in kinds.items()),
+                places=" ".join(places),
                 names=b"".join(name + b"\0" for name in names if b"\0" not in name),
-                lines=" ".join([*lines, *lined]),
                 notes=" ".join(notes),
                 counters=" ".join(counters),
                 roots=" ".join(roots),
@@ -88,10 +89,10 @@ class Repair:
         """Store the real sums, if the moment is still `since`; `events` has the noted bytes and the real ones."""
         last = {field: number for field, number in counters.items() if field in COUNTERS}
         tenants = (f"{field}={number}" for field, number in counters.items() if field not in last)
-        for some in batches(f"{member}={number}" for member, number in children.items()):
-            await self._settle(since, children=" ".join(some))
-        for some in batches(f"{member}={number}" for member, number in jobs.items()):
-            await self._settle(since, jobs=" ".join(some))
+        counted = (("children", children), ("jobs", jobs))
+        nodes = (f"{member}/{field}={number}" for field, numbers in counted for member, number in numbers.items())
+        for some in batches(nodes):
+            await self._settle(since, nodes=" ".join(some))
         if events is not None:
             await self._settle(since, events=f"{events[0]}={events[1]}")
         for some in batches(tenants):
@@ -123,19 +124,9 @@ class Repair:
             if word == b"sound":
                 return
 
-    async def _settle(
-        self, since: str, *, children: str = "", jobs: str = "", events: str = "", counters: str = ""
-    ) -> None:
+    async def _settle(self, since: str, *, nodes: str = "", events: str = "", counters: str = "") -> None:
         async with self._shard.server.operation() as operation:
-            await scripts.settle(
-                operation,
-                self._keys,
-                since=since,
-                children=children,
-                jobs=jobs,
-                events=events,
-                counters=counters,
-            )
+            await scripts.settle(operation, self._keys, since=since, nodes=nodes, events=events, counters=counters)
 
 
 def below(children: Mapping[str, list[str]], top: str) -> list[str]:

@@ -336,11 +336,13 @@ def discard(shard: ShardKeys, *, top: str, members: str, version: int) -> None: 
 
 
 @script("clock usage logged", out_of_memory=True)
-def settle(shard: ShardKeys, *, since: str, children: str, jobs: str, events: str, counters: str) -> None: ...
+def settle(shard: ShardKeys, *, since: str, nodes: str, events: str, counters: str) -> None: ...
 
 
-@script("clock usage leaves trees", "clock", "pins", "queueing", out_of_memory=True)
-def refit(shard: ShardKeys, *, names: bytes, lines: str, notes: str, counters: str, roots: str) -> None: ...
+@script("clock usage leaves trees", "clock", "facts", out_of_memory=True)
+def refit(
+    shard: ShardKeys, *, kinds: str, places: str, names: bytes, notes: str, counters: str, roots: str
+) -> None: ...
 
 
 ALL: tuple[Script[Any, ...], ...] = (

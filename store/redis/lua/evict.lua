@@ -23,18 +23,12 @@ local function missing(free)
   return limit > 0 and math.max(0, used - uncounted + free - limit) or 0
 end
 
-local most_responses, most_trees, most_bytes = limits(max_responses, max_trees, max_bytes, parent == '', room)
-if memory > 0 then
-  local _, _, bytes_now = stored(usage, leaves)
-  most_bytes = math.min(most_bytes, bytes_now - missing(memory))
-end
+local _, _, bytes_now = stored(usage, leaves)
+local most_bytes = memory > 0 and bytes_now - missing(memory) or math.huge
 local root = parent ~= '' and redis.call('HGET', key('node', tenant, parent), 'root') or ''
-local verdict, leaves_stay, trees_stay = make_room(most_responses, most_trees, most_bytes, budget,
-  tenant .. '/' .. parent, tenant .. '/' .. root, leaf_rank, tree_rank)
+local verdict, leaves_stay, trees_stay = make_room(root, most_bytes, leaf_rank, tree_rank)
 record(usage)
 if verdict == 'again' then
   return { 'again', exact(leaves_stay), exact(trees_stay) }
-elseif verdict == 'full' then
-  return { 'full' }
 end
-return { 'ok' }
+return { verdict }

@@ -25,17 +25,15 @@ local function oldest(uses, family, kept, from)
   return nil, nil, from + LOOKS + 1
 end
 
--- How many responses, trees and bytes may be left, so that one more turn fits below the caps.
-local function limits(max_responses, max_trees, max_bytes, is_root, room)
-  return max_responses > 0 and max_responses - 1 or math.huge,
-    max_trees > 0 and max_trees - (is_root and 1 or 0) or math.huge,
-    max_bytes > 0 and max_bytes - room or math.huge
-end
-
--- Take turns away until there are no more than so many of each, at most `budget` of them: 'ok', 'again' when that was
--- not enough, or 'full' when all that is left has to stay; and the ranks from which the next call continues.
-local function make_room(most_responses, most_trees, most_bytes, budget, kept, kept_tree, leaf_rank, tree_rank)
-  while budget > 0 do
+-- Take turns away until the new turn, of the tree `root`, fits below the caps and no more than `most_bytes` are left, but
+-- at most `budget` of them: 'ok', 'again' when that was not enough, or 'full' when all that is left has to stay; and the
+-- ranks from which the next call continues.
+local function make_room(root, most_bytes, leaf_rank, tree_rank)
+  local most_responses = max_responses > 0 and max_responses - 1 or math.huge
+  local most_trees = max_trees > 0 and max_trees - (parent == '' and 1 or 0) or math.huge
+  most_bytes = math.min(most_bytes, max_bytes > 0 and max_bytes - room or math.huge)
+  local kept, kept_tree, left = tenant .. '/' .. parent, tenant .. '/' .. root, budget
+  while left > 0 do
     local responses_now, trees_now, bytes_now = stored(usage, leaves)
     local tenant, digits, rank
     if trees_now > most_trees then
@@ -53,7 +51,7 @@ local function make_room(most_responses, most_trees, most_bytes, budget, kept, k
     elseif not digits then
       return 'again', leaf_rank, tree_rank
     end
-    budget = budget - take(tenant, digits, budget)
+    left = left - take(tenant, digits, left)
   end
   return 'again', leaf_rank, tree_rank
 end

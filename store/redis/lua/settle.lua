@@ -2,9 +2,8 @@
 --
 -- Keys:      clock, usage, logged
 -- Arguments: since     the clock and the four counters of the shard at that time, as `moment` gives them
---            children  TENANT/DIGITS=NUMBER of turns and of how many children they have, with spaces between
---            jobs      TENANT/DIGITS=NUMBER of turns and of how many jobs are in the tree of which they are the root,
---                      with spaces between; 0 takes the number away
+--            nodes     TENANT/DIGITS/FIELD=NUMBER of turns: how many `children` they have, and how many `jobs` are in
+--                      the tree of which they are the root, where 0 takes the number away; with spaces between
 --            events    NOTED=NUMBER of bytes of events, or ''; noted only if they are still those
 --            counters  FIELD=NUMBER of counters, with spaces between; 0 takes one away
 -- Result:    {'ok'} | {'changed'} when something has, so that nothing was noted
@@ -19,17 +18,12 @@ end
 if moment ~= since then
   return { 'changed' }
 end
-for tenant, digits, number in string.gmatch(children, '([^/ ]+)/(%x+)=(%d+)') do
-  if redis.call('EXISTS', key('node', tenant, digits)) == 1 then
-    redis.call('HSET', key('node', tenant, digits), 'children', number)
-  end
-end
-for tenant, digits, number in string.gmatch(jobs, '([^/ ]+)/(%x+)=(%d+)') do
+for tenant, digits, field, number in string.gmatch(nodes, '([^/ ]+)/(%x+)/(%l+)=(%d+)') do
   local node = key('node', tenant, digits)
-  if number == '0' then
-    redis.call('HDEL', node, 'jobs')
+  if field == 'jobs' and number == '0' then
+    redis.call('HDEL', node, field)
   elseif redis.call('EXISTS', node) == 1 then
-    redis.call('HSET', node, 'jobs', number)
+    redis.call('HSET', node, field, number)
   end
 end
 local noted, number = string.match(events, '^(.*)=(%d+)$')

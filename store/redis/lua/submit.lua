@@ -52,9 +52,7 @@ local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then
   return refusal
 end
-local most_responses, most_trees, most_bytes = limits(max_responses, max_trees, max_bytes, parent == '', room)
-local verdict = make_room(most_responses, most_trees, most_bytes, budget, tenant .. '/' .. parent,
-  tenant .. '/' .. from.root, 0, 0)
+local verdict = make_room(from.root, math.huge, 0, 0)
 if verdict == 'ok' then
   verdict = make_log_room(#entry + ENTRY_BYTES, max_logged, budget)
 end
