@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 
 from store import codec
-from store.errors import NotTerminal, StoreUnavailable
+from store.errors import NotFound, NotTerminal, StoreUnavailable
 from store.history.caps import EVICT_BATCH, Caps
 from store.keys import HEX_DIGITS, Keyspace, ShardKeys, TurnKeys, id_of
 from store.redis import scripts
@@ -65,10 +65,10 @@ async def in_pieces(
         raise failures[0]
 
 
-async def forget(operation: Operation, keys: TurnKeys, *, token: str, idle_us: int, erase: bool) -> bool:
-    """Delete a turn, with `erase` its messages too; whether it was known. `token` names this call.
+async def forget(operation: Operation, keys: TurnKeys, *, token: str, idle_us: int, erase: bool) -> None:
+    """Delete a turn, with `erase` its messages too. `token` names this call.
 
-    Raises NotTerminal, and redis-py's errors.
+    Raises NotTerminal, NotFound, and redis-py's errors.
     """
     erases = "1" if erase else "0"
     word, path = await scripts.forget(
@@ -77,20 +77,20 @@ async def forget(operation: Operation, keys: TurnKeys, *, token: str, idle_us: i
     if word == b"running":
         raise NotTerminal(id_of(keys.digits))
     await prune(operation, keys, path)
-    return word == b"ok"
+    if word != b"ok":
+        raise NotFound(id_of(keys.digits))
 
 
-async def forget_tree(operation: Operation, keys: TurnKeys, *, token: str, caps: Caps) -> bool:
-    """Delete the tree of a turn; whether that was known. `token` names this call.
+async def forget_tree(operation: Operation, keys: TurnKeys, *, token: str, caps: Caps) -> None:
+    """Delete the tree of a turn. `token` names this call.
 
-    Raises NotTerminal where a run in it hasn't ended, and redis-py's errors.
+    Raises NotTerminal where a run in it hasn't ended, NotFound, and redis-py's errors.
     """
     word, *root = await scripts.abandon(operation, keys, token=token, idle_us=caps.idle_us)
     if word == b"running":
         raise NotTerminal(id_of(keys.digits))
     if word == b"missing":
-        return False
+        raise NotFound(id_of(keys.digits))
     for _ in range(caps.tree_calls):
         if not await sweep(operation, keys.shard, caps.idle_us, only=f"{keys.tenant}/{root[0].decode()}"):
-            break
-    return True
+            return

@@ -196,9 +196,7 @@ class ConversationHistoryStore:
         """
         keys = self.keyspace.turn(tenant, id)
         async with self.server.operation() as operation:
-            known = await forget(operation, keys, token=self.token(), idle_us=self.caps.idle_us, erase=erase)
-        if not known:
-            raise NotFound(id)
+            await forget(operation, keys, token=self.token(), idle_us=self.caps.idle_us, erase=erase)
 
     async def forget_tree(self, tenant: str, id: str) -> None:
         """Delete the tree of a turn: the conversation, and all its forks.
@@ -209,9 +207,7 @@ class ConversationHistoryStore:
         """
         keys = self.keyspace.turn(tenant, id)
         async with self.server.operation() as operation:
-            known = await forget_tree(operation, keys, token=self.token(), caps=self.caps)
-        if not known:
-            raise NotFound(id)
+            await forget_tree(operation, keys, token=self.token(), caps=self.caps)
 
     async def sweep(self) -> None:
         """Remove all trees that are deleted, or unused for longer than the caps allow.
