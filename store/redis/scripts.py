@@ -1,4 +1,4 @@
-"""The Lua scripts as typed functions: `await TOUCH(operation, keys, idle_us=…)` runs lua/touch.lua.
+"""The Lua scripts as typed functions: `await touch(operation, keys, idle_us=…)` runs lua/touch.lua.
 
 A script is declared by a function without a body. Its first parameter says whether the script is about one turn or
 about a shard: the script knows their names (lua/names.lua), and gets those of their keys that the declaration lists as
@@ -23,6 +23,7 @@ from store.redis.connection import Argument, Operation
 
 P = ParamSpec("P")
 Names = TypeVar("Names", ShardKeys, TurnKeys)
+"""What a script is about: a shard or a turn, by its keys."""
 
 Reply = list[bytes]
 """A script's result: a word for what happened, then the details."""
