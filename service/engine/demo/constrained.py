@@ -16,7 +16,7 @@ from service.engine.demo.headings import Heading
 from service.engine.demo.patterns import derived, matching
 from service.engine.demo.plan import Message
 from service.engine.demo.reading import PAUSE
-from service.engine.demo.tags import AnyTokens, Constraint, Content, Grammar, Json, Regex, Way, read_tag
+from service.engine.demo.tags import Format, Way, read_tag
 from service.engine.demo.values import answer_for, arguments_for
 from service.engine.port import EngineRefused
 from service.harmony.tokens import CALL, END, RETURN, encode
@@ -88,16 +88,11 @@ class Constrained:
             return Message("call", function=Declaration(heading.recipient, "", ""), words=self._answer.words)
         return self._answer if heading.channel == "final" else Message("thought", ["Hm."])
 
-    def _content(self, content: Content) -> Iterator[Ids]:
+    def _content(self, content: Format) -> Iterator[Ids]:
         message = self._current or self._answer
-        if not isinstance(content, AnyTokens):
-            yield encode(_matching(content, message))
-            return
-        room = content.max_tokens
-        for piece in behind(message, self._begun):
-            yield piece if room is None else piece[:room]
-            if room is not None and (room := room - len(piece)) <= 0:
-                return
+        if content["type"] == "any_tokens":
+            return behind(message, self._begun)
+        return iter([encode(_matching(content, message))])
 
     def _closing(self) -> int:
         """The id that ends the message, or another one that stops the engine."""
@@ -149,20 +144,20 @@ def _kept_ids(line: str) -> tuple[int, ...]:
     return tuple(encode(line))
 
 
-def _matching(content: Constraint, message: Message) -> str:
+def _matching(content: Format, message: Message) -> str:
     """A text that matches a format, and says what the message was to say if that can be.
 
     Raises EngineRefused for a format that has no text, or none that could be found.
     """
     try:
-        match content:
-            case Regex(pattern=pattern):
-                return matching(pattern, message.words)
-            case Grammar(grammar=grammar):
-                return derived(grammar, message.words)
-            case Json(json_schema=schema):
-                return written(_value(schema, message))
-    except (ValueError, RecursionError) as error:
+        match content["type"]:
+            case "regex":
+                return matching(content["pattern"], message.words)
+            case "grammar":
+                return derived(content["grammar"], message.words)
+            case _:
+                return written(_value(content["json_schema"], message))
+    except (ValueError, LookupError, RecursionError) as error:
         raise EngineRefused(f"the demo engine finds no text for the constraint: {error}") from error
 
 

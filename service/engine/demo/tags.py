@@ -2,17 +2,15 @@
 
 A tag is walked from one content to the next: between two contents stand marks and headers, of which `ways` gives every
 choice; the contents themselves are for `constrained` to write. A kind of format that the service never sends is
-refused. What comes in is checked once and kept, within bounds.
+refused. What was read is kept, within bounds.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
-import msgspec
-
 from service.engine.demo.headings import Heading, heading
-from service.engine.demo.patterns import read_grammar, read_regex
 from service.engine.port import EngineRefused
 from service.harmony.tokens import MESSAGE, encode
 
@@ -25,72 +23,14 @@ TAGS = 8
 LOOKED_AHEAD = 3
 """How many messages ahead it is looked for who may be addressed."""
 
-
-class Format(msgspec.Struct, tag_field="type"):
-    """A part of a tag."""
-
-
-class Sequence(Format, tag="sequence"):
-    elements: tuple["Part", ...]
-
-
-class Or(Format, tag="or"):
-    elements: tuple["Part", ...]
-
-
-class Optional(Format, tag="optional"):
-    content: "Part"
-
-
-class Token(Format, tag="token"):
-    token: int
-
-
-class Text(Format, tag="const_string"):
-    value: str
-
-
-class AnyTokens(Format, tag="any_tokens"):
-    """A content of which anything may be said."""
-
-    max_tokens: int | None = None
-
-
-class AnyText(AnyTokens, tag="any_text"):
-    """The same."""
-
-
-class Json(Format, tag="json_schema"):
-    json_schema: Any
-
-
-class Regex(Format, tag="regex"):
-    pattern: str
-
-    def __post_init__(self) -> None:
-        read_regex(self.pattern)
-
-
-class Grammar(Format, tag="grammar"):
-    grammar: str
-
-    def __post_init__(self) -> None:
-        read_grammar(self.grammar)
-
-
-Constraint = Json | Regex | Grammar
-Content = AnyTokens | AnyText | Constraint
-Part = Sequence | Or | Optional | Token | Text | Content
-
-
-class _Tag(msgspec.Struct):
-    format: Part
+Format = Mapping[str, Any]
+"""A part of a tag."""
 
 
 class Place:
     """A place in a tag, from which ways go on. `ahead` is what is to come, the nearest first."""
 
-    def __init__(self, ahead: tuple[Part, ...]) -> None:
+    def __init__(self, ahead: tuple[Any, ...]) -> None:
         self._ahead = ahead
 
     @cached_property
@@ -105,7 +45,7 @@ class Place:
 class Way:
     """A way on: the ids up to the next content, that content (None is the tag's end), and the place behind it."""
 
-    def __init__(self, ids: tuple[int, ...], content: Content | None, rest: Place) -> None:
+    def __init__(self, ids: tuple[int, ...], content: Format | None, rest: Place) -> None:
         self.ids = ids
         self.content = content
         self.rest = rest
@@ -120,8 +60,8 @@ class Way:
 def read_tag(tag: str) -> Place:
     """The beginning of a structural tag, from its JSON. Raises EngineRefused for one that can't be followed."""
     try:
-        return Place((msgspec.json.decode(tag, type=_Tag).format,))
-    except (msgspec.DecodeError, RecursionError) as error:
+        return Place((json.loads(tag)["format"],))
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise EngineRefused(f"the demo engine can't read the structural tag: {error}") from error
 
 
@@ -137,24 +77,26 @@ def headings(tag: str) -> frozenset[Heading]:
     return frozenset(seen)
 
 
-def _ways(ahead: tuple[Part, ...], before: tuple[int | str, ...]) -> Iterator[Way]:
+def _ways(ahead: tuple[Any, ...], before: tuple[int | str, ...]) -> Iterator[Way]:
     if not ahead:
         yield Way(_encoded(before), None, Place(()))
         return
     nearest, rest = ahead[0], ahead[1:]
     match nearest:
-        case Sequence(elements=elements):
+        case {"type": "sequence", "elements": [*elements]}:
             yield from _ways((*elements, *rest), before)
-        case Or(elements=elements):
-            for option in elements:
+        case {"type": "or", "elements": [*options]}:
+            for option in options:
                 yield from _ways((option, *rest), before)
-        case Optional(content=content):
+        case {"type": "optional", "content": content}:
             yield from _ways((content, *rest), before)
             yield from _ways(rest, before)
-        case Token(token=said) | Text(value=said):
+        case {"type": "token", "token": int(said)} | {"type": "const_string", "value": str(said)}:
             yield from _ways(rest, (*before, said))
-        case _:
+        case {"type": "any_tokens" | "json_schema" | "regex" | "grammar"}:
             yield Way(_encoded(before), nearest, Place(rest))
+        case _:
+            raise EngineRefused(f"the demo engine can't follow a structural tag with {nearest!r:.80} in it")
 
 
 def _encoded(parts: tuple[int | str, ...]) -> tuple[int, ...]:
