@@ -14,7 +14,7 @@ from service.engine.demo.halves import written
 from service.engine.demo.headings import Heading
 from service.engine.demo.patterns import matching
 from service.engine.demo.prose import wished
-from service.engine.demo.reading import PAUSE, Output, Reading, user_texts
+from service.engine.demo.reading import PAUSE, Output, Reading
 from service.engine.demo.recall import asked, recall
 from service.engine.demo.values import answer_for, arguments_for, response_schema
 
@@ -88,7 +88,7 @@ class Message:
         return "".join(islice(self.lines, FORMATTED_LINES))
 
 
-def decide(reading: Reading, prompt: Ids, addressed: frozenset[Heading]) -> Generator[Ids, None, Plan]:
+def decide(reading: Reading, addressed: frozenset[Heading]) -> Generator[Ids, None, Plan]:
     """The messages of an answer. `addressed` are the headers that a constraint lets through; none is no constraint.
 
     Yields are pauses.
@@ -97,12 +97,12 @@ def decide(reading: Reading, prompt: Ids, addressed: frozenset[Heading]) -> Gene
     if addressed and not any(heading.channel == "final" for heading in addressed):
         return (yield from _forced(reading, allowed))
     if SUMMARY_WANTED in reading.instruction:
-        return _answer(reading, "I am asked to sum up.", [(yield from _summary(prompt))])
+        return _answer(reading, "I am asked to sum up.", [(yield from _summary(reading))])
     if reading.outputs:
         return _answer(reading, "A tool has answered; I pass on what it says.", _relayed(reading.outputs))
     questions = asked(reading.words)
     for question in questions:
-        value = yield from recall(question, prompt)
+        value = yield from recall(question, reading.user_texts())
         if value:
             line = f"{question.spoken[0].upper()}{question.spoken[1:]} is {value}."
             return _answer(reading, "I was told this earlier, so I can say it.", [line])
@@ -191,16 +191,12 @@ def _relayed(outputs: tuple[Output, ...]) -> list[str]:
     return [*(f"{line}\n" for line in said[:-1]), said[-1]]
 
 
-def _summary(prompt: Ids) -> Generator[Ids, None, str]:
+def _summary(reading: Reading) -> Generator[Ids, None, str]:
     """What the user said, in short."""
     pieces: list[str] = []
-    for text in user_texts(prompt):
-        if len(pieces) == SUMMED_UP:
-            break
-        if text is None:
-            yield PAUSE
-        else:
-            pieces.append(_quoted(text.strip()))
+    for text in islice(reading.user_texts(), SUMMED_UP):
+        pieces.append(_quoted(text.strip()))
+        yield PAUSE
     said = ", then ".join(reversed(pieces))
     return f"The user said {said}." if pieces else "Nobody has said a word yet."
 

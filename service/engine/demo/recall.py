@@ -6,10 +6,10 @@ another.
 """
 
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 
-from service.engine.demo.reading import PAUSE, user_texts
+from service.engine.demo.reading import PAUSE
 
 VALUE_CHARS = 80
 """The longest value that is remembered."""
@@ -57,15 +57,14 @@ def asked(words: str) -> tuple[Question, ...]:
     return tuple(questions)
 
 
-def recall(question: Question, prompt: Sequence[int]) -> Generator[tuple[int, ...], None, str | None]:
-    """The newest value that the user gave for what is asked in this prompt, or None. Yields are pauses."""
-    for text in user_texts(prompt):
-        if text is None:
-            yield PAUSE
-        elif question.what in _single_spaced(text).lower():
+def recall(question: Question, texts: Iterable[str]) -> Generator[tuple[int, ...], None, str | None]:
+    """The newest value that the user gave for what is asked, or None; newer texts come first. Yields are pauses."""
+    for text in texts:
+        if question.what in _single_spaced(text).lower():
             values = [value for what, value in _statements(text) if what.lower() == question.what]
             if values:
                 return values[-1]
+        yield PAUSE
     return None
 
 

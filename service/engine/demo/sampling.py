@@ -42,7 +42,7 @@ def sampled_answer(prompt: Ids, tag: str | None = None, stop_ids: Iterable[int] 
 def _endless(prompt: Ids, tag: str | None, stops: frozenset[int]) -> Iterator[Ids]:
     addressed = headings(tag) if tag else frozenset[Heading]()
     reading = yield from read(prompt)
-    plan = yield from decide(reading, prompt, addressed)
+    plan = yield from decide(reading, addressed)
     begun = take_apart(reading.sampled)
     left = _left(plan, begun.closed)
     if tag:
