@@ -1,17 +1,17 @@
 """Texts that match a pattern or a grammar: of the user's words where they fit, and else as short as can be.
 
-The grammar room reads the patterns. Its EBNF, which is what an engine gets of a grammar, is read here into the same
-trees. Nothing is ever matched against a pattern here, so no pattern can be slow.
+The grammar room reads the patterns. Its EBNF, which is what an engine gets of a grammar, becomes patterns, one for each
+rule. Nothing is ever matched against a pattern here, so no pattern can be slow.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from service.grammar.regex import MOST, REPEATS, Ranges, Tree, inner_trees, ranges_of, unchecked_tree
+from service.grammar.regex import REPEATS, Ranges, Tree, inner_trees, ranges_of, unchecked_tree
 
 SAMPLE_CHARS = 20_000
 """The longest text that is made; a grammar that needs more is given up."""
@@ -23,105 +23,74 @@ _ROUNDS = 200
 _PICKED = "ae0A .-_@/1"
 _CHARACTERS = ("LITERAL", "NOT_LITERAL", "ANY", "IN")
 _BRACED = re.compile(r"\\[xu]\{([0-9a-fA-F]{1,6})\}")
-_TOKEN = re.compile(
-    r"""(?:\s|\#[^\n]*)*(?:
-    (?P<NAME>[A-Za-z_][\w.-]*)(?P<DEFINED>\s*::=)? | (?P<TEXT>"(?:[^"\\\n]|\\.)*") | (?P<CLASS>\[(?:[^\]\\]|\\.)*\])
-    | (?P<TIMES>[*+?]|\{(?P<least>\d+)(?P<range>,(?P<most>\d*))?\}) | (?P<MARK>[()|]) | (?P<END>\Z))""",
-    re.VERBOSE,
-)
-_TIMES = {"*": (0, MOST), "+": (1, MOST), "?": (0, 1)}
+_RULE = re.compile(r"^(\w+) ::= ", re.MULTILINE)
+_PART = re.compile(r'"(?:[^"\\\n]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|[A-Za-z_]\w*|\(|\s+|#[^\n]*')
 
 
 @lru_cache(maxsize=64)
-def read_regex(pattern: str) -> Tree:
-    """The tree of a regular expression. Raises ValueError."""
+def matching(pattern: str, words: str = "") -> str:
+    """A text that a regular expression matches as a whole. Raises ValueError for one that can't be read."""
+    return _Maker({"root": _read_regex(pattern)}, words).text([("RULE", "root")])
+
+
+@lru_cache(maxsize=64)
+def derived(grammar: str, words: str = "") -> str:
+    """A text that the rule `root` of an EBNF grammar derives. Raises ValueError for one that can't be read."""
+    return _Maker(_read_grammar(grammar), words).text([("RULE", "root")])
+
+
+def _read_regex(pattern: str) -> Tree:
     try:
         return unchecked_tree(_BRACED.sub(lambda code: rf"\U{code[1]:0>8}", pattern))
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"the pattern can't be read: {error}") from error
 
 
-@lru_cache(maxsize=64)
-def read_grammar(grammar: str) -> Mapping[str, Tree]:
-    """The trees of the rules of an EBNF grammar, with one named root. Raises ValueError."""
-    rules: dict[str, list[Tree]] = {}
-    groups: list[list[Tree]] = []
-    """The open groups, each with its branches; the first is the rule itself."""
-    place = repeatable = 0
-    kind: str | None = ""
-    while kind != "END":
-        token = _TOKEN.match(grammar, place)
-        kind = token and token.lastgroup
-        if token is None or (not groups and kind not in ("DEFINED", "END")):
-            raise ValueError(f"{grammar[place : place + 20]!r} can't be read")
-        place = token.end()
-        if kind in ("DEFINED", "END"):
-            if len(groups) > 1:
-                raise ValueError("a group isn't closed")
-            if kind == "DEFINED":
-                groups = [[[]]]
-                rules[token["NAME"]] = groups[0]
-            repeatable = 0
-        elif kind == "TIMES":
-            row = groups[-1][-1]
-            if repeatable == len(row):
-                raise ValueError(f"{token['TIMES']!r} has nothing to repeat")
-            row[repeatable:] = [("MAX_REPEAT", [*_times(token), row[repeatable:]])]
-        elif token["MARK"] in ("(", "|"):
-            groups.append([[]]) if token["MARK"] == "(" else groups[-1].append([])
-            repeatable = 0
-        else:
-            atom = _choice(groups.pop()) if token["MARK"] else _atom(token)
-            if not groups:
-                raise ValueError("a group is closed that isn't open")
-            repeatable = len(groups[-1][-1])
-            groups[-1][-1].extend(atom)
+def _read_grammar(grammar: str) -> dict[str, Tree]:
+    """The trees of the rules of an EBNF grammar: each is a regex but for its texts and the names of other rules."""
+    _, *parts = _RULE.split(grammar)
+    groups = _read_regex("".join(f"({_PART.sub(_as_regex, rule)})" for rule in parts[1::2]))
+    _name_rules(groups)
+    rules = {name: inner_trees(*group)[0] for name, group in zip(parts[::2], groups, strict=True)}
     if "root" not in rules:
         raise ValueError("the grammar has no rule named root")
-    return {name: _choice(branches) for name, branches in rules.items()}
+    return rules
 
 
-def _atom(token: re.Match[str]) -> Tree:
-    if token["NAME"]:
-        return [("RULE", token["NAME"])]
-    if token["TEXT"]:
-        return [("LITERAL", ord(char)) for char in json.loads(token["TEXT"])]
-    return read_regex(token["CLASS"])
+def _as_regex(part: re.Match[str]) -> str:
+    """A part of a rule as it stands in a regex: a rule's name in a lookahead, which has no other use here."""
+    match part[0][0]:
+        case '"':
+            return f"(?:{re.escape(json.loads(part[0]))})"
+        case "[":
+            return part[0]
+        case "(":
+            return "(?:"
+        case letter:
+            return f"(?={part[0]})" if letter.isalpha() or letter == "_" else ""
 
 
-def _choice(branches: list[Tree]) -> Tree:
-    return branches[0] if len(branches) == 1 else [("BRANCH", [None, branches])]
-
-
-def _times(token: re.Match[str]) -> tuple[int, int]:
-    if token["least"] is None:
-        return _TIMES[token["TIMES"]]
-    least = int(token["least"])
-    return least, least if token["range"] is None else int(token["most"] or MOST)
-
-
-def matching(pattern: str, words: str = "") -> str:
-    """A text that a regular expression matches as a whole. Raises ValueError for one that can't be read."""
-    return _Maker({"root": read_regex(pattern)}, words).text([("RULE", "root")])
-
-
-def derived(grammar: str, words: str = "") -> str:
-    """A text that the rule `root` of an EBNF grammar derives. Raises ValueError for one that can't be read."""
-    return _Maker(read_grammar(grammar), words).text([("RULE", "root")])
+def _name_rules(tree: Tree) -> None:
+    """Put what refers to a rule where its name was read in a lookahead."""
+    for place, (kind, argument) in enumerate(tree):
+        if kind == "ASSERT":
+            tree[place] = ("RULE", _literal(argument[1]))
+        for inner in inner_trees(kind, argument):
+            _name_rules(inner)
 
 
 class _Maker:
     """Makes texts of the rules: the shortest ones where no words fit."""
 
-    def __init__(self, rules: Mapping[str, Tree], words: str) -> None:
+    def __init__(self, rules: dict[str, Tree], words: str) -> None:
         self._rules = rules
         self._words = words
         self._left = SAMPLE_CHARS
         self._cost: dict[str, float] = dict.fromkeys(rules, math.inf)
         for _ in range(min(len(rules), _ROUNDS)):
             before = dict(self._cost)
-            for name, tree in rules.items():
-                self._cost[name] = self._least(tree)
+            for name in reversed(rules):
+                self._cost[name] = self._least(rules[name])
             if self._cost == before:
                 break
 
