@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from itertools import combinations
+from typing import Any
 
 import msgspec
 
@@ -61,9 +62,9 @@ LARGEST = 2**53
 """Beyond, a number is not what it looks like."""
 
 MAX_UNLIKE = 32
-"""The most schemas that are compared each with each."""
+"""The most schemas of a type that are compared each with each."""
 
-_OBJECT = frozenset(("object",))
+_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 DECIMALS = 6
 """More of them the engine rounds away."""
@@ -110,45 +111,43 @@ def plain_bounds(given: Mapping[str, Any], path: str, *, integer: bool) -> dict[
 
 
 class Sort(msgspec.Struct, frozen=True):
-    """What tells a schema from others: types, constants, and the constants of its required properties."""
+    """What tells a schema from others: types (none is any), constants, and the constants of its required properties."""
 
     types: frozenset[str]
     constants: frozenset[str] | None
     properties: Mapping[str, frozenset[str]]
 
 
-class Kinds:
-    """Which schemas exclude each other. It looks at each once: references bring the same again and again."""
+def sort_of(schema: Mapping[str, Any]) -> Sort:
+    """The sort of an enforced schema. A number may be an integer too."""
+    kinds = schema.get("type", [kind_of(value) for value in schema.get("enum", ())])
+    types = {kinds} if isinstance(kinds, str) else set[str](kinds)
+    tags = {name: _constants(schema["properties"][name]) for name in schema.get("required", ())}
+    return Sort(
+        frozenset(types | {"integer"} if "number" in types else types),
+        _constants(schema),
+        {name: values for name, values in tags.items() if values is not None},
+    )
 
-    def __init__(self) -> None:
-        self._sorts: dict[int, tuple[Mapping[str, Any], Sort]] = {}
-        self._known: dict[tuple[int, int], bool] = {}
 
-    def disjoint(self, schemas: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether no value can match two of these, which have no types or a property's constants in common.
+def disjoint(sorts: Sequence[Sort]) -> bool:
+    """Whether no value can be of two of these sorts: whether those of each type differ.
 
-        More than MAX_UNLIKE of them have to be constants, or have constants in one and the same property.
-        """
-        sorts = [self._sort(schema) for schema in schemas]
-        if _all_apart([sort.constants for sort in sorts]):
-            return True
-        names = set(sorts[0].properties) if all(sort.types == _OBJECT for sort in sorts) else set[str]()
-        if any(_all_apart([sort.properties.get(name) for sort in sorts]) for name in names):
-            return True
-        return len(sorts) <= MAX_UNLIKE and all(
-            self._apart(one, other) for place, one in enumerate(sorts) for other in sorts[place + 1 :]
-        )
+    More than MAX_UNLIKE of a type have to be constants, or have constants in one and the same property.
+    """
+    for kind in _TYPES:
+        alike = [sort for sort in sorts if kind in sort.types or not sort.types]
+        pairwise = len(alike) <= MAX_UNLIKE and all(map(_differ, combinations(alike, 2)))
+        if not (pairwise or _differ(alike)):
+            return False
+    return True
 
-    def _sort(self, schema: Mapping[str, Any]) -> Sort:
-        if id(schema) not in self._sorts:
-            self._sorts[id(schema)] = schema, _sort(schema)
-        return self._sorts[id(schema)][1]
 
-    def _apart(self, one: Sort, other: Sort) -> bool:
-        pair = (id(one), id(other))
-        if pair not in self._known:
-            self._known[pair] = _apart(one, other)
-        return self._known[pair]
+def _differ(sorts: Sequence[Sort]) -> bool:
+    """Whether all of these differ in their constants, or in those of one property."""
+    if _all_apart([sort.constants for sort in sorts]):
+        return True
+    return any(_all_apart([sort.properties.get(name) for sort in sorts]) for name in sorts[0].properties)
 
 
 def _all_apart(constants: Sequence[frozenset[str] | None]) -> bool:
@@ -163,60 +162,8 @@ def _all_apart(constants: Sequence[frozenset[str] | None]) -> bool:
     return len(every) == count
 
 
-def _sort(schema: Mapping[str, Any]) -> Sort:
-    tags = {name: _constants(_property(schema, name)) for name in _required(schema)}
-    return Sort(
-        frozenset(_types(schema)),
-        _constants(schema),
-        {name: values for name, values in tags.items() if values is not None},
-    )
-
-
-def _apart(one: Sort, other: Sort) -> bool:
-    if one.types and other.types and one.types.isdisjoint(other.types):
-        return True
-    if one.constants is not None and other.constants is not None:
-        return one.constants.isdisjoint(other.constants)
-    if one.types == other.types == _OBJECT:
-        return any(
-            name in other.properties and values.isdisjoint(other.properties[name])
-            for name, values in one.properties.items()
-        )
-    return False
-
-
-def _property(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    properties = schema.get("properties")
-    found = cast("Mapping[str, Any]", properties).get(name) if isinstance(properties, dict) else None
-    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
-
-
-def _required(schema: Mapping[str, Any]) -> set[str]:
-    names = schema.get("required")
-    return set(_strings(cast("list[Any]", names))) if isinstance(names, list) else set()
-
-
-def _strings(values: Sequence[Any]) -> list[str]:
-    return [value for value in values if isinstance(value, str)]
-
-
-def _types(schema: Mapping[str, Any]) -> set[str]:
-    """The types of a schema; a number may be an integer too. Empty is any."""
-    kinds = schema.get("type", [kind_of(value) for value in _values(schema) or ()])
-    found = set(_strings(cast("list[Any]", kinds if isinstance(kinds, list) else [kinds])))
-    if not found and "properties" in schema:
-        return {"object"}
-    return found | {"integer"} if "number" in found else found
-
-
 def _constants(schema: Mapping[str, Any]) -> frozenset[str] | None:
-    values = _values(schema)
+    values = schema.get("enum")
     if values is None or any(isinstance(value, (list, dict)) for value in values):
         return None
     return frozenset(f"{kind_of(value)} {int(value) if kind_of(value) == 'integer' else value!r}" for value in values)
-
-
-def _values(schema: Mapping[str, Any]) -> list[Any] | None:
-    if "const" in schema:
-        return [schema["const"]]
-    return schema["enum"] if isinstance(schema.get("enum"), list) else None

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from service.errors import InvalidRequest, invalid_value
 from service.grammar.regex import MAX_SIZE, anchored, read_pattern, size
-from service.grammar.schema_kinds import COMBINED, REFUSED, Kinds
+from service.grammar.schema_kinds import COMBINED, REFUSED, Sort, disjoint, sort_of
 from service.grammar.schema_references import NAME_SHOWN, References
 from service.grammar.schema_values import (
     Schema,
@@ -79,7 +79,7 @@ class _Reader:
     def __init__(self, root: Any, where: str) -> None:
         self._where = where
         self._references = References(root, where)
-        self._kinds = Kinds()
+        self._sorts: dict[int, Sort] = {}
         self._schemas = 0
         self._patterns: set[str] = set()
         self._pattern_chars = self._patterns_size = 0
@@ -178,29 +178,28 @@ class _Reader:
             schemas = [narrowed(each, given["type"], path) for each in schemas]
         enforced = self._all(schemas, f"{path}.{keyword}", depth)
         if keyword == "oneOf":
-            self.checks.append(partial(self._check_apart, enforced, schemas, path))
+            self.checks.append(partial(self._check_apart, enforced, path))
         return {"anyOf": enforced}
 
     def _all(self, schemas: Iterable[Any], path: str, depth: int) -> list[Schema]:
         """The enforced forms of a list of schemas that stands at `path`."""
         return [self.later(each, f"{path}[{place}]", depth + 1) for place, each in enumerate(schemas)]
 
-    def _check_apart(self, enforced: Sequence[Schema], given: Sequence[Any], path: str) -> None:
-        if not self._kinds.disjoint([self._resolved(each, given[place]) for place, each in enumerate(enforced)]):
+    def _check_apart(self, enforced: Sequence[Schema], path: str) -> None:
+        if not disjoint([self._sort(each) for each in enforced]):
             raise refusal(
                 f"{path}.oneOf",
                 "'oneOf' can be enforced only if the schemas exclude each other, by their type or by a required "
                 "property with different constants. Use 'anyOf'.",
             )
 
-    def _resolved(self, enforced: Schema, given: Any) -> Schema:
-        """An enforced schema, or the one that it refers to, as far as is needed to tell it from others."""
-        if "$ref" not in enforced:
-            return enforced
-        while given.get("$ref") is None:
-            given = given["allOf"][0]
-        target = self._references.target(given["$ref"], "")
-        return cast("Schema", target) if isinstance(target, dict) else {}
+    def _sort(self, enforced: Schema) -> Sort:
+        """The sort of an enforced schema, or of the one that it refers to: found once, as many refer to the same."""
+        while "$ref" in enforced:
+            enforced = self.definitions[enforced["$ref"].rpartition("/")[2]]
+        if id(enforced) not in self._sorts:
+            self._sorts[id(enforced)] = sort_of(enforced)
+        return self._sorts[id(enforced)]
 
     def _typed(self, given: Schema, path: str, depth: int) -> Schema:
         kinds = kinds_of(given, path)
