@@ -7,12 +7,12 @@ on which texts match; lark's rules of which terminal wins where several would do
 
 import re
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 from service.errors import InvalidRequest, shown
-from service.grammar.lark import COMMON, Definitions, common, read_lark
+from service.grammar.lark import COMMON, Definitions, read_lark
 from service.grammar.recognizer import MAX_SYMBOLS, Grammar, compiled
-from service.grammar.regex import MOST, Tree, Weight, ebnf, inner_trees, weigh
+from service.grammar.regex import MOST, Tree, Weight, ebnf, operations, weigh
 from service.steps import cached_steps
 
 MAX_GRAMMAR_CHARS = 8_192
@@ -89,22 +89,16 @@ class _Trees:
             self._trees["skipped"] = [("MAX_REPEAT", [0, MOST, [("BRANCH", [None, branches])]])]
         while self._waiting:
             name, key, arguments = self._waiting.popleft()
-            tree = self._definitions.named[key].tree if not key.startswith(COMMON) else common(key[len(COMMON) :])
-            self._trees[name] = self._written(
-                tree, arguments, terminal=_is_terminal(key), common=key.startswith(COMMON)
-            )
+            self._trees[name] = self._written(self._definitions.named[key].tree, arguments, terminal=_is_terminal(key))
         return self._trees
 
     def _named(self, key: str, arguments: Sequence[Tree], *, terminal: bool) -> Tree:
         """What refers to a rule, a terminal, or a template with its arguments."""
-        if not key.startswith(COMMON):
-            if key not in self._definitions.named:
-                raise ValueError(f"{key[:40]!r} is used and not defined")
-            params = self._definitions.named[key].params
-            if len(params) != len(arguments):
-                raise ValueError(f"{key[:40]!r} has {len(params)} parameters, not {len(arguments)}")
-        else:
-            params = ()
+        if key not in self._definitions.named:
+            raise ValueError(f"{key[:40]!r} is used and not defined")
+        params = self._definitions.named[key].params
+        if len(params) != len(arguments):
+            raise ValueError(f"{key[:40]!r} has {len(params)} parameters, not {len(arguments)}")
         if terminal and not _is_terminal(key):
             raise ValueError(f"the rule {key[:40]!r} stands in a terminal")
         use = key if not arguments else f"{key}{{{arguments!r}}}"
@@ -117,7 +111,7 @@ class _Trees:
         behind = [] if terminal or not _is_terminal(key) else self._behind
         return [("RULE", self._names[use]), *behind]
 
-    def _written(self, tree: Tree, arguments: Mapping[str, Tree], *, terminal: bool, common: bool = False) -> Tree:
+    def _written(self, tree: Tree, arguments: Mapping[str, Tree], *, terminal: bool) -> Tree:
         """A tree of a definition with what its names mean; a terminal is followed by what is ignored, if in a rule."""
         written: Tree = []
         for kind, inner in tree:
@@ -125,8 +119,7 @@ class _Trees:
             if self._size > MAX_SYMBOLS:
                 raise ValueError(f"with its templates written out it has more than {MAX_SYMBOLS} symbols")
             if kind == "NAME":
-                key = f"{COMMON}{inner}" if common else inner
-                written += arguments[key] if key in arguments else self._named(key, (), terminal=terminal)
+                written += arguments[inner] if inner in arguments else self._named(inner, (), terminal=terminal)
             elif kind == "USE":
                 given = [self._one(self._written(each, arguments, terminal=terminal)) for each in inner[1]]
                 written += self._named(inner[0], given, terminal=terminal)
@@ -134,10 +127,10 @@ class _Trees:
                 written.append(("SUBPATTERN", [None, 0, 0, inner]))
                 written += [] if terminal else self._behind
             elif kind == "BRANCH":
-                branches = [self._written(each, arguments, terminal=terminal, common=common) for each in inner[1]]
+                branches = [self._written(each, arguments, terminal=terminal) for each in inner[1]]
                 written.append(("BRANCH", [None, branches]))
             else:  # the last argument of a repetition or a group is what it repeats
-                below = self._written(inner[-1], arguments, terminal=terminal, common=common)
+                below = self._written(inner[-1], arguments, terminal=terminal)
                 written.append((kind, [*inner[:-1], below]))
         return written
 
@@ -158,7 +151,7 @@ def _is_terminal(key: str) -> bool:
 
 def _weigh(trees: Mapping[str, Tree]) -> None:
     """Check the counts inside counts, through all names, and that no terminal has itself in it."""
-    references = {name: list(_references(tree)) for name, tree in trees.items()}
+    references = {name: [used for kind, used in operations(tree) if kind == "RULE"] for name, tree in trees.items()}
     weights: dict[str, Weight] = {}
     open_ones: set[str] = set()
     agenda = ["root"]
@@ -176,14 +169,6 @@ def _weigh(trees: Mapping[str, Tree]) -> None:
                     agenda.append(each)
                 elif each not in weights and name[0] == each[0] == "t":
                     raise ValueError(f"the terminal {each[1:41]!r} has itself in it")
-
-
-def _references(tree: Tree) -> Iterator[str]:
-    for kind, inner in tree:
-        if kind == "RULE":
-            yield inner
-        for each in inner_trees(kind, inner):
-            yield from _references(each)
 
 
 def _refusal(value: str, where: str, reason: str) -> InvalidRequest:

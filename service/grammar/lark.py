@@ -20,7 +20,7 @@ MAX_EXPANDED = 256
 _TIMES = {"?": (0, 1), "*": (0, MOST), "+": (1, MOST)}
 
 COMMON = "common."
-"""What stands before the names of the library in a tree."""
+"""What stands before the names of the library."""
 
 _LIBRARY = r"""
 DIGIT: "0".."9"
@@ -77,13 +77,14 @@ def read_lark(text: str) -> Definitions:
 
 @cache
 def _common() -> Mapping[str, Definition]:
-    return read_lark(_LIBRARY).named
+    return _Reader(_LIBRARY, COMMON).read().named
 
 
 class _Reader:
-    """The words of a grammar, and how far it has been read."""
+    """The words of a grammar, and how far it has been read. Before its own names stands the `prefix`."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, prefix: str = "") -> None:
+        self._prefix = prefix
         self._words = words_of(text)
         self._place = 0
         self._depth = 0
@@ -159,9 +160,10 @@ class _Reader:
                 self._next()
                 found = {name: self._next("TERMINAL")}
         for name, known in found.items():
-            if name not in _common():
+            if f"{COMMON}{name}" not in _common():
                 raise ValueError(f"'common' has no {name[:40]!r}")
             self._define(known, Definition([("NAME", f"{COMMON}{name}")]))
+        self._named |= _common()
 
     def _definition(self) -> None:
         if self._mark("!", "?"):
@@ -176,7 +178,7 @@ class _Reader:
         if self._mark("."):
             self._next("NUMBER")
         self._expect(":")
-        self._define(name, Definition(self._choices(), tuple(params)))
+        self._define(f"{self._prefix}{name}", Definition(self._choices(), tuple(params)))
         self._next("END")
 
     def _define(self, name: str, definition: Definition) -> None:
@@ -247,14 +249,9 @@ class _Reader:
             self._next()
             return [("TEXT", range_of(word, self._next("TEXT")))]
         if kind == "TERMINAL" or not self._mark("{"):
-            return [("NAME", word)]
+            return [("NAME", f"{self._prefix}{word}")]
         arguments = [self._atom()]
         while self._mark(","):
             arguments.append(self._atom())
         self._expect("}")
         return [("USE", [word, arguments])]
-
-
-def common(name: str) -> Tree:
-    """A terminal of lark's library."""
-    return _common()[name].tree

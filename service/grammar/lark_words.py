@@ -6,7 +6,7 @@ Each word is found by one look from left to right: no sign is looked at twice, w
 import re
 from ast import literal_eval
 
-from service.grammar.regex import LAST_CHARACTER, Tree, has_anchors, read_pattern
+from service.grammar.regex import Tree, has_anchors, read_pattern
 
 MAX_WORDS = 4_096
 """How many words, marks and ends of lines a grammar may have."""
@@ -59,18 +59,17 @@ def _unescaped(text: str) -> str:
         escape = found[0]
         if escape == '\\"':
             return '"'
-        return literal_eval(f"'{escape}'") if escape[1] in _KNOWN_ESCAPES and _is_complete(escape) else escape
+        if escape[1] not in _KNOWN_ESCAPES:
+            return escape
+        try:
+            letter: str = literal_eval(f"'{escape}'")
+        except SyntaxError:
+            raise ValueError(f"the escape {escape} is cut short, or no character") from None
+        if "\ud800" <= letter <= "\udfff":
+            raise ValueError(f"there is no character {escape}")
+        return letter
 
     return _ESCAPE.sub(one, text)
-
-
-def _is_complete(escape: str) -> bool:
-    if len(escape) == 2 and escape[1] in "Uux":
-        raise ValueError(f"the escape {escape} is cut short")
-    code = int(escape[2:], 16) if escape[1] in "Uux" else 0
-    if code > LAST_CHARACTER or 0xD800 <= code <= 0xDFFF:
-        raise ValueError(f"there is no character {escape}")
-    return True
 
 
 def text_of(word: str) -> Tree:

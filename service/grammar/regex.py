@@ -8,7 +8,7 @@ that engine and validator mean the same by them.
 import re
 import string
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, cast
@@ -184,6 +184,14 @@ def inner_trees(name: str, argument: Any) -> list[Tree]:
     return [argument[3]] if name == "SUBPATTERN" else argument[1] if name == "BRANCH" else []
 
 
+def operations(tree: Tree) -> Iterator[tuple[str, Any]]:
+    """All operations of a tree, and of the trees in it."""
+    for name, argument in tree:
+        yield name, argument
+        for inner in inner_trees(name, argument):
+            yield from operations(inner)
+
+
 Weight = tuple[int, bool]
 """The largest product of counts inside one another, and whether something marks off what is counted: a character of
 its own, besides what is repeated or a choice.
@@ -218,9 +226,7 @@ def refusal(pattern: str, where: str, reason: str) -> InvalidRequest:
 
 def has_anchors(tree: Tree) -> bool:
     """Whether a tree has an anchor anywhere."""
-    return any(
-        name == "AT" or any(has_anchors(each) for each in inner_trees(name, argument)) for name, argument in tree
-    )
+    return any(name == "AT" for name, _ in operations(tree))
 
 
 def ranges_of(name: str, argument: Any) -> Ranges:
@@ -301,13 +307,8 @@ def _bare(tree: Tree, pattern: str, where: str) -> tuple[Tree, bool, bool]:
 
 
 def _check_json(tree: Tree, pattern: str, where: str) -> None:
-    for name, argument in tree:
-        if name == "LITERAL" and (argument < 32 or argument in (34, 92)):
-            raise refusal(
-                pattern, where, "A quote, a backslash or a control character can't be enforced outside a class"
-            )
-        for each in inner_trees(name, argument):
-            _check_json(each, pattern, where)
+    if any(name == "LITERAL" and (argument < 32 or argument in (34, 92)) for name, argument in operations(tree)):
+        raise refusal(pattern, where, "A quote, a backslash or a control character can't be enforced outside a class")
 
 
 @lru_cache(maxsize=CLASSES_CACHED)
