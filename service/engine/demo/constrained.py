@@ -36,11 +36,10 @@ class Constrained:
     `answer` is what to say where a final answer is all that is left.
     """
 
-    def __init__(self, tag: str, messages: Sequence[Message], answer: Message, stop_ids: frozenset[int]) -> None:
+    def __init__(self, tag: str, messages: Sequence[Message], answer: Message) -> None:
         self._place = read_tag(tag)
         self._messages = list(messages)
         self._answer = answer
-        self._stops = stop_ids
         self._current: Message | None = None
         self._begun: Ids = ()
 
@@ -56,7 +55,8 @@ class Constrained:
             if way.ids:
                 yield way.ids
             if way.content is None:
-                yield (self._closing(),)
+                called = self._current is not None and self._current.kind == "call"
+                yield (CALL if called else RETURN,)
                 return
             yield from self._content(way.content)
             self._place, self._begun = way.rest, ()
@@ -93,13 +93,6 @@ class Constrained:
         if content["type"] == "any_tokens":
             return behind(message, self._begun)
         return iter([encode(_matching(content, message))])
-
-    def _closing(self) -> int:
-        """The id that ends the message, or another one that stops the engine."""
-        closing = closing_of(self._current) if self._current else RETURN
-        if closing in self._stops or not self._stops:
-            return closing
-        return RETURN if RETURN in self._stops else min(self._stops)
 
 
 def fits(heading: Heading, message: Message) -> bool:

@@ -32,21 +32,21 @@ def sampled_answer(prompt: Ids, tag: str | None = None, stop_ids: Iterable[int] 
     EngineRefused for a tag that it can't follow.
     """
     stops = frozenset(stop_ids)
-    for piece in _endless(prompt, tag, stops):
+    for piece in _endless(prompt, tag):
         if piece and piece[0] in stops:
             yield piece[:1]
             return
         yield piece
 
 
-def _endless(prompt: Ids, tag: str | None, stops: frozenset[int]) -> Iterator[Ids]:
+def _endless(prompt: Ids, tag: str | None) -> Iterator[Ids]:
     addressed = headings(tag) if tag else frozenset[Heading]()
     reading = yield from read(prompt)
     plan = yield from decide(reading, addressed)
     begun = take_apart(reading.sampled)
     left = _left(plan, begun.closed)
     if tag:
-        constrained = Constrained(tag, left, final(reading, [introduction(reading.words)]), stops)
+        constrained = Constrained(tag, left, final(reading, [introduction(reading.words)]))
         if begun.place == "content":
             constrained.open(_open(begun, left, reading), begun.content)
         yield from constrained.ids()
