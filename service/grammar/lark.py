@@ -5,14 +5,16 @@ each other, and its patterns for strings backtrack for ever. Here everything is 
 grammar is as long as its text. What lark's own grammars of `common` offer is kept as a text in the same notation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from service.grammar.lark_words import pattern_of, range_of, text_of, words_of
 from service.grammar.regex import MAX_DEPTH, MOST, Tree
+
+T = TypeVar("T")
 
 MAX_EXPANDED = 256
 """The largest count of `~`."""
@@ -130,6 +132,14 @@ class _Reader:
         if not self._mark(mark):
             raise ValueError(f"'{mark}' is missing in line {self._words[self._place][2]}")
 
+    def _listed(self, read: Callable[[], T], closing: str) -> list[T]:
+        """What stands between commas, up to a closing mark."""
+        found = [read()]
+        while self._mark(","):
+            found.append(read())
+        self._expect(closing)
+        return found
+
     # --- statements ---
 
     def _statement(self) -> None:
@@ -147,11 +157,7 @@ class _Reader:
         if self._next("RULE", "TERMINAL") != "common":
             raise ValueError("nothing but 'common' can be imported")
         if self._mark("("):
-            names = [self._next("TERMINAL", "RULE")]
-            while self._mark(","):
-                names.append(self._next("TERMINAL", "RULE"))
-            self._expect(")")
-            found = {name: name for name in names}
+            found = {name: name for name in self._listed(lambda: self._next("TERMINAL", "RULE"), ")")}
         else:
             self._expect(".")
             name = self._next("TERMINAL", "RULE")
@@ -169,12 +175,7 @@ class _Reader:
         if self._mark("!", "?"):
             self._mark("!", "?")
         name = self._next("RULE", "TERMINAL")
-        params: list[str] = []
-        if self._mark("{"):
-            params.append(self._next("RULE"))
-            while self._mark(","):
-                params.append(self._next("RULE"))
-            self._expect("}")
+        params = self._listed(lambda: self._next("RULE"), "}") if self._mark("{") else []
         if self._mark("."):
             self._next("NUMBER")
         self._expect(":")
@@ -250,8 +251,4 @@ class _Reader:
             return [("TEXT", range_of(word, self._next("TEXT")))]
         if kind == "TERMINAL" or not self._mark("{"):
             return [("NAME", f"{self._prefix}{word}")]
-        arguments = [self._atom()]
-        while self._mark(","):
-            arguments.append(self._atom())
-        self._expect("}")
-        return [("USE", [word, arguments])]
+        return [("USE", [word, self._listed(self._atom, "}")])]

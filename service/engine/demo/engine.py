@@ -7,6 +7,7 @@ must never look at what the tokens say, and never run for long without giving ot
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import suppress
 
 from service.engine.demo.sampling import sampled_answer
 from service.engine.port import Chunk, EngineUnavailable, Finish, Generation, ModelCard, TokenLogprobs
@@ -37,8 +38,7 @@ class DemoEngine:
             raise ValueError(f"tokens_per_second must be 0 or more, not {tokens_per_second}")
         self._model = model
         self._pace = tokens_per_second
-        self._closed = False
-        self._sleepers: set[asyncio.Future[None]] = set()
+        self._closed = asyncio.Event()
 
     @property
     def model(self) -> ModelCard:
@@ -48,11 +48,11 @@ class DemoEngine:
     async def start(self) -> None:
         """Build the vocabulary's byte table now (0.1 s), so that the first request doesn't wait for it."""
         byte_table()
-        self._closed = False
+        self._closed.clear()
 
     async def check(self) -> None:
         """Return unless the engine was closed. Raises EngineUnavailable."""
-        if self._closed:
+        if self._closed.is_set():
             raise EngineUnavailable("the demo engine is closed")
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
@@ -63,7 +63,7 @@ class DemoEngine:
             size = await self._tick(begun, sent)
             for _ in draft.advance(size):
                 await asyncio.sleep(0)
-            chunk = draft.abort() if self._closed else draft.take(size)
+            chunk = draft.abort() if self._closed.is_set() else draft.take(size)
             sent += len(chunk.tokens)
             yield chunk
             if chunk.finish:
@@ -75,10 +75,7 @@ class DemoEngine:
 
     async def close(self) -> None:
         """Refuse new work and abort what is running, at once even where it waits for its next tick."""
-        self._closed = True
-        for sleeper in self._sleepers:
-            if not sleeper.done():
-                sleeper.set_result(None)
+        self._closed.set()
 
     async def _tick(self, begun: float, sent: int) -> int:
         """Give others a turn, then say how many ids are due where `sent` were sent since `begun`.
@@ -89,26 +86,11 @@ class DemoEngine:
             await asyncio.sleep(0)
             return CHUNK_TOKENS
         least = math.ceil(self._pace / CHUNKS_PER_SECOND)
-        await self._sleep_until(begun + (sent + least) / self._pace)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(begun + (sent + least) / self._pace):
+                await self._closed.wait()
         due = int((asyncio.get_running_loop().time() - begun) * self._pace) - sent
         return min(max(due, least), CHUNK_TOKENS)
-
-    async def _sleep_until(self, deadline: float) -> None:
-        """Wait for a time of the loop's clock, or for `close`."""
-        loop = asyncio.get_running_loop()
-        sleeper: asyncio.Future[None] = loop.create_future()
-        self._sleepers.add(sleeper)
-        timer = loop.call_at(deadline, _wake, sleeper)
-        try:
-            await sleeper
-        finally:
-            timer.cancel()
-            self._sleepers.discard(sleeper)
-
-
-def _wake(sleeper: "asyncio.Future[None]") -> None:
-    if not sleeper.done():
-        sleeper.set_result(None)
 
 
 class _Draft:

@@ -1,6 +1,7 @@
 """The headers of an answer: whom a message addresses, and what an answer that was begun has already."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -49,19 +50,16 @@ def heading(ids: Ids) -> Heading:
 
 def take_apart(sampled: Ids) -> Begun:
     """The beginning of an answer, as it follows `<|start|>assistant`."""
-    closed: list[Heading] = []
-    starts = [0, *(place for place in places(START, sampled) if place)]
-    for start, end in zip(starts, [*starts[1:], len(sampled)], strict=True):
-        part = sampled[start:end]
-        if MESSAGE not in part:
-            continue
-        content = part.index(MESSAGE) + 1
-        if end == len(sampled) and part[-1] not in _CLOSINGS:
-            return Begun(tuple(closed), "content", part[: content - 1], part[content:])
-        closed.append(heading(part[: content - 1]))
-    last = list(sampled[starts[-1] :])
-    if last and last[-1] in _CLOSINGS:
-        return Begun(tuple(closed), "closed")
+    answer = [START, ASSISTANT, *sampled]
+    parts = [answer[start:end] for start, end in pairwise([*places(START, answer), len(answer)])]
+    last = parts[-1]
+    ended = parts if last[-1] in _CLOSINGS else parts[:-1]
+    closed = tuple(heading(part[: part.index(MESSAGE)]) for part in ended if MESSAGE in part)
+    if ended == parts:
+        return Begun(closed, "closed")
+    if MESSAGE in last:
+        content = last.index(MESSAGE)
+        return Begun(closed, "content", last[2:content], last[content + 1 :])
     if last == [START]:
-        return Begun(tuple(closed), "start")
-    return Begun(tuple(closed), "header", last[2:] if last[:2] == [START, ASSISTANT] else last)
+        return Begun(closed, "start")
+    return Begun(closed, "header", last[2:] if last[:2] == [START, ASSISTANT] else last)

@@ -7,6 +7,7 @@ refused. What was read is kept, within bounds.
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -27,28 +28,28 @@ Format = Mapping[str, Any]
 """A part of a tag."""
 
 
+@dataclass(frozen=True)
 class Place:
     """A place in a tag, from which ways go on. `ahead` is what is to come, the nearest first."""
 
-    def __init__(self, ahead: tuple[Any, ...]) -> None:
-        self._ahead = ahead
+    ahead: tuple[Any, ...]
 
     @cached_property
     def ways(self) -> "tuple[Way, ...]":
         """All ways on, WAYS at most, the likelier first: what is optional comes before its absence."""
         found: dict[tuple[tuple[int, ...], bool], Way] = {}
-        for _, way in zip(range(WAYS), _ways(self._ahead, ()), strict=False):
+        for _, way in zip(range(WAYS), _ways(self.ahead, ()), strict=False):
             found.setdefault((way.ids, way.content is None), way)
         return tuple(found.values())
 
 
+@dataclass(frozen=True)
 class Way:
     """A way on: the ids up to the next content, that content (None is the tag's end), and the place behind it."""
 
-    def __init__(self, ids: tuple[int, ...], content: Format | None, rest: Place) -> None:
-        self.ids = ids
-        self.content = content
-        self.rest = rest
+    ids: tuple[int, ...]
+    content: Format | None
+    rest: Place
 
     @cached_property
     def heading(self) -> Heading | None:
