@@ -19,11 +19,6 @@ MAX_LENGTH = 1024
 Schema = dict[str, Any]
 
 
-def asks_nothing(keyword: str, value: Any) -> bool:
-    """Whether a keyword is as good as absent."""
-    return value is None and keyword != "const"
-
-
 def kinds_of(given: Schema, path: str) -> list[str]:
     """The types of a schema. One without, which has keywords of one type only, is meant to have that."""
     kinds = given.get("type")

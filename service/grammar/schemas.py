@@ -18,7 +18,6 @@ from service.grammar.schema_kinds import COMBINED, REFUSED, Sort, disjoint, sort
 from service.grammar.schema_references import NAME_SHOWN, References
 from service.grammar.schema_values import (
     Schema,
-    asks_nothing,
     check,
     counts,
     enumerated,
@@ -128,7 +127,7 @@ class _Reader:
             raise InvalidRequest(
                 f"Invalid type for '{path}': expected a schema, an object.", code="invalid_type", param=path
             )
-        given = {key: value for key, value in cast("Schema", schema).items() if not asks_nothing(key, value)}
+        given = {key: value for key, value in cast("Schema", schema).items() if value is not None or key == "const"}
         self.unbroken += 1 + self._count_patterns(given, path) // PATTERN_CHARS_A_SCHEMA
         for keyword in given:
             if keyword in REFUSED:

@@ -5,17 +5,15 @@ the plan where any will do, and from their own format where they have one.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 from jsonschema_rs import validator_for
 
-from service.engine.demo.functions import Declaration
 from service.engine.demo.halves import written
 from service.engine.demo.headings import Heading
 from service.engine.demo.patterns import derived, matching
-from service.engine.demo.plan import Message
-from service.engine.demo.reading import PAUSE
+from service.engine.demo.plan import Message, made_up
+from service.engine.demo.reading import PAUSE, Reading
 from service.engine.demo.tags import Format, Way, read_tag
 from service.engine.demo.values import answer_for, arguments_for
 from service.engine.port import EngineRefused
@@ -24,23 +22,17 @@ from service.harmony.tokens import CALL, END, RETURN, encode
 PIECES_PER_PAUSE = 200
 """How many pieces of an answer are compared with what was begun between two pauses."""
 
-CACHED_CHARS = 64
-"""Lines up to this long are encoded once and kept, 4,096 of them."""
-
 Ids = Sequence[int]
 
 
 class Constrained:
-    """What is left of a plan, and the tag to say it under.
+    """What is left of a plan, and the tag to say it under."""
 
-    `answer` is what to say where a final answer is all that is left.
-    """
-
-    def __init__(self, tag: str, messages: Sequence[Message], answer: Message) -> None:
+    def __init__(self, tag: str, messages: Sequence[Message], reading: Reading) -> None:
         self._place = read_tag(tag)
         self._messages = list(messages)
-        self._answer = answer
-        self._current: Message | None = None
+        self._reading = reading
+        self._current = made_up(Heading("final"), reading)
         self._begun: Ids = ()
 
     def open(self, message: Message, begun: Ids) -> None:
@@ -55,8 +47,7 @@ class Constrained:
             if way.ids:
                 yield way.ids
             if way.content is None:
-                called = self._current is not None and self._current.kind == "call"
-                yield (CALL if called else RETURN,)
+                yield (CALL if self._current.kind == "call" else RETURN,)
                 return
             yield from self._content(way.content)
             self._place, self._begun = way.rest, ()
@@ -79,20 +70,13 @@ class Constrained:
         if staying is not None:
             return staying
         heading, way = next((each for each in opening if each[0].channel == "final"), opening[-1])
-        self._current = self._made_up(heading)
+        self._current = made_up(heading, self._reading)
         return way
 
-    def _made_up(self, heading: Heading) -> Message:
-        """A message that is not in the plan."""
-        if heading.recipient:
-            return Message("call", function=Declaration(heading.recipient, "", ""), words=self._answer.words)
-        return self._answer if heading.channel == "final" else Message("thought", ["Hm."])
-
     def _content(self, content: Format) -> Iterator[Ids]:
-        message = self._current or self._answer
         if content["type"] == "any_tokens":
-            return behind(message, self._begun)
-        return iter([encode(_matching(content, message))])
+            return behind(self._current, self._begun)
+        return iter([encode(_matching(content, self._current))])
 
 
 def fits(heading: Heading, message: Message) -> bool:
@@ -110,7 +94,7 @@ def closing_of(message: Message) -> int:
 
 def behind(message: Message, begun: Ids) -> Iterator[Ids]:
     """A message's content behind what there is of it; the whole of it where it was begun otherwise."""
-    pieces = map(_ids, message.texts())
+    pieces = map(encode, message.texts())
     if not begun:
         yield from pieces
         return
@@ -125,16 +109,6 @@ def behind(message: Message, begun: Ids) -> Iterator[Ids]:
             yield piece[len(known) :]
         elif number % PIECES_PER_PAUSE == 0:
             yield PAUSE
-
-
-def _ids(line: str) -> Ids:
-    """Encode a line. Short ones, which come again and again, are kept."""
-    return _kept_ids(line) if len(line) <= CACHED_CHARS else encode(line)
-
-
-@lru_cache(maxsize=4096)
-def _kept_ids(line: str) -> tuple[int, ...]:
-    return tuple(encode(line))
 
 
 def _matching(content: Format, message: Message) -> str:

@@ -101,6 +101,12 @@ def declared(developer: str) -> tuple[Declaration, ...]:
     return tuple(found)
 
 
+def named(name: str, declarations: tuple[Declaration, ...]) -> Declaration:
+    """The declared function whose name begins like this; an undeclared one takes no arguments."""
+    exact = [d for d in declarations if d.name == name] or [d for d in declarations if d.name.startswith(name)]
+    return exact[0] if exact else Declaration(name, "", "")
+
+
 def fitting(
     declarations: tuple[Declaration, ...], words: str, asked_for: bool
 ) -> Generator[tuple[int, ...], None, Declaration | None]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, cast
 
-from service.engine.demo.functions import Declaration, also, declared, fitting, mentions_tools
+from service.engine.demo.functions import Declaration, also, declared, fitting, mentions_tools, named
 from service.engine.demo.halves import written
 from service.engine.demo.headings import Heading
 from service.engine.demo.patterns import matching
@@ -129,6 +129,13 @@ def final(reading: Reading, lines: Iterable[str]) -> Message:
         return answer
     value = answer_for(schema, reading.words, answer.text())
     return Message("answer", [written(value)], words=reading.words, value=value)
+
+
+def made_up(heading: Heading, reading: Reading) -> Message:
+    """A message of such a header that nobody planned."""
+    if heading.recipient:
+        return Message("call", function=named(heading.recipient, declared(reading.developer)), words=reading.words)
+    return final(reading, [introduction(reading.words)]) if heading.channel == "final" else Message("thought", ["Hm."])
 
 
 def introduction(words: str) -> str:

@@ -9,10 +9,9 @@ no more.
 from collections.abc import Iterable, Iterator, Sequence
 
 from service.engine.demo.constrained import Constrained, behind, closing_of, fits
-from service.engine.demo.functions import Declaration, declared
 from service.engine.demo.halves import rest_of
 from service.engine.demo.headings import Begun, Heading, take_apart
-from service.engine.demo.plan import Message, decide, final, introduction
+from service.engine.demo.plan import Message, decide, made_up
 from service.engine.demo.reading import Reading, read
 from service.engine.demo.tags import headings
 from service.harmony.tokens import ASSISTANT, CHANNEL, CONSTRAIN, MESSAGE, START, STOPS, decode, encode
@@ -46,7 +45,7 @@ def _endless(prompt: Ids, tag: str | None) -> Iterator[Ids]:
     begun = take_apart(reading.sampled)
     left = _left(plan, begun.closed)
     if tag:
-        constrained = Constrained(tag, left, final(reading, [introduction(reading.words)]))
+        constrained = Constrained(tag, left, reading)
         if begun.place == "content":
             constrained.open(_open(begun, left, reading), begun.content)
         yield from constrained.ids()
@@ -120,16 +119,7 @@ def _open(begun: Begun, left: Sequence[Message], reading: Reading) -> Message:
     heading = begun.heading
     if begun.place == "header" and left and _begins(left[0], begun):
         return left[0]
-    if heading.recipient:
-        planned = [message for message in left if message.function.name == heading.recipient]
-        function = _named(heading.recipient, declared(reading.developer))
-        return planned[0] if planned else Message("call", function=function, words=reading.words)
-    planned = [message for message in left if fits(heading, message)]
-    if planned:
-        return planned[0]
-    if heading.channel == "final":
-        return final(reading, [introduction(reading.words)])
-    return left[0] if left and left[0].kind == "thought" else Message("thought", ["Hm."])
+    return next((message for message in left if fits(heading, message)), None) or made_up(heading, reading)
 
 
 def _rest(message: Message, begun: Ids) -> Iterator[Ids]:
@@ -153,9 +143,3 @@ def _left(messages: Sequence[Message], closed: Sequence[Heading]) -> list[Messag
         if place is not None:
             left = [*(each for each in left[:place] if each.kind == "call"), *left[place + 1 :]]
     return left
-
-
-def _named(name: str, declarations: tuple[Declaration, ...]) -> Declaration:
-    """The declared function whose name begins like this; an undeclared one takes no arguments."""
-    exact = [d for d in declarations if d.name == name] or [d for d in declarations if d.name.startswith(name)]
-    return exact[0] if exact else Declaration(name, "", "")
