@@ -9,6 +9,7 @@ a few rules of its own.
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import msgspec
 
@@ -130,26 +131,21 @@ class _Compiler:
         """Check that no rule can be itself and nothing besides: any text would then be read in endlessly many ways,
         and an engine takes longer for each token than for the one before.
         """
-        below: list[set[int]] = []
-        above = [0] * len(self._rules)
-        for choices in self._rules:
-            below.append(set())
+        below: dict[int, set[int]] = {}
+        for number, choices in enumerate(self._rules):
+            below[number] = set()
             for choice in choices:
                 filled = [symbol for symbol in choice if not (isinstance(symbol, int) and symbol in nullable)]
                 if not filled:
-                    below[-1].update(symbol for symbol in choice if isinstance(symbol, int))
+                    below[number].update(symbol for symbol in choice if isinstance(symbol, int))
                 elif len(filled) == 1 and isinstance(filled[0], int):
-                    below[-1].add(filled[0])
-            for each in below[-1]:
-                above[each] += 1
-        agenda = [number for number, count in enumerate(above) if count == 0]
-        for number in agenda:  # which grows meanwhile
-            for each in below[number]:
-                above[each] -= 1
-                if above[each] == 0:
-                    agenda.append(each)
-        if len(agenda) < len(self._rules):
-            raise ValueError("a rule of it can be itself and nothing else, or repeats an empty text: check its ? and *")
+                    below[number].add(filled[0])
+        try:
+            TopologicalSorter(below).prepare()
+        except CycleError:
+            raise ValueError(
+                "a rule of it can be itself and nothing else, or repeats an empty text: check its ? and *"
+            ) from None
 
     def _closure(self, *, characters: bool) -> frozenset[int]:
         """The rules that come to an end, by a choice of nothing but such rules and, where they count, characters."""

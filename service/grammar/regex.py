@@ -348,14 +348,11 @@ def _written(tree: Tree, one: Callable[[Ranges], str]) -> str:
     """A tree written out, `one` writing a character of some ranges."""
     regex = one is _regex
     pieces: list[str] = []
-    letters: list[str] = []
     for name, argument in tree:
         if name == "LITERAL" and not regex and chr(argument) in _PLAIN:
-            letters.append(chr(argument))
-            continue
-        if letters:
-            pieces.append(_quoted(letters))
-        if name in REPEATS:
+            before = pieces.pop()[:-1] if pieces and pieces[-1].endswith('"') else '"'
+            pieces.append(f'{before}{chr(argument)}"')
+        elif name in REPEATS:
             inner = _written(argument[2], one)
             pieces.append(f"{_group(inner, regex=regex)}{_times(argument[0], argument[1])}")
         elif name == "SUBPATTERN":
@@ -367,20 +364,11 @@ def _written(tree: Tree, one: Callable[[Ranges], str]) -> str:
             pieces.append(argument)
         else:
             pieces.append(one(ranges_of(name, argument)))
-    if letters:
-        pieces.append(_quoted(letters))
     return ("" if regex else " ").join(pieces) if pieces or regex else '""'
 
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + " _-+*/=<>,.;:!?#%&@$^~|(){}")
 """The characters that stand for themselves in a text of xgrammar's EBNF."""
-
-
-def _quoted(letters: list[str]) -> str:
-    """The text, which is then empty for the next."""
-    text = "".join(letters)
-    letters.clear()
-    return f'"{text}"'
 
 
 def _group(inner: str, *, regex: bool) -> str:
