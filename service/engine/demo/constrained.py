@@ -130,8 +130,8 @@ def _matching(content: Format, message: Message) -> str:
 
 def _value(schema: Any, message: Message) -> object:
     """What the message was to say where the schema allows it, else another value of the schema."""
-    planned = message.called_with() if message.kind == "call" else message.value
-    if (message.kind == "call" or planned is not None) and _valid(schema, planned):
+    planned = message.said()
+    if planned is not None and _valid(schema, planned):
         return planned
     if message.kind == "call":
         return arguments_for(schema, message.words)

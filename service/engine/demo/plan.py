@@ -65,8 +65,10 @@ class Message:
             case kind:
                 return Heading("analysis" if kind == "thought" else "final")
 
-    def called_with(self) -> object:
-        """The arguments of a call, or a text where its input is one."""
+    def said(self) -> object:
+        """What its content says in JSON, None where it says nothing; of a call whose input is a text, that."""
+        if self.kind != "call":
+            return self.value
         if not self.function.bare:
             return arguments_for(self.function.parameters, self.words)
         _, follows, pattern = self.function.description.partition(REGEX_FOLLOWS)
@@ -80,7 +82,7 @@ class Message:
         if self.kind != "call":
             yield from self.lines
         else:
-            said = self.called_with()
+            said = self.said()
             yield said if isinstance(said, str) else written(said)
 
     def text(self) -> str:
@@ -157,7 +159,7 @@ def _calls(
 ) -> Generator[Ids, None, Plan]:
     """Calls of a function and of what the words ask for beside it."""
     calls = [Message("call", function=function, words=reading.words)]
-    given = calls[0].called_with()
+    given = calls[0].said()
     if isinstance(given, dict):
         others = yield from also(function, cast(dict[str, object], given), declarations, reading.words)
         calls += [Message("call", function=other, words=words) for other, words in others]

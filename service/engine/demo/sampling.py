@@ -56,14 +56,6 @@ def _endless(prompt: Ids, tag: str | None) -> Iterator[Ids]:
         yield from _message(_NO_MORE)
 
 
-def _messages(messages: Sequence[Message]) -> Iterator[Ids]:
-    """Messages as tokens, as they follow `<|start|>assistant`."""
-    for number, message in enumerate(messages):
-        if number:
-            yield _NEXT
-        yield from _message(message)
-
-
 def _message(message: Message) -> Iterator[Ids]:
     """One message, without its START and role."""
     yield _header(message)
@@ -81,22 +73,18 @@ def _header(message: Message) -> list[int]:
 
 def _continued(begun: Begun, left: Sequence[Message], reading: Reading) -> Iterator[Ids]:
     """Go on from a beginning: ours, one that was sampled under a constraint, or a message that the caller opened."""
-    if begun.place == "closed" and left:
-        yield _NEXT
-    elif begun.place == "start":
-        yield _NEXT[1:]
-    if begun.place != "content" and not begun.header:
-        yield from _messages(left)
+    if begun.place != "content" and not begun.header and not left:
         return
+    if begun.place in ("closed", "start"):
+        yield _NEXT if begun.place == "closed" else _NEXT[1:]
     message = _open(begun, left, reading)
-    if begun.place == "header":
+    if begun.place != "content":
         yield _rest_of_header(begun, message)
     yield from _rest(message, begun.content)
     yield (closing_of(message),)
-    left = left[left.index(message) + 1 :] if message in left else left
-    if left:
+    for following in left[left.index(message) + 1 :] if message in left else left:
         yield _NEXT
-    yield from _messages(left)
+        yield from _message(following)
 
 
 def _rest_of_header(begun: Begun, message: Message) -> Ids:
@@ -117,17 +105,15 @@ def _begins(message: Message, begun: Begun) -> bool:
 def _open(begun: Begun, left: Sequence[Message], reading: Reading) -> Message:
     """The message that is open: one of the plan's, or one that was forced."""
     heading = begun.heading
-    if begun.place == "header" and left and _begins(left[0], begun):
+    if begun.place != "content" and left and _begins(left[0], begun):
         return left[0]
     return next((message for message in left if fits(heading, message)), None) or made_up(heading, reading)
 
 
 def _rest(message: Message, begun: Ids) -> Iterator[Ids]:
     """The rest of a content: JSON that was begun otherwise is completed, as it stands."""
-    text = decode(begun)
-    json = text.lstrip().startswith("{") and (message.kind == "call" or message.value is not None)
-    value = message.called_with() if message.kind == "call" else message.value
-    if not json or "".join(message.texts()).startswith(text):
+    text, value = decode(begun), message.said()
+    if value is None or not text.lstrip().startswith("{") or "".join(message.texts()).startswith(text):
         yield from behind(message, begun)
     else:
         yield encode(rest_of(text, value))
