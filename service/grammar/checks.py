@@ -8,7 +8,7 @@ import jsonschema_rs
 import msgspec
 
 from service.grammar.grammars import compiled_of
-from service.grammar.recognizer import Grammar, Recognizer
+from service.grammar.recognizer import Recognizer
 from service.steps import in_one_go
 
 MAX_CHECKED_CHARS = 1 << 20
@@ -20,21 +20,14 @@ CHECKS_CACHED = 32
 _GRAMMAR = '{"type":"grammar"'
 
 
-class Checker:
+class Checker(Recognizer):
     """One text, as it is sampled, against a Lark grammar: some 5 µs a character, at most 150."""
-
-    def __init__(self, grammar: Grammar) -> None:
-        self._recognizer = Recognizer(grammar)
-
-    def feed(self, text: str) -> None:
-        """Take more of the text."""
-        self._recognizer.feed(text)
 
     def mismatch(self) -> str | None:
         """Why the text doesn't match as it stands, None where it does. The words quote nothing of the text."""
-        if self._recognizer.exhausted:
+        if self.exhausted:
             return "it is too long for its grammar to be checked"
-        return None if self._recognizer.matched else "it does not match the grammar"
+        return None if self.matched else "it does not match the grammar"
 
 
 def is_grammar(content: str) -> bool:

@@ -64,9 +64,9 @@ def _unescaped(text: str) -> str:
         try:
             letter: str = literal_eval(f"'{escape}'")
         except SyntaxError:
-            raise ValueError(f"the escape {escape} is cut short, or no character") from None
-        if "\ud800" <= letter <= "\udfff":
-            raise ValueError(f"there is no character {escape}")
+            letter = ""
+        if not letter or "\ud800" <= letter <= "\udfff":
+            raise ValueError(f"the escape {escape} is cut short, or of no character")
         return letter
 
     return _ESCAPE.sub(one, text)

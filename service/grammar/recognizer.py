@@ -39,10 +39,7 @@ class Grammar(msgspec.Struct, frozen=True):
 
 def compiled(trees: Mapping[str, Tree]) -> Grammar:
     """The trees of some rules, of which a whole text has to match the first. Raises ValueError for too large ones."""
-    compiler = _Compiler(trees)
-    for name, tree in trees.items():
-        compiler.add(name, tree)
-    return compiler.done()
+    return _Compiler(trees).done()
 
 
 class _Compiler:
@@ -50,11 +47,9 @@ class _Compiler:
         self._numbers: dict[object, int] = {name: number for number, name in enumerate(trees)}
         self._rules: list[list[list[Symbol]]] = [[] for _ in self._numbers]
         self._size = 0
-
-    def add(self, name: str, tree: Tree) -> None:
-        """Add a rule of the grammar."""
-        branches: list[Tree] = tree[0][1][1] if len(tree) == 1 and tree[0][0] == "BRANCH" else [tree]
-        self._add(self._numbers[name], [self._read(each) for each in branches])
+        for name, tree in trees.items():
+            branches: list[Tree] = tree[0][1][1] if len(tree) == 1 and tree[0][0] == "BRANCH" else [tree]
+            self._add(self._numbers[name], [self._read(each) for each in branches])
 
     def _add(self, number: int, choices: list[list[Symbol]]) -> None:
         self._rules[number] = choices
@@ -198,7 +193,9 @@ class Recognizer:
         self._waiting: dict[int, dict[int, list[Item]]] = {}
         """By place, the items that wait for a rule that began there to end."""
         self._tops: dict[tuple[int, int], Item | None] = {}
-        self._kept, self._sweep_at = 0, 4_096
+        self._sweep_at = 4_096
+        self.kept = 0
+        """How many rules wait for others to end."""
         self.exhausted = False
         """Whether it has given up, as the text took too many steps for its length."""
         self._current = [(state, 0) for state in grammar.starts[0]]
@@ -211,11 +208,6 @@ class Recognizer:
         return not self.exhausted and any(
             began == 0 and symbols[state] is None and heads[state] == 0 for state, began in self._current
         )
-
-    @property
-    def kept(self) -> int:
-        """How many rules wait for others to end."""
-        return self._kept
 
     def feed(self, text: str) -> None:
         """Take more of the text."""
@@ -269,7 +261,7 @@ class Recognizer:
                     current.append(each)
         self._left -= steps
         self._keep(here)
-        self.exhausted = self._left <= 0 or self._kept > MAX_KEPT
+        self.exhausted = self._left <= 0 or self.kept > MAX_KEPT
         return scanning
 
     def _ended(self, rule: int, place: int) -> list[Item]:
@@ -301,10 +293,10 @@ class Recognizer:
 
     def _keep(self, here: dict[int, list[Item]]) -> None:
         self._waiting[self._place] = here
-        self._kept += sum(map(len, here.values())) + 1
-        if self._kept > self._sweep_at:
+        self.kept += sum(map(len, here.values())) + 1
+        if self.kept > self._sweep_at:
             self._sweep()
-            self._sweep_at = 2 * self._kept + 4_096
+            self._sweep_at = 2 * self.kept + 4_096
 
     def _sweep(self) -> None:
         """Forget what waits for rules of which none is open any more."""
@@ -320,4 +312,4 @@ class Recognizer:
         for place, rule in agenda:
             self._waiting.setdefault(place, {})[rule] = waiting[place].get(rule, [])
         self._tops = {each: top for each, top in self._tops.items() if each[::-1] in open_ones}
-        self._kept = sum(sum(map(len, here.values())) + 1 for here in self._waiting.values())
+        self.kept = sum(sum(map(len, here.values())) + 1 for here in self._waiting.values())

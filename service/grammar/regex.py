@@ -347,19 +347,18 @@ def _ebnf(codes: Ranges) -> str:
 def _written(tree: Tree, one: Callable[[Ranges], str]) -> str:
     """A tree written out, `one` writing a character of some ranges."""
     regex = one is _regex
+    bar, opening = ("|", "(?:") if regex else (" | ", "(")
     pieces: list[str] = []
     for name, argument in tree:
         if name == "LITERAL" and not regex and chr(argument) in _PLAIN:
             before = pieces.pop()[:-1] if pieces and pieces[-1].endswith('"') else '"'
             pieces.append(f'{before}{chr(argument)}"')
         elif name in REPEATS:
-            inner = _written(argument[2], one)
-            pieces.append(f"{_group(inner, regex=regex)}{_times(argument[0], argument[1])}")
+            pieces.append(f"{opening}{_written(argument[2], one)}){_times(argument[0], argument[1])}")
         elif name == "SUBPATTERN":
-            pieces.append(_group(_written(argument[3], one), regex=regex))
+            pieces.append(f"{opening}{_written(argument[3], one)})")
         elif name == "BRANCH":
-            bar = "|" if regex else " | "
-            pieces.append(_group(bar.join(_written(branch, one) for branch in argument[1]), regex=regex))
+            pieces.append(f"{opening}{bar.join(_written(branch, one) for branch in argument[1])})")
         elif name == "RULE":
             pieces.append(argument)
         else:
@@ -371,13 +370,8 @@ _PLAIN = frozenset(string.ascii_letters + string.digits + " _-+*/=<>,.;:!?#%&@$^
 """The characters that stand for themselves in a text of xgrammar's EBNF."""
 
 
-def _group(inner: str, *, regex: bool) -> str:
-    return f"(?:{inner})" if regex else f"({inner})"
+_SIGNS = {(0, MOST): "*", (1, MOST): "+", (0, 1): "?"}
 
 
 def _times(least: int, most: int) -> str:
-    unbounded = most >= MOST
-    simple = {(0, True): "*", (1, True): "+"}.get((least, unbounded))
-    if simple or (least, most) == (0, 1):
-        return simple or "?"
-    return f"{{{least},}}" if unbounded else f"{{{least},{most}}}"
+    return _SIGNS.get((least, most)) or f"{{{least},{'' if most == MOST else most}}}"

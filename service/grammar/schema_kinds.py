@@ -122,12 +122,10 @@ def sort_of(schema: Mapping[str, Any]) -> Sort:
     """The sort of an enforced schema. A number may be an integer too."""
     kinds = schema.get("type", [kind_of(value) for value in schema.get("enum", ())])
     types = {kinds} if isinstance(kinds, str) else set[str](kinds)
+    types |= {"integer"} if "number" in types else set()
     tags = {name: _constants(schema["properties"][name]) for name in schema.get("required", ())}
-    return Sort(
-        frozenset(types | {"integer"} if "number" in types else types),
-        _constants(schema),
-        {name: values for name, values in tags.items() if values is not None},
-    )
+    differing = {name: values for name, values in tags.items() if values is not None}
+    return Sort(frozenset(types), _constants(schema), differing)
 
 
 def disjoint(sorts: Sequence[Sort]) -> bool:
@@ -152,14 +150,8 @@ def _differ(sorts: Sequence[Sort]) -> bool:
 
 def _all_apart(constants: Sequence[frozenset[str] | None]) -> bool:
     """Whether all of these are there, and no constant is in two of them."""
-    every: set[str] = set()
-    count = 0
-    for each in constants:
-        if each is None:
-            return False
-        every |= each
-        count += len(each)
-    return len(every) == count
+    known = [each for each in constants if each is not None]
+    return len(known) == len(constants) and len(set[str]().union(*known)) == sum(map(len, known))
 
 
 def _constants(schema: Mapping[str, Any]) -> frozenset[str] | None:

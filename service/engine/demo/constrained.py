@@ -35,10 +35,11 @@ class Constrained:
         self._current = made_up(Heading("final"), reading)
         self._begun: Ids = ()
 
-    def open(self, message: Message, begun: Ids) -> None:
-        """Go on in a message that has these ids already."""
-        self._begun = begun
-        self._begin(message)
+    def open(self, message: Message, begun: Ids = ()) -> None:
+        """Go on in a message that has these ids already; those before it are passed over."""
+        self._current, self._begun = message, begun
+        if message in self._messages:
+            del self._messages[: self._messages.index(message) + 1]
 
     def ids(self) -> Iterator[Ids]:
         """The ids up to where the tag ends, and one that stops the engine."""
@@ -52,19 +53,13 @@ class Constrained:
             yield from self._content(way.content)
             self._place, self._begun = way.rest, ()
 
-    def _begin(self, message: Message) -> None:
-        """The message is the current one; those before it are passed over."""
-        self._current = message
-        if message in self._messages:
-            del self._messages[: self._messages.index(message) + 1]
-
     def _chosen(self, ways: Sequence[Way]) -> Way:
         """The way to the next message of the plan that one leads to; else to the end, to an answer, or to any."""
         opening = [(way.heading, way) for way in ways if way.heading]
         for message in self._messages:
             fitting = [(heading, way) for heading, way in opening if fits(heading, message)]
             if fitting:
-                self._begin(message)
+                self.open(message)
                 return next((way for heading, way in fitting if heading == message.heading), fitting[0][1])
         staying = next((way for way in ways if not way.heading), None)
         if staying is not None:

@@ -98,9 +98,7 @@ class _Draft:
 
     def __init__(self, generation: Generation) -> None:
         sampling = generation.sampling
-        self._pieces: Iterator[Sequence[int]] = sampled_answer(
-            generation.prompt, sampling.structural_tag, sampling.stop_ids
-        )
+        self._pieces = sampled_answer(generation.prompt, sampling.structural_tag, sampling.stop_ids)
         self._stops = frozenset(sampling.stop_ids)
         self._room = sampling.max_tokens
         self._alternatives = sampling.logprobs

@@ -17,9 +17,6 @@ from service.engine.demo.signatures import Schema, read_signature
 FUNCTIONS = 128
 """How many declared functions are considered."""
 
-FUNCTIONS_PER_PAUSE = 8
-"""How many functions are compared with the words between two pauses."""
-
 SIGNATURE_CHARS = 16_384
 """How much of one signature is read."""
 
@@ -116,9 +113,8 @@ def fitting(
     """
     said = _vocabulary(words)
     best, best_score = None, 0
-    for place, declaration in enumerate(declarations):
-        if place % FUNCTIONS_PER_PAUSE == FUNCTIONS_PER_PAUSE - 1:
-            yield PAUSE
+    for declaration in declarations:
+        yield PAUSE
         score = _score(declaration, said, words)
         if score > best_score:
             best, best_score = declaration, score

@@ -96,8 +96,10 @@ def decide(reading: Reading, addressed: frozenset[Heading]) -> Generator[Ids, No
     Yields are pauses.
     """
     allowed = {heading.recipient for heading in addressed if heading.recipient}
+    declarations = tuple(each for each in declared(reading.developer) if not addressed or each.name in allowed)
     if addressed and not any(heading.channel == "final" for heading in addressed):
-        return (yield from _forced(reading, allowed))
+        function = yield from fitting(declarations, reading.words, asked_for=True)
+        return (yield from _calls(reading, function or Declaration(min(allowed, default=""), "", ""), declarations))
     if SUMMARY_WANTED in reading.instruction:
         return _answer(reading, "I am asked to sum up.", [(yield from _summary(reading))])
     if reading.outputs:
@@ -108,9 +110,6 @@ def decide(reading: Reading, addressed: frozenset[Heading]) -> Generator[Ids, No
         if value:
             line = f"{question.spoken[0].upper()}{question.spoken[1:]} is {value}."
             return _answer(reading, "I was told this earlier, so I can say it.", [line])
-    declarations = declared(reading.developer)
-    if addressed:
-        declarations = tuple(each for each in declarations if each.name in allowed)
     asks_for_a_tool = bool(declarations) and mentions_tools(reading.words)
     wish = None if asks_for_a_tool else wished(reading.words)
     if wish:
@@ -145,13 +144,6 @@ def introduction(words: str) -> str:
     said = f"You said {_quoted(words)}. " if words.strip() else ""
     who = "I am harmonium's demo engine, no real model"
     return f"{said}{who}: I can count, recall, tell stories and call tools."
-
-
-def _forced(reading: Reading, allowed: set[str]) -> Generator[Ids, None, Plan]:
-    """A call whatever was said, of one of these."""
-    declarations = tuple(each for each in declared(reading.developer) if each.name in allowed)
-    function = yield from fitting(declarations, reading.words, asked_for=True)
-    return (yield from _calls(reading, function or Declaration(min(allowed, default=""), "", ""), declarations))
 
 
 def _calls(

@@ -94,11 +94,8 @@ def story(words: int) -> Iterator[str]:
         sentence = " ".join(parts) + "."
         written += sentence.count(" ") + 1
         number += 1
-        yield sentence if number == 1 else f"{_gap(number)}{sentence}"
-
-
-def _gap(number: int) -> str:
-    return "\n\n" if number % SENTENCES_PER_PARAGRAPH == 1 else " "
+        gap = "\n\n" if number % SENTENCES_PER_PARAGRAPH == 1 else " "
+        yield sentence if number == 1 else f"{gap}{sentence}"
 
 
 def _counting(text: str) -> Wish | None:

@@ -80,7 +80,7 @@ class Reading:
 
 
 def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
-    """Read what every answer needs: both ends of the prompt."""
+    """Read what every answer needs: its head, and what was said last."""
     spans = yield from _messages(prompt)
     roles = [prompt[span.start + 1] if len(span) > 1 else ASSISTANT for span in spans]
     texts = {_SYSTEM: "", _DEVELOPER: ""}

@@ -20,7 +20,6 @@ Ids = Sequence[int]
 
 _NEXT = (START, ASSISTANT)
 _JSON = (CONSTRAIN, *encode("json"), MESSAGE)
-_CHANNELS = {each: (CHANNEL, *encode(each), MESSAGE) for each in ("analysis", "commentary", "final")}
 _NO_MORE = Message("answer", ["I have no more to say."])
 
 
@@ -66,9 +65,9 @@ def _message(message: Message) -> Iterator[Ids]:
 def _header(message: Message) -> list[int]:
     heading = message.heading
     if not heading.recipient:
-        return [*_CHANNELS[heading.channel]]
-    ending = _JSON if heading.typed else (MESSAGE,)
-    return [CHANNEL, *encode(f"commentary to={heading.recipient}{' ' if heading.typed else ''}"), *ending]
+        return [CHANNEL, *encode(heading.channel), MESSAGE]
+    to = f"commentary to={heading.recipient}"
+    return [CHANNEL, *encode(f"{to} "), *_JSON] if heading.typed else [CHANNEL, *encode(to), MESSAGE]
 
 
 def _continued(begun: Begun, left: Sequence[Message], reading: Reading) -> Iterator[Ids]:
