@@ -1,18 +1,32 @@
-"""Whether a text matches a content (tags.py): a schema, a regex or a grammar."""
+"""Whether a text matches a content (tags.py): a schema, a regex or a grammar.
 
-from collections.abc import Callable, Generator
+A validator answers in one go. How long it takes multiplies: each schema of an `anyOf` looks at the same value, in
+which each of another `anyOf` does so again; and a pattern's size times its text. So the steps are counted before.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import jsonschema_rs
 import msgspec
 
 from service.grammar.grammars import compiled_of
 from service.grammar.recognizer import Recognizer
+from service.grammar.regex import size, unchecked_tree
 from service.steps import in_one_go
 
 MAX_CHECKED_CHARS = 1 << 20
 """The longest text that is checked against a schema or a regex."""
+
+MAX_STEPS = 400_000
+"""The most steps of a check, each a schema that looks at a value: some 60 ns."""
+
+PATTERN_A_STEP = 8
+"""How much of a pattern (regex.size) may look at a byte in the time of a step."""
+
+MAX_COUNTED = 10_000
+"""For how many schemas with their values steps are counted: some 2 µs each."""
 
 CHECKS_CACHED = 32
 """A validator may have megabytes of patterns."""
@@ -40,10 +54,11 @@ def checker(content: str) -> Generator[None, None, Checker]:
     return Checker((yield from compiled_of(msgspec.json.decode(content)["lark"])))
 
 
-def mismatch(content: str, text: str) -> str | None:
+def mismatch(content: str, text: str, *, enforced: bool = False) -> str | None:
     """Why a text as a whole doesn't match a content, None where it does. The words quote nothing of the text.
 
-    A schema or a regex takes some 2 ms for 100,000 characters, and up to 20 ms more where large patterns are new.
+    A schema or a regex takes some 2 ms for 100,000 characters, at most 50, and up to 10 ms more where large patterns
+    are new. What takes longer isn't checked: it matches where an engine has `enforced` the content from the beginning.
     """
     if is_grammar(content):
         checking = in_one_go(checker(content))
@@ -51,22 +66,51 @@ def mismatch(content: str, text: str) -> str | None:
         return checking.mismatch()
     if len(text) > MAX_CHECKED_CHARS:
         return f"it has {len(text)} characters, and at most {MAX_CHECKED_CHARS} can be checked"
-    kind, check = _check(content)
-    if kind == "regex":
-        return None if check(text) else "it does not match the pattern"
+    check = _check(content)
+    value: Any = text
+    if check.kind != "regex":
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return "it is not valid JSON"
     try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "it is not valid JSON"
-    try:
-        return None if check(value) else "it does not match the schema"
+        if check.takes_long(value, len(text)):
+            return None if enforced else "it takes too long to be checked"
+        if check.matches(value):
+            return None
     except ValueError:  # jsonschema-rs has limits of its own
         return "it has numbers or a depth that can't be checked"
+    return "it does not match the pattern" if check.kind == "regex" else "it does not match the schema"
+
+
+class _Check(msgspec.Struct, frozen=True):
+    """What checks a schema or a regex, and what its time depends on."""
+
+    kind: str
+    schema: Mapping[str, Any]
+    matches: Callable[[Any], bool]
+    pattern_sizes: Mapping[str, int]
+    branches: int
+    """How many schemas and constants may look at the same value."""
+
+    forks: bool
+    """Whether a value inside another may be looked at again by each of them."""
+
+    def takes_long(self, value: Any, length: int) -> bool:
+        """Whether a value, whose text has so many characters, takes more than MAX_STEPS."""
+        at_most = self.branches * length // 2 + sum(self.pattern_sizes.values()) * length // PATTERN_A_STEP
+        if not self.forks and at_most <= MAX_STEPS:
+            return False
+        try:
+            _Steps(self.schema.get("$defs", {}), self.pattern_sizes).count(self.schema, value)
+        except (_TakesLong, RecursionError):
+            return True
+        return False
 
 
 @lru_cache(maxsize=CHECKS_CACHED)
-def _check(content: str) -> tuple[str, Callable[[Any], bool]]:
-    """The kind of a schema or a regex, and what checks it: with patterns that never backtrack, and without fetching.
+def _check(content: str) -> _Check:
+    """What checks a content: with patterns that never backtrack, and without fetching.
 
     It says yes or no. To say why not, jsonschema-rs looks at each branch of each `anyOf` anew, in times that multiply.
     """
@@ -75,4 +119,97 @@ def _check(content: str) -> tuple[str, Callable[[Any], bool]]:
     validator = jsonschema_rs.Draft202012Validator(
         schema, offline=True, validate_formats=False, pattern_options=jsonschema_rs.RegexOptions()
     )
-    return form["type"], validator.is_valid
+    inner = list(_schemas_of(schema))
+    patterns: set[str] = {each["pattern"] for each in inner if "pattern" in each}
+    patterns.update(*(each.get("patternProperties", ()) for each in inner))
+    sizes = {each: size(unchecked_tree(each)) for each in patterns}
+    branches = 1 + sum(len(each.get("anyOf", ())) + len(each.get("enum", ())) for each in inner)
+    forks = any(sum(not _SCALARS.issuperset(_types(each)) for each in one.get("anyOf", ())) > 1 for one in inner)
+    return _Check(form["type"], schema, validator.is_valid, sizes, branches, forks)
+
+
+_SCALARS = frozenset(("null", "boolean", "integer", "number", "string"))
+
+
+def _types(schema: Mapping[str, Any]) -> Iterable[str]:
+    """The types of the values of an enforced schema, "any" where it doesn't say."""
+    if "enum" in schema:
+        return ()
+    kinds: str | list[str] = schema.get("type", "any")
+    return [kinds] if isinstance(kinds, str) else kinds
+
+
+def _schemas_of(schema: Any) -> Iterator[dict[str, Any]]:
+    """An enforced schema and all that are in it."""
+    agenda: list[Any] = [schema]
+    while agenda:
+        if isinstance(one := agenda.pop(), dict):
+            one = cast("dict[str, Any]", one)
+            yield one
+            for keyword in ("properties", "patternProperties", "$defs"):
+                agenda += one.get(keyword, {}).values()
+            agenda += [*one.get("anyOf", ()), *one.get("prefixItems", ())]
+            agenda += [one.get("items"), one.get("additionalProperties"), one.get("propertyNames")]
+
+
+def _ends_early(schema: Mapping[str, Any], value: list[Any] | dict[str, Any]) -> bool:
+    """Whether a validator looks at nothing inside a value: it checks types, counts and required names before."""
+    kind = "array" if isinstance(value, list) else "object"
+    if kind not in schema.get("type", kind) or any(name not in value for name in schema.get("required", ())):
+        return True
+    return kind == "array" and not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))
+
+
+class _TakesLong(Exception):
+    """There are more than MAX_STEPS, or too many to be counted."""
+
+
+class _Steps:
+    """How many steps a validator takes at most: each schema with each value is counted once, however often it comes."""
+
+    def __init__(self, definitions: Mapping[str, Any], pattern_sizes: Mapping[str, int]) -> None:
+        self._definitions = definitions
+        self._pattern_sizes = pattern_sizes
+        self._known: dict[tuple[int, int], int] = {}
+
+    def count(self, schema: Any, value: Any) -> int:
+        """The steps of a value. Raises _TakesLong, and RecursionError where it is too deep to say."""
+        if isinstance(schema, bool):
+            return 1
+        key = (id(schema), id(value))
+        if key not in self._known:
+            if len(self._known) >= MAX_COUNTED:
+                raise _TakesLong
+            self._known[key] = steps = 1 + self._inside(schema, value)
+            if steps > MAX_STEPS:
+                raise _TakesLong
+        return self._known[key]
+
+    def _inside(self, schema: Mapping[str, Any], value: Any) -> int:
+        if "$ref" in schema:
+            return self.count(self._definitions[schema["$ref"].rpartition("/")[2]], value)
+        steps = 0
+        for each in schema.get("anyOf", ()):
+            steps += self.count(each, value)
+        if isinstance(value, str):
+            steps += self._matching(schema["pattern"], value) if "pattern" in schema else 0
+        elif isinstance(value, list) and not _ends_early(schema, items := cast("list[Any]", value)):
+            first = schema.get("prefixItems", ())
+            for place, each in enumerate(items):
+                steps += self.count(first[place] if place < len(first) else schema.get("items", True), each)
+        elif isinstance(value, dict) and not _ends_early(schema, members := cast("dict[str, Any]", value)):
+            for name, each in members.items():
+                steps += self._member(schema, name, each)
+        return steps + len(schema.get("enum", ()))
+
+    def _member(self, schema: Mapping[str, Any], name: str, value: Any) -> int:
+        steps = self.count(schema.get("propertyNames", True), name)
+        properties = schema.get("properties", {})
+        if name in properties:
+            return steps + self.count(properties[name], value)
+        for pattern, each in schema.get("patternProperties", {}).items():
+            steps += self._matching(pattern, name) + self.count(each, value)
+        return steps + self.count(schema.get("additionalProperties", True), value)
+
+    def _matching(self, pattern: str, text: str) -> int:
+        return self._pattern_sizes[pattern] * len(text) // PATTERN_A_STEP

@@ -1,6 +1,7 @@
 """What holds the model: the tags that engines are sent, and what is said of a text that doesn't match."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -150,3 +151,101 @@ def test_what_is_wrong_with_a_text_is_said_without_quoting_it(content: str, text
         checking.feed(letter)
     checking.feed(text[1_000:])
     assert checking.mismatch() == says
+
+
+def doubling(depth: int) -> str:
+    """A schema whose every level looks twice at the next one."""
+    definitions: dict[str, Any] = {"d0": {"enum": [0]}}
+    for level in range(depth):
+        pairs = [{"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{level}"}, {"enum": [end]}]} for end in (1, 2)]
+        ends = [{**each, "items": False, "minItems": 2} for each in pairs]
+        definitions[f"d{level + 1}"] = {"anyOf": ends}
+    return schema_content({"$ref": f"#/$defs/d{depth}", "$defs": definitions})
+
+
+def nested(depth: int, innermost: int = 0) -> str:
+    """A value that the second of each two lets through."""
+    return "[" * depth + str(innermost) + ",2]" * depth
+
+
+EXPRESSION = schema_content(
+    {
+        "$ref": "#/$defs/e",
+        "$defs": {
+            "e": {
+                "anyOf": [
+                    {"type": "number"},
+                    *(
+                        {
+                            "type": "object",
+                            "properties": {
+                                "a": {"$ref": "#/$defs/e"},
+                                "b": {"$ref": "#/$defs/e"},
+                                "op": {"enum": [op]},
+                            },
+                            "required": ["a", "b", "op"],
+                            "additionalProperties": False,
+                        }
+                        for op in ("+", "*")
+                    ),
+                ]
+            }
+        },
+    }
+)
+"""What people write: a tree of expressions."""
+
+LINKED_LIST = schema_content(
+    {
+        "$ref": "#/$defs/n",
+        "$defs": {
+            "n": {
+                "anyOf": [
+                    {"type": "null"},
+                    {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}, "required": ["next"]},
+                ]
+            }
+        },
+    }
+)
+SLOW_PATTERN = "a{0,1024}" * 15 + "a{1024}" * 16 + "b"
+SLOW_MEMBERS = schema_content({"type": "object", "additionalProperties": {"pattern": f"^{SLOW_PATTERN}$"}})
+MANY_CONSTANTS = schema_content({"items": {"anyOf": [{"enum": [f"{n}"]} for n in range(900)]}})
+SECONDS = 0.5
+"""More than the check of a text takes on a busy machine, and much less than those here would."""
+
+
+def expression(depth: int) -> str:
+    return f'{{"a": {expression(depth - 1)}, "b": 1, "op": "*"}}' if depth else "1"
+
+
+@pytest.mark.parametrize(
+    ("content", "right", "wrong"),
+    [
+        (doubling(12), nested(12), nested(12, innermost=3)),
+        (EXPRESSION, expression(12), expression(12).replace("1", "null")),
+        (LINKED_LIST, '{"next": ' * 200 + "null" + "}" * 200, '{"next": ' * 200 + "3" + "}" * 200),
+    ],
+    ids=["doubling", "expressions", "a linked list"],
+)
+def test_branches_in_branches_are_checked_while_they_take_little(content: str, right: str, wrong: str) -> None:
+    assert mismatch(content, right) is None
+    assert mismatch(content, wrong) == "it does not match the schema"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (doubling(40), nested(40)),
+        (EXPRESSION, expression(60)),
+        (MANY_CONSTANTS, json.dumps(["x"] * 5_000)),
+        (regex_content(SLOW_PATTERN), "a" * 20_000),
+        (SLOW_MEMBERS, json.dumps({str(number): "a" * 2_000 for number in range(20)})),
+    ],
+    ids=["doubling", "expressions", "constants", "a pattern", "a pattern in many places"],
+)
+def test_what_would_take_long_matches_if_it_was_enforced_and_is_else_refused(content: str, text: str) -> None:
+    began = time.perf_counter()
+    assert mismatch(content, text) == "it takes too long to be checked"
+    assert mismatch(content, text, enforced=True) is None
+    assert time.perf_counter() - began < SECONDS

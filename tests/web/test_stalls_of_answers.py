@@ -1,5 +1,6 @@
 """Nobody waits for somebody else's heavy answer either, nor for what a client keeps for us and gives back."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from service.responses import sealed
 from service.responses.seal import Sealer
 from service.responses.sealed import MAX_KEPT_BYTES, REASONING
 from service.settings.settings import Settings
-from tests.support.bad.heavy_kinds import fresh, patterns, strict
+from tests.support.bad.heavy_kinds import fresh, patterns, shape, strict
 from tests.support.engine.scripted import Script
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.lag import CREATE, STALL_SECONDS, best_lag, post_and_read
@@ -23,8 +24,26 @@ from tests.support.service.process import MODEL
 CHUNK = 16
 """How many tokens an engine says at once, at most."""
 
+COUNTS = "a{0,1024}" * 15 + "a{1024}" * 16
 KEY = "k" * 32
 LOGPROBS = {"top_logprobs": 20, "include": ["message.output_text.logprobs"]}
+
+
+def doubling(depth: int, word: str) -> dict[str, Any]:
+    """A schema whose every level looks twice at the next one."""
+    definitions: dict[str, Any] = {"d0": {"enum": [0, word]}}
+    for level in range(depth):
+        ends = [
+            {
+                "type": "array",
+                "prefixItems": [{"$ref": f"#/$defs/d{level}"}, {"const": end}],
+                "items": False,
+                "minItems": 2,
+            }
+            for end in (1, 2)
+        ]
+        definitions[f"d{level + 1}"] = {"anyOf": ends}
+    return {"$ref": f"#/$defs/d{depth}", "$defs": definitions}
 
 
 def played(*texts: str, chunk: int = CHUNK) -> Script:
@@ -42,6 +61,16 @@ ANSWERS: dict[str, tuple[Script, Callable[[str], dict[str, Any]]]] = {
     "an answer under patterns": (
         played('{"p0":"abc7.w10"}'),
         lambda word: strict(patterns(word, r"[a-z]{2,9}(\d+|[^x-z]*)\.")),
+    ),
+    "an answer that branches in branches of its schema look at": (
+        played("[" * 40 + "0" + ",2]" * 40),
+        lambda word: strict(doubling(40, word)),
+    ),
+    "an answer under a pattern of many counts": (
+        played(json.dumps({"x": "a" * 20_000})),
+        lambda word: strict(
+            shape({"x": {"type": "string", "pattern": f"^{COUNTS}({word})?$"}}, required=["x"]),
+        ),
     ),
     "a compaction of 100,000 tokens": (
         played("A summary. " * 500),

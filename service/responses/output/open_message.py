@@ -67,6 +67,8 @@ class OpenItem:
         self._pending: list[Logprob] = []
         """Of tokens that have made no text yet."""
         self._checker: checks.Checker | None = None
+        self._enforced = True
+        """Whether an engine enforces its format from its beginning on."""
         plain = not self._keeps_raw and not stops and not logprobs
         self.say = emitter.text if plain else None
         """Takes its text in place of `text`, where that is all there is to do with it: this is the hot path."""
@@ -99,6 +101,7 @@ class OpenItem:
 
     def go_on_unconstrained(self) -> Generator[None, None, None]:
         """No engine constrains its content from here on, so it is checked: first, in steps, what there is."""
+        self._enforced = False
         if self.constraint is None or not checks.is_grammar(self.constraint):
             return
         self._checker = yield from checks.checker(self.constraint)
@@ -128,14 +131,16 @@ class OpenItem:
 
     @property
     def _mismatch(self) -> str | None:
-        """Why its content doesn't match. A grammar is not checked where an engine has enforced it from the beginning; a
-        schema always is, which costs little, as a server may ignore what it doesn't know.
+        """Why its content doesn't match. Where an engine enforced it from its beginning, no grammar is checked, and a
+        schema is if that takes little, as a server may ignore what it doesn't know.
         """
         if self.constraint is None:
             return None
         if self._checker is not None:
             return self._checker.mismatch()
-        return None if checks.is_grammar(self.constraint) else checks.mismatch(self.constraint, self.content)
+        if checks.is_grammar(self.constraint):
+            return None
+        return checks.mismatch(self.constraint, self.content, enforced=self._enforced)
 
     def as_sampled(self, closed: Closed | None) -> StoredMessage | None:
         """The message for later prompts by its own tokens, unless it was malformed or cut by a stop text."""
