@@ -13,7 +13,7 @@ from typing import Annotated, Any, Never
 import typer
 
 from service.build import this_build
-from service.settings.settings import MASK, Settings, SettingsError, display, load_settings, variable
+from service.settings.settings import MASK, Settings, SettingsError, description, display, load_settings, variable
 
 EXIT_FAILURE = 1
 EXIT_SETTINGS = 2
@@ -40,9 +40,8 @@ def _setting(name: str) -> Any:
 
 def _described(name: str) -> str:
     """What a setting means, and where its value comes from without the option."""
-    field = Settings.model_fields[name]
-    default = field.get_default(call_default_factory=True, validated_data={})
-    return f"{field.description} Else {variable(name)}, else {str(default) or 'empty'}."
+    default = Settings.model_fields[name].get_default(call_default_factory=True, validated_data={})
+    return f"{description(name)} Else {variable(name)}, else {str(default) or 'empty'}."
 
 
 def _print_version(wanted: bool) -> None:
@@ -204,7 +203,7 @@ def print_settings(
     for name, value in shown.items():
         line = f"{variable(name)}={_quoted(value)}"
         masked = MASK in line  # then it must not be read back: the mask would become the secret
-        typer.echo(f"# {Settings.model_fields[name].description}\n{'# ' if masked else ''}{line}\n")
+        typer.echo(f"# {description(name)}\n{'# ' if masked else ''}{line}\n")
 
 
 def _quoted(value: str | int | float | bool) -> str:

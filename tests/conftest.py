@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from service.settings.settings import PREFIX, Settings, load_settings
+from service.settings.core import PREFIX
+from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from tests.support.oracles.harmony import Oracle
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess

@@ -21,7 +21,8 @@ from service.api.request import read_create
 from service.background.submit import submit as submit_job
 from service.responses.prepare import prepared
 from service.responses.service import Caller, Service, close_service, open_service
-from service.settings.settings import DEFAULT_TENANT, load_settings, variable
+from service.settings.core import DEFAULT_TENANT
+from service.settings.settings import load_settings, variable
 
 TENANT = DEFAULT_TENANT
 MODEL = "gpt-oss-20b"

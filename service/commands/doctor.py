@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from service.settings.settings import Settings, display, is_loopback
+from service.settings.core import is_loopback
+from service.settings.settings import Settings, display
 from store.doctor.doctor import Expected, Finding, Level, judge, unreachable
 from store.doctor.examine import examine
 from store.embedded import EmbeddedServer, address_of

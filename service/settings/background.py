@@ -8,7 +8,7 @@ from base64 import b64decode
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings
+from pydantic_settings import BaseSettings, SettingsConfigDict
 from yarl import URL
 
 MIB = 1024 * 1024
@@ -22,86 +22,51 @@ LEAST_SECRET_BYTES = 24
 
 
 class BackgroundSettings(BaseSettings):
-    """What background responses need. `description` is the help text and the documentation of each."""
+    """What background responses need. The text below each setting is its help and its documentation."""
 
-    worker: bool = Field(True, description="Whether `serve` also works on background responses itself.")
-    worker_concurrency: int = Field(
-        32, ge=1, le=10_000, description="Background responses that one process works on at once."
-    )
-    worker_port: int = Field(
-        0,
-        ge=0,
-        le=65535,
-        description="TCP port on HOST where `harmonium worker` answers /health, /ready and /metrics; 0 opens none.",
-    )
-    lease_seconds: float = Field(
-        10,
-        ge=0.5,
-        le=3600,
-        description="How long a worker may go without renewing before another takes its background responses over.",
-    )
-    max_attempts: int = Field(
-        3,
-        ge=1,
-        le=100,
-        description="How many workers in a row may die or fail on a background response without progress, before it "
-        "fails.",
-    )
-    max_run_seconds: float = Field(
-        3600, gt=0, le=7 * 86_400, description="The most that a background response may take once it has begun."
-    )
-    max_queued: int = Field(
-        10_000, ge=1, description="Background responses that may wait in a shard; more are refused with 429."
-    )
-    max_queued_seconds: float = Field(
-        86_400, gt=0, le=30 * 86_400, description="How long a background response may wait before it fails."
-    )
-    background_without_store: bool = Field(
-        False,
-        description="Whether a background response may have `store: false`. It is then kept until its events are "
-        "deleted, and can't be continued.",
-    )
-    stream_retention_seconds: float = Field(
-        3600,
-        ge=0,
-        le=30 * 86_400,
-        description="For how long after its end the events of a background response can be streamed again.",
-    )
-    max_followers: int = Field(
-        2048,
-        ge=1,
-        description="Streams of background responses that one process has open at once, which take no slot of "
-        "MAX_CONCURRENT_REQUESTS; more are refused with 503. Both together are at most 4,096.",
-    )
-    max_log_bytes: int = Field(
-        1024 * MIB,
-        ge=MIB,
-        description="The most memory that Redis may hold for the events of a shard's background responses, in bytes. "
-        "Those that ended first are deleted for new ones.",
-    )
-    webhook_url: str = Field(
-        "",
-        description="Where the end of each background response is sent: an http or https URL. Empty sends none.",
-    )
-    webhook_secret: SecretStr = Field(
-        SecretStr(""), description="What webhooks are signed with: `whsec_` and at least 24 bytes as base64."
-    )
-    webhook_allow_private: bool = Field(
-        False, description="Whether WEBHOOK_URL may lead to a private, local or otherwise special address."
-    )
-    webhook_seconds: float = Field(
-        10, gt=0, le=300, description="How long the receiver of a webhook may take to answer."
-    )
-    webhook_retry_seconds: float = Field(
-        86_400, gt=0, le=30 * 86_400, description="For how long a webhook that is not accepted is retried."
-    )
-    max_webhooks_pending: int = Field(
-        100_000, ge=1, description="Webhooks that may wait in a shard; the oldest are dropped for new ones."
-    )
-    metrics_key: SecretStr = Field(
-        SecretStr(""),
-        description="The key for /metrics, as a bearer token. Without one, and with API keys, /metrics is refused.",
-    )
+    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+
+    worker: bool = True
+    """Whether `serve` also works on background responses itself."""
+    worker_concurrency: int = Field(32, ge=1, le=10_000)
+    """Background responses that one process works on at once."""
+    worker_port: int = Field(0, ge=0, le=65535)
+    """TCP port on HOST where `harmonium worker` answers /health, /ready and /metrics; 0 opens none."""
+    lease_seconds: float = Field(10, ge=0.5, le=3600)
+    """How long a worker may go without renewing before another takes its background responses over."""
+    max_attempts: int = Field(3, ge=1, le=100)
+    """How many workers in a row may die or fail on a background response without progress, before it fails."""
+    max_run_seconds: float = Field(3600, gt=0, le=7 * 86_400)
+    """The most that a background response may take once it has begun."""
+    max_queued: int = Field(10_000, ge=1)
+    """Background responses that may wait in a shard; more are refused with 429."""
+    max_queued_seconds: float = Field(86_400, gt=0, le=30 * 86_400)
+    """How long a background response may wait before it fails."""
+    background_without_store: bool = False
+    """Whether a background response may have `store: false`. It is then kept until its events are deleted, and can't be
+    continued."""
+    stream_retention_seconds: float = Field(3600, ge=0, le=30 * 86_400)
+    """For how long after its end the events of a background response can be streamed again."""
+    max_followers: int = Field(2048, ge=1)
+    """Streams of background responses that one process has open at once, which take no slot of MAX_CONCURRENT_REQUESTS;
+    more are refused with 503. Both together are at most 4,096."""
+    max_log_bytes: int = Field(1024 * MIB, ge=MIB)
+    """The most memory that Redis may hold for the events of a shard's background responses, in bytes. Those that ended
+    first are deleted for new ones."""
+    webhook_url: str = ""
+    """Where the end of each background response is sent: an http or https URL. Empty sends none."""
+    webhook_secret: SecretStr = SecretStr("")
+    """What webhooks are signed with: `whsec_` and at least 24 bytes as base64."""
+    webhook_allow_private: bool = False
+    """Whether WEBHOOK_URL may lead to a private, local or otherwise special address."""
+    webhook_seconds: float = Field(10, gt=0, le=300)
+    """How long the receiver of a webhook may take to answer."""
+    webhook_retry_seconds: float = Field(86_400, gt=0, le=30 * 86_400)
+    """For how long a webhook that is not accepted is retried."""
+    max_webhooks_pending: int = Field(100_000, ge=1)
+    """Webhooks that may wait in a shard; the oldest are dropped for new ones."""
+    metrics_key: SecretStr = SecretStr("")
+    """The key for /metrics, as a bearer token. Without one, and with API keys, /metrics is refused."""
 
     @field_validator("webhook_url")
     @classmethod

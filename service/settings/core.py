@@ -57,195 +57,122 @@ def _default_data_dir() -> Path:
 
 
 class CoreSettings(BaseSettings):
-    """What serving and storing need. `description` is the help text and the documentation of each."""
+    """What serving and storing need. The text below each setting is its help and its documentation (`description`)."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_file=ENV_FILE, extra="ignore", frozen=True, hide_input_in_errors=True
+        env_prefix=PREFIX,
+        env_file=ENV_FILE,
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
     )
 
-    host: str = Field("127.0.0.1", description="Address to listen on. Without API keys it must be loopback.")
-    port: int = Field(8000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
-    workers: int = Field(1, ge=1, le=64, description="Processes that share the port and the store.")
-    api_keys: Annotated[tuple[ApiKey, ...], NoDecode] = Field(
-        (),
-        max_length=MAX_API_KEYS,
-        description="Keys that clients may present, comma-separated: `key` (tenant `default`) or "
-        "`tenant:key`. Tenants never see each other's conversations.",
-    )
+    host: str = "127.0.0.1"
+    """Address to listen on. Without API keys it must be loopback."""
+    port: int = Field(8000, ge=0, le=65535)
+    """TCP port to listen on; 0 takes a free one."""
+    workers: int = Field(1, ge=1, le=64)
+    """Processes that share the port and the store."""
+    api_keys: Annotated[tuple[ApiKey, ...], NoDecode] = Field((), max_length=MAX_API_KEYS)
+    """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
+    other's conversations."""
 
-    engine: Literal["demo", "vllm", "vllm-local"] = Field(
-        "demo",
-        description="What samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers; "
-        "`vllm-local`, vLLM in this process.",
-    )
-    model: str = Field(
-        "",
-        max_length=256,
-        description="Id of the model that is served. Empty is the first that the vLLM server lists, VLLM_MODEL for "
-        "`vllm-local`, and gpt-oss-20b on the demo engine.",
-    )
-    model_identity: str = Field(
-        "You are ChatGPT, a large language model trained by OpenAI.",
-        max_length=4096,
-        description="First line of the system message. gpt-oss was trained with the default.",
-    )
-    knowledge_cutoff: str = Field("2024-06", max_length=32, description="Knowledge cutoff in the system message.")
-    context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(
-        0,
-        ge=0,
-        le=16_777_216,
-        description="The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the "
-        "engine says, 131,072 for the demo engine. It never raises what a vLLM server says.",
-    )
+    engine: Literal["demo", "vllm", "vllm-local"] = "demo"
+    """What samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers; `vllm-local`, vLLM
+    in this process."""
+    model: str = Field("", max_length=256)
+    """Id of the model that is served. Empty is the first that the vLLM server lists, VLLM_MODEL for `vllm-local`, and
+    gpt-oss-20b on the demo engine."""
+    model_identity: str = Field("You are ChatGPT, a large language model trained by OpenAI.", max_length=4096)
+    """First line of the system message. gpt-oss was trained with the default."""
+    knowledge_cutoff: str = Field("2024-06", max_length=32)
+    """Knowledge cutoff in the system message."""
+    context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
+    """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
+    for the demo engine. It never raises what a vLLM server says."""
     vllm_url: Annotated[tuple[str, ...], NoDecode] = Field(
-        ("http://127.0.0.1:8001",),
-        min_length=1,
-        max_length=MAX_VLLM_SERVERS,
-        description="The vLLM servers of `vllm`, comma-separated. They have to serve the same model.",
+        ("http://127.0.0.1:8001",), min_length=1, max_length=MAX_VLLM_SERVERS
     )
-    vllm_api_key: SecretStr = Field(
-        SecretStr(""), description="The key that the vLLM servers ask for. Empty sends none."
-    )
-    vllm_connections: int = Field(
-        512,
-        ge=1,
-        le=100_000,
-        description="The most generations that one process has under way at each vLLM server; more are refused with "
-        "503.",
-    )
-    vllm_connect_seconds: float = Field(
-        5, gt=0, le=60, description="How long a vLLM server may take to accept a connection, or to answer a probe."
-    )
-    vllm_probe_seconds: float = Field(
-        5, ge=0.1, le=300, description="How often each vLLM server is asked for its health."
-    )
-    vllm_model: str = Field(
-        "openai/gpt-oss-20b", min_length=1, description="The model that `vllm-local` loads: a name or a folder."
-    )
-    vllm_args: Annotated[dict[str, Any], NoDecode] = Field(
-        {}, description="Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs."
-    )
-    demo_tokens_per_second: float = Field(
-        0, ge=0, le=1_000_000, description="Pace of the demo engine; 0 is as fast as it can."
-    )
+    """The vLLM servers of `vllm`, comma-separated. They have to serve the same model."""
+    vllm_api_key: SecretStr = SecretStr("")
+    """The key that the vLLM servers ask for. Empty sends none."""
+    vllm_connections: int = Field(512, ge=1, le=100_000)
+    """The most generations that one process has under way at each vLLM server; more are refused with 503."""
+    vllm_connect_seconds: float = Field(5, gt=0, le=60)
+    """How long a vLLM server may take to accept a connection, or to answer a probe."""
+    vllm_probe_seconds: float = Field(5, ge=0.1, le=300)
+    """How often each vLLM server is asked for its health."""
+    vllm_model: str = Field("openai/gpt-oss-20b", min_length=1)
+    """The model that `vllm-local` loads: a name or a folder."""
+    vllm_args: Annotated[dict[str, Any], NoDecode] = {}
+    """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs."""
+    demo_tokens_per_second: float = Field(0, ge=0, le=1_000_000)
+    """Pace of the demo engine; 0 is as fast as it can."""
 
-    store: bool = Field(
-        True,
-        description="Whether responses are stored unless a request says otherwise; false forbids storing.",
-    )
-    redis_url: str = Field(
-        "",
-        repr=False,
-        description="Redis to keep conversations in: redis://, unix://, redis+sentinel:// or redis+cluster://, with "
-        "rediss for TLS. Empty starts an embedded server that keeps its data in the data folder.",
-    )
-    key_prefix: str = Field(
-        "harmonium",
-        pattern=r"^[A-Za-z0-9_.:-]{1,64}$",
-        description="What every Redis key begins with; services that share a Redis need different ones.",
-    )
-    shards: int = Field(
-        1,
-        ge=1,
-        le=MAX_SHARDS,
-        description="Parts that conversations are spread over, each on one node of a cluster. It may grow at any time, "
-        "and must never shrink.",
-    )
-    data_dir: Path = Field(
-        default_factory=_default_data_dir,
-        description="Folder of the embedded server's data. One harmonium at a time can own it.",
-    )
-    store_timeout_seconds: float = Field(
-        2.0,
-        gt=0,
-        le=60,
-        description="The most that one operation of the store may take before it counts as down.",
-    )
-    store_cache_bytes: int = Field(
-        64 * MIB,
-        ge=0,
-        le=64 * 1024 * MIB,
-        description="Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none.",
-    )
-    store_connections: int = Field(
-        64,
-        ge=1,
-        le=10_000,
-        description="The most connections that one process opens to Redis, or to each node of a cluster.",
-    )
+    store: bool = True
+    """Whether responses are stored unless a request says otherwise; false forbids storing."""
+    redis_url: str = Field("", repr=False)
+    """Redis to keep conversations in: redis://, unix://, redis+sentinel:// or redis+cluster://, with rediss for TLS.
+    Empty starts an embedded server that keeps its data in the data folder."""
+    key_prefix: str = Field("harmonium", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
+    """What every Redis key begins with; services that share a Redis need different ones."""
+    shards: int = Field(1, ge=1, le=MAX_SHARDS)
+    """Parts that conversations are spread over, each on one node of a cluster. It may grow at any time, and must never
+    shrink."""
+    data_dir: Path = Field(default_factory=_default_data_dir)
+    """Folder of the embedded server's data. One harmonium at a time can own it."""
+    store_timeout_seconds: float = Field(2.0, gt=0, le=60)
+    """The most that one operation of the store may take before it counts as down."""
+    store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
+    """Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none."""
+    store_connections: int = Field(64, ge=1, le=10_000)
+    """The most connections that one process opens to Redis, or to each node of a cluster."""
 
-    max_responses: int = Field(
-        1_000_000,
-        ge=0,
-        description="The most responses kept in a shard; the least recently used are evicted for new ones. 0 is no "
-        "limit.",
-    )
-    max_trees: int = Field(
-        0,
-        ge=0,
-        description="The most conversations kept in a shard, each with all its forks; the least recently used are "
-        "evicted for new ones. 0 is no limit.",
-    )
-    max_bytes: int = Field(
-        4096 * MIB,
-        ge=0,
-        description="The most memory that Redis may hold for a shard's conversations, in bytes; the least recently "
-        "used responses are evicted for new ones. 0 is no limit.",
-    )
-    idle_days: float = Field(
-        30,
-        ge=0,
-        le=36_500,
-        description="A conversation that nobody used for so many days is deleted. 0 keeps it.",
-    )
-    sweep_seconds: float = Field(
-        60, gt=0, le=86_400, description="How often such conversations are searched for and deleted."
-    )
+    max_responses: int = Field(1_000_000, ge=0)
+    """The most responses kept in a shard; the least recently used are evicted for new ones. 0 is no limit."""
+    max_trees: int = Field(0, ge=0)
+    """The most conversations kept in a shard, each with all its forks; the least recently used are evicted for new
+    ones. 0 is no limit."""
+    max_bytes: int = Field(4096 * MIB, ge=0)
+    """The most memory that Redis may hold for a shard's conversations, in bytes; the least recently used responses are
+    evicted for new ones. 0 is no limit."""
+    idle_days: float = Field(30, ge=0, le=36_500)
+    """A conversation that nobody used for so many days is deleted. 0 keeps it."""
+    sweep_seconds: float = Field(60, gt=0, le=86_400)
+    """How often such conversations are searched for and deleted."""
 
-    max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB, description="The largest request body, in bytes.")
-    max_chain_bytes: int = Field(
-        32 * MIB,
-        ge=KIB,
-        le=1024 * MIB,
-        description="A conversation whose stored messages have this many bytes can't be continued.",
-    )
-    max_chain_messages: int = Field(
-        20_000,
-        ge=0,
-        description="A conversation that has this many messages can't be continued. 0 is no limit.",
-    )
-    max_input_items: int = Field(4096, ge=1, le=MAX_INPUT_ITEMS, description="The most input items in one request.")
-    max_tools: int = Field(128, ge=0, le=10_000, description="The most tools that one request may declare.")
-    max_tools_bytes: int = Field(
-        MIB, ge=KIB, le=16 * MIB, description="The largest `tools` of one request as JSON, in bytes."
-    )
-    max_output_tokens: int = Field(
-        32_768,
-        ge=16,
-        description="Output tokens, reasoning included, when a request names no limit of its own.",
-    )
-    max_concurrent_requests: int = Field(
-        512,
-        ge=1,
-        le=100_000,
-        description="Requests that one process works on at once; more are refused with 503.",
-    )
-    body_seconds: float = Field(60, gt=0, le=3600, description="How long a request's body may take to arrive.")
-    request_seconds: float = Field(600, gt=0, le=86_400, description="The most that one response may take.")
-    keepalive_seconds: float = Field(
-        15, gt=0, le=3600, description="Seconds without an event before a comment keeps a stream's connection alive."
-    )
-    send_seconds: float = Field(
-        60, gt=0, le=3600, description="How long a client may leave a stream unread before its connection is closed."
-    )
-    shutdown_seconds: int = Field(
-        30, ge=1, le=3600, description="How long open streams may continue after a stop was requested."
-    )
+    max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)
+    """The largest request body, in bytes."""
+    max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
+    """A conversation whose stored messages have this many bytes can't be continued."""
+    max_chain_messages: int = Field(20_000, ge=0)
+    """A conversation that has this many messages can't be continued. 0 is no limit."""
+    max_input_items: int = Field(4096, ge=1, le=MAX_INPUT_ITEMS)
+    """The most input items in one request."""
+    max_tools: int = Field(128, ge=0, le=10_000)
+    """The most tools that one request may declare."""
+    max_tools_bytes: int = Field(MIB, ge=KIB, le=16 * MIB)
+    """The largest `tools` of one request as JSON, in bytes."""
+    max_output_tokens: int = Field(32_768, ge=16)
+    """Output tokens, reasoning included, when a request names no limit of its own."""
+    max_concurrent_requests: int = Field(512, ge=1, le=100_000)
+    """Requests that one process works on at once; more are refused with 503."""
+    body_seconds: float = Field(60, gt=0, le=3600)
+    """How long a request's body may take to arrive."""
+    request_seconds: float = Field(600, gt=0, le=86_400)
+    """The most that one response may take."""
+    keepalive_seconds: float = Field(15, gt=0, le=3600)
+    """Seconds without an event before a comment keeps a stream's connection alive."""
+    send_seconds: float = Field(60, gt=0, le=3600)
+    """How long a client may leave a stream unread before its connection is closed."""
+    shutdown_seconds: int = Field(30, ge=1, le=3600)
+    """How long open streams may continue after a stop was requested."""
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="The lowest level that is logged."
-    )
-    log_format: Literal["text", "json"] = Field("text", description="Lines for people, or one JSON object a line.")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The lowest level that is logged."""
+    log_format: Literal["text", "json"] = "text"
+    """Lines for people, or one JSON object a line."""
 
     @field_validator("api_keys", mode="before")
     @classmethod

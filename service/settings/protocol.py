@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MAX_SEAL_KEYS = 16
 LEAST_SEAL_KEY_CHARS = 32
@@ -15,22 +15,18 @@ _SEAL_KEY = re.compile(rf"[\x21-\x7e]{{{LEAST_SEAL_KEY_CHARS},512}}")
 
 
 class ProtocolSettings(BaseSettings):
-    """What the protocol needs besides. `description` is the help text and the documentation of each."""
+    """What the protocol needs besides. The text below each setting is its help and its documentation."""
 
-    seal_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
-        (),
-        max_length=MAX_SEAL_KEYS,
-        description="Keys for what clients keep sealed: encrypted reasoning and compacted conversations. "
-        "Comma-separated, each of 32 characters or more; the first seals, all open. Empty makes one in Redis.",
-    )
-    prompts_dir: str = Field(
-        "", description="Folder of the stored prompts that a request may name by `prompt`. Empty has none."
-    )
-    images: Literal["placeholder", "refuse"] = Field(
-        "placeholder",
-        description="What happens to images in the input, which the model can't read: `placeholder`, a text that says "
-        "so in their place; `refuse`, a 400.",
-    )
+    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+
+    seal_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field((), max_length=MAX_SEAL_KEYS)
+    """Keys for what clients keep sealed: encrypted reasoning and compacted conversations. Comma-separated, each of 32
+    characters or more; the first seals, all open. Empty makes one in Redis."""
+    prompts_dir: str = ""
+    """Folder of the stored prompts that a request may name by `prompt`. Empty has none."""
+    images: Literal["placeholder", "refuse"] = "placeholder"
+    """What happens to images in the input, which the model can't read: `placeholder`, a text that says so in their
+    place; `refuse`, a 400."""
 
     @field_validator("seal_keys", mode="before")
     @classmethod

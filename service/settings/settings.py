@@ -16,24 +16,8 @@ from dotenv import dotenv_values
 from pydantic import SecretStr, ValidationError, model_validator
 
 from service.settings.background import RENEWALS, BackgroundSettings
-from service.settings.core import DEFAULT_TENANT, ENV_FILE, PREFIX, ApiKey, CoreSettings, is_loopback, parse_api_keys
+from service.settings.core import ENV_FILE, PREFIX, CoreSettings, is_loopback
 from service.settings.protocol import ProtocolSettings
-
-__all__ = [
-    "DAY_SECONDS",
-    "DEFAULT_TENANT",
-    "MASK",
-    "MAX_CONNECTIONS",
-    "PREFIX",
-    "ApiKey",
-    "Settings",
-    "SettingsError",
-    "display",
-    "is_loopback",
-    "load_settings",
-    "parse_api_keys",
-    "variable",
-]
 
 MASK = "****"
 DAY_SECONDS = 86_400
@@ -139,6 +123,11 @@ def load_settings(**overrides: object) -> Settings:
 def variable(name: str) -> str:
     """The environment variable of the setting `name`."""
     return PREFIX + name.upper()
+
+
+def description(name: str) -> str:
+    """What the setting `name` means, on one line."""
+    return " ".join((Settings.model_fields[name].description or "").split())
 
 
 def display(settings: Settings) -> dict[str, str | int | float | bool]:

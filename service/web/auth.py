@@ -12,7 +12,7 @@ from hashlib import sha256
 from starlette.types import Scope
 
 from service.errors import ApiError, InvalidRequest
-from service.settings.settings import DEFAULT_TENANT, ApiKey
+from service.settings.core import DEFAULT_TENANT, ApiKey
 
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 

@@ -20,7 +20,7 @@ from service import logs
 from service.engine.port import EngineUnavailable
 from service.errors import ApiError, fault, unavailable
 from service.metrics.counters import Metrics
-from service.settings.settings import DEFAULT_TENANT, ApiKey
+from service.settings.core import DEFAULT_TENANT, ApiKey
 from service.web.admission import Admission, Slot
 from service.web.auth import Keyring, check_headers, refuse_foreign
 from service.web.dialect import DIALECTS, dialect_of

@@ -14,7 +14,8 @@ from service.background.cancel import cancel
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.responses.service import Service, close_service, open_service
-from service.settings.settings import DEFAULT_TENANT, Settings
+from service.settings.core import DEFAULT_TENANT
+from service.settings.settings import Settings
 from store.jobs.model import Lease
 from store.redis.connection import connect
 from tests.support.chaos.inside import queue

@@ -8,7 +8,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.engine.port import Generation
-from service.settings.settings import Settings, parse_api_keys
+from service.settings.core import parse_api_keys
+from service.settings.settings import Settings
 from tests.support.engine.scripted import ScriptedEngine, Stall, Step
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import (

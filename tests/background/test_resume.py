@@ -9,7 +9,8 @@ import openai
 import pytest
 
 from service.engine.port import Generation
-from service.settings.settings import Settings, parse_api_keys
+from service.settings.core import parse_api_keys
+from service.settings.settings import Settings
 from tests.support.engine.scripted import Stall, Step
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import (

@@ -17,7 +17,8 @@ from service.metrics.counters import make_metrics
 from service.responses.output.journal import Batch
 from service.responses.sampler import Step
 from service.responses.service import Service, job_limits
-from service.settings.settings import DEFAULT_TENANT, Settings, load_settings
+from service.settings.core import DEFAULT_TENANT
+from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore

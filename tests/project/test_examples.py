@@ -26,7 +26,8 @@ from service.engine.port import Chunk, Generation, ModelCard
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened, Segment, Segmenter
 from service.responses.service import open_store
-from service.settings.settings import DEFAULT_TENANT, Settings
+from service.settings.core import DEFAULT_TENANT
+from service.settings.settings import Settings
 from service.web.app import create_app
 from store.embedded import EmbeddedServer
 from store.turn import StoredMessage

@@ -5,16 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings.settings import (
-    ApiKey,
-    Settings,
-    SettingsError,
-    display,
-    is_loopback,
-    load_settings,
-    parse_api_keys,
-    variable,
-)
+from service.settings.core import ApiKey, is_loopback, parse_api_keys
+from service.settings.settings import Settings, SettingsError, description, display, load_settings, variable
 
 SECRET = "sk-very-secret"
 SEAL_KEY = f"{SECRET}-{'0' * 32}"
@@ -53,7 +45,7 @@ def test_settings_can_not_be_changed() -> None:
 
 
 def test_every_setting_says_what_it_is_for() -> None:
-    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+    assert [name for name in Settings.model_fields if not description(name)] == []
 
 
 @pytest.mark.parametrize("place", ["environment", "file"])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import astuple
 from pydantic import SecretStr
 
-from service.settings.settings import Settings, variable
+from service.settings.settings import Settings, description, variable
 from store.fsck.faults import MEANINGS
 from store.states import MOVES, TERMINAL
 from tests.support import ROOT
@@ -85,8 +85,8 @@ def settings_table() -> list[str]:
     """A row for each setting, made from its description: what docs/configuration.md has to hold."""
     schema: dict[str, Any] = Settings.model_json_schema()["properties"]
     return [
-        f"| `{variable(name)}` | {_default(name)} | {_allowed(schema[name])} | {field.description} |"
-        for name, field in Settings.model_fields.items()
+        f"| `{variable(name)}` | {_default(name)} | {_allowed(schema[name])} | {description(name)} |"
+        for name in Settings.model_fields
     ]
 
 

@@ -12,7 +12,8 @@ import pytest
 from openai.types.responses import Response
 from pydantic import SecretStr
 
-from service.settings.settings import ApiKey, Settings
+from service.settings.core import ApiKey
+from service.settings.settings import Settings
 from service.web.middleware import STRANGERS_LOGGED, Ration
 from store.redis.connection import connect
 from tests.support.engine.scripted import Stall

@@ -12,7 +12,8 @@ from service.engine.demo import DemoEngine
 from service.engine.port import Engine, EngineUnavailable, ModelCard
 from service.engine.vllm.http import Access, VllmHttpEngine
 from service.engine.vllm.wire import Endpoint
-from service.settings.settings import Settings, parse_api_keys
+from service.settings.core import parse_api_keys
+from service.settings.settings import Settings
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import BLOCK_TOKENS, Standin, standing_in

@@ -10,7 +10,8 @@ from service.api import events
 from service.api.response import Response, decode_response
 from service.responses.output.fold import Fold
 from service.responses.output.journal import decode_batch
-from service.settings.settings import DEFAULT_TENANT, Settings
+from service.settings.core import DEFAULT_TENANT
+from service.settings.settings import Settings
 from store.fsck.check import Fsck
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore

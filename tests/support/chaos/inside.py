@@ -21,7 +21,8 @@ from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Engine, Generation, ModelCard
 from service.responses.prepare import prepared
 from service.responses.service import DEMO_CONTEXT_TOKENS, DEMO_MODEL, Caller, Service, close_service, open_service
-from service.settings.settings import DEFAULT_TENANT, Settings
+from service.settings.core import DEFAULT_TENANT
+from service.settings.settings import Settings
 
 CARD = ModelCard(DEMO_MODEL, 0, DEMO_CONTEXT_TOKENS)
 ID_CHARS = len("resp_") + 48

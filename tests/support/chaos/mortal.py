@@ -22,7 +22,8 @@ from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Generation
 from service.harmony.tokens import decode
 from service.responses.service import Service, job_limits, open_service
-from service.settings.settings import DEFAULT_TENANT, Settings, load_settings
+from service.settings.core import DEFAULT_TENANT
+from service.settings.settings import Settings, load_settings
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry

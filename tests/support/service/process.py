@@ -18,7 +18,8 @@ import httpx
 from openai import AsyncOpenAI, OpenAI
 from redis import Redis
 
-from service.settings.settings import PREFIX, variable
+from service.settings.core import PREFIX
+from service.settings.settings import variable
 from tests.support.waiting import wait_until
 
 MODEL = "gpt-oss-20b"
