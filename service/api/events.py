@@ -27,45 +27,43 @@ class Logprob(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, tag_field="type", kw_only=True):
-    """What all events share."""
+    """What all events share. The wire has the number last, and before it the fields from the widest class on."""
 
     sequence_number: int = UNSTAMPED
 
 
-class ResponseCreated(Event, tag="response.created"):
+class Lifecycle(Event):
+    """What tells how the response as a whole stands."""
+
+    response: Response
+
+
+class Terminal(Lifecycle):
+    """The last event of a response."""
+
+
+class ResponseCreated(Lifecycle, tag="response.created"):
     """The first event: the response with its configuration and no output."""
 
-    response: Response
 
-
-class ResponseQueued(Event, tag="response.queued"):
+class ResponseQueued(Lifecycle, tag="response.queued"):
     """A background response waits for a worker."""
 
-    response: Response
 
-
-class ResponseInProgress(Event, tag="response.in_progress"):
+class ResponseInProgress(Lifecycle, tag="response.in_progress"):
     """Sampling begins."""
 
-    response: Response
+
+class ResponseCompleted(Terminal, tag="response.completed"):
+    """The model ended by itself."""
 
 
-class ResponseCompleted(Event, tag="response.completed"):
-    """Terminal: the model ended by itself."""
-
-    response: Response
+class ResponseIncomplete(Terminal, tag="response.incomplete"):
+    """A budget ended it, or nothing was said."""
 
 
-class ResponseIncomplete(Event, tag="response.incomplete"):
-    """Terminal: a budget ended it, or nothing was said."""
-
-    response: Response
-
-
-class ResponseFailed(Event, tag="response.failed"):
-    """Terminal: an error, or a cancel (then the response's status is cancelled)."""
-
-    response: Response
+class ResponseFailed(Terminal, tag="response.failed"):
+    """An error, or a cancel (then the response's status is cancelled)."""
 
 
 class Error(Event, tag="error"):
@@ -90,192 +88,152 @@ class OutputItemDone(Event, tag="response.output_item.done"):
     item: Item
 
 
-class ContentPartAdded(Event, tag="response.content_part.added"):
+class ItemEvent(Event):
+    """What happens inside of an item."""
+
+    item_id: str
+    output_index: int
+
+
+class PartEvent(ItemEvent):
+    """What happens inside of a content part."""
+
+    content_index: int
+
+
+class SummaryEvent(ItemEvent):
+    """What happens inside of a part of a summary."""
+
+    summary_index: int
+
+
+class ContentPartAdded(PartEvent, tag="response.content_part.added"):
     """A content part begins, empty."""
 
-    item_id: str
-    output_index: int
-    content_index: int
     part: OutputText | ReasoningText
 
 
-class ContentPartDone(Event, tag="response.content_part.done"):
+class ContentPartDone(PartEvent, tag="response.content_part.done"):
     """A content part ends, whole."""
 
-    item_id: str
-    output_index: int
-    content_index: int
     part: OutputText | ReasoningText
 
 
-class OutputTextDelta(Event, tag="response.output_text.delta", gc=False):
+class OutputTextDelta(PartEvent, tag="response.output_text.delta", gc=False):
     """Some more text of a message."""
 
-    item_id: str
-    output_index: int
-    content_index: int
     delta: str
     logprobs: tuple[Logprob, ...] = ()
 
 
-class OutputTextDone(Event, tag="response.output_text.done"):
+class OutputTextDone(PartEvent, tag="response.output_text.done"):
     """The whole text of a message's part. Of its `logprobs` each is the JSON of a Logprob, as in the part."""
 
-    item_id: str
-    output_index: int
-    content_index: int
     text: str
     logprobs: tuple[msgspec.Raw, ...] = ()
 
 
-class ReasoningTextDelta(Event, tag="response.reasoning_text.delta", gc=False):
+class ReasoningTextDelta(PartEvent, tag="response.reasoning_text.delta", gc=False):
     """Some more reasoning."""
 
-    item_id: str
-    output_index: int
-    content_index: int
     delta: str
 
 
-class ReasoningTextDone(Event, tag="response.reasoning_text.done"):
+class ReasoningTextDone(PartEvent, tag="response.reasoning_text.done"):
     """The whole text of a reasoning part."""
 
-    item_id: str
-    output_index: int
-    content_index: int
     text: str
 
 
-class FunctionCallArgumentsDelta(Event, tag="response.function_call_arguments.delta", gc=False):
+class FunctionCallArgumentsDelta(ItemEvent, tag="response.function_call_arguments.delta", gc=False):
     """Some more of a call's arguments."""
 
-    item_id: str
-    output_index: int
     delta: str
 
 
-class FunctionCallArgumentsDone(Event, tag="response.function_call_arguments.done"):
+class FunctionCallArgumentsDone(ItemEvent, tag="response.function_call_arguments.done"):
     """A call's whole arguments."""
 
-    item_id: str
-    output_index: int
     name: str
     arguments: str
 
 
-class SummaryPartAdded(Event, tag="response.reasoning_summary_part.added"):
+class SummaryPartAdded(SummaryEvent, tag="response.reasoning_summary_part.added"):
     """A part of a summary begins, empty."""
 
-    item_id: str
-    output_index: int
-    summary_index: int
     part: SummaryText
 
 
-class SummaryPartDone(Event, tag="response.reasoning_summary_part.done"):
+class SummaryPartDone(SummaryEvent, tag="response.reasoning_summary_part.done"):
     """A part of a summary ends, whole."""
 
-    item_id: str
-    output_index: int
-    summary_index: int
     part: SummaryText
 
 
-class SummaryTextDelta(Event, tag="response.reasoning_summary_text.delta", gc=False):
+class SummaryTextDelta(SummaryEvent, tag="response.reasoning_summary_text.delta", gc=False):
     """Some more of a summary."""
 
-    item_id: str
-    output_index: int
-    summary_index: int
     delta: str
 
 
-class SummaryTextDone(Event, tag="response.reasoning_summary_text.done"):
+class SummaryTextDone(SummaryEvent, tag="response.reasoning_summary_text.done"):
     """The whole text of a summary's part."""
 
-    item_id: str
-    output_index: int
-    summary_index: int
     text: str
 
 
-class CustomToolCallInputDelta(Event, tag="response.custom_tool_call_input.delta", gc=False):
+class CustomToolCallInputDelta(ItemEvent, tag="response.custom_tool_call_input.delta", gc=False):
     """Some more of a custom tool's input."""
 
-    item_id: str
-    output_index: int
     delta: str
 
 
-class CustomToolCallInputDone(Event, tag="response.custom_tool_call_input.done"):
+class CustomToolCallInputDone(ItemEvent, tag="response.custom_tool_call_input.done"):
     """A custom tool's whole input."""
 
-    item_id: str
-    output_index: int
     input: str
 
 
-class CodeInterpreterCallInProgress(Event, tag="response.code_interpreter_call.in_progress"):
+class CodeInterpreterCallInProgress(ItemEvent, tag="response.code_interpreter_call.in_progress"):
     """The model begins to write code."""
 
-    item_id: str
-    output_index: int
 
-
-class CodeInterpreterCallCodeDelta(Event, tag="response.code_interpreter_call_code.delta", gc=False):
+class CodeInterpreterCallCodeDelta(ItemEvent, tag="response.code_interpreter_call_code.delta", gc=False):
     """Some more code."""
 
-    item_id: str
-    output_index: int
     delta: str
 
 
-class CodeInterpreterCallCodeDone(Event, tag="response.code_interpreter_call_code.done"):
+class CodeInterpreterCallCodeDone(ItemEvent, tag="response.code_interpreter_call_code.done"):
     """The whole code."""
 
-    item_id: str
-    output_index: int
     code: str
 
 
-class WebSearchCallInProgress(Event, tag="response.web_search_call.in_progress"):
+class WebSearchCallInProgress(ItemEvent, tag="response.web_search_call.in_progress"):
     """The model begins to say what it wants of a browser."""
 
-    item_id: str
-    output_index: int
 
-
-class McpCallInProgress(Event, tag="response.mcp_call.in_progress"):
+class McpCallInProgress(ItemEvent, tag="response.mcp_call.in_progress"):
     """The model begins to call a tool."""
 
-    item_id: str
-    output_index: int
 
-
-class McpCallArgumentsDelta(Event, tag="response.mcp_call_arguments.delta", gc=False):
+class McpCallArgumentsDelta(ItemEvent, tag="response.mcp_call_arguments.delta", gc=False):
     """Some more of the arguments."""
 
-    item_id: str
-    output_index: int
     delta: str
 
 
-class McpCallArgumentsDone(Event, tag="response.mcp_call_arguments.done"):
+class McpCallArgumentsDone(ItemEvent, tag="response.mcp_call_arguments.done"):
     """The whole arguments."""
 
-    item_id: str
-    output_index: int
     arguments: str
 
 
-class McpCallFailed(Event, tag="response.mcp_call.failed"):
+class McpCallFailed(ItemEvent, tag="response.mcp_call.failed"):
     """Nobody could run the call."""
 
-    item_id: str
-    output_index: int
 
-
-Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
 Delta = (
     OutputTextDelta
     | ReasoningTextDelta
@@ -285,3 +243,10 @@ Delta = (
     | CodeInterpreterCallCodeDelta
     | McpCallArgumentsDelta
 )
+
+KINDS = tuple(
+    kind
+    for kind in list(vars().values())
+    if isinstance(kind, type) and issubclass(kind, Event) and not kind.__subclasses__()
+)
+"""Every event that there is."""

@@ -12,7 +12,8 @@ Each event becomes exactly one, with the number it had, so that whoever follows 
 nobody takes a gap for a loss. Never decide anything else by the dialect.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -43,8 +44,6 @@ EFFORTS = {"minimal": "low", "max": "xhigh"}
 """Efforts that the specification doesn't know, and their neighbours."""
 
 ERROR_TYPE = "server_error"
-
-_SUMMARY_INDEX = 0
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------
@@ -171,50 +170,39 @@ class Translation:
         return told
 
 
-def _as_call(kind: Callable[..., E], *, text: str | None = None, shown: str | None = None) -> Callable[[Any], E]:
-    """Says an event of an item that isn't in the union as one of a function's call: its member `text` is `shown`."""
+def _as(kind: Callable[..., E], members: Mapping[str, str], **others: object) -> Callable[[Any], E]:
+    """Says an event of an item that isn't in the union as one of another `kind`, of which `members` says what each is
+    called in the event; the `others` are always the same.
+    """
 
     def told(event: Any) -> E:
-        values: Json = {shown: getattr(event, text)} if text and shown else {}
-        if kind is events.FunctionCallArgumentsDone:
-            values["name"] = ""
-        return kind(
-            item_id=event.item_id, output_index=event.output_index, sequence_number=event.sequence_number, **values
-        )
-
-    return told
-
-
-def _as_summary(kind: Callable[..., E], *, text: str | None = None, shown: str | None = None) -> Callable[[Any], E]:
-    """The same as an event of a summary; without `text` it is one of an empty part."""
-
-    def told(event: Any) -> E:
-        values: Json = {shown: getattr(event, text)} if text and shown else {"part": SummaryText("")}
+        values = {name: getattr(event, ours) for name, ours in members.items()}
         return kind(
             item_id=event.item_id,
             output_index=event.output_index,
-            summary_index=_SUMMARY_INDEX,
             sequence_number=event.sequence_number,
+            **others,
             **values,
         )
 
     return told
 
 
-_BEGUN = _as_summary(events.SummaryPartAdded)
-_MORE = _as_summary(events.SummaryTextDelta, text="delta", shown="delta")
+_as_summary = partial(_as, summary_index=0)
+_BEGUN = _as_summary(events.SummaryPartAdded, {}, part=SummaryText(""))
+_MORE = _as_summary(events.SummaryTextDelta, {"delta": "delta"})
 
 _TOLD: dict[type[Event], Callable[[Any], Event]] = {
-    events.CustomToolCallInputDelta: _as_call(events.FunctionCallArgumentsDelta, text="delta", shown="delta"),
-    events.CustomToolCallInputDone: _as_call(events.FunctionCallArgumentsDone, text="input", shown="arguments"),
+    events.CustomToolCallInputDelta: _as(events.FunctionCallArgumentsDelta, {"delta": "delta"}),
+    events.CustomToolCallInputDone: _as(events.FunctionCallArgumentsDone, {"arguments": "input"}, name=""),
     events.McpCallInProgress: _BEGUN,
     events.CodeInterpreterCallInProgress: _BEGUN,
     events.WebSearchCallInProgress: _BEGUN,
     events.McpCallArgumentsDelta: _MORE,
     events.CodeInterpreterCallCodeDelta: _MORE,
-    events.McpCallArgumentsDone: _as_summary(events.SummaryTextDone, text="arguments", shown="text"),
-    events.CodeInterpreterCallCodeDone: _as_summary(events.SummaryTextDone, text="code", shown="text"),
-    events.McpCallFailed: _as_summary(events.SummaryPartDone),
+    events.McpCallArgumentsDone: _as_summary(events.SummaryTextDone, {"text": "arguments"}),
+    events.CodeInterpreterCallCodeDone: _as_summary(events.SummaryTextDone, {"text": "code"}),
+    events.McpCallFailed: _as_summary(events.SummaryPartDone, {}, part=SummaryText("")),
 }
 """Events of items that the specification doesn't have, and what they are said as."""
 

@@ -159,12 +159,7 @@ class _Aside:
 
 _RENAMED = (events.ReasoningTextDelta, events.ReasoningTextDone)
 _NARROWED = (
-    events.ResponseCreated,
-    events.ResponseQueued,
-    events.ResponseInProgress,
-    events.ResponseCompleted,
-    events.ResponseIncomplete,
-    events.ResponseFailed,
+    events.Lifecycle,
     events.OutputItemAdded,
     events.OutputItemDone,
     events.FunctionCallArgumentsDone,

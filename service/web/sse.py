@@ -25,11 +25,7 @@ OBFUSCATION_STEP = 16
 
 _VARIANTS = 64
 _NO_NOISE = [[b"}\n\n"] * _VARIANTS] * OBFUSCATION_STEP
-_HEADS: dict[type[Event], bytes] = {
-    kind: f"event: {kind.__struct_config__.tag}\ndata: ".encode()
-    for kind in vars(events).values()
-    if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
-}
+_HEADS = {kind: f"event: {kind.__struct_config__.tag}\ndata: ".encode() for kind in events.KINDS}
 _DELTAS: tuple[type[events.Delta], ...] = get_args(events.Delta)
 
 

@@ -122,11 +122,6 @@ def made(kind: type[Event]) -> Event:
     return kind(**members)
 
 
-KINDS = [
-    kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
-]
-
-
 def written(*batch: Event, obfuscate: bool = False) -> list[Json]:
     """The events as they go over the wire."""
     buffer = bytearray()
@@ -139,7 +134,7 @@ def written(*batch: Event, obfuscate: bool = False) -> list[Json]:
     return sent
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__struct_config__.tag))
+@pytest.mark.parametrize("kind", events.KINDS, ids=lambda kind: str(kind.__struct_config__.tag))
 @pytest.mark.parametrize("obfuscate", [False, True])
 def test_each_event_becomes_one_of_the_specification_s_with_its_number(kind: type[Event], obfuscate: bool) -> None:
     (sent,) = written(made(kind), obfuscate=obfuscate)

@@ -25,14 +25,6 @@ from service.api.response import (
     WebSearchCall,
 )
 
-_LIFECYCLE = (
-    events.ResponseCreated
-    | events.ResponseQueued
-    | events.ResponseInProgress
-    | events.ResponseCompleted
-    | events.ResponseIncomplete
-    | events.ResponseFailed
-)
 _Part = events.ContentPartAdded | events.SummaryPartAdded | events.SummaryPartDone
 _DELTAS: frozenset[type[Event]] = frozenset(get_args(events.Delta))
 
@@ -65,7 +57,7 @@ class Fold:
         for event in batch:
             if type(event) in _DELTAS:  # nearly all are, and this look-up is the quickest
                 self._deltas.append(cast(events.Delta, event).delta)
-            elif isinstance(event, _LIFECYCLE):
+            elif isinstance(event, events.Lifecycle):
                 self._response = event.response
             elif isinstance(event, events.OutputItemAdded):
                 self._items.append(event.item)

@@ -102,14 +102,11 @@ _KINDS: tuple[tuple[type[events.Delta], str, _Maker], ...] = (
 """Deltas, how ids of their items begin, and their makers. The place of a kind is what a batch says: only ever add."""
 
 _PLACES = {kind: place for place, (kind, _, _) in enumerate(_KINDS)}
-_WHOLE = tuple(
-    kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
-)
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(_Written).decode
 _json = msgspec.json.Encoder().encode
-_read: Any = msgspec.json.Decoder(reduce(lambda one, other: one | other, _WHOLE)).decode
+_read: Any = msgspec.json.Decoder(reduce(lambda one, other: one | other, events.KINDS)).decode
 
 
 def journaled(ids: Sequence[int]) -> bytes:
