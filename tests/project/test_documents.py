@@ -14,7 +14,8 @@ import pytest
 from service.api import events
 from service.api.tools.callee import Callee
 from service.harmony.header import Header
-from service.responses.output.items.emitter import Emitter, Making, emitter_for
+from service.responses.output.items.emitter import Emitter
+from service.responses.output.items.making import Making, emitter_for
 from service.responses.rules import Rules
 from store.states import MOVES
 from tests.project.test_architecture import files

@@ -20,7 +20,8 @@ from service.harmony import tokens
 from service.harmony.header import Header
 from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
 from service.responses.output.endings import STATUS, Ending, finished, terminal
-from service.responses.output.items.emitter import Making, Seal, emitter_for
+from service.responses.output.items.emitter import Seal
+from service.responses.output.items.making import Making, emitter_for
 from service.responses.output.logprobs import TokenLogprobs
 from service.responses.output.open_message import OpenItem, feedback_on
 from service.responses.output.phases import Move, Phase, after

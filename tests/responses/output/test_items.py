@@ -7,7 +7,7 @@ from service.api import ids
 from service.api.response import Compaction, FunctionCall, Reasoning
 from service.harmony.header import Header
 from service.harmony.tokens import END, encode
-from service.responses.output.items.emitter import Making, emitter_for
+from service.responses.output.items.making import Making, emitter_for
 from service.responses.rules import Rules
 from service.responses.sealed import TooLong, read_compaction, read_reasoning
 from tests.support.responses import samples

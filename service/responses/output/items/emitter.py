@@ -1,98 +1,60 @@
-"""Segments to items: one emitter for each kind of output item, which knows its events and their order.
+"""What all kinds of output items have in common: an emitter knows the events of one kind, and their order.
 
-An emitter is opened with a header, given text as it comes, and closed with a status. It yields events without
-sequence numbers; the machine stamps them. The grammar of each kind is the table in docs/events.md. Two identities
-hold for every item: the deltas joined are the done text, and the done item is what the response's output holds.
+An emitter is opened, given text as it comes, and closed with a status. It yields events without sequence numbers; the
+machine stamps them. The grammar of each kind is the table in docs/events.md. Two identities hold for every item: the
+deltas joined are the done text, and the done item is what the response's output holds.
 What the model says is in text.py, calls of the caller's tools are in calls.py, and calls of undeclared tools in
-undeclared.py.
+undeclared.py; making.py says which one an item gets.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
-import msgspec
-
+from service.api import events, ids
 from service.api.events import Event
 from service.api.response import Item, ItemStatus, Logprob
-from service.api.tools.callee import Callee
-from service.harmony.header import Header
-from service.responses.output.items.calls import CustomToolCallEmitter, FunctionCallEmitter
-from service.responses.output.items.text import CompactionEmitter, MessageEmitter, ReasoningEmitter, Seal
-from service.responses.output.items.undeclared import (
-    CodeInterpreterCallEmitter,
-    McpCallEmitter,
-    WebSearchCallEmitter,
-    builtin,
-)
-from service.responses.rules import Rules
-from store.turn import Messages, StoredMessage
+from store.turn import StoredMessage
 
-__all__ = ["Emitter", "Making", "Seal", "emitter_for"]
+Seal = Callable[[str, bytes], str]
+"""Seals a payload of a kind (sealed.py) to the tenant whose response it is."""
 
 
-class Emitter(Protocol):
-    """One open output item."""
+class Emitter(ABC):
+    """One open output item, at `index` of the output, with the text that it was given by now."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, response_id: str, index: int) -> None:
+        self._id = ids.output_item_id(response_id, self.kind, index)
+        self._index = index
+        self._pieces: list[str] = []
+
+    @property
+    def _said(self) -> str:
+        return "".join(self._pieces)
 
     def open(self) -> list[Event]:
         """The events that begin the item."""
-        ...
+        return [events.OutputItemAdded(self._index, self._item("in_progress"))]
 
+    @abstractmethod
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
         """The events for some more text; `logprobs` are those of the tokens that it came from."""
-        ...
 
     def so_far(self) -> Item:
         """The item with the text that its events gave by now: what they fold to."""
-        ...
+        return self._item("in_progress")
 
     def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
         """The whole item, and the events that end it. `sampled` is the message as later prompts will have it."""
-        ...
+        item = self._item(status)
+        return item, [*self._ending(status), events.OutputItemDone(self._index, item)]
 
+    @abstractmethod
+    def _item(self, status: ItemStatus) -> Item:
+        """The item with all of its text, in this status."""
 
-class Making(msgspec.Struct, frozen=True):
-    """What all items of a response are made with.
-
-    `seal` takes a kind and a payload (sealed.py), for the tenant; only what `rules` want sealed needs it. `kept` are
-    the messages that a compaction item carries beside its summary.
-    """
-
-    response_id: str
-    rules: Rules
-    seal: Seal | None = None
-    kept: Messages = ()
-
-
-def emitter_for(making: Making, header: Header, index: int) -> Emitter:
-    """The kind of item that a message with this header becomes, at `index` of the output.
-
-    A recipient decides before the channel does, because models call tools on any channel (`Rules.called`). Where there
-    is none, or none that can be meant, analysis is reasoning, final and no channel an answer; commentary and channels
-    that don't exist are preambles, so that what was said to the user stays visible. Of a compacting response, the
-    answer is its compaction item.
-    """
-    rules, response_id = making.rules, making.response_id
-    called = rules.called(header.recipient, header.channel)
-    if isinstance(called, Callee):
-        make = CustomToolCallEmitter if called.kind == "custom" else FunctionCallEmitter
-        return make(response_id, index, called)
-    if called is not None:
-        return _undeclared(response_id, index, called)
-    if header.channel == "analysis":
-        return ReasoningEmitter(
-            response_id, index, summarised=rules.summary is not None, seal=making.seal if rules.sealed else None
-        )
-    answers = header.channel in (None, "final")
-    if answers and rules.compacting and making.seal is not None:
-        return CompactionEmitter(response_id, index, making.seal, making.kept, rules.newest)
-    return MessageEmitter(response_id, index, "final_answer" if answers else "commentary")
-
-
-def _undeclared(response_id: str, index: int, name: str) -> Emitter:
-    """The item for a call of an undeclared tool."""
-    namespace, _, tool = builtin(name).partition(".")
-    if namespace == "python":
-        return CodeInterpreterCallEmitter(response_id, index)
-    if namespace == "browser":
-        return WebSearchCallEmitter(response_id, index, tool)
-    return McpCallEmitter(response_id, index, name)
+    def _ending(self, status: ItemStatus) -> list[Event]:
+        """The events that end the item's text."""
+        return []

@@ -6,23 +6,21 @@ with these tools and calls them unasked.
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET
 
-from service.api import events, ids
+from service.api import events
 from service.api.events import Event
-from service.api.response import CodeInterpreterCall, Item, ItemStatus, Logprob, McpCall, WebSearchCall
+from service.api.response import CodeInterpreterCall, ItemStatus, Logprob, McpCall, WebSearchCall
 from service.api.tools.callee import FUNCTIONS
-from store.turn import StoredMessage
+from service.responses.output.items.emitter import Emitter
 
 _BUILTIN = ("python", "browser.search", "browser.open", "browser.find")
 _PREFIX = "mcp."
 _UNKNOWN_TOOL = {"type": "mcp_protocol_error", "code": -32601, "message": "There is no such tool."}
 """The code is JSON-RPC's "method not found", which MCP uses."""
-
-_Ended = Literal["incomplete", "failed"]
 
 
 def builtin(name: str) -> str:
@@ -31,78 +29,56 @@ def builtin(name: str) -> str:
     return bare if bare in _BUILTIN else name
 
 
-def _ended(status: ItemStatus) -> _Ended:
-    return "failed" if status == "completed" else "incomplete"
+class _UndeclaredEmitter(Emitter):
+    """A call that nobody runs."""
+
+    in_progress: ClassVar[type[events.ItemEvent]]
+
+    def open(self) -> list[Event]:
+        """The call without its text, and that it is in progress."""
+        return [*super().open(), self.in_progress(self._id, self._index)]
 
 
-class CodeInterpreterCallEmitter:
+def _ended(status: ItemStatus) -> Literal["in_progress", "incomplete", "failed"]:
+    return "failed" if status == "completed" else status
+
+
+class CodeInterpreterCallEmitter(_UndeclaredEmitter):
     """Code for Python, which is written as it is, not as JSON."""
 
     kind = "code_interpreter_call"
-
-    def __init__(self, response_id: str, index: int) -> None:
-        self._id = ids.output_item_id(response_id, self.kind, index)
-        self._index = index
-        self._code: list[str] = []
-
-    def open(self) -> list[Event]:
-        """The call without code, and that it is in progress."""
-        return [
-            events.OutputItemAdded(output_index=self._index, item=self.so_far()),
-            events.CodeInterpreterCallInProgress(item_id=self._id, output_index=self._index),
-        ]
+    in_progress = events.CodeInterpreterCallInProgress
 
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
         """A code delta."""
-        self._code.append(delta)
-        return [events.CodeInterpreterCallCodeDelta(item_id=self._id, output_index=self._index, delta=delta)]
+        self._pieces.append(delta)
+        return [events.CodeInterpreterCallCodeDelta(self._id, self._index, delta)]
 
-    def so_far(self) -> Item:
-        """The call in progress."""
-        return CodeInterpreterCall(id=self._id, code="".join(self._code), status="in_progress")
+    def _item(self, status: ItemStatus) -> CodeInterpreterCall:
+        return CodeInterpreterCall(self._id, self._said, _ended(status))
 
-    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """The code and the item are done."""
-        code = "".join(self._code)
-        item = CodeInterpreterCall(id=self._id, code=code, status=_ended(status))
-        return item, [
-            events.CodeInterpreterCallCodeDone(item_id=self._id, output_index=self._index, code=code),
-            events.OutputItemDone(output_index=self._index, item=item),
-        ]
+    def _ending(self, status: ItemStatus) -> list[Event]:
+        return [events.CodeInterpreterCallCodeDone(self._id, self._index, self._said)]
 
 
-class WebSearchCallEmitter:
+class WebSearchCallEmitter(_UndeclaredEmitter):
     """A call of one of the browser's tools; what it was to do is shown at the end, when its arguments are complete."""
 
     kind = "web_search_call"
+    in_progress = events.WebSearchCallInProgress
 
     def __init__(self, response_id: str, index: int, tool: str) -> None:
-        self._id = ids.output_item_id(response_id, self.kind, index)
-        self._index = index
+        super().__init__(response_id, index)
         self._tool = tool
-        self._arguments: list[str] = []
-
-    def open(self) -> list[Event]:
-        """The call without its action, and that it is in progress."""
-        return [
-            events.OutputItemAdded(output_index=self._index, item=self.so_far()),
-            events.WebSearchCallInProgress(item_id=self._id, output_index=self._index),
-        ]
 
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
         """Nothing: the API has no event for it."""
-        self._arguments.append(delta)
+        self._pieces.append(delta)
         return []
 
-    def so_far(self) -> Item:
-        """The call in progress."""
-        return WebSearchCall(id=self._id, status="in_progress", action=UNSET)
-
-    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """The item is done."""
-        action = action_of(self._tool, "".join(self._arguments))
-        item = WebSearchCall(id=self._id, status=_ended(status), action=action)
-        return item, [events.OutputItemDone(output_index=self._index, item=item)]
+    def _item(self, status: ItemStatus) -> WebSearchCall:
+        action = UNSET if status == "in_progress" else action_of(self._tool, self._said)
+        return WebSearchCall(self._id, _ended(status), action)
 
 
 def action_of(tool: str, arguments: str) -> dict[str, Any]:
@@ -131,52 +107,28 @@ def _page(given: dict[str, Any]) -> str:
     return ",".join(numbers)
 
 
-class McpCallEmitter:
+class McpCallEmitter(_UndeclaredEmitter):
     """A call of any other tool, as of a server of tools: one of the caller's that was never declared included."""
 
     kind = "mcp_call"
+    in_progress = events.McpCallInProgress
 
     def __init__(self, response_id: str, index: int, name: str) -> None:
-        self._id = ids.output_item_id(response_id, self.kind, index)
-        self._index = index
+        super().__init__(response_id, index)
         self._label, self._name = server_and_tool(name)
-        self._arguments: list[str] = []
-
-    def open(self) -> list[Event]:
-        """The call without arguments, and that it is in progress."""
-        return [
-            events.OutputItemAdded(output_index=self._index, item=self._item("in_progress")),
-            events.McpCallInProgress(item_id=self._id, output_index=self._index),
-        ]
 
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
         """An arguments delta."""
-        self._arguments.append(delta)
-        return [events.McpCallArgumentsDelta(item_id=self._id, output_index=self._index, delta=delta)]
+        self._pieces.append(delta)
+        return [events.McpCallArgumentsDelta(self._id, self._index, delta)]
 
-    def so_far(self) -> Item:
-        """The call in progress."""
-        return self._item("in_progress")
+    def _item(self, status: ItemStatus) -> McpCall:
+        error = dict(_UNKNOWN_TOOL) if status == "completed" else None
+        return McpCall(self._id, self._label, self._name, self._said, _ended(status), error=error)
 
-    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """The arguments are done, the call failed unless it was cut short, and the item is done."""
-        item = self._item(_ended(status))
-        out: list[Event] = [
-            events.McpCallArgumentsDone(item_id=self._id, output_index=self._index, arguments=item.arguments)
-        ]
-        if item.status == "failed":
-            item.error = dict(_UNKNOWN_TOOL)
-            out.append(events.McpCallFailed(item_id=self._id, output_index=self._index))
-        return item, [*out, events.OutputItemDone(output_index=self._index, item=item)]
-
-    def _item(self, status: Literal["in_progress"] | _Ended) -> McpCall:
-        return McpCall(
-            id=self._id,
-            server_label=self._label,
-            name=self._name,
-            arguments="".join(self._arguments),
-            status=status,
-        )
+    def _ending(self, status: ItemStatus) -> list[Event]:
+        done = events.McpCallArgumentsDone(self._id, self._index, self._said)
+        return [done, events.McpCallFailed(self._id, self._index)] if status == "completed" else [done]
 
 
 def server_and_tool(name: str) -> tuple[str, str]:

@@ -1,0 +1,65 @@
+"""Segments to items: which emitter the message with a header gets."""
+
+import msgspec
+
+from service.api.tools.callee import Callee
+from service.harmony.header import Header
+from service.responses.output.items.calls import CustomToolCallEmitter, FunctionCallEmitter
+from service.responses.output.items.emitter import Emitter, Seal
+from service.responses.output.items.text import CompactionEmitter, MessageEmitter, ReasoningEmitter
+from service.responses.output.items.undeclared import (
+    CodeInterpreterCallEmitter,
+    McpCallEmitter,
+    WebSearchCallEmitter,
+    builtin,
+)
+from service.responses.rules import Rules
+from store.turn import Messages
+
+
+class Making(msgspec.Struct, frozen=True):
+    """What all items of a response are made with.
+
+    `seal` takes a kind and a payload (sealed.py), for the tenant; only what `rules` want sealed needs it. `kept` are
+    the messages that a compaction item carries beside its summary.
+    """
+
+    response_id: str
+    rules: Rules
+    seal: Seal | None = None
+    kept: Messages = ()
+
+
+def emitter_for(making: Making, header: Header, index: int) -> Emitter:
+    """The kind of item that a message with this header becomes, at `index` of the output.
+
+    A recipient decides before the channel does, because models call tools on any channel (`Rules.called`). Where there
+    is none, or none that can be meant, analysis is reasoning, final and no channel an answer; commentary and channels
+    that don't exist are preambles, so that what was said to the user stays visible. Of a compacting response, the
+    answer is its compaction item.
+    """
+    rules, response_id = making.rules, making.response_id
+    called = rules.called(header.recipient, header.channel)
+    if isinstance(called, Callee):
+        make = CustomToolCallEmitter if called.kind == "custom" else FunctionCallEmitter
+        return make(response_id, index, called)
+    if called is not None:
+        return _undeclared(response_id, index, called)
+    if header.channel == "analysis":
+        return ReasoningEmitter(
+            response_id, index, summarised=rules.summary is not None, seal=making.seal if rules.sealed else None
+        )
+    answers = header.channel in (None, "final")
+    if answers and rules.compacting and making.seal is not None:
+        return CompactionEmitter(response_id, index, making.seal, making.kept, rules.newest)
+    return MessageEmitter(response_id, index, "final_answer" if answers else "commentary")
+
+
+def _undeclared(response_id: str, index: int, name: str) -> Emitter:
+    """The item for a call of an undeclared tool."""
+    namespace, _, tool = builtin(name).partition(".")
+    if namespace == "python":
+        return CodeInterpreterCallEmitter(response_id, index)
+    if namespace == "browser":
+        return WebSearchCallEmitter(response_id, index, tool)
+    return McpCallEmitter(response_id, index, name)
