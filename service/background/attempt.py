@@ -22,9 +22,17 @@ from service import logs
 from service.api.response import Response, ResponseError, decode_response
 from service.background.log_sink import LogSink, retry
 from service.background.timing import TIMING, Timing
-from service.engine.port import EngineBroke, EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
+from service.engine.port import (
+    EngineBroke,
+    EngineError,
+    EngineRefused,
+    EngineUnavailable,
+    Generation,
+    Sampling,
+    TokenLogprobs,
+)
 from service.responses.output.items.emitter import Seal
-from service.responses.output.journal import Batch, Odds, decode_sampled
+from service.responses.output.journal import Batch, decode_sampled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
 from service.responses.output.usage import Cached
@@ -49,8 +57,6 @@ READ_ENTRIES = 256
 """The most entries of a log that are read and decoded at once: a millisecond's work or two."""
 
 UNREADABLE = "No worker could read what was to be done. Send the request again."
-
-_JSON = msgspec.json.Encoder()
 
 
 class Outcome(Enum):
@@ -200,7 +206,7 @@ class Attempt:
 
     async def _replay(self, machine: Machine) -> None:
         """Bring the machine to where the log ends."""
-        sampled, logprobs, after = bytearray(), list[Odds](), QUEUED_EVENTS - 1
+        sampled, logprobs, after = bytearray(), list[TokenLogprobs](), QUEUED_EVENTS - 1
         cached: Cached = None
         if self.job.last > after:
             machine.start()

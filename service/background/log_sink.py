@@ -40,8 +40,6 @@ SNAPSHOT_EVENTS = 1_000
 
 logger = logging.getLogger(__name__)
 
-_JSON = msgspec.json.Encoder()
-
 T = TypeVar("T")
 
 
@@ -162,7 +160,7 @@ class LogSink:
         self._since_snapshot += len(batch.events)
         snapshot = b""
         if self._since_snapshot >= SNAPSHOT_EVENTS and self._snapshot is not None:
-            self._since_snapshot, snapshot = 0, _JSON.encode(self._snapshot())
+            self._since_snapshot, snapshot = 0, msgspec.json.encode(self._snapshot())
         try:
             await self._complete(
                 lambda: self._jobs.write(self._lease, entry, after=after, progress=progress, snapshot=snapshot)

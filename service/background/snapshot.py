@@ -21,8 +21,6 @@ READ_ENTRIES = 256
 TRIES = 3
 """How often a response is read whose log is gone: it has ended just then, so one more is enough."""
 
-_JSON = msgspec.json.Encoder()
-
 
 async def find(store: ConversationHistoryStore, jobs: Jobs, log: EventLog, tenant: str, id: str) -> bytes:
     """A response as JSON: as served, or while it is under way with what is there so far.
@@ -35,7 +33,7 @@ async def find(store: ConversationHistoryStore, jobs: Jobs, log: EventLog, tenan
             break
         response = await _folded(jobs, log, tenant, id)
         if response is not None:
-            return _JSON.encode(msgspec.structs.replace(response, status=ResponseStatus(found.status)))
+            return msgspec.json.encode(msgspec.structs.replace(response, status=ResponseStatus(found.status)))
         found = await store.find(tenant, id)
     return found.response
 

@@ -75,10 +75,10 @@ class Generation(msgspec.Struct, frozen=True):
     trace: tuple[tuple[str, str], ...] = ()
 
 
-class TokenLogprobs(msgspec.Struct, frozen=True):
+class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The natural log of a sampled token's probability, and (id, log probability) of the likeliest tokens there.
 
-    What has no probability at all is LEAST_LOGPROB, as minus infinity is no JSON.
+    What has no probability at all is LEAST_LOGPROB, as minus infinity is no JSON. Event logs hold it as this array.
     """
 
     logprob: float

@@ -23,8 +23,6 @@ from store.turn import Messages, Status, Turn
 FORMAT = 2
 _VERSION = bytes([FORMAT])
 
-_JSON = msgspec.json.Encoder()
-
 
 class Plan(msgspec.Struct, frozen=True):
     """What a response is made of, in the foreground as in the background.
@@ -61,7 +59,7 @@ def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
         parent=plan.parent,
         status=Status(response.status),
         messages=(*plan.messages, *machine.messages),
-        response=_JSON.encode(response),
+        response=msgspec.json.encode(response),
         items=plan.items,
     )
 
@@ -113,7 +111,7 @@ def _encode(plan: Plan) -> bytes:
         affinity=asked.affinity,
         cache_salt=asked.cache_salt,
         trace=asked.trace,
-        base=_JSON.encode(plan.base),
+        base=msgspec.json.encode(plan.base),
         messages=plan.messages,
         items=plan.items,
         rules=plan.rules,

@@ -43,8 +43,6 @@ SALTS_CACHED = 1024
 ENGINE_PRIORITY = {"priority": -1, "default": 0, "flex": 1}
 """By service tier, unless a request names its own; an engine serves a lower one earlier."""
 
-_JSON = msgspec.json.Encoder()
-
 
 class Parent:
     """The response that a request continues, if it does, and the pin that keeps its history until the end of a run.
@@ -157,7 +155,7 @@ async def _prepare(
         parent=parent.id,
         stored=request.store,
         messages=tuple(prompt.messages),
-        items=_JSON.encode(prompt.items),
+        items=msgspec.json.encode(prompt.items),
         rules=prompt.rules,
     )
     return Prepared(plan, parent, prompt.items, read.tools.left_out)

@@ -47,7 +47,10 @@ PURE = (
 PURE_BESIDES_STDLIB = (
     *("msgspec", "bpe_openai", "jsonschema_rs", "service.steps.in_one_go", "service.steps.cached_steps"),
     *("store.turn", "store.codec"),
-    *(f"service.engine.port.{value}" for value in ("Generation", "Sampling", "Finish")),
+    *(
+        f"service.engine.port.{value}"
+        for value in ("Generation", "Sampling", "Finish", "TokenLogprobs", "LEAST_LOGPROB")
+    ),
     *(path.removesuffix("/").removesuffix(".py").replace("/", ".") for path in PURE),
 )
 WIRE = "service/api/request.py"

@@ -18,8 +18,8 @@ import msgspec
 
 from service.api import events
 from service.api.events import Event
+from service.engine.port import TokenLogprobs
 from service.harmony import tokens
-from service.responses.output.logprobs import TokenLogprobs
 from service.responses.output.usage import Cached
 from store.codec import check_version, squeeze, unsqueeze
 
@@ -52,14 +52,7 @@ class Sampled(msgspec.Struct, frozen=True):
 
     tokens: bytes
     cached_tokens: Cached
-    logprobs: list["Odds"]
-
-
-class Odds(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A token's log probability, and those of the likeliest (`TokenLogprobs`)."""
-
-    logprob: float
-    top: list[tuple[int, float]]
+    logprobs: list[TokenLogprobs]
 
 
 class _Deltas(msgspec.Struct, array_like=True, gc=False):
@@ -74,7 +67,7 @@ class _Written(msgspec.Struct, array_like=True, gc=False):
     tokens: bytes
     cached_tokens: Cached
     runs: list[_Deltas | bytes]
-    logprobs: list[Odds] = []
+    logprobs: list[TokenLogprobs] = []
 
 
 _Maker = Callable[[str, int, str, int], Event]
@@ -122,8 +115,8 @@ def encode_batch(batch: Batch) -> bytes:
     written = batch.events
     if written and written[-1].sequence_number - written[0].sequence_number != len(written) - 1:
         raise ValueError(f"{len(written)} events that don't end with number {written[-1].sequence_number}")
-    runs, odds = _runs(written), [Odds(each.logprob, list(each.top)) for each in batch.logprobs]
-    return _VERSION + squeeze(_pack(_Written(batch.tokens, batch.cached_tokens, runs, odds)))
+    packed = _pack(_Written(batch.tokens, batch.cached_tokens, _runs(written), list(batch.logprobs)))
+    return _VERSION + squeeze(packed)
 
 
 def _runs(batch: Iterable[Event]) -> list[_Deltas | bytes]:

@@ -4,16 +4,13 @@ A token may be but a piece of a character. Its bytes are that piece, so that tho
 its text has U+FFFD in the piece's place. A mark of the format has a name and no bytes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Protocol
 
 from service.api import events
 from service.api.response import Logprob, TopLogprob
+from service.engine.port import LEAST_LOGPROB, TokenLogprobs
 from service.harmony import tokens
-
-LEAST = -9999.0
-"""Stands for minus infinity, which is no JSON."""
 
 TOKENS_CACHED = 16_384
 """How many tokens' texts are remembered: some 5 MB."""
@@ -29,20 +26,6 @@ _MARKS = {
     tokens.MESSAGE: "<|message|>",
     tokens.CALL: "<|call|>",
 }
-
-
-class TokenLogprobs(Protocol):
-    """What an engine says of a sampled token; the struct of this name is the engine port's."""
-
-    @property
-    def logprob(self) -> float:
-        """The natural log of its probability."""
-        ...
-
-    @property
-    def top(self) -> Sequence[tuple[int, float]]:
-        """The likeliest tokens there, as ids and log probabilities."""
-        ...
 
 
 def shown_logprob(token: int, sampled: TokenLogprobs) -> Logprob:
@@ -67,7 +50,7 @@ def _alternative(token: int, logprob: float) -> TopLogprob:
 
 
 def _finite(logprob: float) -> float:
-    return min(logprob, 0.0) if logprob > LEAST else LEAST
+    return min(logprob, 0.0) if logprob > LEAST_LOGPROB else LEAST_LOGPROB
 
 
 @lru_cache(maxsize=TOKENS_CACHED)

@@ -15,6 +15,7 @@ from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
 from service.api.response import Compaction, Item, ItemStatus, Reasoning, Response, ResponseError, ResponseStatus
 from service.api.tools.callee import Callee
+from service.engine.port import TokenLogprobs
 from service.grammar import tags
 from service.harmony import tokens
 from service.harmony.header import Header
@@ -22,7 +23,6 @@ from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
 from service.responses.output.endings import STATUS, Ending, finished, terminal
 from service.responses.output.items.emitter import Seal
 from service.responses.output.items.making import Making, emitter_for
-from service.responses.output.logprobs import TokenLogprobs
 from service.responses.output.open_message import OpenItem, feedback_on
 from service.responses.output.phases import Move, Phase, after
 from service.responses.output.usage import Stretches

@@ -11,6 +11,7 @@ import msgspec
 from service.api.events import Event
 from service.api.response import Compaction, CustomToolCall, FunctionCall, Item, Logprob, Message, Reasoning
 from service.api.tools.callee import FUNCTIONS, Callee
+from service.engine.port import TokenLogprobs
 from service.grammar import checks
 from service.harmony import tokens
 from service.harmony.header import CHANNELS, Header
@@ -20,7 +21,7 @@ from service.responses import sealed
 from service.responses.compaction.messages import compaction_messages, fault_of
 from service.responses.output.items.emitter import Emitter
 from service.responses.output.items.text import CompactionEmitter
-from service.responses.output.logprobs import TokenLogprobs, shown_logprob
+from service.responses.output.logprobs import shown_logprob
 from service.responses.output.stops import Piece, Stopper
 from service.responses.rules import Rules
 from store.turn import Messages, StoredMessage

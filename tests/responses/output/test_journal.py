@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from service.api import events
 from service.api.events import Event
 from service.api.response import CustomToolCall
+from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.responses.output import journal
 from service.responses.output.fold import Fold
 from service.responses.output.journal import (
     Batch,
-    Odds,
     decode_batch,
     decode_merged,
     decode_sampled,
@@ -115,7 +115,7 @@ def test_tokens_are_read_without_the_events() -> None:
 
 
 def test_log_probabilities_come_back_beside_their_tokens() -> None:
-    odds = (Odds(-0.5, [(1, -0.5), (7, -1.5)]), Odds(-2.0, []))
+    odds = (TokenLogprobs(-0.5, ((1, -0.5), (7, -1.5))), TokenLogprobs(-2.0))
     blob = encode_batch(Batch(deltas("a"), tokens.pack([1, 2]), 64, odds))
 
     assert decode_sampled(blob).logprobs == list(odds)
@@ -132,7 +132,7 @@ def test_what_came_later_than_the_first_form_comes_back_too() -> None:
         Batch([summary]),
         Batch([custom]),
         Batch([events.ResponseCreated(chosen, sequence_number=0)]),
-        Batch(deltas("a"), tokens.pack([1]), None, (Odds(0, []),)),
+        Batch(deltas("a"), tokens.pack([1]), None, (TokenLogprobs(0),)),
         Batch(deltas("a"), tokens.pack([1]), [64, None]),
     ]
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 
 from service.api import events
 from service.api.response import Message
-from service.engine.port import TokenLogprobs
+from service.engine.port import LEAST_LOGPROB, TokenLogprobs
 from service.harmony import tokens
 from service.responses.output.items.text import MAX_LOGPROB_BYTES
-from service.responses.output.logprobs import LEAST, shown_logprob, without_bytes
+from service.responses.output.logprobs import shown_logprob, without_bytes
 from service.responses.output.machine import Ending
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
@@ -66,12 +66,12 @@ def test_a_mark_has_a_name_and_no_bytes(token: int, name: str) -> None:
     assert shown(token) == (name, -0.5, [])
 
 
-@pytest.mark.parametrize("logprob", [-math.inf, math.nan, -1e30, LEAST])
+@pytest.mark.parametrize("logprob", [-math.inf, math.nan, -1e30, LEAST_LOGPROB])
 def test_no_probability_at_all_is_the_least(logprob: float) -> None:
     found = shown_logprob(0, TokenLogprobs(logprob, ((1, logprob),)))
 
-    assert (found.logprob, found.top_logprobs[0].logprob) == (LEAST, LEAST)
-    assert msgspec.json.decode(msgspec.json.encode(found))["logprob"] == LEAST
+    assert (found.logprob, found.top_logprobs[0].logprob) == (LEAST_LOGPROB, LEAST_LOGPROB)
+    assert msgspec.json.decode(msgspec.json.encode(found))["logprob"] == LEAST_LOGPROB
 
 
 @pytest.mark.parametrize("logprob", [0.0, 1e-7, math.inf])
