@@ -6,10 +6,10 @@ once a request, a response or a batch, never once a token: that costs a microsec
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import product
 from time import monotonic
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
@@ -68,6 +68,14 @@ class Description:
         return metric
 
 
+_DECLARED = "declared"
+
+
+def metric(name: str, tells: str, buckets: tuple[float, ...] = (), **labels: tuple[str, ...]) -> Any:
+    """A field of Metrics, as its Description says."""
+    return field(metadata={_DECLARED: Description(name, tells, buckets, **labels)})
+
+
 class Pace:
     """When a response's first token came, if it has: what its events say of how soon and how fast the engine is."""
 
@@ -90,159 +98,92 @@ class Metrics:
     slot: ProcessSlot | None
     """This process's slot among several that share a port."""
 
-    requests: Annotated[
-        Counter,
-        Description(
-            "requests_total",
-            "HTTP requests that were answered, by path template, method and status.",
-            endpoint=(),
-            method=(),
-            status=(),
-        ),
-    ]
-    requests_in_progress: Annotated[
-        Gauge,
-        Description("requests_in_progress", "HTTP requests under way, open streams included, probes and scrapes not."),
-    ]
-    request_seconds: Annotated[
-        Histogram,
-        Description(
-            "request_duration_seconds",
-            "From a request's head to the last byte of its answer; a stream takes as long as it is open.",
-            REQUEST_BUCKETS,
-            endpoint=(),
-            method=(),
-        ),
-    ]
-    refused: Annotated[
-        Counter,
-        Description(
-            "admission_refused_total",
-            "Requests that were refused for a limit: the process had MAX_CONCURRENT_REQUESTS or MAX_FOLLOWERS, or the "
-            "queue was full.",
-            limit=REFUSALS,
-        ),
-    ]
-    responses: Annotated[
-        Counter,
-        Description(
-            "responses_total",
-            "Responses that ended, by how, and by how they were asked for.",
-            mode=MODES,
-            status=STATUSES,
-        ),
-    ]
-    first_token_seconds: Annotated[
-        Histogram,
-        Description(
-            "time_to_first_token_seconds",
-            "From the request, or the claim of a background response, to the first token.",
-            FIRST_TOKEN_BUCKETS,
-            mode=MODES,
-        ),
-    ]
-    per_token_seconds: Annotated[
-        Histogram,
-        Description(
-            "time_per_output_token_seconds",
-            "Mean time between the tokens of a response, the first one left out.",
-            PER_TOKEN_BUCKETS,
-            mode=MODES,
-        ),
-    ]
-    input_tokens: Annotated[Counter, Description("input_tokens_total", "Tokens of prompts, cached ones included.")]
-    cached_tokens: Annotated[
-        Counter, Description("cached_tokens_total", "Tokens of prompts that the engine's prefix cache held.")
-    ]
-    output_tokens: Annotated[
-        Counter, Description("output_tokens_total", "Tokens that were sampled, reasoning included.")
-    ]
-    engine_errors: Annotated[
-        Counter, Description("engine_errors_total", "Failures of the engine, by kind.", kind=ENGINE_ERRORS)
-    ]
-    store_errors: Annotated[
-        Counter,
-        Description(
-            "store_errors_total",
-            "Operations of the store that failed: no answer in time, or an error after all repeats.",
-            kind=STORE_ERRORS,
-        ),
-    ]
-    followers: Annotated[Gauge, Description("followers", "Open streams that follow a background response.")]
+    requests: Counter = metric(
+        "requests_total",
+        "HTTP requests that were answered, by path template, method and status.",
+        endpoint=(),
+        method=(),
+        status=(),
+    )
+    requests_in_progress: Gauge = metric(
+        "requests_in_progress", "HTTP requests under way, open streams included, probes and scrapes not."
+    )
+    request_seconds: Histogram = metric(
+        "request_duration_seconds",
+        "From a request's head to the last byte of its answer; a stream takes as long as it is open.",
+        REQUEST_BUCKETS,
+        endpoint=(),
+        method=(),
+    )
+    refused: Counter = metric(
+        "admission_refused_total",
+        "Requests that were refused for a limit: the process had MAX_CONCURRENT_REQUESTS or MAX_FOLLOWERS, or the "
+        "queue was full.",
+        limit=REFUSALS,
+    )
+    responses: Counter = metric(
+        "responses_total", "Responses that ended, by how, and by how they were asked for.", mode=MODES, status=STATUSES
+    )
+    first_token_seconds: Histogram = metric(
+        "time_to_first_token_seconds",
+        "From the request, or the claim of a background response, to the first token.",
+        FIRST_TOKEN_BUCKETS,
+        mode=MODES,
+    )
+    per_token_seconds: Histogram = metric(
+        "time_per_output_token_seconds",
+        "Mean time between the tokens of a response, the first one left out.",
+        PER_TOKEN_BUCKETS,
+        mode=MODES,
+    )
+    input_tokens: Counter = metric("input_tokens_total", "Tokens of prompts, cached ones included.")
+    cached_tokens: Counter = metric("cached_tokens_total", "Tokens of prompts that the engine's prefix cache held.")
+    output_tokens: Counter = metric("output_tokens_total", "Tokens that were sampled, reasoning included.")
+    engine_errors: Counter = metric("engine_errors_total", "Failures of the engine, by kind.", kind=ENGINE_ERRORS)
+    store_errors: Counter = metric(
+        "store_errors_total",
+        "Operations of the store that failed: no answer in time, or an error after all repeats.",
+        kind=STORE_ERRORS,
+    )
+    followers: Gauge = metric("followers", "Open streams that follow a background response.")
 
-    jobs_submitted: Annotated[Counter, Description("jobs_submitted_total", "Background responses that were queued.")]
-    jobs_claimed: Annotated[
-        Counter, Description("jobs_claimed_total", "Background responses that a worker took, again included.")
-    ]
-    jobs_rescued: Annotated[
-        Counter,
-        Description(
-            "jobs_rescued_total",
-            "Background responses that were taken over because their worker was silent for too long.",
-        ),
-    ]
-    jobs_handed_back: Annotated[
-        Counter,
-        Description(
-            "jobs_handed_back_total", "Background responses that a worker gave back: it stopped, or the engine failed."
-        ),
-    ]
-    leases_lost: Annotated[
-        Counter,
-        Description(
-            "leases_lost_total",
-            "Background responses that a worker lost to another while it still worked on them; not those cancelled.",
-        ),
-    ]
-    attempts_exhausted: Annotated[
-        Counter,
-        Description(
-            "jobs_attempts_exhausted_total", "Background responses that failed after MAX_ATTEMPTS without progress."
-        ),
-    ]
-    tokens_replayed: Annotated[
-        Counter,
-        Description(
-            "tokens_replayed_total",
-            "Tokens of earlier attempts that were read back from event logs instead of sampled.",
-        ),
-    ]
-    queue_seconds: Annotated[
-        Histogram,
-        Description(
-            "job_queue_seconds", "From the submission of a background response to its first claim.", QUEUE_BUCKETS
-        ),
-    ]
-    run_seconds: Annotated[
-        Histogram,
-        Description(
-            "job_run_seconds",
-            "From the first claim of a background response to its end, for those that a worker has begun.",
-            RUN_BUCKETS,
-        ),
-    ]
-    cancel_seconds: Annotated[
-        Histogram,
-        Description("cancel_seconds", "From a request to cancel a background response to the reply.", CANCEL_BUCKETS),
-    ]
-    log_entries: Annotated[
-        Counter, Description("log_entries_total", "Batches of events that were written to event logs.")
-    ]
-    log_bytes: Annotated[Counter, Description("log_written_bytes_total", "Bytes that were written to event logs.")]
-    webhooks: Annotated[
-        Counter,
-        Description(
-            "webhook_attempts_total",
-            "Webhooks: delivered, failed and to be tried again, or given up.",
-            outcome=WEBHOOKS,
-        ),
-    ]
-    engine_pauses: Annotated[
-        Counter,
-        Description(
-            "engine_pauses_total", "Times that a worker stopped claiming because the engine was down or had no room."
-        ),
-    ]
+    jobs_submitted: Counter = metric("jobs_submitted_total", "Background responses that were queued.")
+    jobs_claimed: Counter = metric("jobs_claimed_total", "Background responses that a worker took, again included.")
+    jobs_rescued: Counter = metric(
+        "jobs_rescued_total", "Background responses that were taken over because their worker was silent for too long."
+    )
+    jobs_handed_back: Counter = metric(
+        "jobs_handed_back_total", "Background responses that a worker gave back: it stopped, or the engine failed."
+    )
+    leases_lost: Counter = metric(
+        "leases_lost_total",
+        "Background responses that a worker lost to another while it still worked on them; not those cancelled.",
+    )
+    attempts_exhausted: Counter = metric(
+        "jobs_attempts_exhausted_total", "Background responses that failed after MAX_ATTEMPTS without progress."
+    )
+    tokens_replayed: Counter = metric(
+        "tokens_replayed_total", "Tokens of earlier attempts that were read back from event logs instead of sampled."
+    )
+    queue_seconds: Histogram = metric(
+        "job_queue_seconds", "From the submission of a background response to its first claim.", QUEUE_BUCKETS
+    )
+    run_seconds: Histogram = metric(
+        "job_run_seconds",
+        "From the first claim of a background response to its end, for those that a worker has begun.",
+        RUN_BUCKETS,
+    )
+    cancel_seconds: Histogram = metric(
+        "cancel_seconds", "From a request to cancel a background response to the reply.", CANCEL_BUCKETS
+    )
+    log_entries: Counter = metric("log_entries_total", "Batches of events that were written to event logs.")
+    log_bytes: Counter = metric("log_written_bytes_total", "Bytes that were written to event logs.")
+    webhooks: Counter = metric(
+        "webhook_attempts_total", "Webhooks: delivered, failed and to be tried again, or given up.", outcome=WEBHOOKS
+    )
+    engine_pauses: Counter = metric(
+        "engine_pauses_total", "Times that a worker stopped claiming because the engine was down or had no room."
+    )
 
     def ended(self, mode: Mode, response: Response, pace: Pace) -> None:
         """Count a response that has ended, once, with its tokens and their pace."""
@@ -278,10 +219,10 @@ _FAILURES: Sequence[tuple[type[EngineError], str]] = (
 
 def declared() -> Iterator[tuple[str, type[Kind], Description]]:
     """Every metric: its attribute, its kind and what is declared of it."""
-    hints = get_type_hints(Metrics, include_extras=True)
+    kinds = get_type_hints(Metrics)
     for each in fields(Metrics):
-        if get_origin(hints[each.name]) is Annotated:
-            yield (each.name, *get_args(hints[each.name]))
+        if _DECLARED in each.metadata:
+            yield each.name, kinds[each.name], each.metadata[_DECLARED]
 
 
 def make_metrics(workers: int = 1) -> Metrics:
