@@ -39,7 +39,8 @@ class Background:
             )
         self.worker = Worker(service, ended=self.ended, timing=timing) if works else None
         self._stopped = asyncio.Event()
-        self._broken = False
+        self.broken = False
+        """Whether a bug has ended a part of it."""
 
     def ended(self, id: str) -> None:
         """A response has ended in this process: its webhook needn't wait."""
@@ -51,14 +52,9 @@ class Background:
         """What `/ready` says of the worker: `ok`, `paused` while the engine is away, `broken` once a
         bug has ended it, or what goes on beside it; else None where there is none.
         """
-        if self.worker is None or self._broken:
-            return "broken" if self._broken else None
+        if self.worker is None or self.broken:
+            return "broken" if self.broken else None
         return "paused" if self.worker.paused else "ok"
-
-    @property
-    def broken(self) -> bool:
-        """Whether a bug has ended a part of it."""
-        return self._broken
 
     @property
     def stopping(self) -> bool:
@@ -92,7 +88,7 @@ class Background:
         try:
             await work
         except Exception:
-            self._broken = True
+            self.broken = True
             logger.exception("a bug ended a part of the background work", extra={"fields": {"part": part}})
             on_fault()
 

@@ -31,6 +31,7 @@ from service import logs
 from service.metrics.processes import shared_folder
 from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
+from service.web.stopping import STOP_SIGNALS
 from store.errors import DataFolderBusy, StoreUnavailable
 from store.redis.connection import connect
 
@@ -50,7 +51,6 @@ HEALTH_SECONDS = 15
 STOP_GRACE_SECONDS = 5
 """What a worker gets at least beyond `shutdown_seconds`, for its last writes, before it is killed."""
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HANG_UP = signal.SIGHUP
 """A terminal that is closed; it asks for the same."""
 

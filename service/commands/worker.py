@@ -8,7 +8,6 @@ status that makes its supervisor start it again.
 import asyncio
 import gc
 import logging
-import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -24,8 +23,7 @@ from service.responses.service import Service, close_service, open_service
 from service.settings.settings import Settings, variable
 from service.web.app import create_probe_app
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from service.web.stopping import STOP_SIGNALS
 
 EXIT_BROKEN = 1
 

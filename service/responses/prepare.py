@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
 
 import msgspec
 
@@ -210,15 +209,8 @@ def _base(request: CreateRequest, prompt: Prompt, sampling: Sampling, id: str, c
         top_logprobs=request.top_logprobs,
         presence_penalty=request.sampling.presence_penalty,
         frequency_penalty=request.sampling.frequency_penalty,
-        prompt=_prompt_echo(request),
+        prompt=msgspec.UNSET if request.prompt is None else msgspec.structs.asdict(request.prompt),
     )
-
-
-def _prompt_echo(request: CreateRequest) -> dict[str, Any] | msgspec.UnsetType:
-    """The stored prompt that a request names, as it names it."""
-    if request.prompt is None:
-        return msgspec.UNSET
-    return {"id": request.prompt.id, "version": request.prompt.version, "variables": request.prompt.variables}
 
 
 @lru_cache(maxsize=SALTS_CACHED)

@@ -3,10 +3,10 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -34,8 +34,9 @@ from service.web.auth import Keyring
 from service.web.body import ClientGone
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
-from service.web.middleware import METHODS, Exchange, Gate
+from service.web.middleware import METHODS, Gate
 from service.web.routes import create, health, metrics, models, stored
+from service.web.routes.received import exchange_of
 from service.web.stopping import on_stop_signal
 from store.errors import StoreError
 
@@ -60,35 +61,31 @@ def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timi
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
+        exception_handlers=HANDLERS,
     )
-    app.state.service = service
-    app.state.background = Background(service, works=settings.worker, timing=timing)
-    app.state.exposition = Exposition(service.metrics, partial(read_shards, service.jobs))
-    admission = Admission(
-        service.metrics.refused, requests=settings.max_concurrent_requests, followers=settings.max_followers
-    )
-    app.state.admission = admission
     for dialect in DIALECTS:
         for router in (create.router, stored.router, models.router):
             app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
-    app.include_router(health.router)
-    app.include_router(metrics.router)
-    for kind, handler in HANDLERS.items():
-        app.add_exception_handler(kind, handler)
-    return Gate(app, Keyring(settings.api_keys), admission, service.metrics, metrics_key=settings.metrics_key)
+    background = Background(service, works=settings.worker, timing=timing)
+    admission = Admission(
+        service.metrics.refused, requests=settings.max_concurrent_requests, followers=settings.max_followers
+    )
+    return _gated(app, service, background, admission)
 
 
 def create_probe_app(service: Service, background: Background) -> ASGIApp:
     """`/health`, `/ready` and `/metrics` of a worker: of the store and the engine in `service`, and what it counted."""
-    app = FastAPI(openapi_url=None, redirect_slashes=False)
-    app.state.service = service
-    app.state.background = background
+    app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
+    admission = Admission(service.metrics.refused, requests=PROBE_REQUESTS, followers=0)
+    return _gated(app, service, background, admission)
+
+
+def _gated(app: FastAPI, service: Service, background: Background, admission: Admission) -> Gate:
+    """The application with the probes, behind its gate; its state has what routes need."""
+    app.state.service, app.state.background, app.state.admission = service, background, admission
     app.state.exposition = Exposition(service.metrics, partial(read_shards, service.jobs))
     app.include_router(health.router)
     app.include_router(metrics.router)
-    for kind, handler in HANDLERS.items():
-        app.add_exception_handler(kind, handler)
-    admission = Admission(service.metrics.refused, requests=PROBE_REQUESTS, followers=0)
     settings = service.settings
     return Gate(app, Keyring(settings.api_keys), admission, service.metrics, metrics_key=settings.metrics_key)
 
@@ -118,34 +115,25 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         await close_service(service)
 
 
-def _refused(request: Request, error: ApiError) -> Response:
-    _exchange(request).refused(error)
+async def _on_api_error(request: Request, error: ApiError) -> Response:
+    exchange_of(request).refused(error)
     return envelope(error)
 
 
-def _exchange(request: Request) -> Exchange:
-    return cast(Exchange, request.scope["exchange"])
+async def _on_store_error(request: Request, error: StoreError) -> Response:
+    return await _on_api_error(request, store_refusal(error))
 
 
-async def _on_api_error(request: Request, error: Exception) -> Response:
-    return _refused(request, cast(ApiError, error))
+async def _on_engine_error(request: Request, error: EngineError) -> Response:
+    exchange_of(request).metrics.engine_failed(error)
+    return await _on_api_error(request, engine_refusal(error))
 
 
-async def _on_store_error(request: Request, error: Exception) -> Response:
-    return _refused(request, store_refusal(cast(StoreError, error)))
-
-
-async def _on_engine_error(request: Request, error: Exception) -> Response:
-    failure = cast(EngineError, error)
-    _exchange(request).metrics.engine_failed(failure)
-    return _refused(request, engine_refusal(failure))
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
+async def _on_http_error(request: Request, error: HTTPException) -> Response:
     """A route or a method that isn't there."""
-    status = cast(HTTPException, error).status_code
-    allow = [method for method in METHODS if _serves(request, method)] if status == 405 else ()
-    return _refused(request, ApiError(status, f"Invalid URL ({request.method} {request.url.path[:200]}).", allow=allow))
+    allow = [method for method in METHODS if _serves(request, method)] if error.status_code == 405 else ()
+    message = f"Invalid URL ({request.method} {request.url.path[:200]})."
+    return await _on_api_error(request, ApiError(error.status_code, message, allow=allow))
 
 
 def _serves(request: Request, method: str) -> bool:
@@ -154,11 +142,11 @@ def _serves(request: Request, method: str) -> bool:
     return any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
 
 
-async def _on_invalid(request: Request, error: Exception) -> Response:
+async def _on_invalid(request: Request, error: RequestValidationError) -> Response:
     """A query or path parameter of the wrong kind."""
-    first = cast(RequestValidationError, error).errors()[0]
+    first = error.errors()[0]
     param = str(first["loc"][-1])
-    return _refused(
+    return await _on_api_error(
         request,
         InvalidRequest(
             f"Invalid value for '{param}': {str(first['input'])[:60]!r}. {first['msg']}.",
@@ -168,18 +156,18 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     )
 
 
-async def _on_client_gone(request: Request, error: Exception) -> Response:
+async def _on_client_gone(request: Request, error: ClientGone) -> Response:
     """The client is gone; the log gets the status that nginx uses for it."""
-    _exchange(request).facts["client"] = "gone"
+    exchange_of(request).facts["client"] = "gone"
     return Response(status_code=499)
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:
     """A bug. Starlette raises it again after the answer, so the gate logs it."""
-    return _refused(request, fault())
+    return await _on_api_error(request, fault())
 
 
-HANDLERS = {
+HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
     ApiError: _on_api_error,
     StoreError: _on_store_error,
     EngineError: _on_engine_error,

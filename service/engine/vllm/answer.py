@@ -23,7 +23,8 @@ class Answer:
         self._max_event_bytes = max_event_bytes
         self._rest = bytearray()
         self._searched = 0
-        self._begun = False
+        self.begun = False
+        """Whether tokens came."""
         self._alternatives = logprobs
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
@@ -42,16 +43,11 @@ class Answer:
         except EngineError as raised:
             error = raised
         if self._tokens:
-            self._begun = True
+            self.begun = True
             yield Chunk(self._tokens, logprobs=None if self._alternatives is None else self._logprobs)
             self._tokens, self._logprobs = [], []
         if error is not None:
             raise error
-
-    @property
-    def begun(self) -> bool:
-        """Whether tokens came."""
-        return self._begun
 
     @property
     def finished(self) -> bool:

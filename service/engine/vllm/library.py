@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import os
 import signal
+from asyncio import Task
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -15,7 +16,7 @@ from multiprocessing import resource_tracker
 from typing import Any, Protocol
 
 from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Sampling, TokenLogprobs
-from service.engine.vllm.wire import LEAST_TOP_P, SHOWN_CHARS, likeliest
+from service.engine.vllm.wire import SHOWN_CHARS, likeliest, parameters
 
 ARGUMENTS: Mapping[str, Any] = {
     "enable_prefix_caching": True,
@@ -66,21 +67,13 @@ class Output(Protocol):
     num_cached_tokens: int | None
 
 
-class Stoppable(Protocol):
-    """A task, as far as it is stopped."""
-
-    def cancel(self) -> bool:
-        """Stop it."""
-        ...
-
-
 class AsyncLlm(Protocol):
     """vLLM's AsyncLLM, as far as it is used. Its processes are children of this one."""
 
     vllm_config: Any
     errored: bool
     """Whether its core has died, or it was shut down."""
-    output_handler: Stoppable | None
+    output_handler: Task[None] | None
     """What takes the core's outputs, from the first generation on."""
 
     def generate(
@@ -138,18 +131,7 @@ class Vllm:
         """How to sample, and to be given what is new each time. Raises what `refusals` are."""
         tag = sampling.structural_tag
         return self.sampling_params(
-            max_tokens=sampling.max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p or LEAST_TOP_P,
-            top_k=sampling.top_k,
-            min_p=sampling.min_p,
-            presence_penalty=sampling.presence_penalty,
-            frequency_penalty=sampling.frequency_penalty,
-            repetition_penalty=sampling.repetition_penalty,
-            stop_token_ids=list(sampling.stop_ids),
-            ignore_eos=True,  # as in wire.py
-            seed=sampling.seed,
-            logprobs=sampling.logprobs,
+            **parameters(sampling),
             structured_outputs=None if tag is None else self.structured_outputs(structural_tag=tag),
             detokenize=False,
             output_kind=self.delta,

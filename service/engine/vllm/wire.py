@@ -134,7 +134,9 @@ _ENCODE = msgspec.json.Encoder().encode
 
 def request_body(endpoint: Endpoint, generation: Generation, model: str) -> bytes:
     """What to post for a generation."""
-    prompt, sampling = list(generation.prompt), _sampling(generation.sampling)
+    prompt, sampling = list(generation.prompt), parameters(generation.sampling)
+    if generation.sampling.structural_tag is not None:
+        sampling["structured_outputs"] = {"structural_tag": generation.sampling.structural_tag}
     body: dict[str, Any] = {
         "model": model,
         "stream": True,
@@ -163,8 +165,10 @@ def _with_the_sampled(logprobs: int) -> int:
     return max(logprobs, min(logprobs + 1, MOST_LOGPROBS))
 
 
-def _sampling(sampling: Sampling) -> dict[str, Any]:
-    """The parameters that both endpoints call by the same names; what wasn't asked for is left out."""
+def parameters(sampling: Sampling) -> dict[str, Any]:
+    """The parameters that both endpoints, and vLLM as a library, call by the same names; what wasn't asked for is left
+    out. The constraint is for each to say.
+    """
     asked: dict[str, Any] = {
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
@@ -174,15 +178,13 @@ def _sampling(sampling: Sampling) -> dict[str, Any]:
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
         "repetition_penalty": sampling.repetition_penalty,
-        "stop_token_ids": sampling.stop_ids,
+        "stop_token_ids": list(sampling.stop_ids),
         "ignore_eos": True,  # the model's own stop tokens don't count, only those that were asked for
     }
     if sampling.seed is not None:
         asked["seed"] = sampling.seed
     if sampling.logprobs is not None:
         asked["logprobs"] = sampling.logprobs
-    if sampling.structural_tag is not None:
-        asked["structured_outputs"] = {"structural_tag": sampling.structural_tag}
     return asked
 
 
