@@ -24,10 +24,9 @@ from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard
 from service.errors import ApiError
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
-from service.responses.compaction.request import INSTRUCTION
 from service.responses.plan import Plan
 from service.responses.prompt.build import Identity, Prompt, build_prompt
-from service.responses.read import read_request
+from service.responses.read import Read, read_request
 from service.responses.references import stored_items
 from service.responses.service import Caller, Service
 from service.steps import in_steps
@@ -130,12 +129,11 @@ async def _prepare(
             Identity(settings.model_identity, settings.knowledge_cutoff, model.context_tokens),
             date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
             resolved=await stored_items(service.store, caller.tenant, read.references),
-            compacting=INSTRUCTION if read.trigger else None,
         )
     )
     identify(prompt.items, id)
     sampling = _sampling(request, prompt, model, settings.max_output_tokens)
-    base = _base(request, prompt, sampling, id, int(created_at))
+    base = _base(request, read, sampling, id, int(created_at))
     if prompt.rules.harmony:
         base = msgspec.structs.replace(base, input_messages=await in_steps(harmony_messages(prompt.tokens)))
     generation = Generation(
@@ -181,7 +179,7 @@ def _sampling(request: CreateRequest, prompt: Prompt, model: ModelCard, max_outp
     )
 
 
-def _base(request: CreateRequest, prompt: Prompt, sampling: Sampling, id: str, created_at: int) -> Response:
+def _base(request: CreateRequest, read: Read, sampling: Sampling, id: str, created_at: int) -> Response:
     """The response as it is created."""
     return Response(
         id=id,
@@ -190,15 +188,15 @@ def _base(request: CreateRequest, prompt: Prompt, sampling: Sampling, id: str, c
         model=request.model,
         instructions=request.instructions,
         previous_response_id=request.previous_response_id,
-        tools=list(prompt.tools.echo),
-        tool_choice=prompt.chosen.echo,
+        tools=list(read.tools.echo),
+        tool_choice=read.chosen.echo,
         parallel_tool_calls=request.parallel_tool_calls,
         max_output_tokens=request.max_output_tokens,
         max_tool_calls=request.max_tool_calls,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
-        reasoning={"effort": prompt.effort, "summary": request.summary},
-        text={"format": prompt.format.echo, "verbosity": request.verbosity},
+        reasoning={"effort": read.effort, "summary": request.summary},
+        text={"format": read.format.echo, "verbosity": request.verbosity},
         metadata=request.metadata,
         store=request.store,
         safety_identifier=request.safety_identifier,

@@ -36,16 +36,15 @@ class Limits(msgspec.Struct, frozen=True):
 class Read(msgspec.Struct, frozen=True):
     """What a request's members say.
 
-    `references` are the ids of stored items that `build_prompt` needs. With `trigger` the request asks for a
-    compaction. `effort` and `format` are those in force, after all updates among the items. `earlier` is the history
-    that the client keeps itself, `opener` opens what is sealed, and `limits` hold for stored items too.
+    `references` are the ids of stored items that `build_prompt` needs. `effort` and `format` are those in force, after
+    all updates among the items. `earlier` is the history that the client keeps itself, `opener` opens what is sealed,
+    and `limits` hold for stored items too.
     """
 
     tools: Tools
     chosen: Chosen
     items: list[InputItem]
     references: tuple[str, ...]
-    trigger: bool
     effort: Effort
     format: AnswerFormat
     rules: Rules
@@ -69,25 +68,21 @@ def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Gene
     if form.content is not None and request.stop:
         raise invalid_value("stop", "given with text.format", "An answer cut at a stop would not match its format.")
     earlier = yield from read_previous(request.previous_input_messages, max_messages=limits.items)
-    compacting = gathered.trigger is not None
     return Read(
         tools=tools,
         chosen=chosen,
         items=items,
         references=tuple(gathered.references),
-        trigger=compacting,
         effort=gathered.effort or request.effort,
         format=form,
-        rules=rules_of(request, tools, chosen, form, compacting=compacting),
+        rules=_rules(request, tools, chosen, form, compacting=gathered.trigger is not None),
         earlier=earlier,
         opener=opener,
         limits=limits,
     )
 
 
-def rules_of(
-    request: CreateRequest, tools: Tools, chosen: Chosen, form: AnswerFormat, *, compacting: bool = False
-) -> Rules:
+def _rules(request: CreateRequest, tools: Tools, chosen: Chosen, form: AnswerFormat, *, compacting: bool) -> Rules:
     """The rules of the response. A compaction calls nothing, and its text has no format."""
     several = request.parallel_tool_calls and not chosen.parallel_one
     return Rules(

@@ -92,10 +92,10 @@ def triggered(sent: msgspec.Raw) -> msgspec.Raw:
     return sent
 
 
-def instruction(words: str, messages: Sequence[StoredMessage], kept: Sequence[StoredMessage]) -> str:
+def instruction(messages: Sequence[StoredMessage], kept: Sequence[StoredMessage]) -> str:
     """The instruction for a compaction of these messages, of which `kept` are kept word by word."""
     said = sum(message.role == "user" for message in messages)
-    return words if len(kept) == said else f"{words}\n\n{PARTLY}"
+    return INSTRUCTION if len(kept) == said else f"{INSTRUCTION}\n\n{PARTLY}"
 
 
 def window(

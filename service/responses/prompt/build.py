@@ -18,10 +18,7 @@ import msgspec
 from service.api.input.gathered import Gathered
 from service.api.input.items import CompactionTriggerItem, InputItem
 from service.api.input.read import resolve
-from service.api.request import HARMONY_EFFORT, CreateRequest, Effort
-from service.api.tools.choice import Chosen
-from service.api.tools.format import AnswerFormat
-from service.api.tools.read import Tools
+from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.errors import InvalidRequest, context_length_exceeded
 from service.harmony import render, tokens
 from service.harmony.render import PROMPT_END, developer_text, message_steps, system_message
@@ -31,7 +28,7 @@ from service.responses.compaction.messages import since_compaction
 from service.responses.compaction.request import INSTRUCTION, PARTLY, instruction
 from service.responses.prompt.drafts import Conversion
 from service.responses.prompt.truncate import reserve, shortened
-from service.responses.read import Read, rules_of
+from service.responses.read import Read
 from service.responses.rules import Rules
 from store.turn import StoredMessage
 
@@ -40,8 +37,6 @@ CACHED_DEVELOPER_CHARS = 65_536
 
 SHORTENED_TOKENS = 4_194_304
 """The most tokens of an input that may be shortened or compacted: 16 MB of them."""
-
-_NOTHING_STORED: Mapping[str, msgspec.Raw] = MappingProxyType({})
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -55,19 +50,15 @@ class Identity(msgspec.Struct, frozen=True):
 class Prompt(msgspec.Struct, frozen=True):
     """What the engine gets, and what a response shows and a turn keeps of the request.
 
-    `messages` are new, and `shown` are those in the prompt, old and new, without the opening ones. `tools`, `chosen`,
-    `effort` and `format` are for the Response; `rules` for whoever makes it.
+    `messages` are new, and `shown` are those in the prompt, old and new, without the opening ones. `rules` are for
+    whoever makes the Response.
     """
 
     tokens: "array[int]"
-    tools: Tools
     items: list[InputItem]
     messages: list[StoredMessage]
     shown: list[StoredMessage]
     rules: Rules
-    chosen: Chosen
-    effort: Effort
-    format: AnswerFormat
 
 
 def build_prompt(
@@ -76,15 +67,13 @@ def build_prompt(
     chain: Sequence[StoredMessage],
     identity: Identity,
     date: str,
-    resolved: Mapping[str, msgspec.Raw] = _NOTHING_STORED,
-    *,
-    compacting: str | None = None,
+    resolved: Mapping[str, msgspec.Raw] = MappingProxyType({}),
 ) -> Generator[None, None, Prompt]:
     """Build the prompt of a request that was read, yielding between pieces of a few milliseconds.
 
     `chain` is oldest first; `date` is the request's UTC day, such as 2025-06-28. `resolved` has the JSON of each stored
-    item that the input refers to. With `compacting`, an instruction that the chain never has, the prompt is for a
-    compaction instead of an answer.
+    item that the input refers to. Where the rules are those of a compaction, the prompt is for that instead of an
+    answer: it ends with an instruction, which the chain never has.
 
     Raises InvalidRequest: for references to nothing, for call ids without a call, for calls without an output, for
     what can't be opened, and for a prompt that leaves no room.
@@ -112,32 +101,27 @@ def build_prompt(
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     messages = in_prompt([*chain, *new], all_thoughts=request.thoughts == "all_turns")
-    rules, messages, ending = _fitted(request, read, opening, messages, limit, compacting)
+    rules, messages, ending = _fitted(request, read.rules, opening, messages, limit)
     joined = tokens.unpack(b"".join((*opening, *(message.tokens for message in messages), *ending)))
     if len(joined) >= limit:
         raise context_length_exceeded(limit, len(joined))
-    return Prompt(joined, read.tools, items, new, messages, rules, read.chosen, read.effort, read.format)
+    return Prompt(joined, items, new, messages, rules)
 
 
 def _fitted(
-    request: CreateRequest,
-    read: Read,
-    opening: Sequence[bytes],
-    messages: list[StoredMessage],
-    limit: int,
-    compacting: str | None,
+    request: CreateRequest, rules: Rules, opening: Sequence[bytes], messages: list[StoredMessage], limit: int
 ) -> tuple[Rules, list[StoredMessage], list[bytes]]:
     """The rules, the messages and the ending of a prompt: of a compaction, of one that comes before the answer, or of
     the answer alone, to which the messages are shortened if the request allows that.
     """
-    rules, ending = read.rules, [PROMPT_END]
-    compacted = _compacted_first(request, rules, opening, messages, limit) if compacting is None else None
-    if compacting is not None:
-        rules = _compacting_rules(request, read, opening, messages, limit)
-        ending.insert(0, _developer_message(instruction(compacting, messages, rules.kept_messages)))
-    if compacted is not None:
+    ending = [PROMPT_END]
+    if rules.compacting:
+        words = kept_messages(messages, _length(opening), limit, reserve(limit, request.max_output_tokens))
+        rules = msgspec.structs.replace(rules, kept_messages=words)
+        ending.insert(0, _developer_message(instruction(messages, words)))
+    elif (compacted := _compacted_first(request, rules, opening, messages, limit)) is not None:
         rules, older = compacted
-        words = instruction(INSTRUCTION, messages[: -len(rules.newest)], rules.kept_messages)
+        words = instruction(messages[: -len(rules.newest)], rules.kept_messages)
         return rules, older, [_developer_message(words), *ending]
     if request.truncation == "auto":
         room = limit - reserve(limit, request.max_output_tokens)
@@ -166,14 +150,6 @@ def _compacted_first(
     compacted = compacting_first(rules, messages[:place], newest, opened, limit, kept, due)
     worth = size >= limit or pays(compacted, messages[:place], due)
     return (compacted, older) if fits(compacted, kept) and worth else None
-
-
-def _compacting_rules(
-    request: CreateRequest, read: Read, opening: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
-) -> Rules:
-    rules = rules_of(request, read.tools, read.chosen, read.format, compacting=True)
-    words = kept_messages(messages, _length(opening), limit, reserve(limit, request.max_output_tokens))
-    return msgspec.structs.replace(rules, kept_messages=words)
 
 
 def _length(messages: Sequence[bytes]) -> int:

@@ -8,7 +8,7 @@ import pytest
 from service.errors import InvalidRequest
 from service.harmony.tokens import decode
 from service.responses.read import Limits
-from tests.support.responses.requests import Json, prompt
+from tests.support.responses.requests import Json, prompt, read
 
 USER: Json = {"role": "user", "content": "Hi"}
 CALL: Json = {"type": "function_call", "call_id": "call_1", "name": "lookup", "arguments": "{}"}
@@ -32,14 +32,14 @@ def test_an_update_changes_the_effort_and_the_last_one_holds() -> None:
     updates = [{"type": "configuration_update", "reasoning": {"effort": effort}} for effort in ("low", "high")]
     made = prompt(input=[USER, *updates, USER])
 
-    assert made.effort == "high"
+    assert read(input=[USER, *updates, USER]).effort == "high"
     assert "Reasoning: high" in decode(made.tokens)
     assert len(made.messages) == 2
 
 
 def test_an_update_changes_the_format_of_the_answer() -> None:
     form = {"type": "json_object"}
-    made = prompt(input=[USER, {"type": "configuration_update", "text": {"format": form}}])
+    made = read(input=[USER, {"type": "configuration_update", "text": {"format": form}}])
 
     assert made.format.echo == form
     assert made.rules.answer is not None

@@ -12,11 +12,12 @@ from service.harmony.render import message
 from service.harmony.tokens import decode
 from service.responses import sealed
 from service.responses.compaction.messages import compaction_messages, users_words
-from service.responses.compaction.request import PARTLY
+from service.responses.compaction.request import INSTRUCTION, PARTLY
 from store.turn import StoredMessage
 from tests.support.responses.requests import ENVELOPES, IDENTITY, Json, prompt
 
 KEPT = (message("My cat is Tom.", "user"), message("Feed him.", "user"))
+TRIGGER: Json = {"type": "compaction_trigger"}
 OLD: list[Json] = [{"role": "user", "content": "Old words."}, {"role": "assistant", "content": "Old answer."}]
 NOW: Json = {"role": "user", "content": "And now?"}
 CALL: Json = {"type": "function_call", "call_id": "call_1", "name": "feed", "arguments": "{}"}
@@ -104,8 +105,7 @@ def test_truncation_takes_the_oldest_words_of_a_compaction_before_any_turn() -> 
 
 def test_a_trigger_asks_for_a_compaction_and_calls_nothing() -> None:
     tools = [{"type": "function", "name": "feed"}]
-    trigger = {"type": "compaction_trigger"}
-    made = prompt(input=[*OLD, trigger], tools=tools, tool_choice="required", text={"format": {"type": "json_object"}})
+    made = prompt(input=[*OLD, TRIGGER], tools=tools, tool_choice="required", text={"format": {"type": "json_object"}})
 
     assert made.rules.compacting
     assert made.rules.callable == ()
@@ -113,22 +113,22 @@ def test_a_trigger_asks_for_a_compaction_and_calls_nothing() -> None:
 
 
 def test_the_wish_for_a_compaction_is_said_last_and_never_kept() -> None:
-    made = prompt(input=OLD, compacting="Summarize.")
+    made = prompt(input=[*OLD, TRIGGER])
 
-    assert decode(made.tokens).endswith("developerSummarize.assistant")
+    assert decode(made.tokens).endswith(f"developer{INSTRUCTION}assistant")
     assert made.rules.compacting
     assert made.messages == made.shown == prompt(input=OLD).messages
 
 
 def test_there_is_nothing_to_compact_without_a_conversation() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        prompt(input=[{"type": "compaction_trigger"}])
+        prompt(input=[TRIGGER])
 
     assert caught.value.param == "input"
 
 
 def test_what_a_compaction_keeps_are_the_user_s_words_those_of_an_earlier_one_too() -> None:
-    made = prompt(input=[*OLD, compaction(*KEPT), NOW], compacting="Summarize.")
+    made = prompt(input=[*OLD, compaction(*KEPT), NOW, TRIGGER])
 
     assert made.rules.kept_messages == (*KEPT, made.messages[-1])
 
@@ -142,12 +142,12 @@ LONG: list[Json] = [
 @pytest.mark.parametrize("truncation", ["auto", "disabled"])
 def test_only_the_newest_words_that_fit_travel_and_the_model_is_told(truncation: str) -> None:
     items = LONG if truncation == "auto" else LONG[-8:]
-    made = prompt(input=items, identity=NARROW, truncation=truncation, compacting="Summarize.")
+    made = prompt(input=[*items, TRIGGER], identity=NARROW, truncation=truncation)
     said = [message for message in made.messages if message.role == "user"]
 
     assert made.rules.kept_messages == tuple(said[-2:])
     assert PARTLY in decode(made.tokens)
-    assert PARTLY not in decode(prompt(input=LONG, compacting="Summarize.").tokens)
+    assert PARTLY not in decode(prompt(input=[*LONG, TRIGGER]).tokens)
 
 
 @settings(max_examples=30, derandomize=True, deadline=None)
@@ -162,7 +162,7 @@ def test_a_conversation_always_goes_on_from_its_compaction(context: int, words: 
         "identity": msgspec.structs.replace(IDENTITY, context_tokens=context),
         "instructions": "word " * instructions,
     }
-    made = prompt(input=[*items, NOW], truncation="auto", compacting="Summarize.", **options)
+    made = prompt(input=[*items, NOW, TRIGGER], truncation="auto", **options)
     payload = sealed.compaction("short " * 50, made.rules.kept_messages)
     item = {"type": "compaction", "encrypted_content": ENVELOPES.seal(sealed.COMPACTION, payload)}
 

@@ -110,7 +110,7 @@ def test_an_output_stays_with_its_call_and_the_thought_before_it() -> None:
 
 
 def test_a_trigger_comes_before_a_threshold() -> None:
-    made = prompt(input=[USER, ANSWER], context_management=AT_ONCE, compacting=INSTRUCTION)
+    made = prompt(input=[USER, ANSWER, {"type": "compaction_trigger"}], context_management=AT_ONCE)
 
     assert (made.rules.compacting, made.rules.after_compaction) == (True, None)
 

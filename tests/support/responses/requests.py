@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from service.api.request import read_create
+from service.api.request import CreateRequest, read_create
 from service.responses.prompt.build import Identity, Prompt, build_prompt
-from service.responses.read import Limits, read_request
+from service.responses.read import Limits, Read, read_request
 from service.responses.sealed import Opener, Unsealable
 from service.steps import in_one_go
 from store.turn import StoredMessage
@@ -39,6 +39,11 @@ LIMITS = Limits()
 ENVELOPES = Envelopes()
 
 
+def read(*, limits: Limits = LIMITS, opener: Opener = ENVELOPES, **body: Any) -> Read:
+    """What the members of a create request say."""
+    return in_one_go(read_request(_request(body), limits, opener))
+
+
 def prompt(
     chain: Sequence[StoredMessage] = (),
     identity: Identity = IDENTITY,
@@ -46,11 +51,13 @@ def prompt(
     limits: Limits = LIMITS,
     opener: Opener = ENVELOPES,
     stored: Mapping[str, Any] | None = None,
-    compacting: str | None = None,
     **body: Any,
 ) -> Prompt:
     """The prompt of a create request on top of a chain, where the items in `stored` are stored."""
-    request = read_create(msgspec.json.encode({"model": "m", **body}), store=True)
-    read = in_one_go(read_request(request, limits, opener))
+    given = read(limits=limits, opener=opener, **body)
     resolved = {id: msgspec.Raw(msgspec.json.encode(item)) for id, item in (stored or {}).items()}
-    return in_one_go(build_prompt(read, request, chain, identity, DATE, resolved, compacting=compacting))
+    return in_one_go(build_prompt(given, _request(body), chain, identity, DATE, resolved))
+
+
+def _request(body: dict[str, Any]) -> CreateRequest:
+    return read_create(msgspec.json.encode({"model": "m", **body}), store=True)
