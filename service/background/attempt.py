@@ -5,7 +5,7 @@
 What earlier attempts sampled is read from the log and fed to a new machine, which then stands where theirs stood; the
 engine goes on behind it. So an attempt that dies costs time, and no token that anybody has seen. Cancelling ends in
 the same way, by whoever cancelled: its attempt has nothing to sample. Every write carries the lease, and the first one
-that is refused ends the attempt without another word.
+that is refused ends the attempt at once.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ class Attempt:
             return Outcome.HANDED_BACK
 
     async def _is_cancelled(self) -> bool:
-        """Whether the lease went because the response was cancelled, of which a refused write may be the first word."""
+        """Whether the lease went because the response was cancelled, of which a refused write may be the first sign."""
         if self._cancelled or self.job.status is Status.CANCELLED:
             return True
         try:
@@ -160,10 +160,10 @@ class Attempt:
         machine = machine_of(plan, await self._seal(plan))
         machine.queued()
         await self._replay(machine)
-        strange = machine.next_number != job.last + 1
-        if strange:
-            machine.go_on_at(job.last + 1)
-        verdict = self._verdict(machine, plan, strange=strange)
+        diverged = machine.next_number != job.last + 1
+        if diverged:
+            machine.diverge(job.last + 1)
+        verdict = self._verdict(machine, plan, diverged=diverged)
         starts = job.last < QUEUED_EVENTS and job.status is not Status.CANCELLED
         run, sink = self._run_of(plan, machine, Batch(machine.start() if starts else [], b"", machine.stretches.cached))
         if verdict is not None:
@@ -228,14 +228,14 @@ class Attempt:
     async def _read(self, after: int) -> list[Entry]:
         return await self._service.log.read(self.job.lease.tenant, self.id, after, READ_ENTRIES)
 
-    def _verdict(self, machine: Machine, plan: Plan, *, strange: bool) -> tuple[Ending, ResponseError | None] | None:
-        """How the response ends without another token; None where it goes on. A `strange` log is one that this machine
-        would not have written.
+    def _verdict(self, machine: Machine, plan: Plan, *, diverged: bool) -> tuple[Ending, ResponseError | None] | None:
+        """How the response ends without another token; None where it goes on. It has `diverged` where its log is
+        one that this machine would not have written.
         """
         job, settings = self.job, self._settings
         if job.status is Status.CANCELLED:
             return Ending.ABORT, None
-        if strange:
+        if diverged:
             reason = "Its events so far were made by another release, and this one can't continue them."
             return Ending.ERROR, ResponseError("server_error", reason)
         ending = ending_of(machine, plan.generation.sampling.max_tokens)
@@ -351,7 +351,7 @@ class Attempt:
             rules=Rules(),
         )
         machine = machine_of(plan)
-        machine.go_on_at(job.last + 1)
+        machine.diverge(job.last + 1)
         run, _ = self._run_of(plan, machine, Batch([]))
         logs.event(logger, logging.ERROR, "a job can't be read, and is given up", response_id=self.id, tries=job.tries)
         cancelled = job.status is Status.CANCELLED

@@ -32,7 +32,7 @@ async def cancel(service: Service, tenant: str, id: str) -> bytes:
     job = await service.jobs.cancel(tenant, id)
     if job is not None:
         try:
-            async with _held(service.jobs, job.lease), service.cancel_slots:
+            async with _renewed(service.jobs, job.lease), service.cancel_slots:
                 await Attempt(service, job, patience=service.settings.store_timeout_seconds).make()
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "cancelled, not yet closed", response_id=id, reason=str(failure))
@@ -42,8 +42,8 @@ async def cancel(service: Service, tenant: str, id: str) -> bytes:
 
 
 @asynccontextmanager
-async def _held(jobs: Jobs, lease: Lease) -> AsyncGenerator[None]:
-    """Hold the lease for as long as closing takes: a long log, or many cancels at once, may outlast it."""
+async def _renewed(jobs: Jobs, lease: Lease) -> AsyncGenerator[None]:
+    """Renew the lease for as long as closing takes: a long log, or many cancels at once, may outlast it."""
 
     async def renew_for_ever() -> None:
         while True:

@@ -67,7 +67,7 @@ def _read(ids: tuple[int, ...], role_given: bool, marked: bool) -> tuple[Header,
 
 
 def _split(ids: tuple[int, ...]) -> tuple[list[tuple[int, str]], bool]:
-    """The texts between marks, each with the mark before it (0: none), and whether a strange one stood there."""
+    """The texts between marks, each with the mark before it (0: none), and whether any other mark stood there."""
     pieces: list[tuple[int, str]] = []
     mark, begin, odd = 0, 0, False
     for place, token in enumerate((*ids, tokens.MESSAGE)):

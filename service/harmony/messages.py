@@ -38,10 +38,10 @@ def harmony_messages(prompt: "array[int]") -> Generator[None, None, list[dict[st
     unbroken = 0
     for ids in _split(prompt):
         try:
-            opening = ids.index(MESSAGE)
+            mark = ids.index(MESSAGE)
         except ValueError:
             continue
-        header, _ = read_header(ids[1:opening], role_given=False, marked=True)
+        header, _ = read_header(ids[1:mark], role_given=False, marked=True)
         shown.append(
             _shown(
                 header.role,
@@ -49,7 +49,7 @@ def harmony_messages(prompt: "array[int]") -> Generator[None, None, list[dict[st
                 header.channel,
                 header.recipient,
                 header.content_type,
-                _text(ids[opening + 1 :]),
+                _text(ids[mark + 1 :]),
             )
         )
         unbroken += len(ids)

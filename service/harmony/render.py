@@ -71,9 +71,8 @@ def close_id(role: str, recipient: str | None) -> int:
 
 def frame(content: Sequence[int], role: str, *, call_id: str | None = None, **header: Unpack[Header]) -> StoredMessage:
     """A message from the ids of its content. `call_id` is kept beside it and never rendered."""
-    opening = open_message(role, **header)
-    closing = close_id(role, header.get("recipient"))
-    return StoredMessage(role=role, tokens=pack(opening) + pack(content) + pack((closing,)), call_id=call_id, **header)
+    head, closing = open_message(role, **header), close_id(role, header.get("recipient"))
+    return StoredMessage(role=role, tokens=pack(head) + pack(content) + pack((closing,)), call_id=call_id, **header)
 
 
 def message(text: str, role: str, *, call_id: str | None = None, **header: Unpack[Header]) -> StoredMessage:
@@ -140,8 +139,8 @@ def system_message(
     if namespaces:
         named = ", ".join(f"'{name}'" for name in namespaces)
         channels += f"\nCalls to these tools must go to the commentary channel: {named}."
-    opening = f"{identity}\nKnowledge cutoff: {knowledge_cutoff}\nCurrent date: {date}"
-    return message("\n\n".join((opening, f"Reasoning: {effort}", channels)), "system").tokens
+    model = f"{identity}\nKnowledge cutoff: {knowledge_cutoff}\nCurrent date: {date}"
+    return message("\n\n".join((model, f"Reasoning: {effort}", channels)), "system").tokens
 
 
 def developer_text(

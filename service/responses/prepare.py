@@ -1,4 +1,4 @@
-"""From a checked create request to its plan, with what it continues held meanwhile. Knows no HTTP and no queue.
+"""From a checked create request to its plan, with what it continues pinned meanwhile. Knows no HTTP and no queue.
 
     model, stored prompt ─▶ parent, pinned ─▶ items, tools, formats ─▶ prompt ─▶ Plan
 
@@ -112,7 +112,7 @@ async def prepared(service: Service, caller: Caller, request: CreateRequest) -> 
     async with continuing(service.store, caller.tenant, request.previous_response_id) as parent:
         made = [await _prepare(service, caller, request, model, parent)]
         del request
-        yield made.pop()  # the block may take minutes, and what is large is held here by nobody
+        yield made.pop()  # the block may take minutes, and nothing here refers to what is large
 
 
 async def _prepare(

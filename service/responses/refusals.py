@@ -130,7 +130,7 @@ def _not_cancellable(error: NotCancellable) -> str:
 def nothing_said(message: str, failure: EngineError | None, *, timed_out: bool) -> ApiError:
     """What a plain response is that failed without output: an HTTP error with the reason, so that SDKs raise.
 
-    `failure` is the engine's, if it raised one; else the time was up, or the engine ended without a word. A retry is
+    `failure` is the engine's, if it raised one; else the time was up, or the engine ended without a reason. A retry is
     worth it unless the time was up: that would cost as much again.
     """
     if timed_out:

@@ -58,10 +58,10 @@ class Source(Protocol):
 class RunSource:
     """A run, which ends here."""
 
-    def __init__(self, run: Run, held: AsyncExitStack, exchange: Exchange) -> None:
-        """`held` is what the run needs until its end; it is let go of then."""
+    def __init__(self, run: Run, resources: AsyncExitStack, exchange: Exchange) -> None:
+        """`resources` are what the run needs until its end; they are let go of then."""
         self._run = run
-        self._held = held
+        self._resources = resources
         self._exchange = exchange
         self.over = False
         self.stop = run.stop
@@ -75,7 +75,7 @@ class RunSource:
                 yield batch
         finally:
             self.stop()
-            async with self._held:
+            async with self._resources:
                 async for batch in batches:
                     self._note(batch)
 

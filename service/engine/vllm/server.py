@@ -37,7 +37,7 @@ MAX_ANSWER_BYTES = 1 << 20
 """The largest answer to a probe, and the most that is read of an error."""
 
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""Seconds, seconds and probes after which the kernel gives up a peer that vanished without a word."""
+"""Seconds, seconds and probes after which the kernel gives up a peer that is gone."""
 
 JSON = {"content-type": "application/json"}
 

@@ -1,8 +1,8 @@
 """`context_management`: when a prompt is over its threshold, and what of it is compacted before it is answered.
 
-    opening · older · newest          longer than the threshold
-    opening · older · instruction     makes the compaction
-    opening · compaction · newest     is answered
+    prefix · older · newest          longer than the threshold
+    prefix · older · instruction     makes the compaction
+    prefix · compaction · newest     is answered
 
 The newest input is what was said since the model spoke last. A tool's output is never parted from its call, nor the
 call from the thoughts right before it. Of what is older, the user's words stay as they are, but for the oldest where
@@ -82,18 +82,18 @@ def _behind_mark(messages: Sequence[StoredMessage]) -> int:
 
 def kept_messages(
     messages: Sequence[StoredMessage],
-    opening: int,
+    prefix_tokens: int,
     context_tokens: int,
     reserve: int,
     newest: Sequence[StoredMessage] = (),
     due: int | None = None,
 ) -> tuple[StoredMessage, ...]:
     """The user's words that a compaction of these messages keeps: the newest with which there is still room for a
-    prompt that opens with `opening` ids and ends with the `newest` messages, for a summary, and for an answer,
+    prompt that opens with `prefix_tokens` ids and ends with the `newest` messages, for a summary, and for an answer,
     and which leave that prompt well below the length at which it is `due` again.
     """
     said = sum(len(message.tokens) for message in newest) // BYTES_A_TOKEN
-    room = min(context_tokens // WORDS_SHARE - reserve, context_tokens - opening - said - 2 * reserve)
+    room = min(context_tokens // WORDS_SHARE - reserve, context_tokens - prefix_tokens - said - 2 * reserve)
     if due is not None:
         room = min(room, max(due // WORDS_SHARE, LEAST_WORDS_TOKENS))
     return users_words(messages, room, MAX_KEPT_BYTES - sum(map(size_of, newest)))
@@ -103,16 +103,16 @@ def compacting_first(
     rules: Rules,
     older: Sequence[StoredMessage],
     newest: Sequence[StoredMessage],
-    opening: int,
+    prefix_tokens: int,
     context_tokens: int,
     reserve: int,
     due: int,
 ) -> Rules:
     """The rules of a response that compacts what is `older` before it answers, as its prompt is longer than `due`. That
-    opens with `opening` ids.
+    opens with `prefix_tokens` ids.
     """
-    after = AfterCompaction(opening, tuple(newest), context_tokens)
-    words = kept_messages(older, opening, context_tokens, reserve, newest, due)
+    after = AfterCompaction(prefix_tokens, tuple(newest), context_tokens)
+    words = kept_messages(older, prefix_tokens, context_tokens, reserve, newest, due)
     return msgspec.structs.replace(rules, kept_messages=words, after_compaction=after)
 
 

@@ -151,11 +151,11 @@ class Machine:
         if self._open_item is not None and self.constraint is None:
             yield from self._open_item.go_on_unconstrained()
 
-    def go_on_at(self, number: int) -> None:
+    def diverge(self, number: int) -> None:
         """What the tokens so far came to elsewhere was something else, whose last event had the number before this one:
         only the end is left. What is open here is closed without an event.
         """
-        diverged = after(self.phase, Move.GO_ON_AT)
+        diverged = after(self.phase, Move.DIVERGE)
         self._close_all(Ending.ERROR)
         self.phase, self.next_number = diverged, number
 

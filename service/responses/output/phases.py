@@ -29,7 +29,7 @@ class Move(StrEnum):
     START = "start"
     FEED = "feed"
     GIVE_FEEDBACK = "give_feedback"
-    GO_ON_AT = "go_on_at"
+    DIVERGE = "diverge"
     END = "end"
     RESULT = "result"
     TERMINAL = "terminal"
@@ -44,12 +44,12 @@ MOVES: dict[Phase, dict[Move, Phase]] = {
     Phase.NEW: {
         Move.BEGIN: Phase.SAMPLING,  # a run in the foreground, at once
         Move.QUEUED: Phase.QUEUED,  # whoever queues the response; a worker again, before it replays
-        Move.GO_ON_AT: Phase.DIVERGED,  # a worker that can't read the job: it can only be ended
+        Move.DIVERGE: Phase.DIVERGED,  # a worker that can't read the job: it can only be ended
     },
     # Created, and waiting for a worker.
     Phase.QUEUED: {
         Move.START: Phase.SAMPLING,  # the first worker, once; a later one before it replays
-        Move.GO_ON_AT: Phase.DIVERGED,
+        Move.DIVERGE: Phase.DIVERGED,
         Move.END: Phase.ENDED,  # it was cancelled, or waited too long, before a worker began
     },
     # The model writes, or the engine has to be asked to go on.
@@ -58,27 +58,27 @@ MOVES: dict[Phase, dict[Move, Phase]] = {
         Move.CONSTRAIN: Phase.CONSTRAINED,  # behind a header whose content has to match a format
         Move.WAIT: Phase.FEEDBACK,  # an undeclared tool was called, or the conversation is compacted
         Move.FILL: Phase.FULL,  # a stop text, the last call allowed, or a fault
-        Move.GO_ON_AT: Phase.DIVERGED,  # a worker whose log has other events than these tokens make
+        Move.DIVERGE: Phase.DIVERGED,  # a worker whose log has other events than these tokens make
         Move.END: Phase.ENDED,  # whoever runs it, as the generation is over
     },
     # Nothing of a constrained content was sampled yet: the engine is asked for it alone.
     Phase.CONSTRAINED: {
         Move.FEED: Phase.SAMPLING,
         Move.FILL: Phase.FULL,  # it ends before its content, which then doesn't match
-        Move.GO_ON_AT: Phase.DIVERGED,
+        Move.DIVERGE: Phase.DIVERGED,
         Move.END: Phase.ENDED,
     },
     # The model doesn't go on before it got feedback.
     Phase.FEEDBACK: {
         Move.GIVE_FEEDBACK: Phase.SAMPLING,  # the sampler, before it asks the engine again; a replay, as that one did
-        Move.GO_ON_AT: Phase.DIVERGED,
+        Move.DIVERGE: Phase.DIVERGED,
         Move.END: Phase.ENDED,
     },
     # No more items: what is still sampled is counted and dropped.
     Phase.FULL: {
         Move.FEED: Phase.FULL,
         Move.FILL: Phase.FULL,
-        Move.GO_ON_AT: Phase.DIVERGED,
+        Move.DIVERGE: Phase.DIVERGED,
         Move.END: Phase.ENDED,
     },
     # Its log was written by another release, or can't be read: only its end is left.

@@ -50,8 +50,8 @@ class Identity(msgspec.Struct, frozen=True):
 class Prompt(msgspec.Struct, frozen=True):
     """What the engine gets, and what a response shows and a turn keeps of the request.
 
-    `messages` are new, and `shown` are those in the prompt, old and new, without the opening ones. `rules` are for
-    whoever makes the Response.
+    `messages` are new, and `shown` are those in the prompt, old and new, behind its prefix. `rules` are for whoever
+    makes the Response.
     """
 
     tokens: "array[int]"
@@ -84,7 +84,7 @@ def build_prompt(
         items = yield from resolve(items, resolved, gathered, max_items=read.limits.items)
     _refuse_nothing(chain, read, items)
     limit = identity.context_tokens
-    opening = [_system_message(read, identity, date)]
+    prefix = [_system_message(read, identity, date)]
     developer = developer_text(
         request.instructions or None, read.tools.section, verbosity=request.verbosity, formats=read.format.section
     )
@@ -92,50 +92,50 @@ def build_prompt(
     conversion = Conversion(read.rules, read.opener, chain, SHORTENED_TOKENS if bounded else limit)
     try:
         if len(developer) > CACHED_DEVELOPER_CHARS:
-            opening.append((yield from message_steps(developer, "developer", limit=limit)).tokens)
+            prefix.append((yield from message_steps(developer, "developer", limit=limit)).tokens)
         elif developer:
-            opening.append(_developer_message(developer))
+            prefix.append(_developer_message(developer))
         new = yield from conversion.messages_of(read.earlier, items)
     except TooManyTokens:
         raise context_length_exceeded(limit, None) from None
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     messages = in_prompt([*chain, *new], all_thoughts=request.thoughts == "all_turns")
-    rules, messages, ending = _fitted(request, read.rules, opening, messages, limit)
-    joined = tokens.unpack(b"".join((*opening, *(message.tokens for message in messages), *ending)))
+    rules, messages, ending = _fitted(request, read.rules, prefix, messages, limit)
+    joined = tokens.unpack(b"".join((*prefix, *(message.tokens for message in messages), *ending)))
     if len(joined) >= limit:
         raise context_length_exceeded(limit, len(joined))
     return Prompt(joined, items, new, messages, rules)
 
 
 def _fitted(
-    request: CreateRequest, rules: Rules, opening: Sequence[bytes], messages: list[StoredMessage], limit: int
+    request: CreateRequest, rules: Rules, prefix: Sequence[bytes], messages: list[StoredMessage], limit: int
 ) -> tuple[Rules, list[StoredMessage], list[bytes]]:
     """The rules, the messages and the ending of a prompt: of a compaction, of one that comes before the answer, or of
     the answer alone, to which the messages are shortened if the request allows that.
     """
     ending = [PROMPT_END]
     if rules.compacting:
-        words = kept_messages(messages, _length(opening), limit, reserve(limit, request.max_output_tokens))
+        words = kept_messages(messages, _length(prefix), limit, reserve(limit, request.max_output_tokens))
         rules = msgspec.structs.replace(rules, kept_messages=words)
         ending.insert(0, _developer_message(instruction(messages, words)))
-    elif (compacted := _compacted_first(request, rules, opening, messages, limit)) is not None:
+    elif (compacted := _compacted_first(request, rules, prefix, messages, limit)) is not None:
         rules, older = compacted
         words = instruction(messages[: -len(rules.newest)], rules.kept_messages)
         return rules, older, [_developer_message(words), *ending]
     if request.truncation == "auto":
         room = limit - reserve(limit, request.max_output_tokens)
-        messages = shortened(messages, max(room - _length((*opening, *ending)), 0))
+        messages = shortened(messages, max(room - _length((*prefix, *ending)), 0))
     return rules, messages, ending
 
 
 def _compacted_first(
-    request: CreateRequest, rules: Rules, opening: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
+    request: CreateRequest, rules: Rules, prefix: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
 ) -> tuple[Rules, list[StoredMessage]] | None:
     """The rules and the messages where these are compacted before they are answered; None where they aren't."""
-    opened = _length(opening)
+    prefix_tokens = _length(prefix)
     said = sum(len(message.tokens) for message in messages) // BYTES_A_TOKEN
-    size = opened + said + len(PROMPT_END) // BYTES_A_TOKEN
+    size = prefix_tokens + said + len(PROMPT_END) // BYTES_A_TOKEN
     if request.managing is None:
         return None
     due = threshold(request.managing.compact_threshold, limit)
@@ -145,9 +145,9 @@ def _compacted_first(
     kept = reserve(limit, request.max_output_tokens)
     older, newest = list(messages[:place]), messages[place:]
     if request.truncation == "auto":
-        instructed = opened + _length((_developer_message(f"{INSTRUCTION}\n\n{PARTLY}"), PROMPT_END))
+        instructed = prefix_tokens + _length((_developer_message(f"{INSTRUCTION}\n\n{PARTLY}"), PROMPT_END))
         older = shortened(older, max(limit - kept - instructed, 0))
-    compacted = compacting_first(rules, messages[:place], newest, opened, limit, kept, due)
+    compacted = compacting_first(rules, messages[:place], newest, prefix_tokens, limit, kept, due)
     worth = size >= limit or pays(compacted, messages[:place], due)
     return (compacted, older) if fits(compacted, kept) and worth else None
 

@@ -33,14 +33,14 @@ def shortened(messages: Sequence[StoredMessage], room: int) -> list[StoredMessag
     if excess <= 0:
         return list(messages)
     cut = head = _head(messages)
-    opening, excess = _without_words(messages[:head], excess)
+    rest, excess = _without_words(messages[:head], excess)
     dropped = 0
     for place in _cuts(messages, head) if excess > 0 else ():
         dropped += sum(len(message.tokens) for message in messages[cut:place])
         cut = place
         if dropped >= excess:
             break
-    return [*opening, *messages[cut:]]
+    return [*rest, *messages[cut:]]
 
 
 def _without_words(head: Sequence[StoredMessage], excess: int) -> tuple[list[StoredMessage], int]:

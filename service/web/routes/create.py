@@ -56,14 +56,14 @@ async def create(request: Request) -> HttpResponse:
     def read(body: bytes) -> CreateRequest:
         return read_create(body, store=settings.store, unstored_background=settings.background_without_store)
 
-    async with AsyncExitStack() as held:
-        planned, wanted = await _plan(request, read, held)
+    async with AsyncExitStack() as resources:
+        planned, wanted = await _plan(request, read, resources)
         if wanted.background:
             return await _queued(request, planned, wanted)
         run, sink = await _run_of(request, planned, "stream" if wanted.stream else "plain")
         del planned  # its items: the plan has them as JSON
         if wanted.stream:
-            source = RunSource(run, held.pop_all(), exchange_of(request))
+            source = RunSource(run, resources.pop_all(), exchange_of(request))
             return EventStream(source, exchange_of(request), settings, obfuscate=wanted.obfuscate)
         return exchange_of(request).dialect.answer(await _whole(request, run, sink))
 
@@ -72,8 +72,8 @@ async def create(request: Request) -> HttpResponse:
 async def compact(request: Request) -> HttpResponse:
     """The user's messages of a conversation word by word, and all else of it as one sealed item."""
     settings = service_of(request).settings
-    async with AsyncExitStack() as held:
-        planned, _ = await _plan(request, lambda body: read_compact(body, store=settings.store), held)
+    async with AsyncExitStack() as resources:
+        planned, _ = await _plan(request, lambda body: read_compact(body, store=settings.store), resources)
         response = await _whole(request, *await _run_of(request, planned, "plain"))
     made = [item for item in response.output if isinstance(item, Compaction)]
     if response.status is not ResponseStatus.COMPLETED or not made:
@@ -96,14 +96,15 @@ async def count(request: Request) -> HttpResponse:
 
 
 async def _plan(
-    request: Request, read: Callable[[bytes], CreateRequest], held: AsyncExitStack
+    request: Request, read: Callable[[bytes], CreateRequest], resources: AsyncExitStack
 ) -> tuple[Prepared, _Wanted]:
-    """The plan of a request, whose parent stays pinned until `held` is left; the body and what was read of it go here.
+    """The plan of a request, whose parent is pinned as long as its `resources`; the body and what was read of it go
+    here.
 
     Raises ApiError, StoreError, EngineUnavailable.
     """
     exchange, wanted = exchange_of(request), read(await body_of(request))
-    planned = await held.enter_async_context(prepared(service_of(request), caller_of(request), wanted))
+    planned = await resources.enter_async_context(prepared(service_of(request), caller_of(request), wanted))
     exchange.facts["response_id"] = planned.plan.id
     exchange.left_out(planned.left_out)
     return planned, _Wanted(wanted.background, wanted.stream, wanted.obfuscate)

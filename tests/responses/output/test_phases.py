@@ -34,7 +34,7 @@ def at(phase: Phase) -> Machine:
         machine.queued()
     elif phase is Phase.DIVERGED:
         machine.queued()
-        machine.go_on_at(7)
+        machine.diverge(7)
     elif phase is not Phase.NEW:
         machine.begin()
         machine.feed(harmony(SAMPLED.get(phase, "")))
@@ -52,7 +52,7 @@ CALLS: dict[Move, Callable[[Machine], object]] = {
     Move.START: Machine.start,
     Move.FEED: lambda machine: machine.feed(tokens.encode("a")),
     Move.GIVE_FEEDBACK: Machine.give_feedback,
-    Move.GO_ON_AT: lambda machine: machine.go_on_at(machine.next_number),
+    Move.DIVERGE: lambda machine: machine.diverge(machine.next_number),
     Move.END: lambda machine: machine.end(Ending.ABORT),
     Move.RESULT: lambda machine: machine.result(Ending.ABORT, now=NOW),
     Move.TERMINAL: lambda machine: machine.terminal(CANCELLED),
