@@ -19,6 +19,9 @@ SHOWN_BYTES = 400
 SHORT_LIST_BYTES = 65_536
 """Up to here a list is read whole before its elements are counted: at most some 2 ms."""
 
+ABSENT = msgspec.Raw(b"null")
+"""A member that is null, or not there."""
+
 _AT_MOST = "of at most length"
 
 _AT = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
@@ -205,4 +208,12 @@ def decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":
     return msgspec.json.Decoder(kind)
 
 
+class Kind(msgspec.Struct):
+    """Of an object, which kind it is; the rest is read once that is known."""
+
+    type: str | None = None
+
+
+KIND = decoder_of(Kind)
+ANY_OBJECT = decoder_of(dict[str, Any])
 _LIST = decoder_of(list[msgspec.Raw] | None)

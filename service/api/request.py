@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import decode, decoder_of, shown_raw
+from service.api.decoding import ABSENT, decode, decoder_of, shown_raw
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 
 MAX_INSTRUCTIONS_CHARS = 10_485_760
@@ -24,8 +24,6 @@ MAX_INCLUDES = 64
 MAX_STOPS = 16
 MAX_STOP_CHARS = 256
 MAX_TOP_LOGPROBS = 20
-
-ABSENT = msgspec.Raw(b"null")
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -346,7 +344,7 @@ def _metadata(raw: msgspec.Raw) -> dict[str, str]:
 
 
 class _Model(msgspec.Struct):
-    model: msgspec.Raw = msgspec.Raw(b"null")
+    model: msgspec.Raw = ABSENT
 
 
 _MODEL = decoder_of(_Model)
@@ -359,7 +357,7 @@ def read_count(body: bytes, model: str, *, store: bool) -> CreateRequest:
     It asks for nothing to be stored, so whether it says so, or is to run in the background, is of no account.
     Raises ApiError.
     """
-    if bytes(decode(body, _MODEL).model) == b"null":
+    if decode(body, _MODEL).model == ABSENT:
         members: dict[str, msgspec.Raw] = decode(body, _MEMBERS)
         members["model"] = msgspec.Raw(msgspec.json.encode(model))
         body = msgspec.json.encode(members)

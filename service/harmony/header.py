@@ -17,6 +17,9 @@ from service.harmony import tokens
 
 CHANNELS = ("analysis", "commentary", "final")
 ROLES = ("assistant", "user", "system", "developer", "tool")
+JSON_TYPE = "<|constrain|>json"
+"""The content type of a call whose arguments are JSON."""
+
 HEADERS_CACHED = 1024
 """Headers repeat; a cached one costs a look-up."""
 

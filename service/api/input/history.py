@@ -9,13 +9,13 @@ from collections.abc import Generator
 
 import msgspec
 
-from service.api.decoding import decode, decode_list, decoder_of
+from service.api.decoding import ABSENT, decode, decode_list, decoder_of
 from service.api.input.content import text_of, text_or_parts
 from service.api.input.gathered import BYTES_A_STEP
 from service.api.input.items import CALL_NAME, checked_call_id, checked_name
 from service.api.tools.callee import FUNCTIONS
 from service.errors import InvalidRequest, invalid_value, missing
-from service.harmony.header import CHANNELS
+from service.harmony.header import CHANNELS, JSON_TYPE
 
 PARAM = "previous_input_messages"
 MAX_CALLS = 128
@@ -23,9 +23,6 @@ MAX_CALLS = 128
 
 MESSAGES_A_STEP = 128
 MAX_CONTENT_TYPE_CHARS = 64
-
-_ABSENT = msgspec.Raw(b"null")
-_JSON_CALL = "<|constrain|>json"
 
 
 class Earlier(msgspec.Struct, frozen=True):
@@ -62,14 +59,14 @@ class _Sent(msgspec.Struct):
     role: str | None = None
     author: _Author | None = None
     name: str | None = None
-    content: msgspec.Raw = _ABSENT
+    content: msgspec.Raw = ABSENT
     channel: str | None = None
     recipient: str | None = None
     content_type: str | None = None
     call_id: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
-    tool_calls: msgspec.Raw = _ABSENT
+    tool_calls: msgspec.Raw = ABSENT
     tool_call_id: str | None = None
 
 
@@ -141,7 +138,7 @@ def _chat(sent: _Sent, where: str) -> list[Earlier]:
     thought = sent.reasoning or sent.reasoning_content
     if thought:
         out.append(Earlier("assistant", thought, where, channel="analysis"))
-    text = "" if sent.content == _ABSENT else _text(sent, where)
+    text = "" if sent.content == ABSENT else _text(sent, where)
     if text:
         out.append(Earlier("assistant", text, where, channel="commentary" if calls else "final"))
     for place, raw in enumerate(calls):
@@ -154,7 +151,7 @@ def _chat(sent: _Sent, where: str) -> list[Earlier]:
                 where,
                 channel="commentary",
                 recipient=f"{FUNCTIONS}.{checked_name(call.function.name, f'{at}.function.name')}",
-                content_type=_JSON_CALL,
+                content_type=JSON_TYPE,
                 call_id=_call_id(call.id, f"{at}.id"),
             )
         )
@@ -177,7 +174,7 @@ def _answer(sent: _Sent, where: str) -> Earlier:
 
 
 def _text(sent: _Sent, where: str) -> str:
-    if sent.content == _ABSENT:
+    if sent.content == ABSENT:
         raise missing(f"{where}.content", "Give a text, or a list of text parts.")
     content = text_or_parts(sent.content, "input_text", f"{where}.content", images=True)
     return content if isinstance(content, str) else text_of(content)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.api.decoding import decode, decode_list, decoder_of
+from service.api.decoding import ABSENT, ANY_OBJECT, KIND, decode, decode_list, decoder_of
 from service.api.input.content import read_parts, text_or_parts, text_part
 from service.api.input.gathered import Gathered
 from service.api.input.items import (
@@ -46,8 +46,6 @@ from service.errors import invalid_value, missing, unsupported
 
 MAX_CODE_OUTPUTS = 1024
 
-_ABSENT = Raw(b"null")
-
 
 class _Output(msgspec.Struct):
     type: str
@@ -58,7 +56,7 @@ class _Output(msgspec.Struct):
 class _CodeInterpreterCall(msgspec.Struct):
     code: str | None = None
     container_id: str | None = None
-    outputs: Raw = _ABSENT
+    outputs: Raw = ABSENT
     status: str | None = None
 
 
@@ -76,7 +74,7 @@ _CODE_OUTPUT = decoder_of(_Output)
 
 def _code_interpreter_call(sent: _CodeInterpreterCall, where: str, gathered: Gathered) -> CodeInterpreterCallItem:
     outputs: list[dict[str, Any]] | None = None
-    if sent.outputs != _ABSENT:
+    if sent.outputs != ABSENT:
         outputs = []
         for place, output in enumerate(decode_list(sent.outputs, MAX_CODE_OUTPUTS, f"{where}.outputs")):
             read = decode(output, _CODE_OUTPUT, f"{where}.outputs[{place}]")
@@ -121,14 +119,6 @@ class _Reference(msgspec.Struct):
     id: str
 
 
-class _Tool(msgspec.Struct):
-    type: str | None = None
-
-
-_TOOL = decoder_of(_Tool)
-_ANY_OBJECT = decoder_of(dict[str, Any])
-
-
 def _compaction(sent: _Compaction, where: str, gathered: Gathered) -> CompactionItem:
     return CompactionItem(sent.encrypted_content)
 
@@ -144,8 +134,8 @@ def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) ->
     check_bytes(len(memoryview(sent.tools)), gathered.tools_bytes)
     listed: list[Any] = []
     for place, tool in enumerate(decode_list(sent.tools, MAX_ADDED_TOOLS, at)):
-        hosted = decode(tool, _TOOL, f"{at}[{place}]").type in HOSTED
-        listed.append(echo_of_hosted(decode(tool, _ANY_OBJECT, f"{at}[{place}]"), f"{at}[{place}]") if hosted else tool)
+        hosted = decode(tool, KIND, f"{at}[{place}]").type in HOSTED
+        listed.append(echo_of_hosted(decode(tool, ANY_OBJECT, f"{at}[{place}]"), f"{at}[{place}]") if hosted else tool)
     gathered.added.append((at, sent.tools))
     return AdditionalToolsItem(listed)
 
@@ -155,7 +145,7 @@ def _configuration_update(sent: _ConfigurationUpdate, where: str, gathered: Gath
     if sent.reasoning is not None and sent.reasoning.effort is not None:
         gathered.effort = sent.reasoning.effort
         item.reasoning = {"effort": sent.reasoning.effort}
-    if sent.text is not None and sent.text.format != _ABSENT:
+    if sent.text is not None and sent.text.format != ABSENT:
         gathered.format = (sent.text.format, f"{where}.text.format")
         item.text = {"format": sent.text.format}
     return item
@@ -172,8 +162,8 @@ def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> ItemRef
 
 class _Kind(msgspec.Struct):
     type: str | None = None
-    role: Raw = _ABSENT
-    id: Raw = _ABSENT
+    role: Raw = ABSENT
+    id: Raw = ABSENT
 
 
 class _Message(msgspec.Struct):
@@ -202,8 +192,8 @@ class _CallOutput(msgspec.Struct):
 
 
 class _Reasoning(msgspec.Struct):
-    content: Raw = _ABSENT
-    summary: Raw = _ABSENT
+    content: Raw = ABSENT
+    summary: Raw = ABSENT
     encrypted_content: str | None = None
 
 
@@ -213,7 +203,7 @@ _KIND = decoder_of(_Kind)
 def reader_of(raw: Raw, where: str) -> "Reader":
     """Who reads the item at `where`. Raises InvalidRequest for a type that nobody reads."""
     kind = decode(raw, _KIND, where)
-    name = kind.type or ("message" if kind.role != _ABSENT else "item_reference" if kind.id != _ABSENT else None)
+    name = kind.type or ("message" if kind.role != ABSENT else "item_reference" if kind.id != ABSENT else None)
     if name is None:
         raise missing(f"{where}.type", "A message needs at least 'role' and 'content'.")
     if name not in READERS:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import decode, decode_list, decoder_of
+from service.api.decoding import KIND, Kind, decode, decode_list, decoder_of
 from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import Tools
@@ -37,10 +37,6 @@ class Chosen(msgspec.Struct, frozen=True):
     allowed: frozenset[str] | None = None
     parallel_one: bool = False
     echo: str | dict[str, Any] = "auto"
-
-
-class _Kind(msgspec.Struct):
-    type: str | None = None
 
 
 class _Specific(msgspec.Struct, forbid_unknown_fields=True):
@@ -74,8 +70,7 @@ class _Allowed(msgspec.Struct, forbid_unknown_fields=True):
     mode: Literal["none", "auto", "required"] = "auto"
 
 
-_CHOICE = decoder_of(_Kind | str | None)
-_TOOL = decoder_of(_Kind)
+_CHOICE = decoder_of(Kind | str | None)
 _SPECIFIC_TOOL = decoder_of(_Specific)
 _NAMESPACE = decoder_of(_Namespace)
 _HOSTED = decoder_of(_Hosted)
@@ -134,7 +129,7 @@ def _allowed(sent: _Allowed, tools: Tools) -> Chosen:
 
 def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], dict[str, Any]]:
     """The recipients that one of the allowed tools stands for, and its echo."""
-    kind = decode(raw, _TOOL, where).type
+    kind = decode(raw, KIND, where).type
     if kind is None:
         raise missing(f"{where}.type", "Give the type of a tool, such as 'function'.")
     if kind in ("function", "custom"):

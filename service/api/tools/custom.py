@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import decode, decoder_of
+from service.api.decoding import ABSENT, decode, decoder_of
 from service.api.tools.callee import Callee
 from service.errors import invalid_value
 from service.grammar.grammars import enforced_grammar
@@ -40,7 +40,7 @@ class CustomTool(msgspec.Struct, forbid_unknown_fields=True):
     type: str
     name: str
     description: DESCRIPTION | None = None
-    format: msgspec.Raw = msgspec.Raw(b"null")
+    format: msgspec.Raw = ABSENT
     defer_loading: bool | None = None
     async_: bool | None = msgspec.field(default=None, name="async")
     allowed_callers: list[Literal["direct", "programmatic"]] | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import decode, decoder_of
+from service.api.decoding import Kind, decode, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
@@ -41,10 +41,6 @@ TEXT = AnswerFormat({"type": "text"})
 """Any text."""
 
 
-class _Kind(msgspec.Struct):
-    type: str | None = None
-
-
 class _Bare(msgspec.Struct, forbid_unknown_fields=True):
     type: str
 
@@ -57,7 +53,7 @@ class _JsonSchema(msgspec.Struct, forbid_unknown_fields=True):
     strict: bool | None = None
 
 
-_KIND = decoder_of(_Kind | None)
+_KIND = decoder_of(Kind | None)
 _BARE = decoder_of(_Bare)
 _JSON_SCHEMA = decoder_of(_JsonSchema)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from service.api.decoding import decode, decode_list, decoder_of
+from service.api.decoding import ANY_OBJECT, KIND, decode, decode_list, decoder_of
 from service.api.tools.callee import FUNCTIONS, Callee
 from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, read_custom
 from service.api.tools.hosted import HOSTED, echo_of_hosted
@@ -42,10 +42,6 @@ _SERVED = "Give 'function', 'custom', 'namespace', or one of OpenAI's hosted too
 _INSIDE = "A namespace holds tools of type 'function' and 'custom'."
 
 
-class _Kind(msgspec.Struct):
-    type: str | None = None
-
-
 class FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
     """A function that the caller runs, as sent."""
 
@@ -69,11 +65,9 @@ class NamespaceTool(msgspec.Struct, forbid_unknown_fields=True):
     tools: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-_KIND = decoder_of(_Kind)
 _FUNCTION = decoder_of(FunctionTool)
 _CUSTOM = decoder_of(CustomTool)
 _NAMESPACE = decoder_of(NamespaceTool)
-_ANY_OBJECT = decoder_of(dict[str, Any])
 
 
 class Tools(msgspec.Struct, frozen=True):
@@ -170,7 +164,7 @@ class _Reading:
             self._here = set()
         for place, raw in enumerate(decode_list(tools, self._max_tools, where)):
             at = f"{where}[{place}]"
-            kind = decode(raw, _KIND, at).type
+            kind = decode(raw, KIND, at).type
             if kind is None:
                 raise missing(f"{at}.type", _SERVED if namespace is None else _INSIDE)
             if kind != "namespace" or namespace is not None:
@@ -200,7 +194,7 @@ class _Reading:
         if tool.namespace is not None or tool.kind not in HOSTED:
             raise invalid_value(f"{tool.where}.type", tool.kind, _SERVED if tool.namespace is None else _INSIDE)
         self._left_out[tool.kind] = None
-        tool.echo.append(echo_of_hosted(decode(tool.raw, _ANY_OBJECT, tool.where), tool.where))
+        tool.echo.append(echo_of_hosted(decode(tool.raw, ANY_OBJECT, tool.where), tool.where))
         return None
 
     def add(self, tool: _Sent, declared: Declared, content: str | None) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from service.harmony.calls import answered_calls
 from service.harmony.tokens import BYTES_A_TOKEN
-from service.responses.compaction.messages import is_marker, is_summary, users_words
+from service.responses.compaction.messages import behind_compaction, is_marker, is_summary, users_words
 from service.responses.rules import AfterCompaction, Rules
 from service.responses.sealed import MAX_KEPT_BYTES, size_of
 from store.turn import StoredMessage
@@ -52,7 +52,7 @@ def newest_input(messages: Sequence[StoredMessage]) -> int:
     while place and messages[place - 1].role != "assistant":
         place -= 1
     place = _with_calls(messages, place)
-    return place if any(message.role == "assistant" for message in messages[_behind_mark(messages) : place]) else 0
+    return place if any(message.role == "assistant" for message in messages[behind_compaction(messages) : place]) else 0
 
 
 def _with_calls(messages: Sequence[StoredMessage], place: int) -> int:
@@ -72,12 +72,6 @@ def _with_calls(messages: Sequence[StoredMessage], place: int) -> int:
 
 def _is_thought(message: StoredMessage) -> bool:
     return message.role == "assistant" and message.channel == "analysis" and message.recipient is None
-
-
-def _behind_mark(messages: Sequence[StoredMessage]) -> int:
-    if not messages or not is_marker(messages[0]):
-        return 0
-    return next((place + 1 for place, message in enumerate(messages) if is_summary(message)), 1)
 
 
 def kept_messages(

@@ -87,3 +87,10 @@ def is_marker(message: StoredMessage) -> bool:
 def is_summary(message: StoredMessage) -> bool:
     """Whether a compaction that kept the user's words ends with this message."""
     return message.role == "developer" and message.name == SUMMARY
+
+
+def behind_compaction(messages: Sequence[StoredMessage]) -> int:
+    """The place behind the compaction that these messages begin with, 0 where they begin with none."""
+    if not messages or not is_marker(messages[0]):
+        return 0
+    return next((place + 1 for place, message in enumerate(messages) if is_summary(message)), 1)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from service.api import ids
-from service.api.decoding import decode, decoder_of
+from service.api.decoding import ABSENT, decode, decoder_of
 from service.api.input.items import CompactionItem, InputItem, MessageItem
 from service.api.request import CreateRequest, read_create
 from service.api.response import Compaction, Usage
@@ -39,22 +39,19 @@ PARTLY = (
 TRIGGER = b'{"type":"compaction_trigger"}'
 
 
-_ABSENT = msgspec.Raw(b"null")
-
-
 class CompactBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `POST /v1/responses/compact` as sent; each member is read as the one of a create request."""
 
-    model: msgspec.Raw = _ABSENT
-    input: msgspec.Raw = _ABSENT
-    instructions: msgspec.Raw = _ABSENT
-    previous_response_id: msgspec.Raw = _ABSENT
-    prompt_cache_key: msgspec.Raw = _ABSENT
-    prompt_cache_options: msgspec.Raw = _ABSENT
-    prompt_cache_retention: msgspec.Raw = _ABSENT
-    service_tier: msgspec.Raw = _ABSENT
-    truncation: msgspec.Raw = _ABSENT
-    image: msgspec.Raw = _ABSENT
+    model: msgspec.Raw = ABSENT
+    input: msgspec.Raw = ABSENT
+    instructions: msgspec.Raw = ABSENT
+    previous_response_id: msgspec.Raw = ABSENT
+    prompt_cache_key: msgspec.Raw = ABSENT
+    prompt_cache_options: msgspec.Raw = ABSENT
+    prompt_cache_retention: msgspec.Raw = ABSENT
+    service_tier: msgspec.Raw = ABSENT
+    truncation: msgspec.Raw = ABSENT
+    image: msgspec.Raw = ABSENT
 
 
 class Compacted(msgspec.Struct):

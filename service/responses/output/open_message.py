@@ -14,7 +14,7 @@ from service.api.tools.callee import FUNCTIONS, Callee
 from service.engine.port import TokenLogprobs
 from service.grammar import checks
 from service.harmony import tokens
-from service.harmony.header import CHANNELS, Header
+from service.harmony.header import CHANNELS, JSON_TYPE, Header
 from service.harmony.render import close_id, frame, message
 from service.harmony.segments import Closed
 from service.responses import sealed
@@ -39,7 +39,6 @@ MAX_NAMES_SHOWN = 32
 """How many tools a feedback names."""
 
 _OPENING = (tokens.START, tokens.ASSISTANT)
-_JSON_TYPE = "<|constrain|>json"
 
 
 class OpenItem:
@@ -174,7 +173,7 @@ class OpenItem:
         callee = self.target
         if not isinstance(callee, Callee):
             raise TypeError(f"{done.name} is called and not declared")
-        content_type = _JSON_TYPE if callee.kind == "function" or callee.wrapped else None
+        content_type = JSON_TYPE if callee.kind == "function" or callee.wrapped else None
         return anew(self.content, "commentary", callee.recipient, content_type, done.call_id)
 
 

@@ -24,6 +24,7 @@ from service.api.input.items import (
 from service.api.tools.callee import FUNCTIONS
 from service.errors import InvalidRequest, shown
 from service.harmony import tokens
+from service.harmony.header import JSON_TYPE
 from service.harmony.render import developer_text, message_steps
 from service.responses import sealed
 from service.responses.compaction.messages import compaction_messages
@@ -36,8 +37,6 @@ BYTES_A_STEP = 65_536
 
 BYTES_AN_ITEM = 512
 """How many bytes take as long as the reading of an item without any."""
-
-JSON_CALL = "<|constrain|>json"
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -178,7 +177,7 @@ class Conversion:
             case ReasoningItem():
                 return self._reasoning(item, where)
             case FunctionCallItem():
-                return self._call(item, item.arguments, JSON_CALL)
+                return self._call(item, item.arguments, JSON_TYPE)
             case CustomToolCallItem():
                 return self._custom_call(item)
             case FunctionCallOutputItem():
@@ -257,7 +256,7 @@ class Conversion:
         callee = self._rules.by_recipient.get(self._recipient(item))
         if callee is not None and callee.kind == "custom" and not callee.wrapped:
             return self._call(item, item.input, None)
-        return self._call(item, msgspec.json.encode({"input": item.input}).decode(), JSON_CALL)
+        return self._call(item, msgspec.json.encode({"input": item.input}).decode(), JSON_TYPE)
 
     def _output(self, item: FunctionCallOutputItem, where: str) -> Drafts:
         self._calls.count_output(item.call_id, where)
@@ -293,7 +292,7 @@ class Conversion:
         text = item.output if item.output is not None else _error_text(item.error)
         if text is None or not CALL_NAME.fullmatch(name):
             return []
-        call = Draft(item.arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_CALL)
+        call = Draft(item.arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE)
         answer = _answer(text, name, "commentary")
         return [call, answer]
 

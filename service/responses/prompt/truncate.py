@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from service.harmony.calls import answered_calls
 from service.harmony.tokens import BYTES_A_TOKEN
-from service.responses.compaction.messages import is_marker, is_summary
+from service.responses.compaction.messages import behind_compaction
 from store.turn import StoredMessage
 
 ANSWER_RESERVE_TOKENS = 4096
@@ -58,9 +58,7 @@ def _without_words(head: Sequence[StoredMessage], excess: int) -> tuple[list[Sto
 
 def _head(messages: Sequence[StoredMessage]) -> int:
     """Where the first turn begins."""
-    place = 0
-    if messages and is_marker(messages[0]):
-        place = next((i + 1 for i, message in enumerate(messages) if is_summary(message)), 1)
+    place = behind_compaction(messages)
     while place < len(messages) and messages[place].role == "developer":
         place += 1
     return place
