@@ -50,12 +50,17 @@ class Code(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A number: what it counts, what it was, the most it may be, and what it is."""
+    """A number: what it counts, what it was, the most it may be (None where that is open), and what it is."""
 
     name: str
     was: int
-    goal: int
+    goal: int | None
     now: int
+
+    @property
+    def missed(self) -> bool:
+        """Whether it is past its goal."""
+        return self.goal is not None and self.now > self.goal
 
 
 # --- what is read --------------------------------------------------------------------------------------------------
@@ -342,7 +347,7 @@ def table(code: Mapping[str, Code], tests: Mapping[str, Code], watch: Watch) -> 
         Row("Hand-made LRUs", 5, 0, len(evictions(code))),
         Row("Back-offs", 6, 1, len(backoffs(code))),
         Row("Constants patched by tests", 42, 10, len(patches(tests))),
-        Row("Lines of service and store", 31_206, 29_500, lines()),
+        Row("Lines of service and store", 31_206, None, lines()),
     ]
 
 
@@ -371,10 +376,11 @@ def main(arguments: list[str]) -> int:
     rows = table(code, tests, watch)
     print(f"{'':40}{'was':>8}{'goal':>8}{'now':>8}")
     for row in rows:
-        print(f"{row.name:40}{row.was:8,}{row.goal:8,}{row.now:8,}{'' if row.now <= row.goal else '  past its goal'}")
+        goal = "" if row.goal is None else f"{row.goal:,}"
+        print(f"{row.name:40}{row.was:8,}{goal:>8}{row.now:8,}{'  past its goal' if row.missed else ''}")
     if "--list" in arguments:
         print(*details(code, tests, watch), sep="\n")
-    return int(any(row.now > row.goal for row in rows))
+    return int(any(row.missed for row in rows))
 
 
 if __name__ == "__main__":
