@@ -123,9 +123,13 @@ def but_empty_headers(text: str) -> str:
 
 
 def seconds(ids: list[int]) -> float:
-    began = time.perf_counter()
-    segments(ids)
-    return time.perf_counter() - began
+    """How long it takes when nobody else is at work: the best of three."""
+    times: list[float] = []
+    for _ in range(3):
+        began = time.perf_counter()
+        segments(ids)
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +139,7 @@ def seconds(ids: list[int]) -> float:
 def test_ten_times_the_tokens_take_about_ten_times_as_long(pattern: str) -> None:
     ids = harmony(pattern) * 3_000
     text_table()
-    once = min(seconds(ids) for _ in range(3))
-
-    assert seconds(ids * 10) < 40 * once + 0.05
+    assert seconds(ids * 10) < 40 * seconds(ids) + 0.05
 
 
 def test_bytes_that_are_no_text_are_read_in_linear_time() -> None:
