@@ -71,18 +71,20 @@ def encode(text: str) -> list[int]:
     return _encoding.encode_ordinary(text)
 
 
-def encode_steps(text: str, limit: int) -> Generator[None, None, list[int]]:
+def encode_steps(text: str, limit: int) -> Generator[None, None, "array[int]"]:
     """Encode `text` slice by slice, yielding in between so that the caller can let others run.
+
+    A list has 36 bytes for an id, and many may be encoded at a time: the ids are in an array, 4 bytes each.
 
     The slices are cut only where the pre-tokenizer always splits, so the ids equal those of `encode(text)`. A window
     without such a place grows up to the next one. Raises TooManyTokens past `limit` ids, and RunTooLong.
     """
-    ids: list[int] = []
+    ids: array[int] = array("I")
     start = 0
     while start < len(text):
         end = _cut(text, start)
         try:
-            ids += encode(text[start:end])
+            ids.extend(encode(text[start:end]))
         except ValueError as error:  # bpe-openai's TokenLimitError: 200,000 ids, of characters that take several each
             raise TooManyTokens from error
         if len(ids) > limit:

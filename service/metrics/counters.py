@@ -25,7 +25,7 @@ MODES: tuple[Mode, ...] = ("plain", "stream", "background")
 STATUSES = ("completed", "incomplete", "cancelled", "failed")
 ENGINE_ERRORS = ("refused", "overloaded", "unavailable", "failed")
 STORE_ERRORS = ("timeout", "error")
-REFUSALS = ("requests", "followers", "queue")
+REFUSALS = ("requests", "followers", "bodies", "queue")
 WEBHOOKS = ("delivered", "failed", "given_up")
 
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -117,8 +117,8 @@ class Metrics:
     )
     refused: Counter = metric(
         "admission_refused_total",
-        "Requests that were refused for a limit: the process had MAX_CONCURRENT_REQUESTS or MAX_FOLLOWERS, or the "
-        "queue was full.",
+        "Requests that were refused for a limit: the process had MAX_CONCURRENT_REQUESTS, MAX_FOLLOWERS or "
+        "MAX_BODIES_BYTES, or the queue was full.",
         limit=REFUSALS,
     )
     responses: Counter = metric(

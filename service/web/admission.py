@@ -1,37 +1,97 @@
-"""How many requests one process works on at once, and how many streams of background responses it has open.
+"""How much one process works on at once: requests, streams of background responses, and the bytes of requests' bodies.
 
-More are refused at once. A stream that follows a background response may be open for hours and costs little while no
+More is refused at once. A stream that follows a background response may be open for hours and costs little while no
 event comes, so it has a slot of another kind: else a few hundred followers would keep everybody from cancelling what
 they follow. A follower takes its slot before anything is accepted, and gives the request's slot back once it follows.
+
+Nobody can take all of anything. Where there are several tenants, the last eighth is for those that have no more than
+their share, so that whoever comes finds room, and comes to a share while others are over theirs. What a body becomes
+until its prompt is made takes many times its size, so few large ones are prepared at once: the others wait.
 """
 
 import asyncio
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 
 from prometheus_client import Counter
 
 from service.errors import unavailable
 from service.settings.settings import variable
 
+RESERVED = 8
+"""The last such part of a limit is for tenants that have no more than their share."""
+
+PREPARED_BYTES = 16 * 1024 * 1024
+"""How large the bodies may be together from which prompts are made at the same time."""
+
+PREPARE_SECONDS = 30.0
+"""How long a body may wait until it is prepared."""
+
+SMALL_BODY_BYTES = 64 * 1024
+"""A body of this size is prepared at once."""
+
+
+class Share:
+    """Up to `limit` of something, which tenants share."""
+
+    def __init__(self, limit: int, *, several: bool) -> None:
+        """`several` says whether there is more than one tenant."""
+        self.limit = limit
+        self._reserved = limit // RESERVED if several else 0
+        self._taken = 0
+        self._by_tenant: defaultdict[str, int] = defaultdict(int)
+
+    def fits(self, tenant: str, amount: int) -> bool:
+        """Whether a tenant may have so much more."""
+        own = self._by_tenant.get(tenant, 0) + amount
+        tenants = len(self._by_tenant) + (tenant not in self._by_tenant)
+        fair = own * (tenants + 1) <= self.limit  # as if one more tenant came
+        return self._taken + amount <= self.limit - (0 if fair else self._reserved)
+
+    def take(self, tenant: str, amount: int) -> None:
+        """Let it have so much more, whether it fits or not."""
+        self._taken += amount
+        self._by_tenant[tenant] += amount
+
+    def give_back(self, tenant: str, amount: int) -> None:
+        """It has so much less."""
+        self._taken -= amount
+        self._by_tenant[tenant] -= amount
+        if not self._by_tenant[tenant]:
+            del self._by_tenant[tenant]
+
 
 class Admission:
-    """Slots for requests and for followers."""
+    """Slots for requests and for followers, and room for bodies."""
 
-    def __init__(self, refused: Counter, *, requests: int, followers: int) -> None:
-        """So many slots of each kind. `refused` counts what is refused, by the kind."""
-        self._requests = _Slots(requests, "requests", "max_concurrent_requests", refused.labels("requests"))
-        self._followers = _Slots(
-            followers, "streams of background responses", "max_followers", refused.labels("followers")
+    def __init__(self, refused: Counter, *, requests: int, followers: int, bodies: int, several: bool = False) -> None:
+        """So many slots of each kind, and so many bytes of bodies, for one tenant or `several`.
+
+        `refused` counts what is refused, by the kind.
+        """
+        self._requests = _Slots(
+            Share(requests, several=several), "requests", "max_concurrent_requests", refused.labels("requests")
         )
+        self._followers = _Slots(
+            Share(followers, several=several),
+            "streams of background responses",
+            "max_followers",
+            refused.labels("followers"),
+        )
+        self._bodies = _Slots(
+            Share(bodies, several=several), "bytes of requests", "max_bodies_bytes", refused.labels("bodies")
+        )
+        self._preparing = Share(PREPARED_BYTES, several=several)
+        self._less_to_prepare = asyncio.Condition()
         self._taken = 0
         self._empty = asyncio.Event()
         self._empty.set()
 
     @contextmanager
-    def slot(self) -> Generator["Slot"]:
+    def slot(self, tenant: str) -> Generator["Slot"]:
         """A request's slot until the end of the block. Raises ApiError 503 where none is free."""
-        slot = Slot(self._requests, self._followers)
+        slot = Slot(tenant, self._requests, self._followers, self._bodies)
         self._taken += 1
         self._empty.clear()
         try:
@@ -41,6 +101,29 @@ class Admission:
             self._taken -= 1
             if not self._taken:
                 self._empty.set()
+
+    @asynccontextmanager
+    async def preparing(self, tenant: str, size: int) -> AsyncGenerator[None]:
+        """Wait until a body of so many bytes may be prepared, which it is until the end of the block.
+
+        Raises ApiError 503 where that takes longer than PREPARE_SECONDS.
+        """
+        if size <= SMALL_BODY_BYTES:
+            yield
+            return
+        size = min(size, PREPARED_BYTES // 2)  # any body fits in the end
+        try:
+            async with asyncio.timeout(PREPARE_SECONDS), self._less_to_prepare:
+                await self._less_to_prepare.wait_for(lambda: self._preparing.fits(tenant, size))
+                self._preparing.take(tenant, size)
+        except TimeoutError:
+            raise unavailable("This process reads too many large requests. Try again in a moment.") from None
+        try:
+            yield
+        finally:
+            self._preparing.give_back(tenant, size)
+            async with self._less_to_prepare:
+                self._less_to_prepare.notify_all()
 
     async def wait_until_empty(self, seconds: float) -> bool:
         """Wait until no slot is taken, for so many seconds at most; whether that came true."""
@@ -53,51 +136,60 @@ class Admission:
 
 
 class _Slots:
-    """Slots of one kind; `taken` of at most `limit` are in use."""
+    """What is refused where it doesn't fit, and by which words."""
 
-    def __init__(self, limit: int, what: str, setting: str, refused: Counter) -> None:
-        self._limit = limit
+    def __init__(self, share: Share, what: str, setting: str, refused: Counter) -> None:
+        self._share = share
         self._what = what
         self._setting = setting
         self._refused = refused
-        self._taken = 0
 
-    def take(self) -> None:
-        """Take one. Raises ApiError 503."""
-        if self._taken >= self._limit:
+    def take(self, tenant: str, amount: int) -> None:
+        """Take so much. Raises ApiError 503."""
+        if not self._share.fits(tenant, amount):
             self._refused.inc()
             raise unavailable(
-                f"This process serves {self._limit} {self._what} already. Try again in a moment, or raise "
+                f"This process serves {self._share.limit} {self._what} already. Try again in a moment, or raise "
                 f"{variable(self._setting)}."
             )
-        self._taken += 1
+        self._share.take(tenant, amount)
 
-    def give_back(self) -> None:
-        self._taken -= 1
+    def give_back(self, tenant: str, amount: int) -> None:
+        self._share.give_back(tenant, amount)
 
 
 class Slot:
     """What one request takes up."""
 
-    def __init__(self, requests: _Slots, followers: _Slots) -> None:
+    def __init__(self, tenant: str, requests: _Slots, followers: _Slots, bodies: _Slots) -> None:
         """A slot among the requests. Raises ApiError 503."""
-        self._requests = requests
-        self._followers = followers
-        requests.take()
-        self._slots = [requests]
+        self._tenant = tenant
+        self._requests, self._followers, self._bodies = requests, followers, bodies
+        self._taken: dict[_Slots, int] = {}
+        self._take(requests, 1)
 
     def take_follower(self) -> None:
         """Take a follower's slot as well. Raises ApiError 503."""
-        self._followers.take()
-        self._slots.append(self._followers)
+        self._take(self._followers, 1)
+
+    def take_body(self, size: int) -> None:
+        """Take room for so many bytes more of the body. Raises ApiError 503."""
+        self._take(self._bodies, size)
 
     def follow(self) -> None:
-        """Only follow from now on: the request's slot is free again."""
-        self._slots.remove(self._requests)
-        self._requests.give_back()
+        """Only follow from now on: the request's slot is free again, and so is its body's room."""
+        for slots in (self._requests, self._bodies):
+            self._give_back(slots)
 
     def leave(self) -> None:
         """Give back what is left."""
-        for slots in self._slots:
-            slots.give_back()
-        self._slots.clear()
+        for slots in list(self._taken):
+            self._give_back(slots)
+
+    def _take(self, slots: _Slots, amount: int) -> None:
+        slots.take(self._tenant, amount)
+        self._taken[slots] = self._taken.get(slots, 0) + amount
+
+    def _give_back(self, slots: _Slots) -> None:
+        if amount := self._taken.pop(slots, 0):
+            slots.give_back(self._tenant, amount)

@@ -68,7 +68,11 @@ def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timi
             app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
-        service.metrics.refused, requests=settings.max_concurrent_requests, followers=settings.max_followers
+        service.metrics.refused,
+        requests=settings.max_concurrent_requests,
+        followers=settings.max_followers,
+        bodies=settings.max_bodies_bytes,
+        several=len({each.tenant for each in settings.api_keys}) > 1,
     )
     return _gated(app, service, background, admission)
 
@@ -76,7 +80,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timi
 def create_probe_app(service: Service, background: Background) -> ASGIApp:
     """`/health`, `/ready` and `/metrics` of a worker: of the store and the engine in `service`, and what it counted."""
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
-    admission = Admission(service.metrics.refused, requests=PROBE_REQUESTS, followers=0)
+    admission = Admission(service.metrics.refused, requests=PROBE_REQUESTS, followers=0, bodies=0)
     return _gated(app, service, background, admission)
 
 

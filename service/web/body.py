@@ -15,16 +15,24 @@ class ClientGone(Exception):
     """The client disconnected before its request was complete."""
 
 
-async def read_body(receive: Receive, content_length: bytes | None, *, limit: int, seconds: float) -> bytes:
+async def read_body(
+    receive: Receive,
+    content_length: bytes | None,
+    *,
+    limit: int,
+    seconds: float,
+    take: Callable[[int], None],
+) -> bytes:
     """The body. One longer than `limit` bytes is refused before it is read, where its length was announced.
 
-    Raises ApiError: 413, or 408 when it isn't complete after `seconds`. Raises ClientGone.
+    `take` is told how many bytes more have come, and may refuse them. Raises ApiError: 413, or 408 when it isn't
+    complete after `seconds`. Raises ClientGone.
     """
     if content_length is not None and (not content_length.isdigit() or int(content_length[:20]) > limit):
         raise _too_large(limit)
     try:
         async with asyncio.timeout(seconds):
-            body = await _pieces(receive, limit)
+            body = await _pieces(receive, limit, take)
     except TimeoutError:
         raise ApiError(
             408, f"The request's body didn't arrive within {seconds:g} s. Send it faster.", code="request_timeout"
@@ -37,7 +45,7 @@ async def read_body(receive: Receive, content_length: bytes | None, *, limit: in
     return body
 
 
-async def _pieces(receive: Receive, limit: int) -> bytes:
+async def _pieces(receive: Receive, limit: int, take: Callable[[int], None]) -> bytes:
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -48,6 +56,7 @@ async def _pieces(receive: Receive, limit: int) -> bytes:
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
+        take(len(piece))
         pieces.append(piece)
         if not message.get("more_body", False):
             return b"".join(pieces)

@@ -137,7 +137,10 @@ class Gate:
                 await self._app(scope, receive, answer)
             else:
                 exchange.tenant = self._keyring.tenant(exchange.headers)
-                with self._metrics.requests_in_progress.track_inprogress(), self._admission.slot() as exchange.slot:
+                with (
+                    self._metrics.requests_in_progress.track_inprogress(),
+                    self._admission.slot(exchange.tenant) as exchange.slot,
+                ):
                     await self._app(scope, receive, answer)
         except ApiError as error:
             exchange.refused(error)

@@ -40,7 +40,7 @@ class Client:
     ) -> None:
         metrics = make_metrics()
         self.exchange = Exchange(TENANT, "req_1", {}, metrics)
-        self.admission = Admission(metrics.refused, requests=1, followers=1)
+        self.admission = Admission(metrics.refused, requests=1, followers=1, bodies=1)
         self.following = following(world, after)
         self.bodies: list[bytes] = []
         self.started = self.ended = self.late = self.cut = False
@@ -52,7 +52,7 @@ class Client:
     async def follow(self) -> bytes:
         """All that it is sent."""
         scope = {"extensions": {BREAK_OFF: {"now": self._cut}}}
-        with self.admission.slot() as self.exchange.slot:
+        with self.admission.slot(TENANT) as self.exchange.slot:
             self.exchange.slot.take_follower()
             await self._stream(scope, self._receive, self._send)
         return b"".join(self.bodies)
@@ -229,12 +229,12 @@ async def test_whoever_follows_leaves_its_slot_among_the_requests_to_others() ->
     world.write(events_of(3, ended=False))
     following = asyncio.create_task(client.follow())
     await until(lambda: client.bodies)
-    with client.admission.slot() as slot, pytest.raises(ApiError, match="HARMONIUM_MAX_FOLLOWERS"):
+    with client.admission.slot(TENANT) as slot, pytest.raises(ApiError, match="HARMONIUM_MAX_FOLLOWERS"):
         slot.take_follower()
     client.leave.set()
     await following
     assert await client.admission.wait_until_empty(0)
-    with client.admission.slot() as slot:
+    with client.admission.slot(TENANT) as slot:
         slot.take_follower()
 
 

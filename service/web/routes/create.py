@@ -27,7 +27,7 @@ from service.responses.run import AppendSink, Run, machine_of
 from service.responses.seal import seal_for
 from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
-from service.web.routes.received import body_of, caller_of, exchange_of, follow, service_of
+from service.web.routes.received import body_of, caller_of, exchange_of, follow, preparing, service_of
 from store.errors import StoreFull
 
 router = APIRouter()
@@ -88,7 +88,10 @@ async def count(request: Request) -> HttpResponse:
     exchange, service = exchange_of(request), service_of(request)
     body = await body_of(request)
     model = (await known_model(service.engine)).id
-    async with prepared(service, caller_of(request), read_count(body, model, store=service.settings.store)) as planned:
+    async with (
+        preparing(request, body),
+        prepared(service, caller_of(request), read_count(body, model, store=service.settings.store)) as planned,
+    ):
         length = len(planned.plan.generation.prompt)
     exchange.left_out(planned.left_out)
     exchange.facts["input_tokens"] = length
@@ -103,8 +106,10 @@ async def _plan(
 
     Raises ApiError, StoreError, EngineUnavailable.
     """
-    exchange, wanted = exchange_of(request), read(await body_of(request))
-    planned = await resources.enter_async_context(prepared(service_of(request), caller_of(request), wanted))
+    exchange, body = exchange_of(request), await body_of(request)
+    async with preparing(request, body):
+        wanted = read(body)
+        planned = await resources.enter_async_context(prepared(service_of(request), caller_of(request), wanted))
     exchange.facts["response_id"] = planned.plan.id
     exchange.left_out(planned.left_out)
     return planned, _Wanted(wanted.background, wanted.stream, wanted.obfuscate)

@@ -1,6 +1,7 @@
 """What a route has of its request: the service, the exchange as the middleware saw it, the body, what it follows."""
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import cast
 
 from fastapi import Request
@@ -9,6 +10,7 @@ from service.api.events import Event
 from service.background.follow import Following
 from service.background.tasks import Background
 from service.responses.service import Caller, Service
+from service.web.admission import Admission
 from service.web.body import read_body
 from service.web.event_stream import EventStream, FollowSource
 from service.web.middleware import Exchange
@@ -38,13 +40,20 @@ def caller_of(request: Request) -> Caller:
 
 async def body_of(request: Request) -> bytes:
     """The whole body, in time and of a bounded size. Raises ApiError, ClientGone."""
-    settings = service_of(request).settings
+    settings, exchange = service_of(request).settings, exchange_of(request)
     return await read_body(
         request.receive,
-        exchange_of(request).headers.get(b"content-length"),
+        exchange.headers.get(b"content-length"),
         limit=settings.max_body_bytes,
         seconds=settings.body_seconds,
+        take=exchange.slot.take_body,
     )
+
+
+def preparing(request: Request, body: bytes) -> AbstractAsyncContextManager[None]:
+    """Waits until a prompt may be made of a body, which is made until the end of the block."""
+    admission = cast(Admission, request.app.state.admission)
+    return admission.preparing(exchange_of(request).tenant, len(body))
 
 
 def follow(request: Request, id: str, after: int = -1, *, begun: Sequence[Event] = (), obfuscate: bool) -> EventStream:

@@ -1,0 +1,138 @@
+"""What one process works on at once: of several tenants none can take all of it, and few large bodies are prepared."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter
+from pydantic import SecretStr
+
+from service.errors import ApiError
+from service.settings.core import ApiKey
+from service.settings.settings import Settings
+from service.web.admission import PREPARED_BYTES, SMALL_BODY_BYTES, Admission, Share
+from tests.support.service.inside import answer, scripted, serving
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY
+from tests.support.waiting import until
+
+LARGE = PREPARED_BYTES // 2
+
+
+def admission(several: bool = True, bodies: int = 800) -> Admission:
+    refused = Counter("refused", "", ["kind"], registry=CollectorRegistry())
+    return Admission(refused, requests=80, followers=80, bodies=bodies, several=several)
+
+
+def filled(share: Share, tenant: str, amount: int = 1) -> int:
+    """How much a tenant gets that takes whatever fits."""
+    taken = 0
+    while share.fits(tenant, amount):
+        share.take(tenant, amount)
+        taken += amount
+    return taken
+
+
+def test_a_tenant_alone_has_all_of_it() -> None:
+    assert filled(Share(80, several=False), "a") == 80
+
+
+def test_of_several_one_leaves_an_eighth_to_who_comes() -> None:
+    share = Share(80, several=True)
+    assert filled(share, "a") == 70
+    assert filled(share, "b") == 10
+
+
+def test_who_comes_gets_a_share_as_soon_as_the_others_end_something() -> None:
+    share = Share(80, several=True)
+    filled(share, "a")
+    filled(share, "b")
+    for _ in range(16):
+        share.give_back("a", 1)
+        assert not share.fits("a", 1)
+        assert filled(share, "b") == 1
+    assert share.fits("c", 1) is False
+    share.give_back("a", 1)
+    assert filled(share, "c") == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 30), st.booleans()), max_size=200))
+def test_it_never_comes_to_more_than_the_limit_and_never_forgets(steps: list[tuple[str, int, bool]]) -> None:
+    share, held = Share(100, several=True), list[tuple[str, int]]()
+    for tenant, amount, takes in steps:
+        if takes and share.fits(tenant, amount):
+            share.take(tenant, amount)
+            held.append((tenant, amount))
+        elif not takes and held:
+            share.give_back(*held.pop(amount % len(held)))
+        assert sum(amount for _, amount in held) <= 100
+    for each in held:
+        share.give_back(*each)
+    assert filled(share, "a") == 88
+
+
+def test_bodies_have_room_together_until_their_requests_end() -> None:
+    gate = admission(several=False)
+    with gate.slot("a") as first, gate.slot("a") as second:
+        first.take_body(500)
+        second.take_body(300)
+        with pytest.raises(ApiError, match="HARMONIUM_MAX_BODIES_BYTES") as refusal:
+            second.take_body(1)
+        assert refusal.value.status == 503
+        first.leave()
+        second.take_body(1)
+
+
+async def test_few_large_bodies_are_prepared_at_once_and_small_ones_never_wait() -> None:
+    gate, at_work = admission(several=False), list[str]()
+    ends = {name: asyncio.Event() for name in "abc"}
+
+    async def prepare(name: str) -> None:
+        async with gate.preparing("a", LARGE):
+            at_work.append(name)
+            await ends[name].wait()
+
+    tasks = [asyncio.create_task(prepare(name)) for name in "abc"]
+    await until(lambda: at_work == ["a", "b"])
+    async with asyncio.timeout(1), gate.preparing("a", SMALL_BODY_BYTES):
+        assert at_work == ["a", "b"]
+    ends["b"].set()
+    await until(lambda: at_work == ["a", "b", "c"])
+    for end in ends.values():
+        end.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_body_of_another_tenant_is_not_behind_all_of_one() -> None:
+    gate = admission()
+    async with gate.preparing("a", LARGE), gate.preparing("a", LARGE // 2):
+        waiting = asyncio.create_task(gate.preparing("a", LARGE).__aenter__())
+        async with asyncio.timeout(1), gate.preparing("b", LARGE // 4):
+            assert not waiting.done()
+    await waiting
+
+
+async def test_slots_that_one_key_holds_leave_room_for_another(settings: Settings) -> None:
+    keys = [ApiKey("acme", SecretStr(ACME_KEY)), ApiKey("globex", SecretStr(GLOBEX_KEY))]
+    settings = settings.model_copy(update={"api_keys": keys, "max_concurrent_requests": 8})
+    async with serving(settings, scripted(answer("Fine."))) as inside, inside.http() as http:
+
+        async def begun(port: int) -> asyncio.StreamWriter:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(
+                b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n" % ACME_KEY.encode()
+            )
+            return writer
+
+        writers = [await begun(inside.port) for _ in range(20)]
+
+        async def refused() -> bool:
+            answer = await http.get("/v1/models", headers={"authorization": f"Bearer {ACME_KEY}"})
+            return answer.status_code == 503
+
+        await until(refused)
+        theirs = await http.get("/v1/models", headers={"authorization": f"Bearer {GLOBEX_KEY}"})
+        assert theirs.status_code == 200
+        for writer in writers:
+            writer.close()

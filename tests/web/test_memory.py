@@ -1,0 +1,76 @@
+"""What clients send never takes much of a process's memory, however many send it at once, and it comes back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.waiting import until
+
+MIB = 1 << 20
+SECONDS = 60.0
+POLL_SECONDS = 0.02
+FLOOD = 12
+"""How many large requests are sent at once."""
+
+Attack = Callable[[ServiceProcess], Awaitable[None]]
+
+
+@asynccontextmanager
+async def watched(service: ServiceProcess, most: list[int]) -> AsyncIterator[None]:
+    """Notes the most bytes that it has in memory."""
+
+    async def watch() -> None:
+        while True:
+            most[0] = max(most[0], service.memory_bytes())
+            await asyncio.sleep(POLL_SECONDS)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+
+
+async def many_large_texts(service: ServiceProcess) -> None:
+    """Texts of as many tokens as 8 MB can have, which are cut to the model's context."""
+    body = b'{"model":"%s","truncation":"auto","input":"%s"}' % (
+        MODEL.encode(),
+        (b"x y z q k j v w " * 524_000)[: 8 * MIB - 500],
+    )
+    async with httpx.AsyncClient(base_url=service.url, timeout=SECONDS, trust_env=False) as http:
+
+        async def send() -> int:
+            answer = await http.post(
+                "/v1/responses/input_tokens", content=body, headers={"content-type": "application/json"}
+            )
+            return answer.status_code
+
+        statuses = await asyncio.gather(*(send() for _ in range(FLOOD)))
+    assert set(statuses) <= {200, 400, 503}
+
+
+async def many_requests_ahead(service: ServiceProcess) -> None:
+    """A quarter of a megabyte of tiny requests on each of forty connections, whose answers nobody reads."""
+    one = b"GET /v1/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    writers: list[asyncio.StreamWriter] = []
+    for _ in range(40):
+        _, writer = await asyncio.open_connection("127.0.0.1", service.port)
+        writer.write(one * (256 * 1024 // len(one)))
+        writers.append(writer)
+    await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+
+
+@pytest.mark.parametrize("attack", [many_large_texts, many_requests_ahead], ids=lambda attack: attack.__name__)
+async def test_memory_stays_bounded_and_comes_back(service: ServiceProcess, attack: Attack) -> None:
+    service.client().responses.create(model=MODEL, input="hi")
+    rest = service.memory_bytes()
+    most = [rest]
+    async with watched(service, most):
+        await attack(service)
+    print(f"{attack.__name__}: {rest // MIB} MiB, {most[0] // MIB} at most, {service.memory_bytes() // MIB} at the end")
+    assert most[0] < 2 * rest
+    await until(lambda: service.memory_bytes() < 1.5 * rest, SECONDS)
