@@ -17,17 +17,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from multiprocessing import parent_process
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from service import logs
+from service.commands.watchdog import watched
 from service.metrics.processes import shared_folder
 from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
@@ -152,6 +154,12 @@ class Supervisor(Multiprocess):
         if any(process.exitcode == STARTUP_FAILURE for process in self.processes):
             sys.exit(STARTUP_FAILURE)
 
+    def keep_subprocess_alive(self) -> None:
+        """Replace workers that died. With our end of its pipe closed, a ping isn't waited for when one dies."""
+        for process in self.processes:
+            process.child_conn.close()
+        super().keep_subprocess_alive()
+
     def terminate_all(self) -> None:
         """Ask the workers to stop, and close the port: else the kernel would go on accepting."""
         for listener in self.sockets:
@@ -177,7 +185,7 @@ class Config(uvicorn.Config):
     def __init__(self, settings: Settings, create_app: CreateApp, **options: Any) -> None:
         self.settings = settings
         self.connection_limits = ConnectionLimits(send_seconds=settings.send_seconds)
-        super().__init__(partial(create_app, settings), factory=True, **options)
+        super().__init__(partial(_watched, create_app, settings), factory=True, **options)
 
     def configure_logging(self) -> None:
         """What uvicorn calls first in a worker process, and so where one begins."""
@@ -186,6 +194,26 @@ class Config(uvicorn.Config):
             die_with_parent()
             exit_on_signals()
             logs.configure(self.settings.log_level, self.settings.log_format)
+
+
+def _watched(create_app: CreateApp, settings: Settings) -> ASGIApp:
+    """The application, which ends its process where the loop stands still once it has started."""
+    app: ASGIApp = create_app(settings)
+
+    async def watched_app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await app(scope, receive, send)
+            return
+        async with AsyncExitStack() as resources:
+
+            async def started(message: Message) -> None:
+                if message["type"] == "lifespan.startup.complete":
+                    await resources.enter_async_context(watched(settings))
+                await send(message)
+
+            await app(scope, receive, started)
+
+    return watched_app
 
 
 def die_with_parent() -> None:

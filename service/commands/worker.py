@@ -17,6 +17,7 @@ import uvloop
 from service import logs
 from service.background.tasks import Background
 from service.commands.serve import StartError, allow_files, check_url, exit_on_signals, listen
+from service.commands.watchdog import watched
 from service.engine.port import EngineUnavailable
 from service.harmony import segments, tokens
 from service.responses.service import Service, close_service, open_service
@@ -80,7 +81,7 @@ async def _work(settings: Settings) -> bool:
             gc.collect()
             gc.freeze()  # as in app.py
             logs.event(logger, logging.INFO, "working", engine=settings.engine, concurrency=settings.worker_concurrency)
-            async with _probes(service, background):
+            async with watched(settings), _probes(service, background):
                 await background.run(on_fault=background.stop)
     finally:
         await close_service(service)

@@ -170,6 +170,9 @@ class CoreSettings(BaseSettings):
     """How long a client may leave a stream unread before its connection is closed."""
     shutdown_seconds: int = Field(30, ge=1, le=3600)
     """How long open streams may continue after a stop was requested."""
+    stall_seconds: float = Field(15, gt=0, le=3600)
+    """A process whose event loop stands still for so many seconds of processor time is ended, so that others take
+    over."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level that is logged."""

@@ -5,10 +5,11 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from service.build import this_build
 from service.commands.serve import StartError, listen, redis_for
 from service.settings.settings import Settings, description, load_settings, variable
 from tests.support import ROOT
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 20
@@ -51,8 +53,7 @@ class Service:
     def __init__(self, folder: Path, create_app: str, **settings: object) -> None:
         script = folder / "service_under_test.py"
         script.write_text(SERVE)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         wanted = {variable(name): str(value) for name, value in {"port": self.port, **settings}.items()}
         self.process = subprocess.Popen(
             [sys.executable, str(script), create_app],
@@ -200,6 +201,39 @@ def test_a_data_folder_has_one_owner_and_the_second_is_told_the_way_out(tmp_path
     assert status == 1
     assert f"another harmonium (process {first.process.pid})" in logged
     assert "HARMONIUM_REDIS_URL" in logged
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_process_that_stands_still_is_ended_and_says_where(tmp_path: Path, stopped: bool) -> None:
+    with serving(tmp_path, stall_seconds=1) as service:
+        service.get("/pid")
+        with ThreadPoolExecutor() as threads:
+            asked = threads.submit(service.open, "/stuck")
+            if stopped:
+                service.process.send_signal(signal.SIGTERM)
+        assert isinstance(asked.exception(DEADLINE_SECONDS), ConnectionError | http.client.HTTPException)
+        status, logged = service.end()
+    assert status == -signal.SIGPROF
+    assert "in _never_returns" in logged
+
+
+def test_a_worker_that_stands_still_is_replaced(tmp_path: Path) -> None:
+    with serving(tmp_path, stall_seconds=1, workers=2, redis_url="redis://unused") as service:
+        service.get("/pid")
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            service.open("/stuck")
+        seen: set[str] = set()
+        wait_until(lambda: seen.add(service.get("/pid")) or len(seen) == 2, DEADLINE_SECONDS)
+
+
+def test_time_in_which_a_process_was_frozen_does_not_count(tmp_path: Path) -> None:
+    with serving(tmp_path, stall_seconds=1) as service:
+        pid = service.get("/pid")
+        service.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T"))
+        time.sleep(2)  # what is tried is that time passes
+        service.process.send_signal(signal.SIGCONT)
+        assert service.get("/pid") == pid
 
 
 def test_workers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> None:

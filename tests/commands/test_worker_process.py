@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from service.__main__ import app
 from service.web.http_protocol import MAX_HEADERS
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.service.process import MODEL, ServiceProcess, WorkerProcess, free_port
+from tests.support.ports import free_port
+from tests.support.service.process import MODEL, ServiceProcess, WorkerProcess
 from tests.support.service.streams import Event
 from tests.support.waiting import wait_until
 

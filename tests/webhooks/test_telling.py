@@ -1,11 +1,11 @@
 """The service tells a receiver how each background response ended, as soon as that can be retrieved."""
 
-import socket
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from openai import AsyncOpenAI
 
+from tests.support.ports import free_port
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.waiting import until
 from tests.support.webhooks.desk import SECRET, unwrapped
@@ -18,8 +18,7 @@ DEADLINE_SECONDS = 20
 @pytest.fixture(scope="module")
 def port() -> int:
     """The port at which the service finds a receiver, when a test has one."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture(scope="module")

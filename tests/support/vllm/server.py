@@ -7,7 +7,6 @@ vLLM here: it lives in another environment.
 import os
 import re
 import signal
-import socket
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import httpx
 
 from tests.support import ROOT
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 COMMAND = ROOT / "scripts" / "vllm-cpu"
@@ -40,8 +40,7 @@ class VllmProcess:
     def __init__(self, folder: Path) -> None:
         """`folder` gets the log."""
         self._log = folder / "vllm.log"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.arguments: tuple[str, ...] | None = None
         """What it was started with, or None if it should not be running."""
