@@ -15,6 +15,7 @@ StoreError
 ├── LogFull             there is no room for another event
 ├── NewerFormat         a value was written by a newer version
 ├── StoreUnavailable    the server did not answer in time, or refused
+│   └── StoreReadOnly   the server takes no writes, and can be read
 └── DataFolderBusy      another process's embedded server keeps the data folder
 """
 
@@ -139,6 +140,10 @@ class NewerFormat(StoreError):
 
 class StoreUnavailable(StoreError):
     """The server did not answer within the time limit, refused the connection, or failed."""
+
+
+class StoreReadOnly(StoreUnavailable):
+    """The server takes no writes: it is a replica, too few replicas follow it, or it can't save what it has."""
 
 
 class DataFolderBusy(StoreError):

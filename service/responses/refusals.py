@@ -26,6 +26,7 @@ from store.errors import (
     QueueFull,
     StoreError,
     StoreFull,
+    StoreReadOnly,
     TurnTooLarge,
 )
 from store.states import MOVES
@@ -82,6 +83,10 @@ def store_refusal(error: StoreError) -> ApiError:
         return failed(
             "What this needs was stored by a later release than the one that answers, which can't read it. Upgrade "
             "this service to the release of those that share its store."
+        )
+    if isinstance(error, StoreReadOnly):
+        return unavailable(
+            "The conversation store takes no writes at the moment; what it holds can be read. Try again in a moment."
         )
     return unavailable("The conversation store does not answer. Try again in a moment.")
 

@@ -1,6 +1,7 @@
 """The service: what every request needs, opened from the settings, for every process that serves or works."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from time import time
@@ -9,6 +10,7 @@ import msgspec
 
 from service.engine.demo import DemoEngine
 from service.engine.port import MODEL_CREATED, Engine, ModelCard
+from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.responses.read import Limits
 from service.responses.seal import Seals
@@ -21,8 +23,11 @@ from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
 from store.redis.client import Client
 from store.redis.connection import connect
+from store.redis.health import Health
 from store.redis.listening import Listening
 from store.secret import shared_secret
+
+logger = logging.getLogger(__name__)
 
 CANCELS_AT_ONCE = 16
 """How many cancelled responses a process ends at once; each replays its log, for milliseconds of CPU."""
@@ -65,7 +70,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
     client = open_client(settings)
     store = open_store(settings, client)
     metrics = make_metrics(settings.workers)
-    store.server.failed = metrics.store_failed
+    _watch(store.server.health, metrics)
     return Service(
         settings=settings,
         store=store,
@@ -79,6 +84,13 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
         templates=Templates(settings.prompts_dir),
         cancel_slots=asyncio.Semaphore(CANCELS_AT_ONCE),
     )
+
+
+def _watch(health: Health, metrics: Metrics) -> None:
+    """Count what fails in the store, and log once that it goes away, with what to do, and once that it is back."""
+    health.failed = metrics.store_failed
+    health.gone = lambda failure: event(logger, logging.ERROR, "the store is away", reason=str(failure))
+    health.back = lambda seconds: event(logger, logging.WARNING, "the store is back", seconds=seconds)
 
 
 async def close_service(service: Service) -> None:

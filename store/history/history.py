@@ -11,6 +11,8 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from redis.exceptions import RedisError
+
 from store import codec
 from store.errors import NotFound, ParentNotFound
 from store.history.append import Addition, append, refuse_continuation
@@ -19,6 +21,7 @@ from store.history.delete import forget, forget_tree, in_pieces, prune, sweep
 from store.history.read import TurnReader, mget
 from store.keys import Keyspace, TurnKeys, id_of, shard_of, split_path
 from store.redis import scripts
+from store.redis.conditions import refuses_writes
 from store.redis.connection import Client, Server
 from store.states import TERMINAL
 from store.turn import Chain, Found, Status, Turn
@@ -142,10 +145,18 @@ class ConversationHistoryStore:
             await prune(operation, keys, path)
 
     async def find(self, tenant: str, id: str) -> Found:
-        """A response and its status, and note that it was used. Raises NotFound, StoreUnavailable."""
+        """A response and its status, and note that it was used, where the server takes writes.
+
+        Raises NotFound, StoreUnavailable.
+        """
         keys = self.keyspace.turn(tenant, id)
         async with self.server.operation() as operation:
-            word, *found = await scripts.touch(operation, keys, idle_us=self.caps.idle_us)
+            try:
+                word, *found = await scripts.touch(operation, keys, idle_us=self.caps.idle_us)
+            except RedisError as refusal:
+                if not refuses_writes(refusal):
+                    raise
+                word, *found = await scripts.look(operation, keys, idle_us=self.caps.idle_us)
             blob = None if word == b"missing" else await operation.command("GET", keys.key("response"))
         if blob is None:
             raise NotFound(id)
@@ -217,12 +228,10 @@ class ConversationHistoryStore:
         await in_pieces(self.server, self.keyspace, lambda operation, shard: sweep(operation, shard, self.caps.idle_us))
 
     async def check(self) -> None:
-        """Return if every shard can be asked, or raise StoreUnavailable."""
-        shards = self.keyspace.all_shards()
+        """Return if every shard can be read and written, or raise StoreUnavailable; StoreReadOnly if only read."""
         async with self.server.operation() as operation:
-            await operation.command("PING", at=shards[0].clock)  # which fails where writing to the disk has failed
-            for shard in shards:
-                await operation.command("EXISTS", shard.clock)
+            for shard in self.keyspace.all_shards():
+                await scripts.prove(operation, shard)
 
     async def close(self) -> None:
         """Close the connections."""

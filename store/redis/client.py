@@ -6,14 +6,15 @@ be operations, which wait before they take one.
 
 from typing import Any
 
-from redis.asyncio import ConnectionPool, Redis, RedisCluster
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from store.redis.address import Address, Kind, parse
+from store.redis.pools import PrimaryPool, SentinelPool
 
 RESP = 2
 """The protocol's version, pinned as replies differ in shape: 2 has all that is needed, without a greeting."""
@@ -28,17 +29,6 @@ Client = Redis | RedisCluster
 """A redis-py client with all its methods."""
 
 Options = dict[str, Any]
-
-
-class SentinelPool(SentinelConnectionPool):
-    """A pool of connections to whoever is primary, which closes those to the Sentinels too."""
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        try:
-            await super().aclose()
-        finally:
-            await self.sentinel_manager.aclose()  # pyright: ignore[reportUnknownMemberType]
 
 
 def connect(url: str, *, max_connections: int = 64, timeout_seconds: float = 2.0) -> Client:
@@ -61,7 +51,7 @@ def connect(url: str, *, max_connections: int = 64, timeout_seconds: float = 2.0
     }
     if address.kind is Kind.CLUSTER:
         return _cluster(address, options)
-    pool = ConnectionPool(**options) if address.kind is Kind.SINGLE else _sentinel_pool(address, options)
+    pool = PrimaryPool(**options) if address.kind is Kind.SINGLE else _sentinel_pool(address, options)
     pool.make_connection()  # without connecting: an option that no connection takes is refused now
     return Redis.from_pool(pool)
 

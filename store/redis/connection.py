@@ -6,32 +6,70 @@ command through it that does harm when it is carried out twice.
 """
 
 import asyncio
-from collections.abc import Callable
+import time
 from types import TracebackType
 from typing import Any, Self
 
 from redis import exceptions as redis_errors
 from redis.backoff import AbstractBackoff, FullJitterBackoff
 
-from store.errors import StoreUnavailable
+from store.errors import StoreReadOnly, StoreUnavailable
 from store.redis.client import Client, connect
+from store.redis.conditions import TooManyClients, advice, refuses_writes
+from store.redis.health import Health
 from store.redis.links import Argument, Link, links_of
 
 __all__ = ["Argument", "Client", "Operation", "Server", "connect"]
 
-Failed = Callable[[str], None]
+SHRUNK_SECONDS = 5.0
+"""For how long a connection that the server refused, as it has too many clients, is not tried again."""
 
 
-def _nobody_listens(why: str) -> None:
-    """The callback of a Server before it is set."""
+class Room:
+    """How many operations run at once: as many as there may be connections, and fewer where the server takes no more.
+
+    A semaphore, because some of redis-py's pools refuse at their limit, and the one that waits uses asyncio.Condition,
+    which before Python 3.13 can lose a notification to a waiter that is cancelled.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: set[asyncio.TimerHandle] = set()
+        """The places that are taken away for a while."""
+        self._places = asyncio.Semaphore(most)
+
+    async def enter(self) -> None:
+        """Take a place, once there is one."""
+        await self._places.acquire()
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._places.release()
+
+    def shrink(self) -> bool:
+        """Give a place back that nobody may have for SHRUNK_SECONDS; False if it is the last, which stays."""
+        if len(self._kept) + 1 >= self._most:
+            self.leave()
+            return False
+
+        def over() -> None:
+            self._kept.discard(timer)
+            self.leave()
+
+        timer = asyncio.get_running_loop().call_later(SHRUNK_SECONDS, over)
+        self._kept.add(timer)
+        return True
+
+    def close(self) -> None:
+        """Take no more places away."""
+        for timer in self._kept:
+            timer.cancel()
 
 
 class Server:
     """A Redis server, or several that are one store: every operation ends in time, with a result or an error.
 
-    As many operations run at once as there may be connections; others wait, within their time. The semaphore is here
-    because some of redis-py's pools refuse at their limit, and the one that waits uses asyncio.Condition, which before
-    Python 3.13 can lose a notification to a waiter that is cancelled.
+    As many operations run at once as there is room for; others wait, within their time.
     """
 
     def __init__(self, redis: Client, *, timeout_seconds: float, attempts: int) -> None:
@@ -40,18 +78,18 @@ class Server:
             raise ValueError(f"timeout_seconds={timeout_seconds} and attempts={attempts} must be positive")
         self._redis = redis
         self._new_link, limit = links_of(redis)
-        self._room = asyncio.Semaphore(limit)
+        self._room = Room(limit)
         self._timeout_seconds = timeout_seconds
         self._attempts = attempts
-        self.failed: Failed = _nobody_listens
-        """Called for every operation that raises StoreUnavailable, with the reason: `timeout` or `error`."""
+        self.health = Health()
 
     def operation(self) -> "Operation":
         """`async with server.operation() as operation:` around the commands of one operation."""
-        return Operation(self._new_link(), self._room, self._timeout_seconds, self._attempts, self.failed)
+        return Operation(self._new_link(), self._room, self._timeout_seconds, self._attempts, self.health)
 
     async def close(self) -> None:
         """Close all connections."""
+        self._room.close()
         await self._redis.aclose()
 
 
@@ -64,18 +102,23 @@ class Operation:
     def __init__(
         self,
         link: Link,
-        room: asyncio.Semaphore,
+        room: Room,
         timeout_seconds: float,
         attempts: int,
-        failed: Failed = _nobody_listens,
+        health: Health,
     ) -> None:
         self._link = link
-        self._failed = failed
+        self._health = health
         self._room = room
         self._entered = False
         self._timeout_seconds = timeout_seconds
         self._deadline = asyncio.timeout(timeout_seconds)
         self._attempts = attempts
+        self._begun = time.monotonic()
+        self._refusal: redis_errors.ConnectionError | None = None
+        """Why there was no connection for it the last time."""
+        self.wrote = False
+        """Whether the server took a script that may write."""
 
     async def command(self, *args: Argument, at: Argument | None = None) -> Any:
         """The reply to one command, which must be harmless to retry. Raises redis-py's errors.
@@ -91,10 +134,19 @@ class Operation:
         return await self._attempt(args, at)
 
     async def _attempt(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
-        if not self._entered:
-            await self._room.acquire()
-            self._entered = True
-        return await self._link.ask(args, at)
+        while True:
+            if not self._entered:
+                await self._room.enter()
+                self._entered = True
+            try:
+                reply = await self._link.ask(args, at)
+                self._refusal = None
+                return reply
+            except TooManyClients as error:
+                self._refusal = error
+            self._entered = False
+            if not self._room.shrink():  # not one connection: others have them all, so only time may help
+                await asyncio.sleep(self.backoff.compute(self._attempts))
 
     async def __aenter__(self) -> Self:
         await self._deadline.__aenter__()
@@ -107,14 +159,25 @@ class Operation:
             await self._deadline.__aexit__(kind, error, trace)
         except TimeoutError as late:
             self._link.late()
-            self._failed("timeout")
-            raise StoreUnavailable(f"the server did not answer within {self._timeout_seconds} s") from late
+            raise self._noted(self._late(), "timeout") from late
         finally:
             try:
                 await self._link.close()
             finally:
                 if self._entered:
-                    self._room.release()
+                    self._room.leave()
         if isinstance(error, redis_errors.RedisError):
-            self._failed("error")
-            raise StoreUnavailable(f"the server failed: {error}") from error
+            refused = StoreReadOnly if refuses_writes(error) else StoreUnavailable
+            raise self._noted(refused(f"the server failed: {error}. {advice(error)}"), "error") from error
+        if error is None:
+            self._health.succeeded(wrote=self.wrote)
+
+    def _late(self) -> StoreUnavailable:
+        """What an operation that ran out of time says of the reason."""
+        if self._refusal is not None:
+            return StoreUnavailable(f"the server failed: {self._refusal}. {advice(self._refusal)}")
+        return StoreUnavailable(f"the server did not answer within {self._timeout_seconds} s. {advice(TimeoutError())}")
+
+    def _noted(self, failure: StoreUnavailable, why: str) -> StoreUnavailable:
+        self._health.note(failure, why, self._begun)
+        return failure

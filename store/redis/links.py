@@ -17,6 +17,7 @@ from redis import exceptions as redis_errors
 from redis.asyncio import RedisCluster
 
 from store.redis.client import Client
+from store.redis.conditions import NotPrimary, misled
 
 Argument = str | bytes | int
 
@@ -42,8 +43,12 @@ class Connection(Protocol):
 
 
 class Pool(Protocol):
-    """What is used of a redis-py connection pool."""
+    """What is used of a pool of connections to one server (pools.py)."""
 
+    doubts: int
+
+    def doubt(self) -> None: ...
+    def replace(self) -> None: ...
     async def get_connection(self) -> Connection: ...
     async def release(self, connection: Connection) -> None: ...
 
@@ -83,10 +88,13 @@ class PooledLink:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._connection: Connection | None = None
+        self._doubts = pool.doubts
+        """How often the pool's connections had been doubted when this one was taken."""
 
     async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
-        """The reply; one server has all keys."""
+        """The reply; one server has all keys. Raises NotPrimary where it must not be asked any more."""
         if self._connection is None:
+            self._doubts = self._pool.doubts
             self._connection = await self._pool.get_connection()
         try:
             await self._connection.send_packed_command(pack(args))
@@ -94,6 +102,13 @@ class PooledLink:
         except (redis_errors.ConnectionError, redis_errors.TimeoutError):
             await self.close()  # a connection reconnects to where it was; the pool asks the Sentinels anew
             raise
+        except redis_errors.ResponseError as refusal:
+            if not misled(refusal):
+                raise
+            if self._doubts == self._pool.doubts:
+                self._pool.replace()
+            await self.close()  # which disconnects what is doubted
+            raise NotPrimary(str(refusal)) from refusal
 
     async def close(self) -> None:
         """Return the connection to its pool."""
@@ -102,7 +117,11 @@ class PooledLink:
             await self._pool.release(connection)
 
     def late(self) -> None:
-        """Nothing: the connection was closed, and the next one is made to whoever is primary then."""
+        """Doubt the other connections with the one that gave no answer: all may lead to a server that hangs, while the
+        address leads to another one by now.
+        """
+        if self._connection is not None and self._doubts == self._pool.doubts:
+            self._pool.doubt()
 
 
 class ClusterLink:

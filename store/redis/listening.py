@@ -29,7 +29,12 @@ from redis.backoff import FullJitterBackoff, NoBackoff
 
 from store.errors import StoreUnavailable
 from store.redis.client import Client
+from store.redis.conditions import NotPrimary, misled
 from store.redis.links import Nodes, pack
+from store.redis.pools import PrimaryPool
+
+WRITING = "#!lua flags=allow-oom\nreturn 1"
+"""A script that only a primary runs, although it writes nothing."""
 
 
 class Connection(Protocol):
@@ -108,6 +113,11 @@ class SubscribedConnection:
         self._unanswered: deque[tuple[str, bytes]] = deque()
         """The commands that have no reply yet, with their channels."""
         self._heard = False
+        self._left = asyncio.Event()
+
+    def leave(self) -> None:
+        """End `run`, as the server may be the wrong one. Never blocks."""
+        self._left.set()
 
     def subscribe(self, channel: bytes, subscriber: Subscriber) -> None:
         """Subscribe to a channel; `subscriber` is told when that is confirmed. Never blocks."""
@@ -125,7 +135,8 @@ class SubscribedConnection:
         try:
             async with asyncio.timeout(self._seconds):
                 await self._connection.connect()
-            tasks = [asyncio.create_task(work()) for work in (self._read, self._write, self._watch)]
+                await self._prove()
+            tasks = [asyncio.create_task(work()) for work in (self._read, self._write, self._watch, self._await_leave)]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -134,6 +145,19 @@ class SubscribedConnection:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._connection.disconnect()
+
+    async def _prove(self) -> None:
+        """Fail where the server is no primary: nobody publishes there. Another refusal says nothing about that."""
+        await self._connection.send_packed_command(pack(("EVAL", WRITING, 0)), check_health=False)
+        try:
+            await self._connection.read_response(timeout=inf)
+        except redis_errors.ResponseError as refusal:
+            if misled(refusal):
+                raise NotPrimary(str(refusal)) from refusal
+
+    async def _await_leave(self) -> None:
+        await self._left.wait()
+        raise NotPrimary("the server may no longer be the primary")
 
     async def _read(self) -> None:
         while True:
@@ -330,6 +354,9 @@ class Listening:
         Subscribing takes `timeout_seconds` at most, and a server may be silent for twice as long.
         """
         self._nodes = Cluster(redis) if isinstance(redis, RedisCluster) else OneServer(redis.connection_pool)
+        self._pool = None if isinstance(redis, RedisCluster) else redis.connection_pool
+        if isinstance(self._pool, PrimaryPool):
+            self._pool.replaced.add(self._leave)
         self._seconds = timeout_seconds
         self._subscriptions: dict[str, _Subscription] = {}
         self._connections: dict[str, SubscribedConnection] = {}
@@ -359,6 +386,8 @@ class Listening:
     async def close(self) -> None:
         """Close the connections. The next call for messages of any listener raises StoreUnavailable."""
         self._closed = True
+        if isinstance(self._pool, PrimaryPool):
+            self._pool.replaced.discard(self._leave)
         for subscription in self._subscriptions.values():
             for listener in subscription.listeners:
                 listener.close()
@@ -366,6 +395,11 @@ class Listening:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _leave(self) -> None:
+        """Make every connection anew: somebody found that the address has led to a server that is no primary."""
+        for connection in self._connections.values():
+            connection.leave()
 
     async def _confirmed(self, subscription: _Subscription) -> None:
         try:

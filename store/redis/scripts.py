@@ -78,9 +78,11 @@ class Script(Generic[Names, P]):
 
     async def _run(self, operation: Operation, values: list[Argument]) -> Reply:
         try:
-            return await operation.command("EVALSHA", self.sha, len(self.keys), *values)
+            reply = await operation.command("EVALSHA", self.sha, len(self.keys), *values)
         except NoScriptError:  # a server that was restarted, flushed or failed over; EVAL also loads what it runs
-            return await operation.command("EVAL", self.source, len(self.keys), *values)
+            reply = await operation.command("EVAL", self.source, len(self.keys), *values)
+        operation.wrote |= self._flags != _READ_ONLY
+        return reply
 
 
 def lua(name: str) -> str:
@@ -141,12 +143,20 @@ def chain(
 ) -> None: ...
 
 
-@script("node trees", "clock", "idle", "walk", out_of_memory=True)
+@script("node trees", "clock", "idle", "walk", read_only=True)
 def lineage(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 
-@script("node job clock leaves trees", "clock", "idle", out_of_memory=True)
+@script("node job clock leaves trees", "clock", "idle", "look_at", out_of_memory=True)
 def touch(turn: TurnKeys, *, idle_us: int) -> None: ...
+
+
+@script("node job trees", "clock", "idle", "look_at", read_only=True)
+def look(turn: TurnKeys, *, idle_us: int) -> None: ...
+
+
+@script("clock", out_of_memory=True)
+def prove(shard: ShardKeys) -> None: ...
 
 
 @script("node messages response clock usage leaves trees", *_ADDING)
@@ -347,7 +357,7 @@ def refit(
 
 
 ALL: tuple[Script[Any, ...], ...] = (
-    *(chain, lineage, touch, append, unpin),
+    *(chain, lineage, touch, look, prove, append, unpin),
     *(forget, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
     *(take_webhooks, delay_webhook, drop_webhook, secret),

@@ -5,11 +5,15 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 from service.engine.port import EngineUnavailable
 from service.settings.settings import Settings
-from tests.support.service.inside import scripted, serving
-from tests.support.service.process import ServiceProcess
+from tests.support.service.inside import answer, scripted, serving
+from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.store.servers import PLAIN, server
 
 
 @contextmanager
@@ -33,10 +37,10 @@ def test_a_store_that_hangs_makes_it_unready_within_its_timeout_and_no_less_aliv
     service = start(store_timeout_seconds=0.5)
     with stopped(service.redis_pid()):
         begun = time.monotonic()
-        answer = service.http().get("/ready")
+        ready = service.http().get("/ready")
         assert time.monotonic() - begun < 1.5
-        assert answer.status_code == 503
-        assert answer.json() == {"status": "unavailable", "store": "unavailable", "engine": "ok", "worker": "ok"}
+        assert ready.status_code == 503
+        assert ready.json() == {"status": "unavailable", "store": "unavailable", "engine": "ok", "worker": "ok"}
         assert service.http().get("/health").status_code == 200
     assert service.http().get("/ready").status_code == 200
 
@@ -46,7 +50,44 @@ async def test_an_engine_that_is_not_ready_is_named(settings: Settings) -> None:
     async with serving(settings, engine) as inside, inside.http() as http:
         assert (await http.get("/ready")).status_code == 200
         engine.unready = EngineUnavailable("the model is still loading")
-        answer = await http.get("/ready")
-        assert (answer.status_code, answer.json()["engine"], answer.json()["store"]) == (503, "unavailable", "ok")
-        assert "loading" not in answer.text
+        ready = await http.get("/ready")
+        assert (ready.status_code, ready.json()["engine"], ready.json()["store"]) == (503, "unavailable", "ok")
+        assert "loading" not in ready.text
         assert (await http.get("/health")).status_code == 200
+
+
+async def test_a_store_that_takes_no_writes_is_named_and_its_responses_are_read(
+    tmp_path: Path, settings: Settings
+) -> None:
+    with server(tmp_path, *PLAIN) as redis:
+        own = settings.model_copy(update={"redis_url": f"redis://{redis.address}", "store_timeout_seconds": 2.0})
+        async with serving(own, scripted([answer("Hello.")])) as inside, inside.http() as http:
+            id = (await http.post("/v1/responses", json={"model": MODEL, "input": "hi"})).json()["id"]
+            redis.ask("CONFIG", "SET", "min-replicas-to-write", 1)
+            ready = await http.get("/ready")
+            assert (ready.status_code, ready.json()["store"]) == (503, "read-only")
+            for path in (f"/v1/responses/{id}", f"/v1/responses/{id}/input_items"):
+                assert (await http.get(path)).status_code == 200
+            refusal = await http.post("/v1/responses", json={"model": MODEL, "input": "hi", "previous_response_id": id})
+            assert (refusal.status_code, refusal.json()["error"]["code"]) == (503, "service_unavailable")
+            assert "takes no writes" in refusal.json()["error"]["message"]
+            redis.ask("CONFIG", "SET", "min-replicas-to-write", 0)
+            assert (await http.get("/ready")).status_code == 200
+
+
+async def test_the_log_says_once_that_the_store_is_away_and_once_that_it_is_back(
+    tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    with server(tmp_path, *PLAIN) as redis:
+        own = settings.model_copy(update={"redis_url": f"redis://{redis.address}", "store_timeout_seconds": 2.0})
+        async with serving(own, scripted([])) as inside, inside.http() as http:
+            assert (await http.get("/ready")).status_code == 200
+            redis.kill()
+            for _ in range(5):
+                assert (await http.get("/ready")).status_code == 503
+            redis.restart()
+            for _ in range(5):
+                assert (await http.get("/ready")).status_code == 200
+    told = [record for record in caplog.records if "the store is" in record.getMessage()]
+    assert [record.getMessage() for record in told] == ["the store is away", "the store is back"]
+    assert "Check that it runs" in told[0].__dict__["fields"]["reason"]

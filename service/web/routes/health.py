@@ -11,7 +11,7 @@ from service import logs
 from service.engine.port import EngineError
 from service.web.errors import JsonResponse
 from service.web.routes.received import background_of, service_of
-from store.errors import StoreError
+from store.errors import StoreReadOnly, StoreUnavailable
 
 router = APIRouter()
 logger = logging.getLogger(__name__)
@@ -25,21 +25,26 @@ async def health() -> HttpResponse:
 
 @router.get("/ready", summary="Can it serve?")
 async def ready(request: Request) -> HttpResponse:
-    """Asks the store and the engine; 503 says which of them does not answer. A worker that is paused, as the engine was
-    away, is no reason to send requests elsewhere."""
+    """Asks the store and the engine; 503 says which of them does not answer, or that the store takes no writes. A
+    worker that is paused, as the engine was away, is no reason to send requests elsewhere."""
     service, worker = service_of(request), background_of(request).state
-    store, engine = await asyncio.gather(_works(service.store.check()), _works(service.engine.check()))
-    status = 200 if store and engine and worker != "broken" else 503
-    words = {True: "ok", False: "unavailable"}
-    found = {"status": words[status == 200], "store": words[store], "engine": words[engine]}
-    return JsonResponse(found if worker is None else {**found, "worker": worker}, status)
+    store, engine = await asyncio.gather(_state(service.store.check()), _state(service.engine.check()))
+    ready = store == engine == "ok" and worker != "broken"
+    found = {"status": "ok" if ready else "unavailable", "store": store, "engine": engine}
+    return JsonResponse(found if worker is None else {**found, "worker": worker}, 200 if ready else 503)
 
 
-async def _works(check: Coroutine[None, None, None]) -> bool:
-    """Whether a check passes; the reason why not is for the log, as probes need no key."""
+async def _state(check: Coroutine[None, None, None]) -> str:
+    """What a check finds, in a word; the reason is for the log, as probes need no key. That the store went away is
+    logged when it does, and not again here (service/responses/service.py).
+    """
     try:
         await check
-    except (StoreError, EngineError) as error:
+    except StoreReadOnly:
+        return "read-only"
+    except StoreUnavailable:
+        return "unavailable"
+    except EngineError as error:
         logs.event(logger, logging.WARNING, "not ready", reason=str(error))
-        return False
-    return True
+        return "unavailable"
+    return "ok"

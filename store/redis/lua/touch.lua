@@ -6,11 +6,9 @@
 --            | {'missing'}
 -- Invariant: a turn that is missing or deleted is not touched.
 
-local root, deleted, status, background, log_bytes =
-  unpack(redis.call('HMGET', node, 'root', 'deleted', 'status', 'background', 'log_bytes'))
-if not root or deleted or gone(tenant, root, idle_us) then
+local found, root = looked_at(idle_us)
+if not found then
   return { 'missing' }
 end
 touch(root)
-local under_way = background and redis.call('EXISTS', job) == 1
-return { 'ok', status, background or '', under_way and 1 or 0, (under_way or log_bytes) and 1 or 0 }
+return found

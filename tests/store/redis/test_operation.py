@@ -16,7 +16,8 @@ from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.redis.connection import Operation, Server, connect
+from store.redis.connection import Operation, Room, Server, connect
+from store.redis.health import Health
 from store.redis.links import PooledLink
 from tests.support.store.operations import HISTORY_OPERATIONS, JOB_OPERATIONS, OPERATIONS, read_and_cut
 from tests.support.store.sample import TENANT, grow, said, turn
@@ -122,6 +123,12 @@ class Flaky:
         self.losses = losses
         self.sent: list[bytes] = []
         self.lent = 0
+        self.doubts = 0
+
+    def doubt(self) -> None:
+        self.doubts += 1
+
+    replace = doubt
 
     async def get_connection(self) -> "Flaky":
         self.lent += 1
@@ -140,7 +147,7 @@ class Flaky:
 
 
 def over(pool: Flaky) -> Operation:
-    return Operation(PooledLink(pool), asyncio.Semaphore(1), timeout_seconds=2.0, attempts=3)
+    return Operation(PooledLink(pool), Room(1), timeout_seconds=2.0, attempts=3, health=Health())
 
 
 async def test_a_lost_reply_is_asked_for_again_within_the_attempts() -> None:

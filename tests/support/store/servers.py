@@ -169,7 +169,7 @@ def cluster(
         until(lambda: all(_knows(node, len(nodes)) for node in nodes), "the cluster did not form")
         for primary, replica in zip(made.primaries, made.replicas, strict=False):
             replica.ask("CLUSTER", "REPLICATE", primary.ask("CLUSTER", "MYID"))
-            until(lambda replica=replica: _in_step(replica), "a replica did not follow")
+            until(lambda replica=replica: in_step(replica), "a replica did not follow")
         yield made
 
 
@@ -186,7 +186,7 @@ def sentinels(folder: Path, *options: str | int, down_ms: int = 300) -> Iterator
         primary = stack.enter_context(server(folder, *PLAIN, *options))
         follow = ("--replicaof", "127.0.0.1", primary.port)
         replica = stack.enter_context(server(folder, *PLAIN, *follow, *options))
-        until(lambda: _in_step(replica), "the replica did not follow")  # else the Sentinel sees it 10 s later
+        until(lambda: in_step(replica), "the replica did not follow")  # else the Sentinel sees it 10 s later
         config = folder / "sentinel.conf"
         config.write_text(
             f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 1\n"
@@ -251,7 +251,8 @@ def _knows(node: Process, nodes: int) -> bool:
     return "cluster_state:ok" in seen and f"cluster_known_nodes:{nodes}" in seen
 
 
-def _in_step(replica: Process) -> bool:
+def in_step(replica: Process) -> bool:
+    """Whether a replica has all that its primary had when it asked."""
     return replica.ask("INFO", "replication")["master_link_status"] == "up"
 
 

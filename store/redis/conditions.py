@@ -1,0 +1,65 @@
+"""What an error of Redis says about the server: whether it is the right one, whether it takes writes, and what to do.
+
+redis-py has a class for some of Redis's error codes, and for the others leaves the code at the beginning of the
+message. Never judge an error by more of its message than its code: servers word it differently.
+"""
+
+from redis import exceptions as redis_errors
+
+_TOO_MANY_CLIENTS = "max number of clients reached"
+"""How every server words it; the code is ERR."""
+
+_MISLED = (redis_errors.ReadOnlyError, redis_errors.MasterDownError)
+_UNBLOCKED = "UNBLOCKED"
+"""The codes of a server that is no primary, or is none any more."""
+
+_REFUSES_WRITES = ("NOREPLICAS", "MISCONF")
+"""The codes of a primary that takes no writes: too few replicas follow it, or it can't save what it has."""
+
+
+class NotPrimary(redis_errors.ConnectionError):
+    """A connection leads to a server that is no primary, so another one is needed: a retry may help."""
+
+
+class Unwelcome(redis_errors.ConnectionError):
+    """The server took a connection, and ended it before the first command."""
+
+
+class TooManyClients(Unwelcome):
+    """The server has as many connections as it accepts: those that there are go on."""
+
+
+def misled(refusal: redis_errors.ResponseError) -> bool:
+    """Whether a connection leads to a server that is not, or no longer, the primary."""
+    return isinstance(refusal, _MISLED) or str(refusal).startswith(_UNBLOCKED)
+
+
+def refuses_writes(error: BaseException) -> bool:
+    """Whether the server refused to write, and may still be read."""
+    return isinstance(error, NotPrimary) or str(error).startswith(_REFUSES_WRITES)
+
+
+def unwelcome(error: redis_errors.ConnectionError) -> Unwelcome:
+    """What an error of a connection's greeting says. The server's own words are lost where it closes quickly."""
+    return (TooManyClients if _TOO_MANY_CLIENTS in str(error) else Unwelcome)(str(error))
+
+
+_ADVICE: tuple[tuple[type[Exception], str], ...] = (
+    (NotPrimary, "It is a replica: let the address lead to the primary."),
+    (redis_errors.AuthenticationError, "It refuses the user or the password: check those in the URL."),
+    (redis_errors.NoPermissionError, "The user lacks rights: give it those that it needs."),
+    (redis_errors.BusyLoadingError, "It is loading its data: wait."),
+    (Unwelcome, "It accepts no more connections: raise its maxclients, or let each process open fewer."),
+    (redis_errors.OutOfMemoryError, "It has no memory left: raise its maxmemory."),
+)
+_ADVICE_BY_CODE = {
+    "NOREPLICAS": "Too few replicas follow it: start them, or lower its min-replicas-to-write.",
+    "MISCONF": "It can't save to its disk: make room there, and see its log.",
+}
+
+
+def advice(error: BaseException) -> str:
+    """What to do about an error, in a sentence."""
+    by_class = (words for kind, words in _ADVICE if isinstance(error, kind))
+    by_code = (words for code, words in _ADVICE_BY_CODE.items() if str(error).startswith(code))
+    return next(by_class, next(by_code, "Check that it runs and can be reached."))

@@ -1,0 +1,45 @@
+"""Whether the server is well, as the operations of this process find out: who wants to know is told once of a change.
+
+An operation that fails while others succeed says little about the server. So it is away once an operation has failed
+and none has succeeded since that began; and it is back with the next that succeeds, or, where it refused to write, with
+the next that has written. Never ask the server from here.
+"""
+
+import time
+from collections.abc import Callable
+
+from store.errors import StoreReadOnly, StoreUnavailable
+
+
+class Health:
+    """What is known of a server. Set the callbacks before the first operation."""
+
+    def __init__(self) -> None:
+        self.away: StoreUnavailable | None = None
+        """Why the server can't be used, while that is so as far as is known."""
+        self.failed: Callable[[str], None] = lambda why: None
+        """Called for every operation that raises StoreUnavailable, with the reason: `timeout` or `error`."""
+        self.gone: Callable[[StoreUnavailable], None] = lambda failure: None
+        """Called when the server goes away."""
+        self.back: Callable[[float], None] = lambda seconds: None
+        """Called when it is back, with for how many seconds it was away."""
+        self._since = 0.0
+        self._answered = -1.0
+        self._wrote = -1.0
+
+    def succeeded(self, *, wrote: bool) -> None:
+        """An operation has ended well."""
+        now = self._answered = time.monotonic()
+        if wrote:
+            self._wrote = now
+        if self.away is not None and (wrote or not isinstance(self.away, StoreReadOnly)):
+            self.away = None
+            self.back(now - self._since)
+
+    def note(self, failure: StoreUnavailable, why: str, begun: float) -> None:
+        """An operation that began at `begun`, by the monotonic clock, has failed."""
+        self.failed(why)
+        last = self._wrote if isinstance(failure, StoreReadOnly) else self._answered
+        if self.away is None and last < begun:
+            self.away, self._since = failure, time.monotonic()
+            self.gone(failure)

@@ -1,0 +1,91 @@
+"""Pools of connections that can be given up together: whoever is primary may change behind an address.
+
+A failover behind one address (DNS, a virtual IP, a proxy) leaves the connections to the former primary open, and it
+answers over them, so nothing but a refused write says that they lead to the wrong server. Then all that were made by
+then are doubted: none is used again before it has been made anew. Never disconnect a connection here that somebody may
+be using: it is marked, and whoever has it gives it up.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from redis import exceptions as redis_errors
+from redis.asyncio import ConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.sentinel import SentinelConnectionPool
+
+from store.redis.conditions import TooManyClients, Unwelcome, unwelcome
+
+
+async def greet(connection: AbstractConnection) -> None:
+    """What is said on a new connection. Raises Unwelcome where the server ends it, and redis-py's other errors."""
+    try:
+        await connection.on_connect()
+    except redis_errors.ConnectionError as error:
+        if type(error) is not redis_errors.ConnectionError:  # a refusal with a reason of its own, as of a password
+            raise
+        raise unwelcome(error) from error
+
+
+class PrimaryPool(ConnectionPool):
+    """Connections to whoever is primary behind an address."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, redis_connect_func=greet)  # pyright: ignore[reportUnknownMemberType]
+        self.doubts = 0
+        """How often all connections were doubted. Who doubts one says so only if it was made since the last time."""
+        self.replaced: set[Callable[[], None]] = set()
+        """Called when a server turned out to be no primary."""
+
+    def doubt(self) -> None:
+        """Make each connection anew before it is used again. Never blocks."""
+        self.doubts += 1
+        for connection in (*self._available_connections, *self._in_use_connections):
+            if connection.is_connected:
+                connection.mark_for_reconnect()
+
+    def replace(self) -> None:
+        """Doubt all connections, and those that others have made to this address."""
+        self.doubt()
+        for tell in tuple(self.replaced):
+            tell()
+
+    def get_available_connection(self) -> AbstractConnection:
+        """One that is connected, where there is one: a server with as many clients as it may have takes no other."""
+        connected = (at for at, each in enumerate(self._available_connections) if each.is_connected)
+        if (at := next(connected, None)) is not None:
+            self._available_connections.append(self._available_connections.pop(at))
+        return super().get_available_connection()
+
+    async def get_connection(self, command_name: object = None, *keys: object, **options: object) -> AbstractConnection:
+        """One that was made, or made anew, since all were doubted. Raises TooManyClients where the server refuses it
+        while it serves others.
+        """
+        try:
+            connection = await super().get_connection()
+        except Unwelcome as error:
+            if any(each.is_connected for each in (*self._available_connections, *self._in_use_connections)):
+                raise TooManyClients(str(error)) from error
+            raise
+        if connection.should_reconnect():
+            try:
+                await connection.disconnect(nowait=True)
+                await connection.connect()
+            except BaseException:
+                await self.release(connection)
+                raise
+        return connection
+
+
+class SentinelPool(PrimaryPool, SentinelConnectionPool):
+    """A pool of connections to whoever the Sentinels say is primary, which closes those to the Sentinels too."""
+
+    def __init__(self, service: str, manager: Any, **options: Any) -> None:
+        super().__init__(service_name=service, sentinel_manager=manager, **options)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        try:
+            await super().aclose()
+        finally:
+            await self.sentinel_manager.aclose()  # pyright: ignore[reportUnknownMemberType]

@@ -1,0 +1,248 @@
+"""Failovers behind one address: the connections to the former primary stay open, and everybody leaves them."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from store.errors import NotFound, StoreReadOnly, StoreUnavailable
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from store.redis.listening import Listening
+from tests.support.store.proxy import Proxy, proxy
+from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.servers import PLAIN, Process, eventually, in_step, server, until
+from tests.support.waiting import until as soon
+
+HEALED_SECONDS = 5.0
+CONNECTIONS = 8
+WRITERS = 16
+
+
+class Pair(NamedTuple):
+    """A primary, and the replica that takes its place."""
+
+    primary: Process
+    replica: Process
+
+    def fail_over(self) -> None:
+        """The replica is the primary from now on, and the primary its replica."""
+        self.replica.ask("REPLICAOF", "NO", "ONE")
+        self.primary.ask("REPLICAOF", "127.0.0.1", self.replica.port)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    """Two servers, in step."""
+    with server(tmp_path, *PLAIN) as primary, server(tmp_path, *PLAIN) as replica:
+        replica.ask("REPLICAOF", "127.0.0.1", primary.port)
+        until(lambda: in_step(replica), "the replica did not follow")
+        yield Pair(primary, replica)
+
+
+@pytest.fixture
+async def address(pair: Pair) -> AsyncIterator[Proxy]:
+    """The address of whoever is primary."""
+    async with proxy(pair.primary) as made:
+        yield made
+
+
+def store_at(address: Proxy, seconds: float = 2.0) -> ConversationHistoryStore:
+    return ConversationHistoryStore(connect(address.url, max_connections=CONNECTIONS), timeout_seconds=seconds)
+
+
+async def fill(store: ConversationHistoryStore, address: Proxy, target: Process) -> None:
+    """Open all connections that the store may have."""
+    await asyncio.gather(*(grow(store, "one") for _ in range(4 * CONNECTIONS)))
+    assert address.leading_to(target) == CONNECTIONS
+
+
+async def test_connections_that_stay_open_to_a_former_primary_are_left_at_the_first_refusal(
+    pair: Pair, address: Proxy
+) -> None:
+    store = store_at(address)
+    await fill(store, address, pair.primary)
+    (id,) = await grow(store, "one")
+    pair.primary.ask("WAIT", 1, 5000)
+    pair.fail_over()
+    address.target = pair.replica
+    (reply,) = await grow(store, "two", parent=id)
+    assert await said(store, reply) == ["one", "two"]
+    await asyncio.gather(*(said(store, reply) for _ in range(4 * CONNECTIONS)))
+    await soon(lambda: address.leading_to(pair.primary) == 0)
+    assert address.leading_to(pair.replica) <= CONNECTIONS
+    await store.close()
+
+
+async def test_a_failover_under_load_loses_and_doubles_nothing_that_was_acknowledged(
+    pair: Pair, address: Proxy
+) -> None:
+    store, over = store_at(address), asyncio.Event()
+    acknowledged: list[list[str]] = []
+
+    async def talk() -> None:
+        """Continue one conversation, repeating what failed."""
+        ids: list[str] = []
+        acknowledged.append(ids)
+        while not over.is_set():
+            parent = ids[-1] if ids else None
+            new = turn(store.new_id(parent), parent, text=str(len(ids)))
+            await eventually(lambda new=new: store.append(TENANT, new), StoreUnavailable)
+            ids.append(new.id)
+
+    writers = [asyncio.create_task(talk()) for _ in range(WRITERS)]
+    await soon(lambda: min(map(len, acknowledged), default=0) > 10)
+    pair.primary.ask("CLIENT", "PAUSE", 10_000, "WRITE")  # so that the replica gets all of it
+    pair.primary.ask("WAIT", 1, 5000)
+    pair.fail_over()
+    pair.primary.ask("CLIENT", "UNPAUSE")
+    address.target = pair.replica
+    start, before = time.monotonic(), [len(ids) for ids in acknowledged]
+    await soon(lambda: all(len(ids) > was + 1 for ids, was in zip(acknowledged, before, strict=True)))
+    assert time.monotonic() - start < HEALED_SECONDS
+    over.set()
+    await asyncio.gather(*writers)
+    for ids in acknowledged:
+        assert await said(store, ids[-1]) == [str(number) for number in range(len(ids))]
+    assert int(pair.replica.ask("HGET", "harmonium:{00}:usage", "responses")) == sum(map(len, acknowledged))
+    await store.close()
+
+
+async def test_a_primary_that_hangs_is_left_by_all_connections_at_the_first_that_gives_up(
+    pair: Pair, address: Proxy
+) -> None:
+    store = store_at(address, seconds=0.5)
+    await fill(store, address, pair.primary)
+    pair.replica.ask("REPLICAOF", "NO", "ONE")
+    os.kill(pair.primary.process.pid, signal.SIGSTOP)
+    try:
+        address.target = pair.replica
+        with pytest.raises(StoreUnavailable, match="did not answer within"):
+            await grow(store, "two")
+        for _ in range(CONNECTIONS):
+            await grow(store, "two")
+    finally:
+        os.kill(pair.primary.process.pid, signal.SIGCONT)
+    await store.close()
+
+
+async def test_listeners_leave_a_former_primary_too(pair: Pair, address: Proxy) -> None:
+    redis = connect(address.url, max_connections=CONNECTIONS)
+    store, listening = ConversationHistoryStore(redis), Listening(redis)
+    async with listening.channel("channel") as listener:
+        pair.fail_over()
+        pair.primary.ask("REPLICAOF", "127.0.0.1", 1)  # so that it hears nothing of what is published
+        with pytest.raises(StoreReadOnly):
+            await grow(store, "one")
+        address.target = pair.replica
+        await grow(store, "one")
+        assert await listener.messages(HEALED_SECONDS) is None  # some may have been missed, until now
+        pair.replica.ask("SPUBLISH", "channel", "heard")
+        assert await listener.messages(HEALED_SECONDS) == [b"heard"]
+    await listening.close()
+    await store.close()
+
+
+async def failure(store: ConversationHistoryStore, id: str) -> str:
+    """Why a chain can't be read now; empty if it can be."""
+    try:
+        await said(store, id)
+    except StoreUnavailable as error:
+        return str(error)
+    return ""
+
+
+async def test_a_password_that_was_changed_is_refused_clearly_and_works_once_it_is_back(
+    pair: Pair, address: Proxy
+) -> None:
+    store = store_at(address)
+    (id,) = await grow(store, "one")
+    operator = connect(f"redis://{pair.primary.address}", max_connections=1)  # which stays where it is
+    await operator.config_set("requirepass", "secret")
+    await operator.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert "refuses the user or the password" in await failure(store, id)
+    await operator.config_set("requirepass", "")
+    await operator.aclose()
+    assert await said(store, id) == ["one"]
+    await store.close()
+
+
+async def test_a_server_that_loads_its_data_is_named_and_works_once_it_is_done(tmp_path: Path) -> None:
+    with server(tmp_path, "--enable-debug-command", "yes", "--loading-process-events-interval-bytes", 1024) as one:
+        store = ConversationHistoryStore(connect(f"redis://{one.address}"))
+        ids = await grow(store, *map(str, range(200)))
+        one.ask("CONFIG", "SET", "key-load-delay", 3_000)
+        loading = asyncio.create_task(asyncio.to_thread(one.ask, "DEBUG", "RELOAD"))
+        await soon(lambda: failure(store, ids[-1]), wanted=lambda why: "loading its data" in why)
+        await soon(lambda: said(store, ids[-1]), 60.0, passing=StoreUnavailable)
+        await loading
+        await store.close()
+
+
+async def test_a_server_with_few_connections_serves_all_that_wait_over_those(tmp_path: Path) -> None:
+    with server(tmp_path, *PLAIN, "--maxclients", 20) as one:
+        store = ConversationHistoryStore(connect(f"redis://{one.address}", max_connections=64))
+        for _ in range(10):
+            assert len(await asyncio.gather(*(grow(store, "one") for _ in range(200)))) == 200
+        await store.close()
+
+
+async def test_whoever_gets_no_connection_at_all_is_told_why_and_gets_one_once_there_is_one(tmp_path: Path) -> None:
+    with server(tmp_path, *PLAIN, "--maxclients", 1) as one:
+        greedy = connect(f"redis://{one.address}", max_connections=1)
+        await greedy.ping()
+        store = ConversationHistoryStore(connect(f"redis://{one.address}"))
+        with pytest.raises(StoreUnavailable, match="accepts no more connections"):
+            await grow(store, "one")
+        await greedy.aclose()
+        await eventually(lambda: grow(store, "one"), StoreUnavailable)
+        await store.close()
+
+
+REFUSALS = {
+    "a replica": (("REPLICAOF", "127.0.0.1", 1), ("REPLICAOF", "NO", "ONE")),
+    "too few replicas": (("CONFIG", "SET", "min-replicas-to-write", 1), ("CONFIG", "SET", "min-replicas-to-write", 0)),
+}
+
+
+@pytest.mark.parametrize(("refuse", "accept"), REFUSALS.values(), ids=REFUSALS.keys())
+async def test_a_server_that_takes_no_writes_is_read_and_not_ready(
+    tmp_path: Path, refuse: tuple[str, ...], accept: tuple[str, ...]
+) -> None:
+    with server(tmp_path, *PLAIN) as one:
+        store = ConversationHistoryStore(connect(f"redis://{one.address}"), shards=4)
+        (id,) = await grow(store, "one")
+        one.ask(*refuse)
+        with pytest.raises(StoreReadOnly):
+            await store.check()
+        with pytest.raises(StoreReadOnly):
+            await grow(store, "two", parent=id)
+        assert (await store.find(TENANT, id)).response == turn(id, text="one").response
+        assert await store.lineage(TENANT, id) == (id,)
+        assert len(await store.items(TENANT, [id])) == 1
+        with pytest.raises(NotFound):
+            await store.find(TENANT, store.new_id())
+        one.ask(*accept)
+        await store.check()
+        await grow(store, "two", parent=id)
+        await store.close()
+
+
+async def test_a_server_that_can_not_save_is_read_and_not_ready(tmp_path: Path) -> None:
+    with server(tmp_path, "--save", "3600 1000000", "--dbfilename", "dump.rdb") as one:
+        store = ConversationHistoryStore(connect(f"redis://{one.address}"))
+        (id,) = await grow(store, "one")
+        (tmp_path / str(one.port) / "dump.rdb").mkdir()  # a file can't be put in its place
+        one.ask("BGSAVE")
+        with pytest.raises(StoreReadOnly, match="can't save to its disk"):
+            await soon(store.check, wanted=lambda _: False)
+        assert (await store.find(TENANT, id)).status == "completed"
+        (tmp_path / str(one.port) / "dump.rdb").rmdir()
+        one.ask("BGSAVE")
+        await eventually(lambda: grow(store, "two", parent=id), StoreUnavailable)
+        await store.close()
