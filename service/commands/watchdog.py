@@ -10,11 +10,13 @@ import asyncio
 import faulthandler
 import os
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from service.settings.settings import Settings
+
+STDERR = 2
+"""Its file: whatever stands in its place in Python, the kernel's signal is answered without it."""
 
 BEAT_SECONDS = 0.25
 """How often the loop says that it runs."""
@@ -23,7 +25,7 @@ BEAT_SECONDS = 0.25
 @asynccontextmanager
 async def watched(settings: Settings) -> AsyncGenerator[None]:
     """Until the end of the block this process ends where its loop stands still for `stall_seconds`."""
-    faulthandler.register(signal.SIGPROF, file=sys.stderr, all_threads=False, chain=True)
+    faulthandler.register(signal.SIGPROF, file=STDERR, all_threads=False, chain=True)
     beating = asyncio.create_task(_beat(_seconds(settings)))
     try:
         yield
