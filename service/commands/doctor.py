@@ -21,6 +21,7 @@ from store.doctor.doctor import Expected, Finding, Level, judge, unreachable
 from store.doctor.examine import examine
 from store.embedded import EmbeddedServer, address_of
 from store.errors import DataFolderBusy, StoreUnavailable
+from store.guard import free_bytes
 from store.redis import address
 from store.redis.address import Kind
 
@@ -79,7 +80,8 @@ def diagnose(settings: Settings) -> Report:
 def expected_of(settings: Settings) -> Expected:
     """What the settings expect of the Redis."""
     if not settings.redis_url:
-        return Expected(Kind.SINGLE, settings.shards, settings.max_bytes, embedded=True, local=True)
+        disk = free_bytes(settings.data_dir) if settings.data_dir.exists() else None
+        return Expected(Kind.SINGLE, settings.shards, settings.max_bytes, embedded=True, local=True, disk_bytes=disk)
     found = address.parse(settings.redis_url)
     parts = [urlsplit(url) for url in found.urls]
     return Expected(

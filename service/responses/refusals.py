@@ -17,6 +17,7 @@ from service.errors import (
 )
 from store.errors import (
     ChainTooLong,
+    DiskFull,
     NewerFormat,
     NotCancellable,
     NotContinuable,
@@ -70,6 +71,14 @@ def store_refusal(error: StoreError) -> ApiError:
             type="rate_limit_error",
             code="queue_full",
             retry_after=QUEUE_RETRY_SECONDS,
+        )
+    if isinstance(error, DiskFull):
+        return ApiError(
+            507,
+            "The disk of the conversation store is nearly full, so nothing is stored. Delete responses, or have room "
+            "made on it; what is stored can be read.",
+            type="server_error",
+            code="disk_full",
         )
     if isinstance(error, StoreFull):
         return ApiError(

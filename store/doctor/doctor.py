@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from store.doctor.examine import Examined, Node
+from store.guard import CLOSED
 from store.redis.address import Kind
 
 OLDEST_REDIS = (7, 0)
@@ -19,6 +20,9 @@ SHORTEST_BUSY_MS = 1000
 """Scripts take milliseconds; on a slow machine one must not count as stuck."""
 
 GIB = 1 << 30
+
+DISK_TIMES = 3
+"""What the embedded server's disk takes at most: what was written last, what came since, and both anew at a rewrite."""
 
 UNSAID = "unknown: INFO is not permitted, or lacks this field"
 
@@ -42,6 +46,8 @@ class Expected:
     local: bool = False
     """Whether only this machine can reach the server."""
     password: bool = False
+    disk_bytes: int | None = None
+    """How much is free on an embedded server's disk, where it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,8 @@ def _memory(expected: Expected, node: Node) -> Verdict:
     if "maxmemory" not in node.info:
         return Level.WARN, UNSAID, "check that maxmemory leaves room for HARMONIUM_MAX_BYTES in each shard"
     limit, machine = _number(node, "maxmemory"), _number(node, "total_system_memory")
+    if expected.embedded and limit == CLOSED:
+        return Level.UNSAFE, "no turn is stored: its disk is nearly full", "make room on the disk of HARMONIUM_DATA_DIR"
     needed = expected.max_bytes * node.shards
     if expected.max_bytes == 0:
         return Level.WARN, f"{_size(limit)}, and HARMONIUM_MAX_BYTES is no limit", "set HARMONIUM_MAX_BYTES"
@@ -204,7 +212,26 @@ def _writes(expected: Expected, node: Node) -> Verdict:
         return Level.WARN, UNSAID, "check that it can write to its disk"
     failed = [f"{name} is {node.info[name]}" for name in names if str(node.info.get(name, "ok")) != "ok"]
     remedy = "see its log and its disk; a server that can't write refuses changes, or loses them at a restart"
-    return Level.UNSAFE if failed else Level.OK, ", ".join(failed) or "the last ones succeeded", remedy
+    if failed:
+        return Level.UNSAFE, ", ".join(failed), remedy
+    refused = node.info.get("errorstat_MISCONF")
+    if refused and not expected.embedded:  # whose guard has rewritten its files
+        now = "the last ones succeeded, and some failed since it was started"
+        return (
+            Level.WARN,
+            now,
+            "BGREWRITEAOF before it is restarted: a write that was cut short can keep it from starting",
+        )
+    return Level.OK, "the last ones succeeded", ""
+
+
+def _disk(expected: Expected, node: Node) -> Verdict | None:
+    if expected.disk_bytes is None or expected.max_bytes == 0:
+        return None
+    room = expected.disk_bytes + _number(node, "aof_current_size")
+    needed = DISK_TIMES * expected.max_bytes * expected.shards
+    now = f"{_size(room)} for its files; {DISK_TIMES} times HARMONIUM_MAX_BYTES of all shards is {_size(needed)}"
+    return Level.OK if room >= needed else Level.WARN, now, "make room on the disk, or lower HARMONIUM_MAX_BYTES"
 
 
 def _replicas(expected: Expected, node: Node) -> Verdict | None:
@@ -235,6 +262,7 @@ CHECKS: tuple[tuple[str, str, Callable[[Expected, Node], Verdict | None]], ...] 
     ("persistence", "a restart loses what is only in memory", _persistence),
     ("sync to disk", "a machine that stops loses what was not written to disk", _sync),
     ("writes to disk", "a restart loses what could not be written", _writes),
+    ("room on the disk", "below a reserve no turn is stored, and without room its files can't be rewritten", _disk),
     ("replicas", "without a replica nothing takes over when the primary fails", _replicas),
     ("scripts", "while a script runs for longer than that, all other requests are refused", _scripts),
 )

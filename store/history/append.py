@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import OutOfMemoryError
 
 from store import codec
-from store.errors import ChainTooLong, Conflict, NotContinuable, ParentNotFound, StoreFull, TurnTooLarge
+from store.errors import ChainTooLong, Conflict, DiskFull, NotContinuable, ParentNotFound, StoreFull, TurnTooLarge
 from store.history.caps import EVICT_BATCH, UNBOUNDED, Caps, room
 from store.keys import TurnKeys
 from store.redis import scripts
@@ -134,6 +134,8 @@ async def _evict(operation: Operation, addition: Addition, caps: Caps, *, memory
             tree_rank=ranks[1],
             budget=EVICT_BATCH,
         )
+        if word == b"closed":
+            raise DiskFull
         if word == b"full":
             raise StoreFull
         if word == b"ok":

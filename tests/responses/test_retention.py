@@ -11,6 +11,7 @@ import pytest
 from httpx import Response as HttpResponse
 from openai import OpenAI
 
+from store.guard import CLOSED
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.streams import parsed
 from tests.support.waiting import wait_until
@@ -83,6 +84,23 @@ def test_a_store_whose_every_response_is_needed_is_full_and_says_when_to_come_ba
     assert failed["type"] == "response.failed"
     assert failed["response"]["output"]
     assert known(client, [first, second, third, str(failed["response"]["id"])]) == [first, third]
+
+
+def test_a_service_whose_disk_is_nearly_full_stores_nothing_and_says_why(start: Start) -> None:
+    service = start()
+    client, http = service.client(), service.http()
+    kept, deleted = created(client, "one"), created(client, "two")
+    with service.redis() as redis:
+        redis.config_set("maxmemory", CLOSED)  # as the guard of the disk does
+        refused = http.post("/v1/responses", json={"model": MODEL, "input": "hi"})
+        queued = http.post("/v1/responses", json={"model": MODEL, "input": "hi", "background": True})
+        client.responses.delete(deleted)
+        assert known(client, [kept, deleted]) == [kept]
+        redis.config_set("maxmemory", 0)
+    for answer in (refused, queued):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (507, "disk_full")
+        assert answer.headers["x-should-retry"] == "false"
+    assert known(client, [created(client, "three"), kept])
 
 
 def pinned(service: ServiceProcess, id: str) -> bool:

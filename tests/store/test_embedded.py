@@ -158,6 +158,45 @@ def test_a_server_that_can_not_start_says_why_and_lets_go_of_the_folder(tmp_path
         assert server.pid
 
 
+LOADING = """#!{python}
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[sys.argv.index("--unixsocket") + 1])
+listener.listen()
+for asked in range(10**6):
+    client, _ = listener.accept()
+    command = client.recv(100)
+    loaded = min(asked, {until})
+    info = f"loading_start_time:1\\r\\nloading_total_bytes:100\\r\\nloading_loaded_bytes:{{loaded}}\\r\\n"
+    reply = f"${{len(info)}}\\r\\n{{info}}\\r\\n" if b"INFO" in command else "-LOADING it reads\\r\\n"
+    print("at", loaded, flush=True)
+    client.sendall(reply.encode())
+"""
+"""A server that reads its files back, by a byte for each question, until it stands still."""
+
+
+def test_a_server_that_reads_its_files_back_is_waited_for_while_it_gets_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "server"
+    program.write_text(LOADING.format(python=sys.executable, until=300))
+    program.chmod(0o700)
+    monkeypatch.setattr(embedded, "get_binary_path", lambda: program)
+    start = time.monotonic()
+    with pytest.raises(StoreUnavailable, match=r"(?s)got no further for 0.3 s: .*at 300$"):
+        EmbeddedServer(tmp_path / "data", standstill_seconds=0.3).start()
+    assert time.monotonic() - start > 2 * 0.3
+
+
+def test_a_server_that_reads_for_long_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    loading = embedded._Loading(10.0, clock=lambda: now)
+    for now in range(0, 50, 2):
+        loading.note(b"$9\r\nloading_total_bytes:100\r\nloading_loaded_bytes:%d\r\n" % min(now, 20))
+        assert loading.stands_still == (now > 30)
+    assert caplog.messages == [f"the embedded server reads its files back: {at} of 100 bytes" for at in (6, 12, 18)]
+
+
 def test_a_log_that_has_grown_too_long_is_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     log = tmp_path / "valkey.log"

@@ -10,21 +10,34 @@
 --            leaf_rank      among the leaves, how many are known to have to stay
 --            tree_rank      among the trees, the same
 --            budget         the most turns that this call removes
--- Result:    {'ok'} | {'again', leaf_rank, tree_rank} to go on with | {'full'} when all that is left has to stay
+-- Result:    {'ok'} | {'again', leaf_rank, tree_rank} to go on with | {'full'} when all that is left has to stay |
+--            {'closed'} when the server takes no turns, as its disk is nearly full (store/guard.py)
 -- Invariant: takes no more than is missing at that moment, so several callers, or a retry after a lost reply, take no
 --            more than one would.
 
--- How many bytes the server lacks until so many are free.
+local CLOSED = 1 -- the memory limit of a server that takes no turns
+
+-- How many bytes the server lacks until so many are free; nil where it takes no turns.
 local function missing(free)
   local memory = redis.call('INFO', 'memory')
   local limit = tonumber(string.match(memory, 'maxmemory:(%d+)'))
+  if limit == CLOSED then
+    return nil
+  end
   local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
   local uncounted = tonumber(string.match(memory, 'mem_not_counted_for_evict:(%d+)') or 0)
   return limit > 0 and math.max(0, used - uncounted + free - limit) or 0
 end
 
 local _, _, bytes_now = stored(usage, leaves)
-local most_bytes = memory > 0 and bytes_now - missing(memory) or math.huge
+local most_bytes = math.huge
+if memory > 0 then
+  local lacks = missing(memory)
+  if not lacks then
+    return { 'closed' }
+  end
+  most_bytes = bytes_now - lacks
+end
 local root = parent ~= '' and redis.call('HGET', key('node', tenant, parent), 'root') or ''
 local verdict, leaves_stay, trees_stay = make_room(root, most_bytes, leaf_rank, tree_rank)
 record(usage)

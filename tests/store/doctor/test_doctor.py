@@ -67,6 +67,7 @@ def test_nothing_is_said_against_a_server_that_is_safe(kind: Kind) -> None:
         ({"maxmemory": 2 * GIB}, {}),
         ({"aof_enabled": 0}, {"persistence": "unsafe"}),
         ({"aof_last_write_status": "err"}, {"writes to disk": "unsafe"}),
+        ({"errorstat_MISCONF": {"count": 2}}, {"writes to disk": "warn"}),
         ({"rdb_last_bgsave_status": "err"}, {"writes to disk": "unsafe"}),
     ],
 )
@@ -99,6 +100,8 @@ def test_a_setting_of_the_server_is_judged(change: dict[str, Any], expected: dic
         ({"local": False}, {"password": "unsafe"}),
         ({"local": False, "password": True}, {}),
         ({"max_bytes": 0}, {"memory": "warn"}),
+        ({"disk_bytes": 6 * GIB}, {}),
+        ({"disk_bytes": 6 * GIB - 1}, {"room on the disk": "warn"}),
         ({"kind": Kind.CLUSTER, "shards": 1}, {"shards": "warn"}),
         ({"kind": Kind.CLUSTER, "shards": 2}, {}),
     ],
@@ -127,6 +130,11 @@ def test_of_what_a_server_keeps_to_itself_the_doctor_says_that_it_is_unknown() -
     found = verdicts(judge(replace(EXPECTED, kind=Kind.CLUSTER), Examined((silent,), {})))
     assert set(found.values()) == {"warn"}
     assert found.keys() >= {"version", "role", "cluster state", "eviction policy", "memory", "persistence", "replicas"}
+
+
+def test_an_embedded_server_whose_disk_is_nearly_full_is_said_to_store_nothing() -> None:
+    closed = replace(SAFE, info={**SAFE.info, "maxmemory": 1})
+    assert verdicts(judge(replace(EXPECTED, embedded=True), Examined((closed,), {}))) == {"memory": Level.UNSAFE}
 
 
 async def diagnosis(expected: Expected, url: str) -> dict[str, Level]:
