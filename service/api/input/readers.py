@@ -42,7 +42,7 @@ from service.api.input.items import (
 from service.api.request import ReasoningParam, TextParam
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.read import check_bytes
-from service.errors import invalid_value, missing, unsupported
+from service.errors import InvalidRequest, invalid_value, missing, unsupported
 
 MAX_CODE_OUTPUTS = 1024
 
@@ -94,7 +94,7 @@ def _ignored(sent: IgnoredItem, where: str, gathered: Gathered) -> IgnoredItem:
 
 MAX_ITEM_ID_CHARS = 256
 MAX_ADDED_TOOLS = 1024
-"""The most tools that one item may add; tools/read.py has a limit for all of them together."""
+"""The most tools that items may add; tools/read.py has a limit for these and those of the request together."""
 
 
 class _Compaction(msgspec.Struct):
@@ -131,9 +131,18 @@ def _compaction_trigger(sent: _Trigger, where: str, gathered: Gathered) -> Compa
 def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) -> AdditionalToolsItem:
     """Hosted tools are listed as they are echoed: a key of somebody's server isn't kept."""
     at = f"{where}.tools"
-    check_bytes(len(memoryview(sent.tools)), gathered.tools_bytes)
+    gathered.added_bytes += len(memoryview(sent.tools))
+    check_bytes(gathered.added_bytes, gathered.tools_bytes)
+    tools = decode_list(sent.tools, MAX_ADDED_TOOLS, at)
+    gathered.added_tools += len(tools)
+    if gathered.added_tools > MAX_ADDED_TOOLS:
+        raise InvalidRequest(
+            f"Too many tools in 'additional_tools': {gathered.added_tools}, at most {MAX_ADDED_TOOLS} are allowed.",
+            code="invalid_value",
+            param=at,
+        )
     listed: list[Any] = []
-    for place, tool in enumerate(decode_list(sent.tools, MAX_ADDED_TOOLS, at)):
+    for place, tool in enumerate(tools):
         hosted = decode(tool, KIND, f"{at}[{place}]").type in HOSTED
         listed.append(echo_of_hosted(decode(tool, ANY_OBJECT, f"{at}[{place}]"), f"{at}[{place}]") if hosted else tool)
     gathered.added.append((at, sent.tools))

@@ -177,6 +177,12 @@ ITEMS: Table = {
         USER,
         {"type": "additional_tools", "tools": [FUNCTION, {"type": "telepathy"}]},
     ),
+    "many tools, a few in each item": items(
+        "invalid_value",
+        "input[10].tools",
+        "at most 1024",
+        *[{"type": "additional_tools", "tools": [FUNCTION] * 100}] * 11,
+    ),
     "an update to an unknown effort": items(
         "invalid_value",
         "input[0].reasoning.effort",
