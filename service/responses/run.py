@@ -17,6 +17,7 @@ import msgspec
 
 from service.api.events import Event, Terminal
 from service.api.response import Response, ResponseError, ResponseStatus
+from service.backoff import Backoff
 from service.engine.port import Engine, EngineError
 from service.logs import event
 from service.metrics.counters import Metrics, Mode, Pace
@@ -26,10 +27,17 @@ from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
 from service.responses.prepare import Parent
 from service.responses.sampler import Sampler, Step, error_of
-from store.errors import StoreError
+from store.errors import StoreError, StoreUnavailable
 from store.history.history import ConversationHistoryStore
+from store.turn import Turn
 
 logger = logging.getLogger(__name__)
+
+KEPT_SECONDS = 20.0
+"""For how long the end of a response in the foreground waits for a store that is away; a failover takes 5 to 30 s."""
+
+APPEND_BACKOFF = Backoff(first=0.1, most=1.0)
+"""The pauses in seconds between tries to store it. Each try has the store's own time limit."""
 
 
 class Sink(Protocol):
@@ -74,13 +82,27 @@ class AppendSink:
         unheard = response.status is ResponseStatus.FAILED and not response.output and not self._streamed
         if plan.stored and not unheard:
             try:
-                await self._store.append(self._tenant, turn_of(plan, machine, response), pin=self._parent.pin)
+                await self._append(turn_of(plan, machine, response))
                 self._parent.released()
             except StoreError as error:
                 self.unstored = error
                 event(logger, logging.ERROR, "response not stored", response_id=response.id, reason=str(error))
                 response = _not_stored(response)
         return machine.terminal(response)
+
+    async def _append(self, turn: Turn) -> None:
+        """Store the turn, again and again while the store is away, as storing the same one twice changes nothing."""
+        clock = asyncio.get_running_loop().time
+        deadline, failures = clock() + KEPT_SECONDS, 0
+        while True:
+            try:
+                return await self._store.append(self._tenant, turn, pin=self._parent.pin)
+            except StoreUnavailable:
+                failures += 1
+                pause = APPEND_BACKOFF.seconds(failures)
+                if clock() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
 
 
 def _not_stored(response: Response) -> Response:
@@ -91,7 +113,7 @@ def _not_stored(response: Response) -> Response:
         incomplete_details=None,
         error=ResponseError(
             "server_error",
-            "The response could not be stored, so it can't be continued. Its output is complete.",
+            "The response could not be stored in time, so it may not be there to be continued. Its output is complete.",
         ),
     )
 

@@ -233,6 +233,11 @@ class ConversationHistoryStore:
             for shard in self.keyspace.all_shards():
                 await scripts.prove(operation, shard)
 
+    async def prove(self, id: str) -> None:
+        """Return if a turn with this id could be written now, or raise StoreUnavailable."""
+        async with self.server.operation() as operation:
+            await scripts.prove(operation, self.keyspace.shard(self.keyspace.digits(id)))
+
     async def close(self) -> None:
         """Close the connections."""
         await self.server.close()

@@ -167,20 +167,6 @@ def test_a_store_that_hangs_is_a_503_that_says_when_to_come_back(start: Callable
     assert service.http().post("/v1/responses", json=body).status_code == 200
 
 
-def test_an_answer_that_could_not_be_stored_is_shown_and_marked(start: Callable[..., ServiceProcess]) -> None:
-    service = start(store_timeout_seconds=0.5)
-    with stopped(service.redis_pid()):
-        request = {"model": MODEL, "input": "Count to 3."}
-        plain = service.http().post("/v1/responses", json=request).json()
-        events = parsed(service.http().post("/v1/responses", json={**request, "stream": True}).text)
-    assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
-    for response in (plain, events[-1]["response"]):
-        assert response["status"] == "failed"
-        assert "could not be stored" in response["error"]["message"]
-        assert response["output"][-1]["content"][0]["text"].split() == ["1", "2", "3"]
-        assert response["usage"]["output_tokens"] > 0
-
-
 def test_what_is_not_to_be_stored_needs_no_store(start: Callable[..., ServiceProcess]) -> None:
     service = start(store_timeout_seconds=0.5)
     with stopped(service.redis_pid()):

@@ -116,9 +116,14 @@ async def _plan(
 
 
 async def _run_of(request: Request, planned: Prepared, mode: Mode) -> tuple[Run, AppendSink]:
-    """The run of a plan in this process, and where it is kept. Raises StoreUnavailable."""
+    """The run of a plan in this process, and where it is kept.
+
+    Raises StoreUnavailable, also where the response is to be stored and the store is known to be away.
+    """
     service, exchange = service_of(request), exchange_of(request)
     plan = planned.plan
+    if plan.stored and service.store.server.health.away is not None:
+        await service.store.prove(plan.id)
     sink = AppendSink(service.store, exchange.tenant, planned.parent, streamed=mode == "stream")
     run = Run(
         plan,

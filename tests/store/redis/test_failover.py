@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from redis import exceptions as redis_errors
 
 from store.errors import NotFound, StoreReadOnly, StoreUnavailable
 from store.history.history import ConversationHistoryStore
@@ -195,7 +196,7 @@ async def test_a_server_with_few_connections_serves_all_that_wait_over_those(tmp
 async def test_whoever_gets_no_connection_at_all_is_told_why_and_gets_one_once_there_is_one(tmp_path: Path) -> None:
     with server(tmp_path, *PLAIN, "--maxclients", 1) as one:
         greedy = connect(f"redis://{one.address}", max_connections=1)
-        await greedy.ping()
+        await eventually(greedy.ping, redis_errors.ConnectionError)  # once the one that saw it start is gone
         store = ConversationHistoryStore(connect(f"redis://{one.address}"))
         with pytest.raises(StoreUnavailable, match="accepts no more connections"):
             await grow(store, "one")

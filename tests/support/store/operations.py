@@ -34,6 +34,7 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
     "forget_tree": lambda store, id: store.forget_tree(TENANT, id),
     "sweep": lambda store, id: store.sweep(),
     "check": lambda store, id: store.check(),
+    "prove": lambda store, id: store.prove(id),
 }
 
 JOB_OPERATIONS: dict[str, Callable[[Jobs, str], Awaitable[Any]]] = {
