@@ -145,7 +145,8 @@ class CoreSettings(BaseSettings):
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)
     """The largest request body, in bytes."""
     max_bodies_bytes: int = Field(128 * MIB, ge=KIB)
-    """The most bytes of request bodies that one process works on at once; more are refused with 503."""
+    """The most bytes that the bodies of requests, and of stored responses that clients read, may have together in one
+    process; more are refused with 503."""
     max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
     """A conversation whose stored messages have this many bytes can't be continued."""
     max_chain_messages: int = Field(20_000, ge=0)

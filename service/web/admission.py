@@ -80,7 +80,7 @@ class Admission:
             refused.labels("followers"),
         )
         self._bodies = _Slots(
-            Share(bodies, several=several), "bytes of requests", "max_bodies_bytes", refused.labels("bodies")
+            Share(bodies, several=several), "bytes of bodies", "max_bodies_bytes", refused.labels("bodies")
         )
         self._preparing = Share(PREPARED_BYTES, several=several)
         self._less_to_prepare = asyncio.Condition()
@@ -173,7 +173,7 @@ class Slot:
         self._take(self._followers, 1)
 
     def take_body(self, size: int) -> None:
-        """Take room for so many bytes more of the body. Raises ApiError 503."""
+        """Take room for so many bytes more, of the request's body or of a stored answer's. Raises ApiError 503."""
         self._take(self._bodies, size)
 
     def follow(self) -> None:

@@ -2,8 +2,12 @@
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from service.errors import ApiError
+
+PIECE_BYTES = 65_536
+"""How much of a long answer is sent at once."""
 
 
 class JsonResponse(Response):
@@ -14,6 +18,19 @@ class JsonResponse(Response):
     def render(self, content: object) -> bytes:
         """Encode the content."""
         return content if isinstance(content, bytes) else msgspec.json.encode(content)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it: a long one piece by piece, as the client reads, or there would be a copy of all that it hasn't read."""
+        if len(self.body) <= PIECE_BYTES:
+            await super().__call__(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        body = memoryview(self.body)
+        for start in range(0, len(body), PIECE_BYTES):
+            more = start + PIECE_BYTES < len(body)
+            await send(
+                {"type": "http.response.body", "body": bytes(body[start : start + PIECE_BYTES]), "more_body": more}
+            )
 
 
 def envelope(error: ApiError) -> JsonResponse:

@@ -64,7 +64,24 @@ async def many_requests_ahead(service: ServiceProcess) -> None:
     await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
-@pytest.mark.parametrize("attack", [many_large_texts, many_requests_ahead], ids=lambda attack: attack.__name__)
+async def many_slow_readers(service: ServiceProcess) -> None:
+    """Eight megabytes of a stored response for each of sixty clients, who read nothing."""
+    picture = "data:image/png;base64," + "A" * (8 * MIB - 1000)
+    sent = [{"role": "user", "content": [{"type": "input_image", "image_url": picture}]}]
+    made = service.client().responses.create(model=MODEL, input=sent, timeout=SECONDS)
+    writers: list[asyncio.StreamWriter] = []
+    for _ in range(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", service.port, limit=1024)
+        writer.write(f"GET /v1/responses/{made.id}/input_items HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert await reader.readline() in (b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 503 Service Unavailable\r\n")
+        writers.append(writer)
+    for writer in writers:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "attack", [many_large_texts, many_requests_ahead, many_slow_readers], ids=lambda attack: attack.__name__
+)
 async def test_memory_stays_bounded_and_comes_back(service: ServiceProcess, attack: Attack) -> None:
     service.client().responses.create(model=MODEL, input="hi")
     rest = service.memory_bytes()

@@ -46,7 +46,7 @@ async def retrieve(
     if starting_after is not None:
         raise invalid_value("starting_after", starting_after, "It is only allowed with stream=true.")
     response = await find(service.store, service.jobs, service.log, _tenant(request), response_id)
-    return exchange_of(request).dialect.answer(response)
+    return _with_room(request, exchange_of(request).dialect.answer(response))
 
 
 async def _stream(request: Request, response_id: str, starting_after: int | None, obfuscate: bool) -> HttpResponse:
@@ -103,7 +103,13 @@ async def input_items(
     page = await list_input_items(
         service.store, _tenant(request), response_id, limit=limit, ascending=order == "asc", after=after
     )
-    return JsonResponse(page)
+    return _with_room(request, JsonResponse(page))
+
+
+def _with_room(request: Request, answer: JsonResponse) -> JsonResponse:
+    """An answer that stays in memory until its client has read it. Raises ApiError 503 where that is too much."""
+    exchange_of(request).slot.take_body(len(answer.body))
+    return answer
 
 
 def _check_includes(wanted: list[str]) -> None:
