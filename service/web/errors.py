@@ -20,17 +20,15 @@ class JsonResponse(Response):
         return content if isinstance(content, bytes) else msgspec.json.encode(content)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it: a long one piece by piece, as the client reads, or there would be a copy of all that it hasn't read."""
+        """Send it: a long one piece by piece, as the client reads, so that no copy of it waits in the connection."""
         if len(self.body) <= PIECE_BYTES:
             await super().__call__(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         body = memoryview(self.body)
-        for start in range(0, len(body), PIECE_BYTES):
-            more = start + PIECE_BYTES < len(body)
-            await send(
-                {"type": "http.response.body", "body": bytes(body[start : start + PIECE_BYTES]), "more_body": more}
-            )
+        for end in range(PIECE_BYTES, len(body) + PIECE_BYTES, PIECE_BYTES):
+            piece = bytes(body[end - PIECE_BYTES : end])
+            await send({"type": "http.response.body", "body": piece, "more_body": end < len(body)})
 
 
 def envelope(error: ApiError) -> JsonResponse:
