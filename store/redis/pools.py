@@ -51,10 +51,14 @@ class PrimaryPool(ConnectionPool):
             tell()
 
     def get_available_connection(self) -> AbstractConnection:
-        """One that is connected, where there is one: a server with as many clients as it may have takes no other."""
-        connected = (at for at, each in enumerate(self._available_connections) if each.is_connected)
-        if (at := next(connected, None)) is not None:
-            self._available_connections.append(self._available_connections.pop(at))
+        """The one that was used last of those that are connected, where there is one: a server with as many clients as
+        it may have takes no other.
+        """
+        idle = self._available_connections
+        if idle and not idle[-1].is_connected:
+            connected = (at for at in reversed(range(len(idle))) if idle[at].is_connected)
+            if (at := next(connected, None)) is not None:
+                idle.append(idle.pop(at))
         return super().get_available_connection()
 
     async def get_connection(self, command_name: object = None, *keys: object, **options: object) -> AbstractConnection:

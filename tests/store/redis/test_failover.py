@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,14 +14,25 @@ from store.errors import NotFound, StoreReadOnly, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.redis.listening import Listening
+from tests.support.store.counted import usage
 from tests.support.store.proxy import Proxy, proxy
 from tests.support.store.sample import TENANT, grow, said, turn
-from tests.support.store.servers import PLAIN, Process, eventually, in_step, server, until
+from tests.support.store.servers import (
+    PLAIN,
+    SERVICE,
+    Process,
+    cluster,
+    eventually,
+    in_step,
+    sentinels,
+    server,
+    until,
+)
+from tests.support.store.talkers import HEALED_SECONDS, talking
 from tests.support.waiting import until as soon
 
-HEALED_SECONDS = 5.0
 CONNECTIONS = 8
-WRITERS = 16
+TALKERS = 16
 
 
 class Pair(NamedTuple):
@@ -83,35 +93,52 @@ async def test_connections_that_stay_open_to_a_former_primary_are_left_at_the_fi
 async def test_a_failover_under_load_loses_and_doubles_nothing_that_was_acknowledged(
     pair: Pair, address: Proxy
 ) -> None:
-    store, over = store_at(address), asyncio.Event()
-    acknowledged: list[list[str]] = []
-
-    async def talk() -> None:
-        """Continue one conversation, repeating what failed."""
-        ids: list[str] = []
-        acknowledged.append(ids)
-        while not over.is_set():
-            parent = ids[-1] if ids else None
-            new = turn(store.new_id(parent), parent, text=str(len(ids)))
-            await eventually(lambda new=new: store.append(TENANT, new), StoreUnavailable)
-            ids.append(new.id)
-
-    writers = [asyncio.create_task(talk()) for _ in range(WRITERS)]
-    await soon(lambda: min(map(len, acknowledged), default=0) > 10)
-    pair.primary.ask("CLIENT", "PAUSE", 10_000, "WRITE")  # so that the replica gets all of it
-    pair.primary.ask("WAIT", 1, 5000)
-    pair.fail_over()
-    pair.primary.ask("CLIENT", "UNPAUSE")
-    address.target = pair.replica
-    start, before = time.monotonic(), [len(ids) for ids in acknowledged]
-    await soon(lambda: all(len(ids) > was + 1 for ids, was in zip(acknowledged, before, strict=True)))
-    assert time.monotonic() - start < HEALED_SECONDS
-    over.set()
-    await asyncio.gather(*writers)
-    for ids in acknowledged:
-        assert await said(store, ids[-1]) == [str(number) for number in range(len(ids))]
-    assert int(pair.replica.ask("HGET", "harmonium:{00}:usage", "responses")) == sum(map(len, acknowledged))
+    store = store_at(address)
+    async with talking(store, TALKERS) as talkers:
+        in_step_and_quiet(pair.primary)
+        pair.fail_over()
+        pair.primary.ask("CLIENT", "UNPAUSE")
+        address.target = pair.replica
+        await talkers.grown(2)
+    assert int(pair.replica.ask("HGET", "harmonium:{00}:usage", "responses")) == talkers.turns
     await store.close()
+
+
+async def test_a_failover_of_sentinels_under_load_loses_and_doubles_nothing_that_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    with sentinels(tmp_path) as watched:
+        store = ConversationHistoryStore(connect(watched.url, max_connections=CONNECTIONS))
+        failover = ("SENTINEL", "FAILOVER", SERVICE)
+        async with talking(store, TALKERS) as talkers:
+            in_step_and_quiet(watched.primary)
+            await soon(lambda: watched.sentinel.ask(*failover) == "OK", passing=redis_errors.RedisError)
+            await soon(lambda: "master" in watched.replica.ask("ROLE"))
+            watched.primary.ask("REPLICAOF", "127.0.0.1", watched.replica.port)  # what the Sentinel does 8 s later
+            watched.primary.ask("CLIENT", "UNPAUSE")
+            await talkers.grown(2)
+        assert int(watched.replica.ask("HGET", "harmonium:{00}:usage", "responses")) == talkers.turns
+        await store.close()
+
+
+async def test_a_failover_of_a_cluster_under_load_loses_and_doubles_nothing_that_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    with cluster(tmp_path, replicas=True, node_timeout_ms=2_000) as found:
+        store = ConversationHistoryStore(connect(found.url, max_connections=CONNECTIONS), shards=16)
+        async with talking(store, TALKERS) as talkers:
+            for replica in found.replicas:
+                replica.ask("CLUSTER", "FAILOVER")
+                await soon(lambda replica=replica: "master" in replica.ask("ROLE"))
+                await talkers.grown(2)
+        assert (await usage(store)).responses == talkers.turns
+        await store.close()
+
+
+def in_step_and_quiet(primary: Process) -> None:
+    """Let no write in for a while, so that the replica gets all that was acknowledged before it takes over."""
+    primary.ask("CLIENT", "PAUSE", 10_000, "WRITE")
+    assert primary.ask("WAIT", 1, 5000) == 1
 
 
 async def test_a_primary_that_hangs_is_left_by_all_connections_at_the_first_that_gives_up(
