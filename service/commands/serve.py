@@ -53,6 +53,9 @@ HEALTH_SECONDS = 15
 STOP_GRACE_SECONDS = 5
 """What a worker gets at least beyond `shutdown_seconds`, for its last writes, before it is killed."""
 
+LEAST_KEY_CHARS = 20
+"""Shorter API keys are warned of."""
+
 HANG_UP = signal.SIGHUP
 """A terminal that is closed; it asks for the same."""
 
@@ -348,6 +351,10 @@ def _announce(settings: Settings, listener: socket.socket) -> None:
     if not settings.api_keys:
         message = "no API keys: only this machine can connect, and only with a Host header that names localhost"
         logs.event(logger, logging.WARNING, message, remedy=f"set {variable('api_keys')}")
+    short = sorted({key.tenant for key in settings.api_keys if len(key.key.get_secret_value()) < LEAST_KEY_CHARS})
+    if short:
+        message = f"API keys of fewer than {LEAST_KEY_CHARS} characters can be guessed"
+        logs.event(logger, logging.WARNING, message, tenants=", ".join(short), remedy="openssl rand -hex 32 makes one")
 
 
 def _advice(host: str, port: int, error: OSError) -> str:

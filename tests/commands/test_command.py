@@ -236,6 +236,16 @@ def test_time_in_which_a_process_was_frozen_does_not_count(tmp_path: Path) -> No
         assert service.get("/pid") == pid
 
 
+def test_a_key_that_can_be_guessed_is_warned_of(tmp_path: Path) -> None:
+    with serving(tmp_path, api_keys=f"acme:short,globex:{'k' * 20}") as service:
+        service.get("/pid")
+        service.process.terminate()
+        _, logged = service.end()
+    (line,) = [line for line in logged.splitlines() if "can be guessed" in line]
+    assert "tenants=acme" in line
+    assert "WARNING" in line
+
+
 def test_workers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path, workers=2, redis_url="redis://unused") as service:
         worker = int(service.get("/pid"))

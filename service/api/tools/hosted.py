@@ -35,6 +35,9 @@ HOSTED = frozenset(
 SECRETS = frozenset({"authorization", "headers", "domain_secrets"})
 """Members that are secret wherever they stand."""
 
+_SECRETIVE = re.compile(r"token|secret|passw|credential|api[-_]?key|cookie|signature", re.IGNORECASE)
+"""What the names of other members say that a number may have and a text should not."""
+
 REDACTED = "<redacted>"
 
 _ADDRESS = re.compile(r"([a-z]+)://(?:[^/?#]*@)?([A-Za-z0-9.-]+)(?=[:/?#]|$)")
@@ -60,7 +63,7 @@ def _redact(value: object) -> None:
     elif isinstance(value, dict):
         members = cast(dict[str, object], value)
         for name, member in members.items():
-            if name in SECRETS:
+            if name in SECRETS or (_SECRETIVE.search(name) and not isinstance(member, int | float)):
                 members[name] = None
             elif name == "server_url":
                 members[name] = _host_of(member)

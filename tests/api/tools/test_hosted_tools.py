@@ -60,6 +60,15 @@ def test_secrets_are_masked_at_any_depth() -> None:
     assert SECRET not in str(read.echo)
 
 
+@pytest.mark.parametrize(
+    "name", ["token", "access_token", "X-Api-Key", "apikey", "client_secret", "Password", "cookie"]
+)
+def test_whatever_is_named_like_a_secret_stays_here(name: str) -> None:
+    read = tools({**MCP, name: SECRET, "inside": [{name: {"value": SECRET}, "max_tokens": 7}]})
+    assert SECRET not in str(read.echo)
+    assert read.echo[0]["inside"] == [{name: None, "max_tokens": 7}]
+
+
 @given(address=st.text(max_size=40) | st.integers() | st.none() | st.lists(st.text(max_size=5), max_size=2))
 @settings(max_examples=200, derandomize=True, deadline=None)
 def test_whatever_is_sent_as_an_address_only_a_host_comes_back(address: Any) -> None:
