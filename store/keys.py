@@ -8,6 +8,7 @@
     PREFIX:{SHARD}:queued:LEVEL            zset TENANT/DIGITS of the jobs that wait, by the ms since which they do
     PREFIX:{SHARD}:turn:LEVEL              zset TENANT of those with waiting jobs, in the order in which they take turns
     PREFIX:{SHARD}:line:LEVEL:TENANT       zset DIGITS of a tenant's waiting jobs, in their order
+    PREFIX:{SHARD}:looked                  string, the ms at which somebody last looked for leases that ran out; expires
     PREFIX:{SHARD}:claim:TOKEN             string, what one claim took, for its retry; expires
     PREFIX:{SHARD}:logs                    zset TENANT/DIGITS of the event logs of what has ended, by the ms of that
     PREFIX:{SHARD}:logged                  string, the bytes of all event logs

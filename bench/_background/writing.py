@@ -45,7 +45,7 @@ class Growing:
         (job,) = (await service.jobs.claim(0, 1)).jobs
         if job.lease.id != id:
             raise RuntimeError("somebody else's job was claimed")
-        machine = machine_of(await decode(job.spec))
+        machine = machine_of(await decode(await service.jobs.spec(job.lease)))
         machine.queued()
         sink = LogSink(
             service.jobs,

@@ -43,7 +43,8 @@ from service.responses.sampler import error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.steps import BRIEFLY, in_steps
-from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError
+from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError, StoreUnavailable
+from store.jobs.jobs import SPEC_PIECE_BYTES
 from store.jobs.log import Entry
 from store.jobs.model import Job
 from store.turn import Status
@@ -151,7 +152,11 @@ class Attempt:
         if job.tries > self._settings.max_attempts + 1:  # it can't even be read without dying of it
             return await self._give_up()
         try:
-            plan = await decode(job.spec)
+            plan = await decode(await self._spec())
+        except StoreUnavailable as failure:
+            logs.event(logger, logging.WARNING, "a job can't be read", response_id=self.id, reason=str(failure))
+            await retry(partial(jobs.hand_back, job.lease, failed=False), self._settings.lease_seconds)
+            return Outcome.HANDED_BACK
         except NewerFormat:
             logs.event(logger, logging.WARNING, "a job is for a later release", response_id=self.id)
             await self._rest(self._settings.lease_seconds / 2)
@@ -169,6 +174,21 @@ class Attempt:
         if verdict is not None:
             return await self._finish(run, *verdict)
         return await self._sample(run, sink)
+
+    async def _spec(self) -> bytes:
+        """What is to be done, read piece by piece: all waiting jobs together may be more than the store's link carries.
+
+        Raises LeaseLost where the response has ended, and StoreUnavailable.
+        """
+        jobs, blob = self._service.jobs, bytearray()
+        while True:
+            patience = min(self._keeps_on, self._settings.lease_seconds)
+            piece = await retry(partial(jobs.spec, self.job.lease, len(blob)), patience)
+            blob += piece
+            if not blob:
+                raise LeaseLost(self.id)
+            if len(piece) < SPEC_PIECE_BYTES:
+                return bytes(blob)
 
     def _run_of(self, plan: Plan, machine: Machine, first: Batch) -> tuple[Run, LogSink]:
         """The run of what is left, and where it is kept."""
@@ -245,7 +265,8 @@ class Attempt:
             self._service.metrics.attempts_exhausted.inc()
             reason = f"{settings.max_attempts} workers in a row died or failed on it without getting any further."
             return Ending.ERROR, ResponseError("server_error", reason)
-        if job.last < QUEUED_EVENTS and job.age_seconds > settings.max_queued_seconds:
+        waited = job.age_seconds if job.last < QUEUED_EVENTS else job.waited_seconds
+        if waited > settings.max_queued_seconds:
             reason = f"It waited for longer than {settings.max_queued_seconds:g} s. Try again later."
             return Ending.ERROR, ResponseError("server_error", reason)
         if self._seconds <= 0:

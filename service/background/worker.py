@@ -22,8 +22,7 @@ from service.engine.port import EngineError
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from store.errors import StoreError
-from store.jobs.jobs import CLAIM_BATCH
-from store.jobs.model import Job
+from store.jobs.model import LEVELS, Job
 from store.turn import Status
 
 logger = logging.getLogger(__name__)
@@ -44,8 +43,8 @@ class Worker:
         self._attempts: dict[str, Attempt] = {}
         """What is under way, by TENANT/DIGITS."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._shards = set(range(service.jobs.shards))
-        """The shards in which jobs may wait."""
+        self._waits = dict.fromkeys(range(service.jobs.shards), 0)
+        """The shards in which jobs may wait, each with the first level at which one may."""
         self._awake = asyncio.Event()
         self._stopping = False
         self._failures = 0
@@ -98,10 +97,10 @@ class Worker:
             self._awake.clear()
             if loop.time() >= poll:  # whatever else happens: a message may have been lost
                 poll = loop.time() + self._timing.poll_seconds * random.uniform(0.5, 1)
-                self._shards = set(range(self._service.jobs.shards))
+                self._waits = dict.fromkeys(range(self._service.jobs.shards), 0)
                 if not self._takes:
                     await self._rescue()
-            while self._takes and self._shards and loop.time() < poll:
+            while self._takes and self._waits and loop.time() < poll:
                 await self._claim()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(poll):
@@ -129,31 +128,48 @@ class Worker:
                 logs.event(logger, logging.WARNING, "no jobs can be rescued", shard=shard, reason=str(failure))
                 continue
             self._service.metrics.jobs_rescued.inc(claim.rescued)
-            for job in claim.jobs:
-                self._begin(job)
+            await self._begin_all(shard, claim.jobs)
 
     async def _claim(self) -> None:
-        """Take as many jobs as there is room for, from one shard after the other."""
-        for shard in random.sample(sorted(self._shards), len(self._shards)):
-            if not self._takes:
-                return
-            room = self._room
-            self._shards.discard(shard)  # before it is asked: what comes meanwhile is announced again
-            try:
-                if self._failures:
-                    await self._service.engine.check()
-                claim = await self._service.jobs.claim(shard, room)
-            except EngineError as failure:
-                self._shards.add(shard)
-                self._pause(str(failure))
-                return
-            except StoreError as failure:
-                logs.event(logger, logging.WARNING, "no jobs can be claimed", shard=shard, reason=str(failure))
-                continue
-            if len(claim.jobs) == min(room, CLAIM_BATCH):
-                self._shards.add(shard)
-            self._service.metrics.jobs_rescued.inc(claim.rescued)
-            for job in await self._sorted_out(shard, claim.jobs):
+        """Take as many jobs as there is room for, level by level: no shard's flex jobs before another's urgent ones."""
+        for level in range(LEVELS):
+            shards = [shard for shard, first in self._waits.items() if first <= level]
+            for shard in random.sample(shards, len(shards)):
+                if not self._takes:
+                    return
+                # where no other one is asked, it may give all that it has
+                await self._claim_from(shard, level if len(self._waits) > 1 else LEVELS - 1)
+
+    async def _claim_from(self, shard: int, level: int) -> None:
+        """Take what waits in a shard, up to a level, and note what is left there."""
+        del self._waits[shard]  # before it is asked: what comes meanwhile is announced again
+        try:
+            if self._failures:
+                await self._service.engine.check()
+            claim = await self._service.jobs.claim(shard, self._room, level)
+        except EngineError as failure:
+            self._waits[shard] = 0
+            self._pause(str(failure))
+            return
+        except StoreError as failure:
+            logs.event(logger, logging.WARNING, "no jobs can be claimed", shard=shard, reason=str(failure))
+            return
+        if claim.first is not None:
+            self._waits.setdefault(shard, claim.first)
+        self._service.metrics.jobs_rescued.inc(claim.rescued)
+        await self._begin_all(shard, await self._sorted_out(shard, claim.jobs))
+
+    async def _begin_all(self, shard: int, jobs: list[Job]) -> None:
+        """Begin with what was claimed: from the renewal on it counts as a try, and nobody else takes it."""
+        if not jobs:
+            return
+        try:
+            lost = await self._service.jobs.renew([job.lease for job in jobs])
+        except StoreError as failure:
+            logs.event(logger, logging.WARNING, "claimed jobs left to others", shard=shard, reason=str(failure))
+            return
+        for job in jobs:
+            if job.lease not in lost:
                 self._begin(job)
 
     async def _sorted_out(self, shard: int, jobs: list[Job]) -> list[Job]:
@@ -165,7 +181,7 @@ class Worker:
             except StoreError as failure:
                 reason = str(failure)
                 logs.event(logger, logging.WARNING, "job left to be rescued", response_id=job.lease.id, reason=reason)
-            self._shards.add(shard)
+            self._waits[shard] = 0
         return [job for job in jobs if job not in suspects[1:]]
 
     def _suspected(self, job: Job) -> bool:
@@ -274,7 +290,7 @@ class Worker:
                 attempt = self._attempts.get(message.removeprefix(CANCELLED).decode())
                 if attempt is not None:
                     attempt.lose(cancelled=True)
-        self._shards.add(shard)
+        self._waits[shard] = 0
         self._awake.set()
 
 

@@ -170,7 +170,7 @@ class Metrics:
     )
     run_seconds: Histogram = metric(
         "job_run_seconds",
-        "From the first claim of a background response to its end, for those that a worker has begun.",
+        "For how long workers had a background response until its end, for those that one has begun.",
         RUN_BUCKETS,
     )
     cancel_seconds: Histogram = metric(

@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 CANCELS_AT_ONCE = 16
 """How many cancelled responses a process ends at once; each replays its log, for milliseconds of CPU."""
 
+FIRST_TIMEOUTS = 2
+"""How long a lease is until its holder is heard of, in time limits of an operation: the claim's, and the renewal's."""
+
 DEMO_MODEL = "gpt-oss-20b"
 DEMO_CONTEXT_TOKENS = 131_072
 """What the demo engine stands in for, and its context."""
@@ -113,6 +116,7 @@ def job_limits(settings: Settings) -> JobLimits:
     """What the settings say of jobs."""
     return JobLimits(
         lease_seconds=settings.lease_seconds,
+        first_seconds=FIRST_TIMEOUTS * settings.store_timeout_seconds,
         waiting=settings.max_queued,
         log_bytes=settings.max_log_bytes,
         log_seconds=settings.stream_retention_seconds,

@@ -37,11 +37,11 @@ class BackgroundSettings(BaseSettings):
     max_attempts: int = Field(3, ge=1, le=100)
     """How many workers in a row may die or fail on a background response without progress, before it fails."""
     max_run_seconds: float = Field(3600, gt=0, le=7 * 86_400)
-    """The most that a background response may take once it has begun."""
+    """For how long workers may have a background response, all together; its time in the queue does not count."""
     max_queued: int = Field(10_000, ge=1)
     """Background responses that may wait in a shard; more are refused with 429."""
     max_queued_seconds: float = Field(86_400, gt=0, le=30 * 86_400)
-    """How long a background response may wait before it fails."""
+    """How long a background response may wait before it fails: until it begins, and each time that it goes on later."""
     background_without_store: bool = False
     """Whether a background response may have `store: false`. It is then kept until its events are deleted, and can't be
     continued."""

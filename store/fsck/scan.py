@@ -25,7 +25,7 @@ COUNTERS = ("responses", "tombstones", "trees", "bytes")
 """The counters of a shard, and of each tenant in it (lua/usage.lua)."""
 
 KINDS = {
-    **dict.fromkeys(("clock", "logged", "secret"), "string"),
+    **dict.fromkeys(("clock", "logged", "looked", "secret"), "string"),
     **dict.fromkeys(("leaves", "trees", "leases", "logs", "outbox", "outbox-ages"), "zset"),
     **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),
     **dict.fromkeys(("usage", "outbox-tries"), "hash"),

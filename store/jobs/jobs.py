@@ -11,18 +11,17 @@ All logs of a shard share one bound. The oldest logs of ended responses go first
 left, nothing more is written; what was removed by then stays removed.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import cast
-
-import msgspec
 
 from store import codec
 from store.errors import LeaseLost, LogBehind, LogFull, NotCancellable, NotFound, QueueFull
 from store.history.append import Addition, continuable, with_room
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
-from store.history.read import mget
+from store.jobs.clocks import Clocks
 from store.jobs.log import Entry
 from store.jobs.model import LEVELS, Claim, Job, JobLimits, Lease, Priority, Queue
 from store.keys import ShardKeys, TurnKeys, id_of, shard_of
@@ -37,6 +36,12 @@ RETRY_MS = 10_000
 CLAIM_BATCH = 64
 """The most jobs that one call claims."""
 
+SPECS_AT_ONCE = 2
+"""How many pieces of specs a process reads at once, so that the time of an operation suffices for each."""
+
+SPEC_PIECE_BYTES = 1 << 20
+"""How much of a spec is read at once, so that even a slow link carries it within the time limit of an operation."""
+
 DROP_BATCH = 20
 """The most logs that one call removes, so that others are served in between."""
 
@@ -50,6 +55,8 @@ class Jobs:
         self.history = history
         self._keyspace = history.keyspace
         self._server = history.server
+        self._clocks = Clocks(history.server)
+        self._reading = asyncio.Semaphore(SPECS_AT_ONCE)
 
     @property
     def shards(self) -> int:
@@ -80,8 +87,8 @@ class Jobs:
 
         `turn` is what is known of it, with the status queued; `entry` begins its log. With `streams` its events are
         kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. A retry
-        stores one again that has ended and was deleted meanwhile, as with `append`. Raises QueueFull, and what `append`
-        raises.
+        stores one again that has ended and was deleted meanwhile, as with `append`. A server that stood still accepts
+        nothing of which the caller has been told that it failed. Raises QueueFull, and what `append` raises.
         """
         if turn.status is not Status.QUEUED:
             raise ValueError(f"{turn.id} is {turn.status}: only what is queued can be submitted")
@@ -99,30 +106,52 @@ class Jobs:
             spec_blob=spec,
             entry=entry.blob,
         )
+        until = self._clocks.until
+
+        def submit(operation: Operation, keys: TurnKeys, **bounds: int) -> Awaitable[scripts.Reply]:
+            return self._clocks.in_time(
+                operation, keys.shard, until, lambda ms: script(operation, keys, not_after=ms, **bounds)
+            )
+
         async with self._server.operation() as operation:
-            if await with_room(operation, addition, history.caps, script) == b"queue":
+            if await with_room(operation, addition, history.caps, submit) == b"queue":
                 raise QueueFull(self.limits.waiting)
 
-    async def claim(self, shard: int, most: int) -> Claim:
+    async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
         """Take up to `most` jobs of a shard to work on them, in their order; those whose lease ran out come first.
 
-        With 0 the latter only go back into the queue. Raises StoreUnavailable.
+        With 0 the latter only go back into the queue. None is taken from behind `level`. A lease is short until its
+        holder is first heard of, by `renew` or `write`, and only then it is a try. Raises StoreUnavailable.
         """
-        keys, token = self._keyspace.all_shards()[shard], self.history.token()
+        keys, token, until = self._keyspace.all_shards()[shard], self.history.token(), self._clocks.until
         async with self._server.operation() as operation:
-            _, rescued, *rows = await scripts.claim(
+            _, now, rescued, running, first, *rows = await self._clocks.in_time(
                 operation,
                 keys,
-                token=token,
-                lease_ms=self.limits.lease_ms,
-                retry_ms=RETRY_MS,
-                most=min(most, CLAIM_BATCH),
+                until,
+                lambda ms: scripts.claim(
+                    operation,
+                    keys,
+                    token=token,
+                    not_after=ms,
+                    lease_ms=self.limits.lease_ms,
+                    first_ms=self.limits.first_ms,
+                    retry_ms=RETRY_MS,
+                    most=min(most, CLAIM_BATCH),
+                    most_level=int(level),
+                ),
             )
-            jobs = [_job(row, token) for row in rows]
-            blobs = await mget(operation, [self._keys(job.lease).key("spec") for job in jobs])
-        # one without a spec was cancelled in between, and has ended
-        claimed = [msgspec.structs.replace(job, spec=blob) for job, blob in zip(jobs, blobs, strict=True) if blob]
-        return Claim(claimed, int(rescued))
+        self._clocks.note(keys, int(now))
+        jobs = [_job(row, token) for row in rows]
+        return Claim(jobs, int(rescued), int(running), int(first) if first else None)
+
+    async def spec(self, lease: Lease, start: int = 0) -> bytes:
+        """The next piece of a job's spec from a byte on: SPEC_PIECE_BYTES, or what is left; empty behind its end, and
+        for a job that has ended. Raises StoreUnavailable.
+        """
+        key = self._keys(lease).key("spec")
+        async with self._reading, self._server.operation() as operation:
+            return await operation.command("GETRANGE", key, start, start + SPEC_PIECE_BYTES - 1)
 
     async def write(
         self,
@@ -196,15 +225,14 @@ class Jobs:
                 lease_ms=self.limits.lease_ms,
                 idle_us=self.history.caps.idle_us,
             )
-            spec = await operation.command("GET", keys.key("spec")) if word == b"ok" else None
         if word == b"missing":
             raise NotFound(id)
         if word in (b"ended", b"synchronous"):
             raise NotCancellable(id, detail[0].decode() if detail else None)
-        if spec is None:
+        if word != b"ok":
             return None
         epoch, last, age_ms, run_ms = map(int, detail)
-        return Job(lease, epoch, Status.CANCELLED, 1, last, age_ms / 1000, run_ms / 1000, 0.0, cast(bytes, spec))
+        return Job(lease, epoch, Status.CANCELLED, 1, last, age_ms / 1000, run_ms / 1000, 0.0)
 
     async def finish(
         self, lease: Lease, turn: Turn, entry: Entry, *, after: int | None = None, announced: bool = False
@@ -293,5 +321,5 @@ def _refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
 def _job(row: bytes, token: str) -> Job:
     member, epoch, status, tries, last, *spans = row.decode().split()
     tenant, _, digits = member.partition("/")
-    age, run, waited = (int(span) / 1000 for span in spans)
+    age, run, waited = (max(0, int(span)) / 1000 for span in spans)
     return Job(Lease(tenant, id_of(digits), token), int(epoch), Status(status), int(tries), int(last), age, run, waited)

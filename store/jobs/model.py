@@ -38,7 +38,7 @@ class Job(msgspec.Struct, frozen=True):
 
     `status` is in_progress, or cancelled for one that only has to be ended. `tries` counts the holders in a row that
     made no progress, with this one, and `last` is the number of the last event in its log. It was submitted
-    `age_seconds` ago, began `run_seconds` ago, and waited for `waited_seconds` this time.
+    `age_seconds` ago, somebody worked on it for `run_seconds`, and it waited for `waited_seconds` this time.
     """
 
     lease: Lease
@@ -49,14 +49,16 @@ class Job(msgspec.Struct, frozen=True):
     age_seconds: float
     run_seconds: float
     waited_seconds: float
-    spec: bytes = b""
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The result of a claim: jobs, and how many leases had run out."""
+    """The result of a claim: jobs, how many leases had run out, how many there are now in the shard, and the first
+    level at which jobs still wait there, None where none does."""
 
     jobs: list[Job]
     rescued: int
+    running: int = 0
+    first: int | None = None
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -75,10 +77,12 @@ class Queue(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """How long a lease lasts without a renewal, how many jobs may wait in a shard, how many bytes all its event logs
-    may have, how long they are kept after the end, and how many webhooks may wait."""
+    """How long a lease lasts without a renewal, and how long one of whose holder nothing was heard yet; how many jobs
+    may wait in a shard, how many bytes all its event logs may have, how long they are kept after the end, and how many
+    webhooks may wait."""
 
     lease_seconds: float = 10.0
+    first_seconds: float = 4.0
     waiting: int = 10_000
     log_bytes: int = GIB
     log_seconds: float = 3600.0
@@ -86,10 +90,16 @@ class JobLimits:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a limit that leaves nothing."""
-        if self.lease_seconds <= 0 or self.waiting < 1 or self.log_bytes < 1 or self.pending < 1:
+        seconds, counts = (self.lease_seconds, self.first_seconds), (self.waiting, self.log_bytes, self.pending)
+        if min(seconds) <= 0 or min(counts) < 1:
             raise ValueError(f"{self} must be positive")
 
     @property
     def lease_ms(self) -> int:
         """The length of a lease."""
         return max(1, round(self.lease_seconds * 1000))
+
+    @property
+    def first_ms(self) -> int:
+        """The length of a lease until its holder is heard of."""
+        return min(self.lease_ms, max(1, round(self.first_seconds * 1000)))

@@ -79,13 +79,14 @@ class Server:
         self._redis = redis
         self._new_link, limit = links_of(redis)
         self._room = Room(limit)
-        self._timeout_seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
+        """For how long an operation may take."""
         self._attempts = attempts
         self.health = Health()
 
     def operation(self) -> "Operation":
         """`async with server.operation() as operation:` around the commands of one operation."""
-        return Operation(self._new_link(), self._room, self._timeout_seconds, self._attempts, self.health)
+        return Operation(self._new_link(), self._room, self.timeout_seconds, self._attempts, self.health)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -232,6 +232,7 @@ def submit(
     digest: str,
     added: int,
     room: int,
+    not_after: int,
     level: int,
     mode: str,
     fleeting: str,
@@ -251,11 +252,21 @@ def submit(
 ) -> None: ...
 
 
-@script("leases", *_JOBS, out_of_memory=True)
-def claim(shard: ShardKeys, *, token: str, lease_ms: int, retry_ms: int, most: int) -> None: ...
+@script("leases", *_JOBS, "hearing", out_of_memory=True)
+def claim(
+    shard: ShardKeys,
+    *,
+    token: str,
+    not_after: int,
+    lease_ms: int,
+    first_ms: int,
+    retry_ms: int,
+    most: int,
+    most_level: int,
+) -> None: ...
 
 
-@script("leases usage leaves trees", *_REMOVAL, *_LOGGING, out_of_memory=True)
+@script("leases usage leaves trees", *_REMOVAL, *_LOGGING, "hearing", out_of_memory=True)
 def journal(
     turn: TurnKeys,
     *,
@@ -271,11 +282,11 @@ def journal(
 ) -> None: ...
 
 
-@script("leases", *_JOBS, out_of_memory=True)
+@script("leases", *_JOBS, "hearing", out_of_memory=True)
 def renew(shard: ShardKeys, *, held: str, lease_ms: int) -> None: ...
 
 
-@script("leases", *_JOBS, out_of_memory=True)
+@script("leases", *_JOBS, "hearing", out_of_memory=True)
 def hand_back(turn: TurnKeys, *, token: str, counts: str) -> None: ...
 
 

@@ -22,9 +22,12 @@ from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
 from service.responses.prepare import prepared
-from service.responses.service import Caller, Service, close_service, open_service
+from service.responses.service import Caller, Service, close_service, job_limits, open_service
 from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
+from store.errors import StoreUnavailable
+from store.jobs.jobs import Jobs
+from store.jobs.model import Lease
 from store.keys import shard_of
 from store.turn import Found, Status
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
@@ -69,9 +72,10 @@ async def working(service: Service, timing: Timing = IMPATIENT) -> AsyncIterator
         await task
 
 
-async def queued(service: Service, shard: int = 0) -> str:
+async def queued(service: Service, shard: int = 0, tier: str = "default") -> str:
     """A background response in a shard; its id."""
-    body = msgspec.json.encode({"model": MODEL, "input": "hi", "background": True, "stream": True})
+    asked = {"model": MODEL, "input": "hi", "background": True, "stream": True, "service_tier": tier}
+    body = msgspec.json.encode(asked)
     while True:
         async with prepared(service, Caller(TENANT), read_create(body, store=True)) as planned:
             if shard_of(planned.plan.id[5:]) == shard:
@@ -98,6 +102,50 @@ async def test_a_shard_that_is_always_busy_keeps_no_other_one_waiting(redis_url:
                 await queued(service, 1)
                 await asyncio.sleep(0.05)
                 assert time.monotonic() < died + SECONDS, "the traffic of one shard starves the other"
+
+
+async def test_urgent_jobs_start_before_all_others_whatever_shards_they_are_in(redis_url: str) -> None:
+    shards, over = 8, list[str]()
+    engine = scripted(*[[answer("hi")]] * (3 * shards))
+    async with opened_service(redis_url, engine, shards=shards, worker_concurrency=1) as service:
+        tiers = {
+            await queued(service, shard, tier): tier
+            for tier in ("flex", "default", "priority")
+            for shard in range(shards)
+        }
+        one = Worker(service, ended=over.append, timing=IMPATIENT)
+        task = asyncio.create_task(one.work())
+        await until(lambda: len(over) == len(tiers), SECONDS)
+        one.stop()
+        await task
+    assert [tiers[id] for id in over] == ["priority"] * shards + ["default"] * shards + ["flex"] * shards
+
+
+class Narrow(Jobs):
+    """Jobs over a link that carries no spec until it is repaired."""
+
+    repaired = False
+
+    async def spec(self, lease: Lease, start: int = 0) -> bytes:
+        """As Jobs."""
+        if not self.repaired:
+            raise StoreUnavailable("too slow")
+        return await super().spec(lease, start)
+
+
+async def test_what_a_worker_can_t_read_it_hands_back_and_that_is_no_try(redis_url: str) -> None:
+    async with opened_service(redis_url, scripted([answer("hi")]), max_attempts=1) as opened:
+        narrow = Narrow(opened.store, job_limits(opened.settings))
+        service = msgspec.structs.replace(opened, jobs=narrow)
+        id = await queued(service)
+        async with working(service):
+            await until(
+                lambda: service.metrics.registry.get_sample_value("harmonium_jobs_claimed_total"),
+                SECONDS,
+                wanted=lambda claimed: claimed >= 3,
+            )
+            narrow.repaired = True
+            assert (await over(service, id)).status is Status.COMPLETED
 
 
 async def test_a_worker_without_room_ends_what_somebody_cancelled_who_is_gone(redis_url: str) -> None:

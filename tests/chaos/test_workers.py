@@ -24,7 +24,7 @@ from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.jobs.model import Claim, JobLimits, Lease
+from store.jobs.model import LEVELS, Claim, JobLimits, Lease
 from store.redis.connection import connect
 from store.turn import Status
 from tests.support.chaos.inside import WatchedEngine, opened, queue
@@ -45,9 +45,9 @@ class Troubled(Jobs):
         self.on_claimed: Callable[[int], Awaitable[None]] | None = None
         self.on_renew: Callable[[int], Awaitable[None]] | None = None
 
-    async def claim(self, shard: int, most: int) -> Claim:
+    async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
         """As Jobs."""
-        claim = await super().claim(shard, most)
+        claim = await super().claim(shard, most, level)
         self.claims += 1
         if self.on_claimed is not None:
             await self.on_claimed(shard)

@@ -77,7 +77,7 @@ async def history(
 @pytest.fixture
 def jobs(history: ConversationHistoryStore) -> Jobs:
     """The jobs of that store, whose leases and logs end when a test says so."""
-    return Jobs(history, JobLimits(lease_seconds=600.0))
+    return Jobs(history, JobLimits(lease_seconds=600.0, first_seconds=600.0))
 
 
 @pytest.fixture(scope="module")

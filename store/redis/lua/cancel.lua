@@ -5,7 +5,7 @@
 --            lease_ms  for how long it is the caller's to end
 --            idle_us   for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', its epoch, the number of the last event in its log, and two spans in ms: since it was submitted, and
---            since it first began, 0 if it hasn't} for the caller to end it | {'cancelled'} when that was done before,
+--            for which it ran, 0 if it hasn't begun} for the caller to end it | {'cancelled'} when that was done before,
 --            or somebody else is ending it | {'ended', its status} | {'synchronous'} | {'missing'}
 -- Invariant: what has ended stays as it is.
 
@@ -30,10 +30,11 @@ elseif not epoch then
   return { 'ended', status }
 end
 if level ~= '' then
-  dequeue(level, tenant, digits)
+  rest(tenant, digits, now_ms() - (dequeue(level, tenant, digits) or now_ms()))
+  started = redis.call('HGET', job, 'started')
 end
 redis.call('HSET', node, 'status', 'cancelled')
 redis.call('HSET', job, 'tries', 1, 'progressed', 0)
-epoch = lease(tenant, digits, token, lease_ms)
+epoch = lease(tenant, digits, token, lease_ms, 'yes')
 tell_workers('cancelled ' .. tenant .. '/' .. digits)
 return { 'ok', exact(epoch), last, since(submitted), since(started) }

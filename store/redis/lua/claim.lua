@@ -2,21 +2,32 @@
 -- ran out, which only have to be ended, are added.
 --
 -- Keys:      leases
--- Arguments: token     names whoever takes them, and this call among its retries
---            lease_ms  for how long they are his at least
---            retry_ms  for how long a retry of this call is known
---            most      how many to take at most, not counting the cancelled ones
--- Result:    {'ok', how many leases had run out, and for each job TENANT/DIGITS, its epoch, its status, how many holders
---            in a row got no further with this one, the number of the last event in its log, and three spans in ms:
---            since it was submitted, since it first began, and for which it waited this time; with spaces between}
--- Invariant: a job is taken by one. A retry returns what the first call took, as it is then. An entry of the queue that
---            is of no job, which only somebody else can have put there, is removed.
+-- Arguments: token       names whoever takes them, and this call among its retries
+--            not_after   the ms after which the caller has given up
+--            lease_ms    for how long they are his at least, once he was heard of
+--            first_ms    for how long they are his until then
+--            retry_ms    for how long a retry of this call is known
+--            most        how many to take at most, not counting the cancelled ones
+--            most_level  the last level from which to take them
+-- Result:    {'ok', the ms on this clock, how many leases had run out, how many there are now, the first level at which
+--            jobs still wait or '', and for each job TENANT/DIGITS, its epoch, its status, how many holders in a row got no
+--            further with this one, the number of the last event in its log, and three spans in ms: since it was submitted,
+--            for which it ran so far, and for which it waited this time; with spaces between} | {'late', the ms on this clock}
+-- Invariant: a job is taken by one. A retry returns what the first call took, as it is then. Who has given up takes nothing.
+--            An entry of the queue that is of no job, which only somebody else can have put there, is removed.
+
+if now_ms() > not_after then
+  return { 'late', exact(now_ms()) }
+end
 
 local function described(member, waited)
   local tenant, digits = split(member)
-  local submitted, started, tries, epoch, last =
-    unpack(redis.call('HMGET', key('job', tenant, digits), 'submitted', 'started', 'tries', 'epoch', 'last'))
+  local submitted, started, tries, progressed, heard, epoch, last = unpack(
+    redis.call('HMGET', key('job', tenant, digits), 'submitted', 'started', 'tries', 'progressed', 'heard', 'epoch', 'last'))
   local status = redis.call('HGET', key('node', tenant, digits), 'status')
+  if heard == 'no' then
+    tries = next_try(tries, progressed)
+  end
   return string.format('%s %s %s %s %s %s %s %s', member, epoch, status, tries, last, exact(now_ms() - submitted),
     exact(now_ms() - started), waited)
 end
@@ -26,19 +37,16 @@ local function is_job(tenant, digits)
   return redis.call('HEXISTS', job, 'submitted') == 1 and redis.call('HEXISTS', node, 'status') == 1
 end
 
-local function take_job(tenant, digits)
+local function take_job(tenant, digits, waited)
   local node, job = key('node', tenant, digits), key('job', tenant, digits)
-  lease(tenant, digits, token, lease_ms)
-  if redis.call('HGET', job, 'progressed') == '1' then
-    redis.call('HSET', job, 'tries', 1, 'progressed', 0)
-  else
-    redis.call('HINCRBY', job, 'tries', 1)
-  end
+  lease(tenant, digits, token, lease_ms, 'no')
+  redis.call('ZADD', leases, now_ms() + first_ms, tenant .. '/' .. digits)
   local last, accepted = unpack(redis.call('HMGET', job, 'last', 'accepted'))
   if last == accepted then -- whoever had it before has not begun
     redis.call('HSET', job, 'started', exact(now_ms()))
   else
     redis.call('HSETNX', job, 'started', exact(now_ms()))
+    rest(tenant, digits, waited)
   end
   if redis.call('HGET', node, 'status') == 'queued' then
     redis.call('HSET', node, 'status', 'in_progress')
@@ -48,10 +56,20 @@ end
 local taken, note = {}, {}
 
 local function hand_out(tenant, digits, since)
-  local member, waited = tenant .. '/' .. digits, exact(now_ms() - since)
-  take_job(tenant, digits)
-  note[#note + 1] = member .. ' ' .. waited
-  taken[#taken + 1] = described(member, waited)
+  local member, waited = tenant .. '/' .. digits, now_ms() - since
+  take_job(tenant, digits, waited)
+  note[#note + 1] = member .. ' ' .. exact(waited)
+  taken[#taken + 1] = described(member, exact(waited))
+end
+
+local function reply(rescued)
+  local first, running = '', redis.call('ZCARD', leases)
+  for level = LEVELS - 1, 0, -1 do
+    if redis.call('ZCARD', level_key('queued', level)) > 0 then
+      first = level
+    end
+  end
+  return { 'ok', exact(now_ms()), rescued, running, first, unpack(taken) }
 end
 
 local claimed = shard_key('claim:' .. token)
@@ -63,7 +81,7 @@ if before then
       taken[#taken + 1] = described(member, waited)
     end
   end
-  return { 'ok', 0, unpack(taken) }
+  return reply(0)
 end
 local rescued, cancelled = rescue(lease_ms)
 for _, member in ipairs(cancelled) do
@@ -73,7 +91,7 @@ for _, member in ipairs(cancelled) do
     most = most + 1
   end
 end
-for level = 0, LEVELS - 1 do
+for level = 0, most_level do
   while #taken < most do
     local tenant, digits, since = next_at(level)
     if not tenant then
@@ -87,4 +105,4 @@ end
 if #note > 0 then
   redis.call('SET', claimed, table.concat(note, ' '), 'PX', retry_ms)
 end
-return { 'ok', rescued, unpack(taken) }
+return reply(rescued)

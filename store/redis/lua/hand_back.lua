@@ -9,8 +9,12 @@
 if not holds_lease(tenant, digits, token) then
   return { 'lost' }
 end
-if counts == '0' then
-  redis.call('HINCRBY', key('job', tenant, digits), 'tries', -1)
+local job = key('job', tenant, digits)
+local heard = redis.call('HGET', job, 'heard')
+if counts == '1' then
+  hear(job, heard)
+elseif heard ~= 'no' then
+  redis.call('HINCRBY', job, 'tries', -1)
 end
 put_back(tenant, digits)
 return { 'ok' }

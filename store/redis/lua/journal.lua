@@ -16,8 +16,8 @@
 -- Invariant: who has lost the lease changes nothing. A retry adds nothing. A log has no gap.
 
 local job = key('job', tenant, digits)
-local holder, before, log_bytes, snapshot_bytes, progressed =
-  unpack(redis.call('HMGET', job, 'token', 'last', 'log_bytes', 'snapshot_bytes', 'progressed'))
+local holder, heard, before, log_bytes, snapshot_bytes =
+  unpack(redis.call('HMGET', job, 'token', 'heard', 'last', 'log_bytes', 'snapshot_bytes'))
 if holder ~= token then
   return { 'lost' }
 end
@@ -39,6 +39,10 @@ if snapshot ~= '' then
   redis.call('HSET', job, 'snapshot_bytes', #snapshot)
   note_logged(grown)
 end
-redis.call('HSET', job, 'last', last, 'log_bytes', exact(log_bytes), 'progressed', progress == '1' and 1 or progressed)
+hear(job, heard)
+redis.call('HSET', job, 'last', last, 'log_bytes', exact(log_bytes))
+if progress == '1' then
+  redis.call('HSET', job, 'progressed', 1)
+end
 redis.call('ZADD', leases, now_ms() + lease_ms, tenant .. '/' .. digits)
 return { 'ok' }

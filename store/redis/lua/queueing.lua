@@ -11,6 +11,7 @@
 local LEVELS = 4
 local RESUMED = 0
 local MOST_CANCELLED = 16 -- the most cancelled jobs that one call hands out to be ended
+local LOOKED_MS = 3600000 -- for how long it is known when somebody last looked for leases that ran out
 local MOST_READ = 500 -- the most tenants without jobs, and leases that ran out, which one call looks at
 
 local function level_key(name, level, tenant)
@@ -68,10 +69,10 @@ local function next_at(level)
   end
 end
 
--- Give the lease of a job to the holder of `token`.
-local function lease(tenant, digits, token, lease_ms)
+-- Give the lease of a job to the holder of `token`, of whom was `heard` since, or not.
+local function lease(tenant, digits, token, lease_ms, heard)
   local job = key('job', tenant, digits)
-  redis.call('HSET', job, 'token', token, 'level', '', 'lease_ms', lease_ms)
+  redis.call('HSET', job, 'token', token, 'level', '', 'lease_ms', lease_ms, 'heard', heard)
   redis.call('ZADD', shard_key('leases'), now_ms() + lease_ms, tenant .. '/' .. digits)
   return redis.call('HINCRBY', job, 'epoch', 1)
 end
@@ -80,10 +81,21 @@ local function holds_lease(tenant, digits, token)
   return redis.call('HGET', key('job', tenant, digits), 'token') == token
 end
 
--- Put a job back into the queue, before all that have not begun.
+-- A job was not worked on for so many ms: they don't count as time for which it ran.
+local function rest(tenant, digits, span)
+  local job = key('job', tenant, digits)
+  local started = tonumber(redis.call('HGET', job, 'started') or nil)
+  if started and span > 0 then
+    redis.call('HSET', job, 'started', exact(math.min(started + span, now_ms())))
+  end
+end
+
+-- Put a job back into the queue, before all that have not begun. Nobody worked on it behind the end of its lease.
 local function put_back(tenant, digits)
   local sequence = redis.call('HGET', key('job', tenant, digits), 'sequence')
+  local ended = redis.call('ZSCORE', shard_key('leases'), tenant .. '/' .. digits)
   redis.call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
+  rest(tenant, digits, ended and now_ms() - ended or 0)
   if sequence then
     enqueue(RESUMED, tenant, digits, sequence)
   end
@@ -105,17 +117,36 @@ local function late_leases(lease_ms)
   return late
 end
 
+-- Whether a lease ended in a silence of the server itself: nobody has looked for such leases since `looked`, for longer
+-- than half of it, as when the server stands still or its clock is stepped forward. Its holder could not renew it, and gets
+-- half a lease to do so; once, until it is heard of again. One that was never heard of may not even know that it holds it.
+local function spare(leases, member, looked)
+  local ended, job = tonumber(redis.call('ZSCORE', leases, member)), key('job', split(member))
+  local heard, own_ms = unpack(redis.call('HMGET', job, 'heard', 'lease_ms'))
+  local grace = (own_ms or 0) / 2
+  if grace == 0 or not looked or ended <= looked or ended > now_ms() or now_ms() - looked <= grace or (heard and heard ~= 'yes') then
+    return false
+  end
+  redis.call('HSET', job, 'heard', 'spared')
+  redis.call('ZADD', leases, now_ms() + grace, member)
+  return true
+end
+
 -- Put jobs whose lease ran out back into the queue, but not cancelled ones, which only have to be ended. How many there
 -- are in all, and some of the cancelled ones.
 local function rescue(lease_ms)
-  local late, cancelled = late_leases(lease_ms), {}
-  for _, member in ipairs(late) do
+  local rescued, cancelled = 0, {}
+  local looked = tonumber(redis.call('SET', shard_key('looked'), exact(now_ms()), 'PX', LOOKED_MS, 'GET') or nil)
+  for _, member in ipairs(late_leases(lease_ms)) do
     local tenant, digits = split(member)
-    if redis.call('HGET', key('node', tenant, digits), 'status') ~= 'cancelled' then
-      put_back(tenant, digits)
-    elseif #cancelled < MOST_CANCELLED then
-      cancelled[#cancelled + 1] = member
+    if not spare(shard_key('leases'), member, looked) then
+      rescued = rescued + 1
+      if redis.call('HGET', key('node', tenant, digits), 'status') ~= 'cancelled' then
+        put_back(tenant, digits)
+      elseif #cancelled < MOST_CANCELLED then
+        cancelled[#cancelled + 1] = member
+      end
     end
   end
-  return #late, cancelled
+  return rescued, cancelled
 end

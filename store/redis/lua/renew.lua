@@ -9,7 +9,10 @@
 local lost = { 'ok' }
 for member, token in string.gmatch(held, '(%S+) (%S+)') do
   local tenant, digits = split(member)
-  if holds_lease(tenant, digits, token) then
+  local job = key('job', tenant, digits)
+  local holder, heard = unpack(redis.call('HMGET', job, 'token', 'heard'))
+  if holder == token then
+    hear(job, heard)
     redis.call('ZADD', leases, now_ms() + lease_ms, member)
   else
     lost[#lost + 1] = member

@@ -9,6 +9,7 @@
 --            digest         the digest of this content
 --            added          how many messages the turn adds so far
 --            room           the most bytes that the server may hold for the turn
+--            not_after      the ms after which the caller has given up
 --            level          the level of its priority
 --            mode           plain, or stream where its events may be followed
 --            fleeting       1 if it goes with its log, else 0
@@ -26,14 +27,16 @@
 --            spec_blob      what to store under spec
 --            entry          the bytes of the log's first entry
 -- Result:    {'ok'} | {'queue'} when too many wait | {'conflict'} | {'missing'} | {'status', the parent's status} |
---            {'long'} | {'large'} | {'again'} | {'full'}, as in append.lua; the last two of event logs, too
--- Invariant: accepted completely and once, or not at all; a retry is 'ok', even if the response has ended since. Until it
---            ends it is no leaf, so neither it nor anything above it is evicted.
+--            {'long'} | {'large'} | {'again'} | {'full'}, as in append.lua; the last two of event logs, too | {'late', the
+--            ms on this clock}
+-- Invariant: accepted completely and once, or not at all; a retry is 'ok', even if the response has ended since. What its
+--            caller has given up, and will ask for again, is not accepted. Until it ends it is no leaf, so neither it nor anything above it is evicted.
 --
 -- A job's fields: token of who holds its lease, '' while it waits; lease_ms, how long the last lease is; level at which
 -- it waits, '' while it doesn't; own, the level of its priority; epoch, how often it changed hands; tries, how many
--- holders in a row got no further; progressed, whether this one did; sequence, by which it stands in line; submitted and
--- started (ms); last, the number of the last event in its log, and accepted, what that was when nobody had begun;
+-- holders in a row got no further, of those that were heard of; heard, whether this one was (hearing.lua); progressed,
+-- whether he got further; sequence, by which it stands in line; submitted (ms); started, the ms at which it would have begun
+-- had it never waited since; last, the number of the last event in its log, and accepted, what that was when nobody had begun;
 -- log_bytes, and snapshot_bytes, which are part of them. It goes when the response ends. Its node has `background` (the
 -- mode) and `submission` (the digest) for good, which is its `digest` too until the end; `fleeting` where it is so; and
 -- from the end on `log_bytes`, where it has a log. A tree's root has `jobs`, their number in the tree, where there are any.
@@ -44,6 +47,9 @@ if stored_digest and before ~= digest then
 elseif stored_digest then
   release(tenant, parent, root)
   return { 'ok' }
+end
+if now_ms() > not_after then
+  return { 'late', exact(now_ms()) }
 end
 if waiting() >= max_queued then
   return { 'queue' }

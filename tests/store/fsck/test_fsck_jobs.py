@@ -32,7 +32,7 @@ LONG_LOG = 300
 
 @pytest.fixture
 def jobs(unaudited: ConversationHistoryStore) -> Jobs:
-    return Jobs(unaudited, JobLimits(lease_seconds=600.0))
+    return Jobs(unaudited, JobLimits(lease_seconds=600.0, first_seconds=600.0))
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ async def test_a_job_that_is_made_anew_goes_on_from_its_log_and_its_former_holde
     with pytest.raises(LeaseLost):
         await jobs.write(former.lease, Entry(8, b"late"))
     (job,) = [job for job in (await jobs.claim(0, 9)).jobs if job.lease.id == id]
-    assert (job.last, job.spec, job.status) == (7, b"one", Status.IN_PROGRESS)
+    assert (job.last, await jobs.spec(job.lease), job.status) == (7, b"one", Status.IN_PROGRESS)
     await finish(jobs, job)
     assert [entry.last for entry in await EventLog(jobs.history).read(TENANT, id, -1, 9)] == [1, 7, 17]
 
@@ -178,7 +178,7 @@ async def test_a_repair_of_jobs_whose_every_reply_is_lost_once_comes_to_the_same
 
 
 async def test_a_store_that_is_busy_with_jobs_is_never_blamed(server_url: str, redis: Redis, prefix: str) -> None:
-    limits = JobLimits(lease_seconds=600.0, waiting=30, log_bytes=20_000)
+    limits = JobLimits(lease_seconds=600.0, first_seconds=600.0, waiting=30, log_bytes=20_000)
     history = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=Caps(responses=60, trees=30))
     jobs, known = Jobs(history, limits), list[str]()
     tasks = [asyncio.create_task(_work(jobs, random.Random(seed), known)) for seed in range(TASKS)]
@@ -242,7 +242,7 @@ async def test_a_job_without_a_spec_is_given_to_a_worker_that_can_only_end_it(
     await JOB_BREAKS["a spec that is gone"][1](broken)
     await check(server_url, broken.prefix, repair=True)
     (job,) = [job for job in (await jobs.claim(0, 9)).jobs if job.lease.id == broken.ids["waiting"]]
-    assert job.spec == b"\0"  # which no worker can read, so it ends the job as failed
+    assert await jobs.spec(job.lease) == b"\0"  # which no worker can read, so it ends the job as failed
     await finish(jobs, job, status=Status.FAILED)
     assert await status(jobs.history, job.lease.id) is Status.FAILED
 

@@ -26,7 +26,7 @@ NONSENSE = ("0", "1", "-1", "7", "nan", "inf", "", "abc", "1e5", "0" * 48, f"{TE
 async def plant(store: ConversationHistoryStore, chance: random.Random) -> None:
     """Trees of any shape, in which some turns were deleted or erased, and some are or were made in the background."""
     ids: list[str] = []
-    jobs = Jobs(store, JobLimits(lease_seconds=600.0))
+    jobs = Jobs(store, JobLimits(lease_seconds=600.0, first_seconds=600.0))
     for number in range(TURNS):
         parent = chance.choice(ids[-6:]) if ids and chance.random() < 0.85 else None
         id = store.new_id(parent)

@@ -33,7 +33,7 @@ async def capped(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[Op
     def make(**caps: float) -> Jobs:
         limits = Caps(**{"responses": 0, "bytes": 0, "idle_seconds": 0} | caps)
         stores.append(ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=60.0, caps=limits))
-        return Jobs(stores[-1], JobLimits(lease_seconds=600.0))
+        return Jobs(stores[-1], JobLimits(lease_seconds=600.0, first_seconds=600.0))
 
     yield make
     for store in stores:

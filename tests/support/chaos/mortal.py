@@ -27,7 +27,7 @@ from service.settings.settings import Settings, load_settings
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.jobs.model import Claim, Job, JobLimits, Lease
+from store.jobs.model import LEVELS, Claim, Job, JobLimits, Lease
 from store.turn import Turn
 from tests.support.chaos.inside import CARD
 
@@ -71,8 +71,8 @@ class MortalJobs(Jobs):
             if not self._left:
                 die()
 
-    async def claim(self, shard: int, most: int) -> Claim:
-        claim = await super().claim(shard, most)
+    async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
+        claim = await super().claim(shard, most, level)
         if claim.jobs:
             self._at("claimed")
         return claim

@@ -28,7 +28,7 @@ OTHERS = ("globex", "initech")
 TENANTS = (TENANT, *OTHERS)
 PRIORITIES = tuple(Priority)
 DEEDS = ("submit", "submit", "claim", "claim", "write", "finish", "finish", "hand back", "be silent", "cancel")
-LIMITS = JobLimits(lease_seconds=600.0, waiting=6, log_bytes=1_000)
+LIMITS = JobLimits(lease_seconds=600.0, first_seconds=600.0, waiting=6, log_bytes=1_000)
 OLD_LEASES = 6
 
 
@@ -44,7 +44,18 @@ class Work:
     silent: bool = False
     epoch: int = 0
     tries: int = 0
+    heard: bool = True
     progressed: bool = False
+
+    @property
+    def this_try(self) -> int:
+        """How many holders in a row got no further, with this one, whether or not he was heard of."""
+        return self.tries if self.heard else 1 if self.progressed else self.tries + 1
+
+    def hear(self) -> None:
+        """The holder says something: from then on it is a try."""
+        if not self.heard:
+            self.tries, self.heard, self.progressed = self.this_try, True, False
 
 
 @dataclass
@@ -281,8 +292,9 @@ class Jobbing(Model):
         assert found.rescued in (0, len(silent))  # a repeat rescues nobody
         for job in found.jobs:
             work = self.work[job.lease.id]
-            assert (job.lease.tenant, job.spec) == (work.tenant, job.lease.id.encode())
-            assert (job.epoch, job.tries, job.last) == (work.epoch, work.tries, self.logs[job.lease.id].last)
+            assert job.lease.tenant == work.tenant
+            assert self.run(self.jobs.spec(job.lease)) == job.lease.id.encode()
+            assert (job.epoch, job.tries, job.last) == (work.epoch, work.this_try, self.logs[job.lease.id].last)
             assert job.status is self.turns[job.lease.id].status
         self.leases += [job.lease for job in found.jobs]
         return [job.lease for job in found.jobs]
@@ -290,8 +302,7 @@ class Jobbing(Model):
     def begin(self, id: str, token: str) -> None:
         work = self.work[id]
         self.take(id, token)
-        work.tries = 1 if work.progressed else work.tries + 1
-        work.progressed = False
+        work.heard = False
         if self.turns[id].status is Status.QUEUED:
             self.turns[id].status = Status.IN_PROGRESS
 
@@ -318,6 +329,7 @@ class Jobbing(Model):
         self.run(writing)
         self.logs[lease.id] = grown
         work = self.work[lease.id]
+        work.hear()
         work.progressed, work.silent = work.progressed or progress, False
 
     @rule(lease=LEASES)
@@ -371,7 +383,12 @@ class Jobbing(Model):
     def hand_back(self, lease: Lease, failed: bool) -> None:
         self.run(self.jobs.hand_back(lease, failed=failed))
         if self.holds(lease):
-            self.work[lease.id].tries -= not failed
+            work = self.work[lease.id]
+            if failed:
+                work.hear()
+            elif work.heard:
+                work.tries -= 1
+            work.heard = True
             self.enqueue(lease.id, RESUMED)
 
     @rule(some=st.lists(LEASES, max_size=3, unique_by=lambda lease: lease.id))
@@ -382,6 +399,7 @@ class Jobbing(Model):
         for lease in some:
             if self.holds(lease):
                 self.work[lease.id].silent = False
+                self.work[lease.id].hear()
 
     @rule(lease=LEASES)
     @claimed_before
@@ -412,7 +430,7 @@ class Jobbing(Model):
             assert job is not None
             self.take(id, job.lease.token)
             work = self.work[id]
-            work.tries, work.progressed, stored.status = 1, False, Status.CANCELLED
+            work.tries, work.heard, work.progressed, stored.status = 1, True, False, Status.CANCELLED
             assert (job.epoch, job.tries, job.last) == (work.epoch, 1, self.logs[id].last)
             self.leases.append(job.lease)
 

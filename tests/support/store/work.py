@@ -40,14 +40,15 @@ def queued(id: str, parent: str | None = None, text: str = "one") -> Turn:
 
 
 async def claim(jobs: Jobs) -> Job:
-    """The job that is next, which there has to be."""
+    """The job that is next, which there has to be, with a holder who was heard of."""
     (job,) = (await jobs.claim(0, 1)).jobs
+    assert await jobs.renew([job.lease]) == []
     return job
 
 
 async def claimed(jobs: Jobs, most: int) -> list[str]:
     """The names of the jobs that are next."""
-    return [job.spec.decode() for job in (await jobs.claim(0, most)).jobs]
+    return [(await jobs.spec(job.lease)).decode() for job in (await jobs.claim(0, most)).jobs]
 
 
 async def finish(

@@ -1,0 +1,65 @@
+"""What time it is on the servers, so that a call can say after which moment nobody waits for it any more.
+
+A command that a client gave up may be carried out all the same, once a server that stood still goes on: it is in the
+server's buffer. So a script that hands out or makes something gets the moment after which its caller has given up, on
+the server's own clock, and does nothing later. What is known of that clock comes from the replies: it was at least that
+late when the reply arrived. Such an estimate errs towards too early a moment, by the way of the reply at most.
+
+Never ask for the time where a reply has just told it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from store.errors import StoreUnavailable
+from store.keys import ShardKeys
+from store.redis.connection import Operation, Server
+from store.redis.scripts import Reply
+
+KNOWN_SECONDS = 30.0
+"""For how long an estimate of a server's clock is used, before it is asked again."""
+
+TRIES = 3
+"""How often a call is sent that a server calls late though its caller waits, as its clock was changed since."""
+
+
+class Clocks:
+    """The clocks of the servers that have the shards, each estimated by itself."""
+
+    def __init__(self, server: Server) -> None:
+        """Nothing is known yet."""
+        self._server = server
+        self._ahead: dict[ShardKeys, tuple[float, float]] = {}
+        """By shard how many seconds its clock is ahead of the loop's at least, and when that was learned."""
+
+    @property
+    def until(self) -> float:
+        """When an operation that is about to begin is given up, by the loop's clock."""
+        return asyncio.get_running_loop().time() + self._server.timeout_seconds
+
+    async def in_time(
+        self, operation: Operation, shard: ShardKeys, until: float, call: Callable[[int], Awaitable[Reply]]
+    ) -> Reply:
+        """The reply to a script that gets the moment `until` on the server's clock, in ms; it is `late` only where the
+        operation is, too. Raises StoreUnavailable where the server says so again and again, and redis-py's errors.
+        """
+        for _ in range(TRIES):
+            reply = await call(await self._moment(operation, shard, until))
+            if reply[0] != b"late":
+                return reply
+            self.note(shard, int(reply[1]))
+        raise StoreUnavailable("the server's clock runs away from what it says")
+
+    def note(self, shard: ShardKeys, ms: int) -> None:
+        """A reply that has just arrived gives the server's clock."""
+        now = asyncio.get_running_loop().time()
+        self._ahead[shard] = ms / 1000 - now, now
+
+    async def _moment(self, operation: Operation, shard: ShardKeys, until: float) -> int:
+        """What the server's clock shows at a time of the loop's, or a little before."""
+        ahead, learned = self._ahead.get(shard, (0.0, -KNOWN_SECONDS))
+        if asyncio.get_running_loop().time() - learned >= KNOWN_SECONDS:
+            seconds, microseconds = await operation.command("TIME", at=shard.clock)
+            self.note(shard, int(seconds) * 1000 + int(microseconds) // 1000)
+            ahead, _ = self._ahead[shard]
+        return int(1000 * (until + ahead))

@@ -1,0 +1,179 @@
+"""What a claim costs: nothing is handed to nobody, no try is counted that nobody made, and a server that stands still
+takes no job from a holder who lives.
+"""
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.embedded import EmbeddedServer
+from store.errors import StoreUnavailable
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import SPEC_PIECE_BYTES, Jobs
+from store.jobs.log import Entry
+from store.jobs.model import JobLimits, Priority
+from store.redis.connection import connect
+from tests.support.store.sample import TENANT
+from tests.support.store.work import ACCEPTED, claim, claimed, fall_silent, queued, submit
+from tests.support.waiting import until
+
+LEASE_SECONDS = 1.0
+TIMEOUT_SECONDS = 0.3
+HOUR_MS = 3_600_000
+
+
+class Pausable:
+    """Jobs on a server that can stand still."""
+
+    def __init__(self, server: EmbeddedServer) -> None:
+        """It works."""
+        self._pid = server.pid
+        self.history = ConversationHistoryStore(connect(server.url), timeout_seconds=TIMEOUT_SECONDS)
+        self.jobs = Jobs(self.history, JobLimits(lease_seconds=LEASE_SECONDS))
+
+    def stop(self) -> None:
+        """Stand still; what is sent waits in the server's buffer."""
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Work again, at first on what was sent meanwhile."""
+        os.kill(self._pid, signal.SIGCONT)
+
+    async def stand_still(self, seconds: float) -> None:
+        """For so long."""
+        began = time.monotonic()
+        self.stop()
+        await until(lambda: time.monotonic() > began + seconds)
+        self.go_on()
+
+
+@pytest.fixture
+async def pausable(tmp_path: Path) -> AsyncIterator[Pausable]:
+    """A server of the test's own."""
+    with EmbeddedServer(tmp_path) as server:
+        found = Pausable(server)
+        try:
+            yield found
+        finally:
+            found.go_on()
+            await found.history.close()
+
+
+async def test_a_claim_that_was_given_up_takes_nothing_afterwards(pausable: Pausable) -> None:
+    await submit(pausable.jobs)
+    await pausable.jobs.claim(0, 0)
+    pausable.stop()
+    with pytest.raises(StoreUnavailable):
+        await pausable.jobs.claim(0, 1)
+    pausable.go_on()
+    queue = await pausable.jobs.queue(0)
+    assert (queue.running, sum(queue.waiting)) == (0, 1)
+
+
+async def test_a_job_that_was_given_up_is_not_accepted_afterwards(pausable: Pausable) -> None:
+    await submit(pausable.jobs)
+    pausable.stop()
+    with pytest.raises(StoreUnavailable):
+        await submit(pausable.jobs)
+    pausable.go_on()
+    assert sum((await pausable.jobs.queue(0)).waiting) == 1
+
+
+async def test_a_server_that_stands_still_for_longer_than_a_lease_takes_no_job_from_who_lives(
+    pausable: Pausable,
+) -> None:
+    await submit(pausable.jobs)
+    job = await claim(pausable.jobs)
+    await pausable.jobs.claim(0, 0)
+    await pausable.stand_still(1.5 * LEASE_SECONDS)
+    found = await pausable.jobs.claim(0, 9)
+    assert (found.jobs, found.rescued, found.running) == ([], 0, 1)
+    assert await pausable.jobs.renew([job.lease]) == []
+
+
+async def test_who_died_in_such_a_silence_loses_his_job_half_a_lease_later(pausable: Pausable) -> None:
+    await submit(pausable.jobs)
+    await claim(pausable.jobs)
+    await pausable.jobs.claim(0, 0)
+    await pausable.stand_still(1.5 * LEASE_SECONDS)
+    began = time.monotonic()
+    await until(lambda: pausable.jobs.claim(0, 0), wanted=lambda found: found.rescued)
+    assert time.monotonic() - began < LEASE_SECONDS
+
+
+async def test_a_lease_that_nobody_was_heard_of_is_short_and_costs_no_try(history: ConversationHistoryStore) -> None:
+    jobs = Jobs(history, JobLimits(lease_seconds=600.0, first_seconds=0.01))
+    id = await submit(jobs)
+    for epoch in range(1, 4):
+        (job,) = await until(lambda: taken(jobs))
+        assert (job.lease.id, job.epoch, job.tries) == (id, epoch, 1)
+    assert await jobs.renew([job.lease]) == []
+    assert (await jobs.claim(0, 1)).jobs == []
+    await fall_silent(jobs, id)
+    assert (await claim(jobs)).tries == 2
+
+
+async def taken(jobs: Jobs) -> list[object]:
+    """What a claim gives."""
+    return [*(await jobs.claim(0, 1)).jobs]
+
+
+async def test_what_is_handed_back_unheard_counts_only_as_a_failure(jobs: Jobs) -> None:
+    await submit(jobs)
+    for failed, tries in ((False, 1), (True, 1), (False, 2), (True, 2)):
+        (job,) = (await jobs.claim(0, 1)).jobs
+        assert job.tries == tries
+        await jobs.hand_back(job.lease, failed=failed)
+    assert (await claim(jobs)).tries == 3
+
+
+async def test_the_time_in_the_queue_is_no_time_for_which_a_job_ran(jobs: Jobs, redis: Redis, prefix: str) -> None:
+    id = await submit(jobs)
+    job = await claim(jobs)
+    await jobs.write(job.lease, Entry(5, b"some"))
+    await jobs.hand_back(job.lease, failed=False)
+    member = f"{TENANT}/{id[5:]}"
+    (key,) = await redis.keys(f"{prefix}:*:job:{id[5:]}")
+    await redis.hincrby(key, "started", -HOUR_MS - 5_000)
+    await redis.zincrby(f"{prefix}:{{00}}:queued:0", -HOUR_MS, member)
+    job = await claim(jobs)
+    assert 5 <= job.run_seconds < 60
+    assert 3600 <= job.waited_seconds < 3660
+
+
+async def test_the_time_after_a_lease_ran_out_is_none_either(jobs: Jobs, redis: Redis, prefix: str) -> None:
+    id = await submit(jobs)
+    job = await claim(jobs)
+    await jobs.write(job.lease, Entry(5, b"some"))
+    (key,) = await redis.keys(f"{prefix}:*:job:{id[5:]}")
+    await redis.hincrby(key, "started", -HOUR_MS - 5_000)
+    seconds, _ = await redis.time()
+    await redis.zadd(f"{prefix}:{{00}}:leases", {f"{TENANT}/{id[5:]}": 1000 * int(seconds) - HOUR_MS})
+    assert 4 <= (await claim(jobs)).run_seconds < 60
+
+
+async def test_a_claim_takes_from_no_level_behind_the_one_it_names_and_tells_the_first_that_waits(jobs: Jobs) -> None:
+    await submit(jobs, "flex", priority=Priority.FLEX)
+    await submit(jobs, "default", priority=Priority.DEFAULT)
+    found = await jobs.claim(0, 9, Priority.PRIORITY)
+    assert (found.jobs, found.first) == ([], Priority.DEFAULT)
+    found = await jobs.claim(0, 9, Priority.DEFAULT)
+    assert (len(found.jobs), found.running, found.first) == (1, 1, Priority.FLEX)
+    assert await claimed(jobs, 9) == ["flex"]
+    assert (await jobs.claim(0, 9)).first is None
+
+
+async def test_a_claim_reads_no_spec_however_large(jobs: Jobs, redis: Redis) -> None:
+    spec = os.urandom(2 * SPEC_PIECE_BYTES + 10)
+    await jobs.submit(TENANT, queued(jobs.history.new_id()), spec, ACCEPTED)
+    before = (await redis.info("stats"))["total_net_output_bytes"]
+    (job,) = (await jobs.claim(0, 9)).jobs
+    assert (await redis.info("stats"))["total_net_output_bytes"] - before < 100_000
+    pieces = [await jobs.spec(job.lease, start) for start in range(0, len(spec), SPEC_PIECE_BYTES)]
+    assert (b"".join(pieces), len(pieces)) == (spec, 3)
+    assert await jobs.spec(job.lease, len(spec)) == b""
