@@ -20,6 +20,8 @@ StoreError
 └── DataFolderBusy      another process's embedded server keeps the data folder
 """
 
+from typing import Literal
+
 SHOWN_CHARS = 100
 """How much of an id that can't exist a message shows; ids that can exist are shorter."""
 
@@ -108,11 +110,12 @@ class NotCancellable(StoreError):
 
 
 class QueueFull(StoreError):
-    """The queue of the shard is at its limit."""
+    """The queue of the shard is at its limit: of jobs, or of the bytes of their event logs."""
 
-    def __init__(self, most: int) -> None:
-        super().__init__(f"{most} jobs wait already")
+    def __init__(self, most: int, *, what: Literal["jobs", "bytes"] = "jobs") -> None:
+        super().__init__(f"{most} jobs wait already" if what == "jobs" else f"jobs with {most} bytes wait already")
         self.most = most
+        self.what = what
 
 
 class LeaseLost(StoreError):

@@ -11,6 +11,7 @@
     PREFIX:{SHARD}:looked                  string, the ms at which somebody last looked for leases that ran out; expires
     PREFIX:{SHARD}:claim:TOKEN             string, what one claim took, for its retry; expires
     PREFIX:{SHARD}:logs                    zset TENANT/DIGITS of the event logs of what has ended, by the ms of that
+    PREFIX:{SHARD}:waiting-bytes           hash, the bytes of logs of jobs that wait and have not begun, by TENANT
     PREFIX:{SHARD}:logged                  string, the bytes of all event logs
     PREFIX:{SHARD}:outbox                  zset TENANT/DIGITS/STATUS of the webhooks that wait, by the ms when due
     PREFIX:{SHARD}:outbox-ages             zset, the same ones by the ms of the end

@@ -60,6 +60,9 @@ READ_ENTRIES = 256
 UNREADABLE = "No worker could read what was to be done. Send the request again."
 
 
+NO_ROOM = "The server has no room for more of its events (HARMONIUM_MAX_LOG_BYTES). What was said until then is here."
+
+
 class Outcome(Enum):
     """What became of an attempt."""
 
@@ -310,7 +313,7 @@ class Attempt:
         ending, failure = run.ending, run.failure
         if isinstance(sink.failure, LogFull):
             logs.event(logger, logging.WARNING, "an event log is full", response_id=self.id, reason=str(sink.failure))
-            return await self._finish(run, Ending.LENGTH, None)
+            return await self._finish(run, Ending.ERROR, ResponseError("server_error", NO_ROOM))
         if self._leaving and ending is Ending.ABORT:
             await self._hand_back(sink, failed=False)
             return Outcome.HANDED_BACK

@@ -12,6 +12,9 @@ class Timing:
     poll_seconds: float = 1.0
     """How often a worker with room looks for jobs of which no message came, and for leases that ran out."""
 
+    polled_shards: int = 8
+    """How many shards in which nothing is known to be under way are looked into each time, by turns."""
+
     engine_away: Backoff = Backoff(0.5, 30.0)
     """For how long no job is taken after the engine failed."""
 

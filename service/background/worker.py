@@ -2,11 +2,12 @@
 
     listen ─▶ claim ─▶ attempt ─▶ (room again) ─▶ claim ...
 
-A channel says that jobs wait, and the worker looks by itself every `poll_seconds`, so a lost message costs no more than
-that. It renews its leases; that a response was cancelled it hears at once by the channel, or learns from the next write
-that is refused. When the engine is away it claims no job for a while, so that they wait in the queue for other workers.
-A job on its last try, because its workers died before they got any further, may be what killed them, as may the other
-jobs that they had: such jobs are tried one at a time. Never work on a job whose lease is lost.
+A channel says that jobs wait. The worker also looks by itself every `poll_seconds`, into the shards where something is
+under way, and by turns into the others: so a lost message costs no more than such a round. It renews its leases; that a
+response was cancelled it hears at once by the channel, or learns from the next write that is refused. When the engine
+is away it claims no job for a while, so that they wait in the queue for other workers. A job on its last try, because
+its workers died before they got any further, may be what killed them, as may the other jobs that they had: such jobs
+are tried one at a time. Never work on a job whose lease is lost.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from service.engine.port import EngineError
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from store.errors import StoreError
-from store.jobs.model import LEVELS, Job
+from store.jobs.model import LEVELS, Claim, Job
 from store.turn import Status
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,9 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waits = dict.fromkeys(range(service.jobs.shards), 0)
         """The shards in which jobs may wait, each with the first level at which one may."""
+        self._under_way: set[int] = set()
+        """The shards in which a job waited or was worked on when they last answered, and those that did not answer."""
+        self._next_shard = 0
         self._awake = asyncio.Event()
         self._stopping = False
         self._failures = 0
@@ -97,7 +101,7 @@ class Worker:
             self._awake.clear()
             if loop.time() >= poll:  # whatever else happens: a message may have been lost
                 poll = loop.time() + self._timing.poll_seconds * random.uniform(0.5, 1)
-                self._waits = dict.fromkeys(range(self._service.jobs.shards), 0)
+                self._look_again()
                 if not self._takes:
                     await self._rescue()
             while self._takes and self._waits and loop.time() < poll:
@@ -105,6 +109,24 @@ class Worker:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(poll):
                     await self._awake.wait()
+
+    def _look_again(self) -> None:
+        """Doubt what is known of the shards where something is under way, and of some others, by turns."""
+        shards = self._service.jobs.shards
+        self._waits |= dict.fromkeys(self._under_way, 0)
+        for _ in range(min(shards, self._timing.polled_shards)):
+            self._waits[self._next_shard] = 0
+            self._next_shard = (self._next_shard + 1) % shards
+
+    def _note_shard(self, shard: int, claim: Claim) -> None:
+        """Note what a claim says of a shard."""
+        if claim.first is not None:
+            self._waits.setdefault(shard, claim.first)
+        if claim.first is not None or claim.running:
+            self._under_way.add(shard)
+        else:
+            self._under_way.discard(shard)
+        self._service.metrics.jobs_rescued.inc(claim.rescued)
 
     @property
     def _takes(self) -> bool:
@@ -121,13 +143,15 @@ class Worker:
         """Claim no job, but put those whose lease ran out back into the queue, for workers with room, and end what
         was cancelled by a process that died: that takes neither room nor an engine.
         """
-        for shard in range(self._service.jobs.shards):
+        for shard in list(self._waits):
+            del self._waits[shard]
             try:
                 claim = await self._service.jobs.claim(shard, 0)
             except StoreError as failure:
+                self._under_way.add(shard)
                 logs.event(logger, logging.WARNING, "no jobs can be rescued", shard=shard, reason=str(failure))
                 continue
-            self._service.metrics.jobs_rescued.inc(claim.rescued)
+            self._note_shard(shard, claim)
             await self._begin_all(shard, claim.jobs)
 
     async def _claim(self) -> None:
@@ -152,11 +176,10 @@ class Worker:
             self._pause(str(failure))
             return
         except StoreError as failure:
+            self._under_way.add(shard)
             logs.event(logger, logging.WARNING, "no jobs can be claimed", shard=shard, reason=str(failure))
             return
-        if claim.first is not None:
-            self._waits.setdefault(shard, claim.first)
-        self._service.metrics.jobs_rescued.inc(claim.rescued)
+        self._note_shard(shard, claim)
         await self._begin_all(shard, await self._sorted_out(shard, claim.jobs))
 
     async def _begin_all(self, shard: int, jobs: list[Job]) -> None:

@@ -67,7 +67,10 @@ def store_refusal(error: StoreError) -> ApiError:
     if isinstance(error, QueueFull):
         return ApiError(
             429,
-            f"{error.most} background responses wait already. Try again later, or raise HARMONIUM_MAX_QUEUED.",
+            f"{error.most} background responses wait already. Try again later, or raise HARMONIUM_MAX_QUEUED."
+            if error.what == "jobs"
+            else f"The background responses that wait have {error.most} bytes already, which is half of "
+            "HARMONIUM_MAX_LOG_BYTES. Try again later.",
             type="rate_limit_error",
             code="queue_full",
             retry_after=QUEUE_RETRY_SECONDS,

@@ -39,7 +39,8 @@ class BackgroundSettings(BaseSettings):
     max_run_seconds: float = Field(3600, gt=0, le=7 * 86_400)
     """For how long workers may have a background response, all together; its time in the queue does not count."""
     max_queued: int = Field(10_000, ge=1)
-    """Background responses that may wait in a shard; more are refused with 429."""
+    """Background responses that may wait in a shard; more are refused with 429. An eighth more is kept for tenants that have
+    less than a sixteenth of it."""
     max_queued_seconds: float = Field(86_400, gt=0, le=30 * 86_400)
     """How long a background response may wait before it fails: until it begins, and each time that it goes on later."""
     background_without_store: bool = False
@@ -52,7 +53,7 @@ class BackgroundSettings(BaseSettings):
     more are refused with 503. Both together are at most 4,096."""
     max_log_bytes: int = Field(1024 * MIB, ge=MIB)
     """The most memory that Redis may hold for the events of a shard's background responses, in bytes. Those that ended
-    first are deleted for new ones."""
+    first are deleted for new ones; those of responses that wait may have half of it."""
     webhook_url: str = ""
     """Where the end of each background response is sent: an http or https URL. Empty sends none."""
     webhook_secret: SecretStr = SecretStr("")

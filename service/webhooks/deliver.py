@@ -11,7 +11,6 @@ process sweeps. Never take more than can be sent at once: what waits, waits in t
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,7 +35,10 @@ class DeliveryTiming:
     """How long a deliverer waits for what."""
 
     poll_seconds: float = 1.0
-    """How often each shard is asked for what is due, on average. What ends in this process needn't wait for that."""
+    """How often a shard is asked for what is due, on average. What ends in this process needn't wait for that."""
+
+    polled_shards: int = 8
+    """How many shards in which nothing is due are asked in that time: with more, each is asked more seldom."""
 
     store_away: Backoff = Backoff(2.0, 30.0)
     """How long a shard that can't be asked is left alone."""
@@ -101,7 +103,9 @@ class Deliverer:
 
     async def _serve(self, shard: ShardKeys) -> None:
         """Deliver what is due in a shard, one after the other; then again when woken, or at the next poll."""
-        due, failures = self._due[shard.outbox], 0
+        due, failures, idle = self._due[shard.outbox], 0, 0
+        seconds = self._timing.poll_seconds
+        polls = Backoff(seconds, seconds * max(1.0, len(self._due) / self._timing.polled_shards))
         while True:
             due.clear()
             try:
@@ -110,8 +114,9 @@ class Deliverer:
                 if not failures:
                     event(logger, logging.WARNING, "webhooks can't be read", reason=str(error))
                 more, failures = False, failures + 1
+            idle = 0 if more else idle + 1
             if not more:
-                poll = self._timing.poll_seconds * random.uniform(0.5, 1.5)
+                poll = polls.seconds(idle)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._timing.store_away.seconds(failures) if failures else poll):
                         await due.wait()

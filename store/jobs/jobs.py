@@ -42,6 +42,9 @@ SPECS_AT_ONCE = 2
 SPEC_PIECE_BYTES = 1 << 20
 """How much of a spec is read at once, so that even a slow link carries it within the time limit of an operation."""
 
+WAITING_PART = 2
+"""What part of a shard's event logs may be of jobs that wait and have not begun; the rest is for those that run."""
+
 DROP_BATCH = 20
 """The most logs that one call removes, so that others are served in between."""
 
@@ -102,6 +105,7 @@ class Jobs:
             fleeting="1" if fleeting else "0",
             last=entry.last,
             max_queued=self.limits.waiting,
+            max_waiting=self.limits.log_bytes // WAITING_PART,
             max_logged=self.limits.log_bytes,
             spec_blob=spec,
             entry=entry.blob,
@@ -114,8 +118,11 @@ class Jobs:
             )
 
         async with self._server.operation() as operation:
-            if await with_room(operation, addition, history.caps, submit) == b"queue":
-                raise QueueFull(self.limits.waiting)
+            word = await with_room(operation, addition, history.caps, submit)
+        if word == b"queue":
+            raise QueueFull(self.limits.waiting)
+        if word == b"crowded":
+            raise QueueFull(self.limits.log_bytes // WAITING_PART, what="bytes")
 
     async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
         """Take up to `most` jobs of a shard to work on them, in their order; those whose lease ran out come first.

@@ -238,6 +238,7 @@ def submit(
     fleeting: str,
     last: int,
     max_queued: int,
+    max_waiting: int,
     max_logged: int,
     max_depth: int,
     max_responses: int,

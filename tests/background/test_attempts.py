@@ -257,8 +257,8 @@ async def test_a_log_that_is_full_ends_its_response_whole(settings: Settings) ->
     words = " ".join(str(number**3) for number in range(2000))  # more than may wait to be written
     engine = scripted([[token] for token in answer(words)])
     found = await made(changed(settings, max_log_bytes=10_000), engine)
-    assert found.incomplete_details
-    assert (found.status, found.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert found.error
+    assert (found.status, "HARMONIUM_MAX_LOG_BYTES" in found.error.message) == ("failed", True)
     assert words.startswith(found.output_text)
     assert len(found.output_text) > 100
 

@@ -26,8 +26,9 @@ from service.responses.service import Caller, Service, close_service, job_limits
 from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
+from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.model import Lease
+from store.jobs.model import LEVELS, Claim, JobLimits, Lease
 from store.keys import shard_of
 from store.turn import Found, Status
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
@@ -119,6 +120,43 @@ async def test_urgent_jobs_start_before_all_others_whatever_shards_they_are_in(r
         one.stop()
         await task
     assert [tiers[id] for id in over] == ["priority"] * shards + ["default"] * shards + ["flex"] * shards
+
+
+class Asked(Jobs):
+    """Jobs that note which shards were asked."""
+
+    def __init__(self, history: ConversationHistoryStore, limits: JobLimits) -> None:
+        super().__init__(history, limits)
+        self.shards_asked: list[int] = []
+
+    async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
+        """As Jobs."""
+        self.shards_asked.append(shard)
+        return await super().claim(shard, most, level)
+
+
+async def test_shards_in_which_nothing_happens_are_looked_into_by_turns(redis_url: str) -> None:
+    many = 20
+    async with opened_service(redis_url, scripted([]), shards=many) as opened:
+        asked = Asked(opened.store, job_limits(opened.settings))
+        began = time.monotonic()
+        async with working(msgspec.structs.replace(opened, jobs=asked), Timing(poll_seconds=0.1, polled_shards=4)):
+            await until(lambda: len(asked.shards_asked) >= 3 * many, SECONDS)
+        rounds = (time.monotonic() - began) / 0.05
+    assert sorted(asked.shards_asked[:many]) == sorted(asked.shards_asked[many : 2 * many]) == list(range(many))
+    assert len(asked.shards_asked) <= many + 4 * (rounds + 1)
+
+
+async def test_a_shard_in_which_somebody_works_is_looked_into_each_time(redis_url: str) -> None:
+    many = 20
+    async with opened_service(redis_url, scripted([answer("hi")]), shards=many) as opened:
+        id = await queued(opened, 7)
+        assert len((await opened.jobs.claim(7, 1)).jobs) == 1  # by somebody else, who dies then
+        asked = Asked(opened.store, job_limits(opened.settings))
+        service = msgspec.structs.replace(opened, jobs=asked)
+        async with working(service, Timing(poll_seconds=0.1, polled_shards=1)):
+            assert (await over(service, id)).status is Status.COMPLETED
+        assert len(asked.shards_asked) < 3 * many
 
 
 class Narrow(Jobs):

@@ -8,6 +8,7 @@
 -- empty keeps its place until that is the first, so that it gains nothing by coming back: between two jobs of a tenant,
 -- each other one with jobs waiting has one started.
 
+local ALL_TENANTS = '*' -- no tenant is called so
 local LEVELS = 4
 local RESUMED = 0
 local MOST_CANCELLED = 16 -- the most cancelled jobs that one call hands out to be ended
@@ -30,6 +31,49 @@ local function waiting()
   return sum
 end
 
+-- What those that wait take up, of which a tenant has a share: it may have all while nobody else comes, and a part beyond the
+-- limit is kept for tenants that have little.
+local KEPT_PART = 8 -- what part of a limit is kept beyond it
+local LITTLE_PART = 16 -- what part of a limit is little
+
+-- The most that all may have together, of a limit, when one gets more who then has so much himself.
+local function most_for(limit, own)
+  if own <= math.max(1, math.floor(limit / LITTLE_PART)) then
+    return limit + math.max(1, math.floor(limit / KEPT_PART))
+  end
+  return limit
+end
+
+local function waiting_of(tenant)
+  local sum = 0
+  for level = 0, LEVELS - 1 do
+    sum = sum + redis.call('ZCARD', level_key('line', level, tenant))
+  end
+  return sum
+end
+
+-- Count bytes that a tenant's waiting jobs have in their logs: nothing may remove them, and they are not running either.
+local function note_waiting(tenant, bytes)
+  local sums = shard_key('waiting-bytes')
+  for _, whose in ipairs({ tenant, ALL_TENANTS }) do
+    if redis.call('HINCRBY', sums, whose, bytes) <= 0 then
+      redis.call('HDEL', sums, whose)
+    end
+  end
+end
+
+-- The bytes of a tenant's waiting jobs, and of all. An older release starts jobs and counts nothing, so a tenant without any
+-- counts anew.
+local function waiting_bytes(tenant)
+  local sums = shard_key('waiting-bytes')
+  local own = tonumber(redis.call('HGET', sums, tenant) or 0)
+  if own > 0 and waiting_of(tenant) == 0 then
+    note_waiting(tenant, 0 - own)
+    own = 0
+  end
+  return own, tonumber(redis.call('HGET', sums, ALL_TENANTS) or 0)
+end
+
 local function enqueue(level, tenant, digits, sequence)
   local turn = level_key('turn', level)
   if not redis.call('ZSCORE', turn, tenant) then
@@ -48,6 +92,12 @@ local function dequeue(level, tenant, digits)
   local since = redis.call('ZSCORE', queued, member)
   redis.call('ZREM', queued, member)
   redis.call('ZREM', level_key('line', level, tenant), digits)
+  local job = key('job', tenant, digits)
+  local bytes = redis.call('HGET', job, 'waiting_bytes')
+  if bytes then
+    redis.call('HDEL', job, 'waiting_bytes')
+    note_waiting(tenant, 0 - bytes)
+  end
   return since
 end
 

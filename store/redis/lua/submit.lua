@@ -15,6 +15,7 @@
 --            fleeting       1 if it goes with its log, else 0
 --            last           the number of the last event in the first entry
 --            max_queued     the most jobs that wait in the shard
+--            max_waiting    the most bytes of the logs of all jobs that wait and have not begun
 --            max_logged     the most bytes of all logs in the shard
 --            max_depth      the most turns of a chain
 --            max_responses  the most responses in the shard; 0: any number
@@ -26,7 +27,8 @@
 --            response_blob  what to store under response
 --            spec_blob      what to store under spec
 --            entry          the bytes of the log's first entry
--- Result:    {'ok'} | {'queue'} when too many wait | {'conflict'} | {'missing'} | {'status', the parent's status} |
+-- Result:    {'ok'} | {'queue'} when too many wait, {'crowded'} when their logs have too many bytes: more than that may
+--            only a tenant who has little there | {'conflict'} | {'missing'} | {'status', the parent's status} |
 --            {'long'} | {'large'} | {'again'} | {'full'}, as in append.lua; the last two of event logs, too | {'late', the
 --            ms on this clock}
 -- Invariant: accepted completely and once, or not at all; a retry is 'ok', even if the response has ended since. What its
@@ -37,7 +39,8 @@
 -- holders in a row got no further, of those that were heard of; heard, whether this one was (hearing.lua); progressed,
 -- whether he got further; sequence, by which it stands in line; submitted (ms); started, the ms at which it would have begun
 -- had it never waited since; last, the number of the last event in its log, and accepted, what that was when nobody had begun;
--- log_bytes, and snapshot_bytes, which are part of them. It goes when the response ends. Its node has `background` (the
+-- log_bytes, and snapshot_bytes, which are part of them; waiting_bytes, those of a
+-- job that waits and was not begun. It goes when the response ends. Its node has `background` (the
 -- mode) and `submission` (the digest) for good, which is its `digest` too until the end; `fleeting` where it is so; and
 -- from the end on `log_bytes`, where it has a log. A tree's root has `jobs`, their number in the tree, where there are any.
 
@@ -51,8 +54,13 @@ end
 if now_ms() > not_after then
   return { 'late', exact(now_ms()) }
 end
-if waiting() >= max_queued then
+if waiting() >= most_for(max_queued, waiting_of(tenant) + 1) then
   return { 'queue' }
+end
+local log_bytes = #entry + ENTRY_BYTES
+local own_bytes, all_bytes = waiting_bytes(tenant)
+if all_bytes > 0 and all_bytes + log_bytes > most_for(max_waiting, own_bytes + log_bytes) then
+  return { 'crowded' }
 end
 local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then
@@ -60,7 +68,7 @@ if not from then
 end
 local verdict = make_room(from.root, math.huge, 0, 0)
 if verdict == 'ok' then
-  verdict = make_log_room(#entry + ENTRY_BYTES, max_logged, budget)
+  verdict = make_log_room(log_bytes, max_logged, budget)
 end
 if verdict ~= 'ok' then
   record(usage)
@@ -75,7 +83,8 @@ if fleeting == '1' then
 end
 redis.call('SET', spec, spec_blob)
 redis.call('HSET', job, 'own', level, 'epoch', 0, 'tries', 0, 'progressed', 0, 'sequence', score, 'submitted', now_ms(),
-  'last', last, 'accepted', last, 'log_bytes', add_entry(tenant, digits, last, entry))
+  'last', last, 'accepted', last, 'log_bytes', add_entry(tenant, digits, last, entry), 'waiting_bytes', log_bytes)
+note_waiting(tenant, log_bytes)
 redis.call('HINCRBY', key('node', tenant, from.root), 'jobs', 1)
 enqueue(level, tenant, digits, score)
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))

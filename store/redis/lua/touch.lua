@@ -1,4 +1,4 @@
--- Mark a turn as used now, because its response is about to be read.
+-- Mark a turn as used now, because its response is about to be read. One under way is kept without that.
 --
 -- Keys:      node, job, clock, leaves, trees
 -- Arguments: idle_us  for how long a tree may be unused; 0: for ever
@@ -10,5 +10,7 @@ local found, root = looked_at(idle_us)
 if not found then
   return { 'missing' }
 end
-touch(root)
+if found[4] == 0 then -- nothing evicts what is under way, nor makes it idle, so to ask for it often costs no write
+  touch(root)
+end
 return found

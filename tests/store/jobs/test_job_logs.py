@@ -149,11 +149,13 @@ async def test_a_job_whose_events_have_no_room_is_refused_once_all_old_ones_are_
     (old,) = await ended(small, 1)
     for _ in range(4):
         await submit(small)
+        job = await claim(small)
     assert await logged(history, [old]) == []
     before = await usage(history)
     with pytest.raises(StoreFull):
         await submit(small)
     assert await usage(history) == before
+    await small.hand_back(job.lease, failed=False)
     await finish(small, await claim(small))
     await submit(small)
 

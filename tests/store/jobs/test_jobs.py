@@ -327,6 +327,20 @@ async def test_an_end_is_announced_once_where_that_is_asked_for(history: Convers
     assert quiet != told
 
 
+async def test_to_ask_for_a_job_under_way_writes_nothing(
+    history: ConversationHistoryStore, jobs: Jobs, redis: Redis, prefix: str
+) -> None:
+    (root,) = await grow(history, "root")
+    id = await submit(jobs, parent=root)
+    before = await dump(redis, prefix)
+    assert (await history.find(TENANT, id)).under_way
+    assert await dump(redis, prefix) == before
+    await do_all(jobs)
+    before = await dump(redis, prefix)
+    assert not (await history.find(TENANT, id)).under_way
+    assert await dump(redis, prefix) != before
+
+
 async def test_a_look_says_where_a_job_stands(history: ConversationHistoryStore, jobs: Jobs) -> None:
     plain, streamed = await submit(jobs, streams=False), await submit(jobs)
     found = [await history.find(TENANT, id) for id in (plain, streamed)]

@@ -206,7 +206,9 @@ class Jobbing(Model):
             fleeting=fleeting,
             pin=pin,
         )
-        refusal = QueueFull if self.waiting() >= LIMITS.waiting else parent and self.refusal(parent, pin)
+        own = sum(work.level is not None and work.tenant == tenant for work in self.work.values())
+        kept = 0 if own else max(1, LIMITS.waiting // 8)
+        refusal = QueueFull if self.waiting() >= LIMITS.waiting + kept else parent and self.refusal(parent, pin)
         if not refusal and not self.has_room(parent):
             refusal = StoreFull
         if refusal:
