@@ -39,7 +39,7 @@ class BackgroundSettings(BaseSettings):
     max_run_seconds: float = Field(3600, gt=0, le=7 * 86_400)
     """For how long workers may have a background response, all together; its time in the queue does not count."""
     max_queued: int = Field(10_000, ge=1)
-    """Background responses that may wait in a shard; more are refused with 429. An eighth more is kept for tenants that have
+    """Background responses that may wait in a shard; more are refused with 429. An eighth more is kept for tenants with
     less than a sixteenth of it."""
     max_queued_seconds: float = Field(86_400, gt=0, le=30 * 86_400)
     """How long a background response may wait before it fails: until it begins, and each time that it goes on later."""
