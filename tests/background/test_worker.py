@@ -85,7 +85,7 @@ async def queued(service: Service, shard: int = 0, tier: str = "default") -> str
 
 async def found(service: Service, id: str, wanted: Callable[[Found], bool]) -> Found:
     """The response, once it is as wanted."""
-    return await until(lambda: service.store.find(TENANT, id), SECONDS, wanted=wanted)
+    return await until(lambda: service.store.find(TENANT, id), SECONDS, wanted=wanted, passing=StoreUnavailable)
 
 
 async def over(service: Service, id: str) -> Found:
