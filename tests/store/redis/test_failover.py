@@ -144,7 +144,7 @@ def in_step_and_quiet(primary: Process) -> None:
 async def test_a_primary_that_hangs_is_left_by_all_connections_at_the_first_that_gives_up(
     pair: Pair, address: Proxy
 ) -> None:
-    store = store_at(address, seconds=0.5)
+    store = store_at(address, seconds=1.5)
     await fill(store, address, pair.primary)
     pair.replica.ask("REPLICAOF", "NO", "ONE")
     os.kill(pair.primary.process.pid, signal.SIGSTOP)
@@ -214,7 +214,7 @@ async def test_a_server_that_loads_its_data_is_named_and_works_once_it_is_done(t
 
 async def test_a_server_with_few_connections_serves_all_that_wait_over_those(tmp_path: Path) -> None:
     with server(tmp_path, *PLAIN, "--maxclients", 20) as one:
-        store = ConversationHistoryStore(connect(f"redis://{one.address}", max_connections=64))
+        store = ConversationHistoryStore(connect(f"redis://{one.address}", max_connections=64), timeout_seconds=10.0)
         for _ in range(10):
             assert len(await asyncio.gather(*(grow(store, "one") for _ in range(200)))) == 200
         await store.close()
