@@ -4,6 +4,7 @@
     PREFIX:{SHARD}:usage                   hash of counters: FIELD for the shard, FIELD/TENANT for a tenant
     PREFIX:{SHARD}:leaves                  zset TENANT/DIGITS of turns without children, by last use; tombstones first
     PREFIX:{SHARD}:trees                   zset TENANT/ROOT of the trees, by last use of any of their turns
+    PREFIX:{SHARD}:sweeps                  hash, the last sweep, and when those began that followed each other, in µs
     PREFIX:{SHARD}:leases                  zset TENANT/DIGITS of the jobs under way, by the ms at which the lease ends
     PREFIX:{SHARD}:queued:LEVEL            zset TENANT/DIGITS of the jobs that wait, by the ms since which they do
     PREFIX:{SHARD}:turn:LEVEL              zset TENANT of those with waiting jobs, in the order in which they take turns

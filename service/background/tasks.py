@@ -73,7 +73,9 @@ class Background:
         A part that a bug ends, ends alone: the others go on, this is `broken`, and `on_fault` is called.
         """
         service = self._service
-        parts = [("sweeping", sweep_for_ever(service.store, service.jobs, service.settings.sweep_seconds))]
+        doubted, seconds = service.metrics.expiry_doubted.labels, service.settings.sweep_seconds
+        sweeping = sweep_for_ever(service.store, service.jobs, seconds, lambda why: doubted(why).inc())
+        parts = [("sweeping", sweeping)]
         if self._deliverer is not None:
             parts.append(("webhooks", self._deliverer.deliver_for_ever()))
         async with asyncio.TaskGroup() as group:
@@ -93,14 +95,23 @@ class Background:
             on_fault()
 
 
-async def sweep_for_ever(store: ConversationHistoryStore, jobs: Jobs, seconds: float) -> None:
-    """Every `seconds` on average, delete a part of what is left of deleted conversations, of what nobody used for too
-    long, and of event logs that were kept for long enough, until cancelled. Never in step with other processes.
+async def sweep_for_ever(
+    store: ConversationHistoryStore, jobs: Jobs, seconds: float, doubted: Callable[[str], None]
+) -> None:
+    """At once, and then every `seconds` on average, delete a part of what is left of deleted conversations, of what
+    nobody used for too long, and of event logs that were kept for long enough, until cancelled. Never in step with
+    other processes.
+
+    `doubted` is called where unused conversations were kept, as the time is in doubt, with the reason.
     """
     while True:
-        await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
         try:
-            await store.sweep()
+            doubt = await store.sweep()  # at first before any wait: until then nobody has doubted the time
+            if doubt is not None and doubt.trees:
+                message = "unused conversations are kept: the clock is in doubt"
+                logs.event(logger, logging.WARNING, message, why=doubt.why, conversations=doubt.trees)
+                doubted(doubt.why)
             await jobs.expire_logs()
         except StoreError as error:
             logs.event(logger, logging.WARNING, "not swept", reason=str(error))
+        await asyncio.sleep(seconds * random.uniform(0.5, 1.5))

@@ -24,6 +24,7 @@ Mode = Literal["plain", "stream", "background"]
 MODES: tuple[Mode, ...] = ("plain", "stream", "background")
 STATUSES = ("completed", "incomplete", "cancelled", "failed")
 ENGINE_ERRORS = ("refused", "overloaded", "unavailable", "failed")
+DOUBTS = ("clock", "gap")
 STORE_ERRORS = ("timeout", "error")
 REFUSALS = ("requests", "followers", "bodies", "queue")
 WEBHOOKS = ("delivered", "failed", "given_up")
@@ -144,6 +145,12 @@ class Metrics:
         "store_errors_total",
         "Operations of the store that failed: no answer in time, or an error after all repeats.",
         kind=STORE_ERRORS,
+    )
+    expiry_doubted: Counter = metric(
+        "expiry_doubted_total",
+        "Sweeps that kept all unused conversations, as the clock was in doubt: it differs from the process's own, or "
+        "nobody swept for an hour.",
+        why=DOUBTS,
     )
     followers: Gauge = metric("followers", "Open streams that follow a background response.")
 

@@ -139,7 +139,7 @@ class CoreSettings(BaseSettings):
     evicted for new ones. 0 is no limit."""
     idle_days: float = Field(30, ge=0, le=36_500)
     """A conversation that nobody used for so many days is deleted. 0 keeps it."""
-    sweep_seconds: float = Field(60, gt=0, le=86_400)
+    sweep_seconds: float = Field(60, gt=0, le=1_800)
     """How often such conversations are searched for and deleted."""
 
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)

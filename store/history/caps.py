@@ -27,8 +27,9 @@ class Caps:
     """The most of each in one shard; 0 is no cap.
 
     `bytes` is what the server holds for the shard's turns, by its own account. A chain with `chain_messages` messages
-    can't be continued. A tree that nobody used for `idle_seconds` is unknown from then on. `evict_calls` and
-    `tree_calls` bound how many calls one operation makes to remove turns.
+    can't be continued. A tree that nobody used for `idle_seconds` is unknown from then on, and deleted when another
+    `idle_grace_seconds` have passed; nothing expires before sweeps have followed each other for as long. `evict_calls`
+    and `tree_calls` bound how many calls one operation makes to remove turns.
     """
 
     responses: int = 1_000_000
@@ -36,6 +37,7 @@ class Caps:
     bytes: int = 4 * GIB
     chain_messages: int = 20_000
     idle_seconds: float = 30 * DAY_SECONDS
+    idle_grace_seconds: float = DAY_SECONDS
     evict_calls: int = EVICT_CALLS
     tree_calls: int = TREE_CALLS
 
@@ -49,6 +51,11 @@ class Caps:
     def idle_us(self) -> int:
         """The microseconds that a tree may be unused; 0 for ever."""
         return round(self.idle_seconds * 1_000_000)
+
+    @property
+    def idle_grace_us(self) -> int:
+        """The microseconds that an unused tree is kept although it is unknown."""
+        return round(self.idle_grace_seconds * 1_000_000)
 
 
 UNBOUNDED = Caps(responses=0, trees=0, bytes=0, chain_messages=0, idle_seconds=0)

@@ -9,6 +9,7 @@ as all above it are needed too.
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
+from typing import NamedTuple
 
 from store import codec
 from store.errors import NotFound, NotTerminal, StoreUnavailable
@@ -33,12 +34,37 @@ async def prune(operation: Operation, keys: TurnKeys, path: bytes) -> None:
             return
 
 
-async def sweep(operation: Operation, shard: ShardKeys, idle_us: int, *, only: str = "") -> bool:
-    """Remove some turns of the trees that are gone, or of the one tree `only`; whether there may be more.
+class Doubt(NamedTuple):
+    """Why no tree of a shard was taken for being unused, and how many would be unknown without that.
 
-    Raises redis-py's errors.
+    `clock`: the server's clock and this process's differ by more than an hour. `gap`: nobody swept for an hour, and
+    since then not for as long as the grace; so the store was off, restored, or the clock has jumped.
     """
-    (word,) = await scripts.sweep(operation, shard, only=only, idle_us=idle_us, budget=EVICT_BATCH)
+
+    why: str
+    trees: int
+
+
+async def sweep(operation: Operation, shard: ShardKeys, caps: Caps, clock_us: int) -> tuple[bool, Doubt | None]:
+    """Remove some turns of the trees that are gone; whether there may be more, and what kept the unused ones.
+
+    `clock_us` is the time by this process's clock. Raises redis-py's errors.
+    """
+    word, why, trees = await scripts.sweep(
+        operation,
+        shard,
+        only="",
+        idle_us=caps.idle_us,
+        grace_us=caps.idle_grace_us,
+        clock_us=clock_us,
+        budget=EVICT_BATCH,
+    )
+    return word == b"again", Doubt(why.decode(), int(trees)) if why else None
+
+
+async def _sweep_tree(operation: Operation, shard: ShardKeys, tree: str) -> bool:
+    """Remove some turns of one tree that was forgotten; whether there may be more. Raises redis-py's errors."""
+    word, *_ = await scripts.sweep(operation, shard, only=tree, idle_us=0, grace_us=0, clock_us=0, budget=EVICT_BATCH)
     return word == b"again"
 
 
@@ -92,5 +118,5 @@ async def forget_tree(operation: Operation, keys: TurnKeys, *, token: str, caps:
     if word == b"missing":
         raise NotFound(id_of(keys.digits))
     for _ in range(caps.tree_calls):
-        if not await sweep(operation, keys.shard, caps.idle_us, only=f"{keys.tenant}/{root[0].decode()}"):
+        if not await _sweep_tree(operation, keys.shard, f"{keys.tenant}/{root[0].decode()}"):
             return

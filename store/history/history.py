@@ -8,7 +8,9 @@ Never change or delete a key outside a script, and never answer for a turn of an
 """
 
 import secrets
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from redis.exceptions import RedisError
@@ -17,12 +19,12 @@ from store import codec
 from store.errors import NotFound, ParentNotFound
 from store.history.append import Addition, append, refuse_continuation
 from store.history.caps import ROOM_BYTES, Caps
-from store.history.delete import forget, forget_tree, in_pieces, prune, sweep
+from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
 from store.history.read import TurnReader, mget
-from store.keys import Keyspace, TurnKeys, id_of, shard_of, split_path
+from store.keys import Keyspace, ShardKeys, TurnKeys, id_of, shard_of, split_path
 from store.redis import scripts
 from store.redis.conditions import refuses_writes
-from store.redis.connection import Client, Server
+from store.redis.connection import Client, Operation, Server
 from store.states import TERMINAL
 from store.turn import Chain, Found, Status, Turn
 
@@ -56,16 +58,17 @@ class ConversationHistoryStore:
         caps: Caps | None = None,
         cache_bytes: int = 0,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """A store over `redis` (see connection.connect), which it closes.
 
         Every operation ends within `timeout_seconds`, sending a command up to `attempts` times. A pin counts for
         `pin_seconds`, which must exceed the longest run. `caps` bound each shard. `entropy(n)` returns n random
-        bytes for ids and tokens. Raises ValueError for a setting that can't work.
+        bytes for ids and tokens, `clock()` the seconds since 1970. Raises ValueError for a setting that can't work.
         """
         if pin_seconds <= 0 or max_depth < 1 or max_chain_bytes < 1:
             raise ValueError(f"{pin_seconds=}, {max_depth=} and {max_chain_bytes=} must be positive")
-        self.caps = caps or Caps()
+        self.caps = self._all_caps = caps or Caps()
         if 0 < self.caps.idle_seconds <= pin_seconds:
             raise ValueError(
                 f"idle_seconds={self.caps.idle_seconds} must exceed {pin_seconds=}: a run could lose its history"
@@ -76,7 +79,7 @@ class ConversationHistoryStore:
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
         self._max_chain_bytes = max_chain_bytes
         self._reader = TurnReader(cache_bytes)
-        self._entropy = entropy
+        self._entropy, self._clock = entropy, clock
 
     def new_id(self, parent: str | None = None) -> str:
         """A new id, in the parent's shard, or for a root in any shard. Raises ParentNotFound."""
@@ -220,12 +223,27 @@ class ConversationHistoryStore:
         async with self.server.operation() as operation:
             await forget_tree(operation, keys, token=self.token(), caps=self.caps)
 
-    async def sweep(self) -> None:
-        """Remove all trees that are deleted, or unused for longer than the caps allow.
+    async def sweep(self) -> Doubt | None:
+        """Remove all trees that are deleted, or unused for longer than the caps allow, with the grace that they have.
 
-        Raises StoreUnavailable if it failed in a shard; the next sweep removes what is left there.
+        Returns why none was removed for being unused, where there is a doubt about the time, with how many that
+        concerns in all shards. From then on unused trees are known again, to this process, until a sweep has no doubt:
+        the first one is to come before the first request. Raises StoreUnavailable if it failed in a shard; the next
+        sweep removes what is left there.
         """
-        await in_pieces(self.server, self.keyspace, lambda operation, shard: sweep(operation, shard, self.caps.idle_us))
+        doubts: dict[ShardKeys, Doubt] = {}
+
+        async def remove(operation: Operation, shard: ShardKeys) -> bool:
+            more, doubt = await sweep(operation, shard, self._all_caps, round(self._clock() * 1_000_000))
+            if doubt is not None:
+                doubts[shard] = doubt
+            return more
+
+        await in_pieces(self.server, self.keyspace, remove)
+        self.caps = replace(self._all_caps, idle_seconds=0) if doubts else self._all_caps
+        if not doubts:
+            return None
+        return Doubt(min(each.why for each in doubts.values()), sum(each.trees for each in doubts.values()))
 
     async def check(self) -> None:
         """Return if every shard can be read and written, or raise StoreUnavailable; StoreReadOnly if only read."""

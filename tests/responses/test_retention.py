@@ -130,10 +130,12 @@ def test_a_conversation_that_nobody_uses_is_deleted(start: Start) -> None:
     service = start(idle_days=1, sweep_seconds=0.1)
     client = service.client()
     ids = [created(client, text) for text in ("used long ago", "used now")]
-    two_days_ago = (time.time() - 2 * 86_400) * 1e6
+    now = round(time.time() * 1e6)
+    two_days_ago = now - 2 * 86_400_000_000
     with service.redis() as redis:
+        redis.hset("harmonium:{00}:sweeps", mapping={"last": now, "began": two_days_ago})
         redis.zadd("harmonium:{00}:trees", {f"default/{ids[0].removeprefix('resp_')}": two_days_ago})
-    assert known(client, ids) == ids[1:]
+    wait_until(lambda: known(client, ids) == ids[1:])
     wait_until(lambda: not any(ids[0].removeprefix("resp_").encode() in key for key in service.keys()))  # noqa: SIM118 (no dict)
 
 

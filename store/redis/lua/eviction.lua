@@ -1,7 +1,8 @@
 -- Shared by the scripts that make room: which turn is evicted next.
 -- Invariant: the least recently used leaf goes first; where there are too many trees, the least recently used tree that
 -- no run uses, with all its turns. What a run has pinned stays, and so do `kept`, which is about to be continued, and its
--- tree; so all above them stays too.
+-- tree; so all above them stays too. A tree goes whole or not at all: once it is chosen it is unknown, like one that was
+-- forgotten (abandon.lua), and what this call leaves of it goes with later ones, or with a sweep.
 --
 -- Ranks below `from` were checked in this call and have to stay. That stays true while others go: a leaf enters with
 -- a score no lower than that of the child that made room for it.
@@ -25,6 +26,14 @@ local function oldest(uses, family, kept, from)
   return nil, nil, from + LOOKS + 1
 end
 
+-- A tree that is unknown already: its tenant and its digits. It stands before all others, and is in no rank.
+local function unknown_tree()
+  local member, used = unpack(redis.call('ZRANGE', trees, 0, 0, 'WITHSCORES'))
+  if used == '0' then
+    return split(member)
+  end
+end
+
 -- Take turns away until the new turn, of the tree `root`, fits below the caps and no more than `most_bytes` are left, but
 -- at most `budget` of them: 'ok', 'again' when that was not enough, or 'full' when all that is left has to stay; and the
 -- ranks from which the next call continues.
@@ -37,8 +46,15 @@ local function make_room(root, most_bytes, leaf_rank, tree_rank)
     local responses_now, trees_now, bytes_now = stored(usage, leaves)
     local tenant, digits, rank
     if trees_now > most_trees then
-      tenant, digits, rank = oldest(trees, 'runs', kept_tree, tree_rank)
-      tree_rank = rank
+      tenant, digits = unknown_tree()
+      rank = tree_rank
+      if not digits then
+        tenant, digits, rank = oldest(trees, 'runs', kept_tree, tree_rank)
+        tree_rank = rank
+      end
+      if digits then
+        redis.call('ZADD', trees, 0, tenant .. '/' .. digits)
+      end
       digits = digits and redis.call('SRANDMEMBER', key('tree', tenant, digits))
     elseif responses_now > most_responses or bytes_now > most_bytes then
       tenant, digits, rank = oldest(leaves, 'pins', kept, leaf_rank)

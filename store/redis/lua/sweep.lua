@@ -1,33 +1,62 @@
 -- Remove trees that are forgotten or unused for too long, and tombstones whose run never ended.
 --
 -- Keys:      usage, leaves, trees
--- Arguments: only     TENANT/ROOT of the one tree to sweep, or '' for all
---            idle_us  for how long a tree may be unused; 0: for ever
---            budget   the most turns that this call removes
--- Result:    {'ok'} when none is left | {'again'} when some may be
--- Invariant: takes nothing of a tree that somebody may still know.
+-- Arguments: only      TENANT/ROOT of the one tree to sweep, or '' for all
+--            idle_us   for how long a tree may be unused; 0: for ever
+--            grace_us  for how long one that was unused for longer is kept, although it is unknown
+--            clock_us  the time by the caller's own clock
+--            budget    the most turns that this call removes
+-- Result:    {'ok', doubt, trees} when none is left | {'again', doubt, trees} when some may be; doubt is '' or why no tree
+--            is taken for being unused: 'clock' as the two clocks differ, 'gap' as nobody swept for long until lately;
+--            and how many trees would be unknown without it
+-- Invariant: takes nothing of a tree that somebody may still know. A tree goes for being unused only where both clocks
+--            agree, and sweeps have followed each other for as long as the grace: so neither a clock that jumps nor a
+--            store that was off, or was restored from a backup, has anything deleted before somebody could use it.
+--
+-- The hash `sweeps` has the time of the `last` one and when those `began` that followed each other, in µs.
 
-local since, now = gone_since(idle_us), now_ms()
+local GAP_US = 3600 * 1000000 -- the most that clocks may differ, and that sweeps may lie apart
 
+-- Why nothing may be taken for being unused, or ''.
+local function doubted()
+  local sweeps, now = shard_key('sweeps'), now_us()
+  if math.abs(now - clock_us) > GAP_US then
+    return 'clock'
+  end
+  local last, began = unpack(redis.call('HMGET', sweeps, 'last', 'began'))
+  if not last or not began or math.abs(now - last) > GAP_US then
+    began = exact(now)
+  end
+  redis.call('HSET', sweeps, 'last', exact(now), 'began', began)
+  return now - began < grace_us and 'gap' or ''
+end
+
+local doubt, idle = '', 0
+if only == '' and idle_us > 0 then
+  doubt = doubted()
+  idle = doubt ~= '' and redis.call('ZCOUNT', trees, '(0', exact(now_us() - idle_us)) or 0
+end
+local takes_unused = only == '' and idle_us > 0 and doubt == ''
+local since, now = takes_unused and now_us() - idle_us - grace_us or 0, now_ms()
+
+-- Nothing where there is none, or the budget ends before one is found.
 local function leaf_of_a_tree_that_is_gone()
-  local member = only
-  if only == '' then
-    member = redis.call('ZRANGE', trees, 0, 0)[1]
-  end
-  local used = tonumber(member and redis.call('ZSCORE', trees, member) or nil)
-  if not used or used > since then
-    return nil
-  end
-  local tenant, root = split(member)
-  if used > 0 and has_jobs(tenant, root) then -- it is in use; the next call checks others first
-    redis.call('ZADD', trees, next_score(shard_key('clock')), member)
-    budget = budget - 1
-    if budget > 0 then
-      return leaf_of_a_tree_that_is_gone()
+  while budget > 0 do
+    local member = only
+    if only == '' then
+      member = redis.call('ZRANGE', trees, 0, 0)[1]
     end
-    return nil
+    local used = tonumber(member and redis.call('ZSCORE', trees, member) or nil)
+    if not used or used > since then
+      return nil
+    end
+    local tenant, root = split(member)
+    if used == 0 or not has_jobs(tenant, root) then
+      return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root))
+    end
+    redis.call('ZADD', trees, next_score(shard_key('clock')), member) -- it is in use: look at others first
+    budget = budget - 1
   end
-  return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root))
 end
 
 local function unneeded_tombstone()
@@ -39,14 +68,16 @@ end
 
 while budget > 0 do
   local tenant, digits = leaf_of_a_tree_that_is_gone()
-  if not digits then
+  if not digits and budget > 0 then
     tenant, digits = unneeded_tombstone()
+    if not digits then
+      record(usage)
+      return { 'ok', doubt, idle }
+    end
   end
-  if not digits then
-    record(usage)
-    return { 'ok' }
+  if digits then
+    budget = budget - take(tenant, digits, budget)
   end
-  budget = budget - take(tenant, digits, budget)
 end
 record(usage)
-return { 'again' }
+return { 'again', doubt, idle }

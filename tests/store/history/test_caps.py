@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -29,7 +30,7 @@ async def capped(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[Op
     stores: list[ConversationHistoryStore] = []
 
     def make(*, pin_seconds: float = 60.0, cache_bytes: int = 0, **caps: float) -> ConversationHistoryStore:
-        limits = Caps(**{"responses": 0, "bytes": 0, "idle_seconds": 0} | caps)
+        limits = Caps(**{"responses": 0, "bytes": 0, "idle_seconds": 0, "idle_grace_seconds": 0} | caps)
         store = ConversationHistoryStore(
             connect(server_url), prefix=prefix, pin_seconds=pin_seconds, cache_bytes=cache_bytes, caps=limits
         )
@@ -140,6 +141,21 @@ async def test_a_large_tree_goes_over_several_calls(capped: OpenStore) -> None:
     used = await usage(store)
     assert (used.responses, used.trees) == (1, 1)
     assert await said(store, only) == ["only"]
+
+
+async def test_a_tree_whose_eviction_is_cut_short_is_unknown_as_a_whole(capped: OpenStore) -> None:
+    store = capped(trees=2, evict_calls=0)
+    old = await grow(store, *map(str, range(250)))
+    (other,) = await grow(store, "other")
+    (new,) = await grow(store, "new")
+    assert (await usage(store)).responses == 250 - 100 + 2
+    assert await alive(store, [*old, other, new]) == [other, new]
+    with pytest.raises(ParentNotFound):
+        await grow(store, "more", parent=old[0])
+    (newer,) = await grow(store, "newer")
+    assert await alive(store, [*old, other, new, newer]) == [other, new, newer], "another tree went for the rest"
+    await store.sweep()
+    assert (await usage(store)).responses == 3
 
 
 async def test_a_tree_that_a_run_is_at_work_on_stays_whole(capped: OpenStore) -> None:
@@ -296,6 +312,84 @@ async def test_using_any_turn_of_a_tree_keeps_all_of_it(capped: OpenStore) -> No
     await until(expired, DEADLINE_SECONDS)
     await store.sweep()
     assert await alive(store, used) == used
+
+
+HOUR_US = 3_600_000_000
+LONG_AGO = 1.0
+"""When something was used last that was used long ago, in µs since 1970."""
+
+
+async def leave_unused(redis: Redis, prefix: str, *roots: str) -> None:
+    """Trees were not used since long ago."""
+    await redis.zadd(f"{prefix}:{{00}}:trees", {f"{TENANT}/{root.removeprefix('resp_')}": LONG_AGO for root in roots})
+
+
+async def sweeps_began(redis: Redis, prefix: str, ago_us: int, *, last_us: int = 0) -> None:
+    """Sweeps have followed each other since then, up to one that was `last_us` ago."""
+    seconds, us = await redis.time()
+    now = seconds * 1_000_000 + us
+    await redis.hset(f"{prefix}:{{00}}:sweeps", mapping={"last": now - last_us, "began": now - ago_us})
+
+
+async def test_nothing_expires_before_sweeps_have_followed_each_other_for_the_grace(
+    capped: OpenStore, redis: Redis, prefix: str
+) -> None:
+    store = capped(idle_seconds=100.0, idle_grace_seconds=7200.0)
+    old = await grow(store, "one", "two")
+    await grow(store, "young")
+    await leave_unused(redis, prefix, old[0])
+    assert await alive(store, old) == []
+    assert await store.sweep() == ("gap", 1)
+    assert await alive(store, old) == old, "what was unused while nobody could use it is known"
+    await sweeps_began(redis, prefix, 2 * HOUR_US - 10_000_000)
+    assert await store.sweep() == ("gap", 1)
+    await sweeps_began(redis, prefix, 2 * HOUR_US)
+    assert await store.sweep() is None
+    assert await alive(store, old) == []
+    assert (await usage(store)).responses == 1
+
+
+@pytest.mark.parametrize("jump_us", [HOUR_US + 10_000_000, -HOUR_US - 10_000_000], ids=["forth", "back"])
+async def test_a_clock_that_jumps_deletes_nothing(capped: OpenStore, redis: Redis, prefix: str, jump_us: int) -> None:
+    store = capped(idle_seconds=100.0, idle_grace_seconds=7200.0)
+    (old,) = await grow(store, "old")
+    await leave_unused(redis, prefix, old)
+    await sweeps_began(redis, prefix, 1000 * HOUR_US, last_us=jump_us)
+    assert await store.sweep() == ("gap", 1)
+    assert await alive(store, [old]) == [old]
+
+
+@pytest.mark.parametrize("ahead", [3610.0, -3610.0])
+async def test_a_server_with_another_time_than_the_process_deletes_nothing(
+    server_url: str, redis: Redis, prefix: str, ahead: float
+) -> None:
+    caps = Caps(idle_seconds=100.0, idle_grace_seconds=0)
+    store = ConversationHistoryStore(
+        connect(server_url), prefix=prefix, pin_seconds=60.0, caps=caps, clock=lambda: time.time() + ahead
+    )
+    (old,) = await grow(store, "old")
+    await leave_unused(redis, prefix, old)
+    assert await store.sweep() == ("clock", 1)
+    assert await alive(store, [old]) == [old]
+    await store.forget_tree(TENANT, old)
+    assert await usage(store) == Usage()
+    await store.close()
+
+
+async def test_an_unused_tree_is_unknown_for_the_grace_before_it_is_deleted(
+    capped: OpenStore, redis: Redis, prefix: str
+) -> None:
+    store = capped(idle_seconds=100.0, idle_grace_seconds=7200.0)
+    (old,) = await grow(store, "old")
+    await sweeps_began(redis, prefix, 2 * HOUR_US)
+    seconds, _ = await redis.time()
+    used = (seconds - 7000) * 1_000_000
+    await redis.zadd(f"{prefix}:{{00}}:trees", {f"{TENANT}/{old.removeprefix('resp_')}": used})
+    assert await store.sweep() is None
+    assert await alive(store, [old]) == []
+    assert (await usage(store)).responses == 1
+    roomy = capped(idle_seconds=0)
+    assert await alive(roomy, [old]) == [old]
 
 
 def test_an_idle_time_no_longer_than_a_pin_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.errors import ChainTooLong, NotFound, StoreFull, TurnTooLarge
-from store.history.caps import Caps
+from store.history.caps import EVICT_BATCH, Caps
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry, EventLog
@@ -31,7 +31,7 @@ async def capped(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[Op
     stores: list[ConversationHistoryStore] = []
 
     def make(**caps: float) -> Jobs:
-        limits = Caps(**{"responses": 0, "bytes": 0, "idle_seconds": 0} | caps)
+        limits = Caps(**{"responses": 0, "bytes": 0, "idle_seconds": 0, "idle_grace_seconds": 0} | caps)
         stores.append(ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=60.0, caps=limits))
         return Jobs(stores[-1], JobLimits(lease_seconds=600.0, first_seconds=600.0))
 
@@ -107,6 +107,16 @@ async def test_a_tree_with_a_job_is_never_idle(capped: OpenJobs, redis: Redis, p
     await leave_unused(redis, prefix, root)
     await jobs.history.sweep()
     assert await known(jobs, root, id, unused) == [root, id]
+
+
+async def test_a_sweep_goes_on_behind_many_trees_that_are_in_use(capped: OpenJobs, redis: Redis, prefix: str) -> None:
+    jobs = capped(idle_seconds=3600.0)
+    waiting = [await submit(jobs) for _ in range(EVICT_BATCH)]
+    (unused,) = await grow(jobs.history, "unused")
+    for tree in (*waiting, unused):
+        await leave_unused(redis, prefix, tree)
+    await jobs.history.sweep()
+    assert (await usage(jobs.history)).responses == EVICT_BATCH
 
 
 async def test_a_tree_may_be_idle_again_once_its_job_has_ended(capped: OpenJobs, redis: Redis, prefix: str) -> None:

@@ -29,10 +29,10 @@ STEPS = 40
 ENDED = sorted(TERMINAL)
 
 CAPS = {
-    "no caps": Caps(responses=0, bytes=0),
-    "responses": Caps(responses=4),
-    "trees": Caps(trees=2),
-    "both": Caps(responses=5, trees=3),
+    "no caps": Caps(responses=0, bytes=0, idle_grace_seconds=0),
+    "responses": Caps(responses=4, idle_grace_seconds=0),
+    "trees": Caps(trees=2, idle_grace_seconds=0),
+    "both": Caps(responses=5, trees=3, idle_grace_seconds=0),
 }
 
 

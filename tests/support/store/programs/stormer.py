@@ -25,7 +25,7 @@ from store.turn import Chain, Status
 from tests.support.store.witness import beginning, objections, witness
 
 PIN_SECONDS = 1.0
-CAPS = Caps(responses=40, trees=10, bytes=200_000, idle_seconds=1.5 * PIN_SECONDS)
+CAPS = Caps(responses=40, trees=10, bytes=200_000, idle_seconds=1.5 * PIN_SECONDS, idle_grace_seconds=0)
 MAX_DEPTH = 12
 SHARDS = 4
 QUIET_SHARD = SHARDS - 1
