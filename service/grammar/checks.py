@@ -83,6 +83,15 @@ def mismatch(content: str, text: str, *, enforced: bool = False) -> str | None:
     return "it does not match the pattern" if check.kind == "regex" else "it does not match the schema"
 
 
+def is_valid(schema: Mapping[str, Any], value: Any) -> bool:
+    """Whether a value matches an enforced schema; False where it can't be said, or not in a short time."""
+    check = _check(msgspec.json.encode({"type": "json_schema", "json_schema": schema}).decode())
+    try:
+        return not check.takes_long(value, len(msgspec.json.encode(value))) and check.matches(value)
+    except ValueError:
+        return False
+
+
 class _Check(msgspec.Struct, frozen=True):
     """What checks a schema or a regex, and what its time depends on."""
 

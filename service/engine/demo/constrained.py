@@ -7,8 +7,6 @@ the plan where any will do, and from their own format where they have one.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from jsonschema_rs import validator_for
-
 from service.engine.demo.halves import written
 from service.engine.demo.headings import Heading
 from service.engine.demo.patterns import derived, matching
@@ -17,6 +15,7 @@ from service.engine.demo.reading import PAUSE, Reading
 from service.engine.demo.tags import Format, Way, read_tag
 from service.engine.demo.values import answer_for, arguments_for
 from service.engine.port import EngineRefused
+from service.grammar.checks import is_valid
 from service.harmony.tokens import CALL, END, RETURN, encode
 
 PIECES_PER_PAUSE = 200
@@ -126,16 +125,8 @@ def _matching(content: Format, message: Message) -> str:
 def _value(schema: Any, message: Message) -> object:
     """What the message was to say where the schema allows it, else another value of the schema."""
     planned = message.said()
-    if planned is not None and _valid(schema, planned):
+    if planned is not None and is_valid(schema, planned):
         return planned
     if message.kind == "call":
         return arguments_for(schema, message.words)
     return answer_for(schema, message.words, message.text())
-
-
-def _valid(schema: Any, value: object) -> bool:
-    """Whether a value matches a schema, as far as that is known without fetching anything."""
-    try:
-        return validator_for(schema, offline=True).is_valid(value)
-    except ValueError:
-        return False
