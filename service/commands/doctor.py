@@ -81,13 +81,22 @@ def expected_of(settings: Settings) -> Expected:
     """What the settings expect of the Redis."""
     if not settings.redis_url:
         disk = free_bytes(settings.data_dir) if settings.data_dir.exists() else None
-        return Expected(Kind.SINGLE, settings.shards, settings.max_bytes, embedded=True, local=True, disk_bytes=disk)
+        return Expected(
+            Kind.SINGLE,
+            settings.shards,
+            settings.max_bytes,
+            log_bytes=settings.max_log_bytes,
+            embedded=True,
+            local=True,
+            disk_bytes=disk,
+        )
     found = address.parse(settings.redis_url)
     parts = [urlsplit(url) for url in found.urls]
     return Expected(
         found.kind,
         settings.shards,
         settings.max_bytes,
+        log_bytes=settings.max_log_bytes,
         local=all(part.scheme == "unix" or is_loopback(part.hostname or "localhost") for part in parts),
         password=bool(parts[0].password or "password" in parse_qs(parts[0].query)),
     )

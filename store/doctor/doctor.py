@@ -42,6 +42,8 @@ class Expected:
     kind: Kind
     shards: int
     max_bytes: int
+    log_bytes: int = 0
+    """The most that event logs take in each shard."""
     embedded: bool = False
     local: bool = False
     """Whether only this machine can reach the server."""
@@ -166,21 +168,29 @@ def _policy(expected: Expected, node: Node) -> Verdict:
 
 def _memory(expected: Expected, node: Node) -> Verdict:
     if "maxmemory" not in node.info:
-        return Level.WARN, UNSAID, "check that maxmemory leaves room for HARMONIUM_MAX_BYTES in each shard"
+        return (
+            Level.WARN,
+            UNSAID,
+            "check that maxmemory leaves room for HARMONIUM_MAX_BYTES and HARMONIUM_MAX_LOG_BYTES in each shard",
+        )
     limit, machine = _number(node, "maxmemory"), _number(node, "total_system_memory")
     if expected.embedded and limit == CLOSED:
         return Level.UNSAFE, "no turn is stored: its disk is nearly full", "make room on the disk of HARMONIUM_DATA_DIR"
-    needed = expected.max_bytes * node.shards
+    needed = (expected.max_bytes + expected.log_bytes) * node.shards
     if expected.max_bytes == 0:
         return Level.WARN, f"{_size(limit)}, and HARMONIUM_MAX_BYTES is no limit", "set HARMONIUM_MAX_BYTES"
-    wanted = f"HARMONIUM_MAX_BYTES of all shards here adds up to {_size(needed)}"
+    wanted = f"HARMONIUM_MAX_BYTES and HARMONIUM_MAX_LOG_BYTES of all shards here add up to {_size(needed)}"
     if limit == 0:
         enough = expected.embedded and machine > needed
         remedy = f"lower HARMONIUM_MAX_BYTES below {_size(machine)}" if expected.embedded else "CONFIG SET maxmemory"
         now = f"no limit on a machine with {_size(machine)}; {wanted}"
         return Level.OK if enough else Level.WARN, now, remedy
     now = f"at most {_size(limit)}; {wanted}"
-    return Level.WARN if limit < needed else Level.OK, now, "raise maxmemory, or lower HARMONIUM_MAX_BYTES"
+    return (
+        Level.WARN if limit < needed else Level.OK,
+        now,
+        "raise maxmemory, or lower HARMONIUM_MAX_BYTES: for what is missing, conversations are evicted",
+    )
 
 
 def _persistence(expected: Expected, node: Node) -> Verdict:

@@ -97,4 +97,6 @@ def test_settings_that_can_not_be_used_end_it_with_one_line() -> None:
 )
 def test_the_url_says_who_can_reach_the_server_and_how(url: str, kind: Kind, local: bool, password: bool) -> None:
     settings = load_settings(redis_url=url, shards=3)
-    assert expected_of(settings) == Expected(kind, 3, 1 << 20, local=local, password=password)
+    assert expected_of(settings) == Expected(
+        kind, 3, 1 << 20, log_bytes=settings.max_log_bytes, local=local, password=password
+    )

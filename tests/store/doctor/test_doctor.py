@@ -100,6 +100,8 @@ def test_a_setting_of_the_server_is_judged(change: dict[str, Any], expected: dic
         ({"local": False}, {"password": "unsafe"}),
         ({"local": False, "password": True}, {}),
         ({"max_bytes": 0}, {"memory": "warn"}),
+        ({"log_bytes": GIB // 2}, {}),
+        ({"log_bytes": GIB // 2 + 1}, {"memory": "warn"}),
         ({"disk_bytes": 6 * GIB}, {}),
         ({"disk_bytes": 6 * GIB - 1}, {"room on the disk": "warn"}),
         ({"kind": Kind.CLUSTER, "shards": 1}, {"shards": "warn"}),
