@@ -86,6 +86,8 @@ class _Maker:
         self._rules = rules
         self._words = words
         self._left = SAMPLE_CHARS
+        self._runs: dict[Ranges, list[str]] = {}
+        """Of characters, the longest stretches of the words."""
         self._cost: dict[str, float] = dict.fromkeys(rules, math.inf)
         for _ in range(min(len(rules), _ROUNDS)):
             before = dict(self._cost)
@@ -123,7 +125,9 @@ class _Maker:
         """Something several times. Of characters, it is a run of the words: a whole one if one fits."""
         ranges = _characters(tree)
         if ranges is not None and most:
-            runs = [run for run in _runs(self._words, ranges) if len(run) >= max(least, 1) and run.strip()]
+            if ranges not in self._runs:
+                self._runs[ranges] = [run for run in _runs(self._words, ranges) if run.strip()]
+            runs = [run for run in self._runs[ranges] if len(run) >= least]
             if runs:
                 return next((run for run in runs if len(run) <= most), runs[0])[: min(most, SAMPLE_CHARS)]
             self._spend(least)

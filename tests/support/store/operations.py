@@ -40,6 +40,7 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
 JOB_OPERATIONS: dict[str, Callable[[Jobs, str], Awaitable[Any]]] = {
     "submit": lambda jobs, id: submit(jobs, parent=id),
     "claim": lambda jobs, id: jobs.claim(shard(jobs, id), 1),
+    "spec": lambda jobs, id: jobs.spec(Lease(TENANT, id, LOST)),
     "write": lambda jobs, id: jobs.write(Lease(TENANT, id, LOST), Entry(5, b"more"), snapshot=b"{}"),
     "renew": lambda jobs, id: jobs.renew([Lease(TENANT, id, LOST)]),
     "hand_back": lambda jobs, id: jobs.hand_back(Lease(TENANT, id, LOST), failed=False),
