@@ -92,7 +92,7 @@ async def test_what_is_deleted_on_a_full_disk_makes_room_on_it(disk: Path) -> No
         async with store_of(server) as store:
             kept: list[str] = []
             with pytest.raises(DiskFull):
-                await keep_until_refused(store, kept, pause=0.005)
+                await keep_until_refused(store, kept, pause=0.03)
             gone, kept = kept[:-10], kept[-10:]
             for each in gone:
                 await store.forget(TENANT, each)
