@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hiredis
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import Redis
 
 from store.embedded import EmbeddedServer
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis import scripts
 from store.redis.links import pack
+from store.redis.pools import PrimaryPool
 
 START_SECONDS = 10.0
 READ_BYTES = 1 << 20
@@ -107,7 +108,7 @@ class Server:
             time.sleep(0.01)
 
 
-class Recorder(ConnectionPool):
+class Recorder(PrimaryPool):
     """A pool of connections that keep what is sent and always give the same reply."""
 
     def __init__(self, reply: list[bytes]) -> None:
