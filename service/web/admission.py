@@ -38,16 +38,20 @@ class Share:
     def __init__(self, limit: int, *, several: bool) -> None:
         """`several` says whether there is more than one tenant."""
         self.limit = limit
-        self._reserved = limit // RESERVED if several else 0
+        self._reserved = -(-limit // RESERVED) if several and limit > 1 else 0
         self._taken = 0
         self._by_tenant: defaultdict[str, int] = defaultdict(int)
 
     def fits(self, tenant: str, amount: int) -> bool:
         """Whether a tenant may have so much more."""
-        own = self._by_tenant.get(tenant, 0) + amount
+        own = self.taken_by(tenant) + amount
         tenants = len(self._by_tenant) + (tenant not in self._by_tenant)
         fair = own * (tenants + 1) <= self.limit  # as if one more tenant came
         return self._taken + amount <= self.limit - (0 if fair else self._reserved)
+
+    def taken_by(self, tenant: str) -> int:
+        """How much a tenant has."""
+        return self._by_tenant.get(tenant, 0)
 
     def take(self, tenant: str, amount: int) -> None:
         """Let it have so much more, whether it fits or not."""
@@ -83,7 +87,7 @@ class Admission:
             Share(bodies, several=several), "bytes of bodies", "max_bodies_bytes", refused.labels("bodies")
         )
         self._preparing = Share(PREPARED_BYTES, several=several)
-        self._less_to_prepare = asyncio.Condition()
+        self._waiting: list[_Waiting] = []
         self._taken = 0
         self._empty = asyncio.Event()
         self._empty.set()
@@ -111,19 +115,35 @@ class Admission:
         if size <= SMALL_BODY_BYTES:
             yield
             return
-        size = min(size, PREPARED_BYTES // 2)  # any body fits in the end
+        waiting = _Waiting(tenant, min(size, PREPARED_BYTES // 2))  # any body fits in the end
+        self._waiting.append(waiting)
         try:
-            async with asyncio.timeout(PREPARE_SECONDS), self._less_to_prepare:
-                await self._less_to_prepare.wait_for(lambda: self._preparing.fits(tenant, size))
-                self._preparing.take(tenant, size)
-        except TimeoutError:
-            raise unavailable("This process reads too many large requests. Try again in a moment.") from None
-        try:
+            self._let_in()
+            async with asyncio.timeout(PREPARE_SECONDS):
+                await waiting.turn.wait()
             yield
+        except TimeoutError:
+            if waiting.turn.is_set():
+                raise
+            raise unavailable("This process reads too many large requests. Try again in a moment.") from None
         finally:
-            self._preparing.give_back(tenant, size)
-            async with self._less_to_prepare:
-                self._less_to_prepare.notify_all()
+            if waiting.turn.is_set():
+                self._preparing.give_back(tenant, waiting.size)
+            else:
+                self._waiting.remove(waiting)
+            self._let_in()
+
+    def _let_in(self) -> None:
+        """Let those prepare who fit: first who has the least at work, then who came first. None goes past another, or a
+        large body would wait for ever.
+        """
+        while self._waiting:
+            first = min(self._waiting, key=lambda each: self._preparing.taken_by(each.tenant))
+            if not self._preparing.fits(first.tenant, first.size):
+                return
+            self._waiting.remove(first)
+            self._preparing.take(first.tenant, first.size)
+            first.turn.set()
 
     async def wait_until_empty(self, seconds: float) -> bool:
         """Wait until no slot is taken, for so many seconds at most; whether that came true."""
@@ -133,6 +153,15 @@ class Admission:
         except TimeoutError:
             return False
         return True
+
+
+class _Waiting:
+    """A body that waits to be prepared."""
+
+    def __init__(self, tenant: str, size: int) -> None:
+        self.tenant = tenant
+        self.size = size
+        self.turn = asyncio.Event()
 
 
 class _Slots:
@@ -187,6 +216,8 @@ class Slot:
             self._give_back(slots)
 
     def _take(self, slots: _Slots, amount: int) -> None:
+        if not amount:
+            return
         slots.take(self._tenant, amount)
         self._taken[slots] = self._taken.get(slots, 0) + amount
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from service.settings.settings import MAX_CONNECTIONS
@@ -86,6 +86,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._send_clock: asyncio.TimerHandle | None = None
         self._end_clock: asyncio.TimerHandle | None = None
         self._waiting = _waiting.setdefault(server_state, {})
+        self._serving: RequestResponseCycle | None = None
+        """The request that is being served, or was served last; `cycle` is the one that was read last."""
+        self._head_is_late = False
+        self._refusal: bytes | None = None
+        """What is sent behind the answers that are still to be sent."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection; one that never sends a request is closed. One too many takes another's place."""
@@ -98,11 +103,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             oldest.transport.abort()
             oldest._leave()
         self._waiting[self] = None
-        self._head_clock = self.loop.call_later(self._limits.head_seconds, self.transport.close)
+        self._start_head_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Forget the connection, and tell the request that is being served, whichever was read last."""
         self._leave()
+        if self._serving is not None and self._busy:
+            self._serving.disconnected = True
+            self._serving.message_event.set()
+        self.pipeline.clear()
         self._stop_clock()
         self._stop_send_clock()
         if self._end_clock is not None:
@@ -125,9 +134,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         What was sent goes out first, if the client reads it in time. The application may return once `receive` says
         `http.disconnect`; uvicorn would log an error before that.
         """
-        if not self.transport.is_closing():
-            self.transport.close()
-            self._end_clock = self.loop.call_later(self._limits.send_seconds, self.transport.abort)
+        self._close()
+
+    def shutdown(self) -> None:
+        """The server stops: close the connection, or have it closed behind the answers that are still to be sent."""
+        if self._busy:
+            super().shutdown()
+        else:
+            self._close()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """No further request came."""
+        self._close()
 
     def data_received(self, data: bytes) -> None:
         """Parse `data`; refuse when one URL, header or trailer is too long while it is still inside the parser."""
@@ -147,8 +165,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.scope["extensions"] = {BREAK_OFF: {"now": self.break_off}}
         self._progressed = self._in_head = True
         self._head_bytes = self._head_count = 0
-        self._stop_clock()
-        self._head_clock = self.loop.call_later(self._limits.head_seconds, self.transport.close)
+        self._start_head_clock()
 
     def on_url(self, url: bytes) -> None:
         """A piece of the URL."""
@@ -165,10 +182,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is complete."""
         self._progressed = True
-        self._in_head = False
-        self._stop_clock()
         if self.parser.should_upgrade():  # the parser stops behind the head, and `_feed` goes on
             return
+        self._in_head = False
+        self._stop_clock()
         self._leave()
         self._unset_keepalive_if_required()
         super().on_headers_complete()
@@ -186,14 +203,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """The answer is out: the next request is waited for, unless it is there."""
         super().on_response_complete()
-        if not self.pipeline and not self.transport.is_closing():
+        if self.transport.is_closing():
+            self._start_end_clock()
+        elif not self._busy and self._refusal is not None:
+            self.transport.write(self._refusal)
+            self._close()
+        elif not self._busy:
             self._waiting[self] = None
+            if self._head_is_late:
+                self._start_head_clock()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what can't be parsed, by the API's error envelope; only close if an answer has begun."""
-        if self.cycle and self.cycle.response_started and not self.cycle.response_complete:
-            self.transport.close()
-            return
+        """Refuse what can't be parsed, by the API's error envelope, behind the answers to the requests before it."""
         status = 431 if self._too_large else 400
         message = "This is not a valid HTTP request."
         if self._too_large:
@@ -203,21 +224,45 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
         body = json.dumps({"error": error}).encode()
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
-        self.transport.write(STATUS_LINE[status] + head + body)
-        self.transport.close()
+        refusal = STATUS_LINE[status] + head + body
+        if self._serving is None or not self._busy:
+            self.transport.write(refusal)
+            self._close()
+        elif self.cycle is not self._serving or not self._serving.more_body:
+            self._refusal = refusal
+            self.flow.pause_reading()
+        else:  # the body of the request that is being served is wrong
+            if not self._serving.response_started:
+                self.transport.write(refusal)
+            self._close()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._serving = cycle
+        super()._start_asgi_task(cycle, app)
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a request is being served."""
+        return self._serving is not None and not self._serving.response_complete
 
     def _feed(self, data: bytes) -> None:
         """Parse `data`. Of a request that would change the protocol the head is parsed again, without that wish.
 
-        httptools takes what follows such a head for something else than HTTP, even a body that the head announces.
+        httptools takes what follows such a head for something else than HTTP, even a body that the head announces, and
+        reads nothing at all behind one that closes the connection: the head begins a parser of its own.
         """
+        if self._refusal is not None:
+            return
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as stopped:
             if self.parser.get_method() == b"CONNECT":
                 self.send_400_response("")
             else:
-                self._feed(self._plain_head() + data[stopped.args[0] :])
+                head = self._plain_head()
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self._feed(head + data[stopped.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("")
 
@@ -241,12 +286,33 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._too_large = True
             raise HeadTooLarge
 
+    def _close(self) -> None:
+        """Close the connection once all is sent; what its client doesn't read in time is dropped."""
+        self.transport.close()
+        self._start_end_clock()
+
+    def _start_end_clock(self) -> None:
+        if self._end_clock is None:
+            self._end_clock = self.loop.call_later(self._limits.send_seconds, self.transport.abort)
+
+    def _start_head_clock(self) -> None:
+        self._stop_clock()
+        self._head_is_late = False
+        self._head_clock = self.loop.call_later(self._limits.head_seconds, self._head_late)
+
+    def _head_late(self) -> None:
+        """A head took too long, unless the connection was busy: nothing is read while requests wait."""
+        self._head_is_late = True
+        if not self._busy:
+            self._close()
+
     def _stop_send_clock(self) -> None:
         if self._send_clock is not None:
             self._send_clock.cancel()
             self._send_clock = None
 
     def _stop_clock(self) -> None:
+        self._head_is_late = False
         if self._head_clock is not None:
             self._head_clock.cancel()
             self._head_clock = None

@@ -39,6 +39,9 @@ METRICS_PATH = "/metrics"
 NO_ENDPOINT = "none"
 METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH")
 
+PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]{0,200}")
+"""What a log may have of a path."""
+
 PARAM_START = re.compile(r"[a-z_]+(\[[0-9]+\])*")
 """What a log may have of a param: a field of the API and a place in it, but no name that the request made up."""
 
@@ -219,7 +222,7 @@ def _fields(scope: Scope, exchange: Exchange) -> dict[str, Any]:
     """What the log says of a request."""
     fields: dict[str, Any] = {
         "method": scope["method"],
-        "path": scope["path"],
+        "path": _path(scope),
         "status": exchange.status,
         "ms": round((monotonic() - exchange.at) * 1000, 1),
         "tenant": exchange.tenant or None,
@@ -231,6 +234,11 @@ def _fields(scope: Scope, exchange: Exchange) -> dict[str, Any]:
     if exchange.status >= 400 and scope.get("client"):
         fields["client_address"] = scope["client"][0]
     return fields
+
+
+def _path(scope: Scope) -> str:
+    """The path, or where it may have more in it than names and ids, the template of its route."""
+    return scope["path"] if PLAIN_PATH.fullmatch(scope["path"]) else _endpoint(scope)
 
 
 def _count(scope: Scope, exchange: Exchange) -> None:

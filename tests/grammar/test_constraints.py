@@ -211,6 +211,10 @@ LINKED_LIST = schema_content(
 SLOW_PATTERN = "a{0,1024}" * 15 + "a{1024}" * 16 + "b"
 SLOW_MEMBERS = schema_content({"type": "object", "additionalProperties": {"pattern": f"^{SLOW_PATTERN}$"}})
 MANY_CONSTANTS = schema_content({"items": {"anyOf": [{"enum": [f"{n}"]} for n in range(900)]}})
+MANY_NAMES = schema_content({
+    "anyOf": [{"type": "array", "prefixItems": [{"$ref": "#/$defs/a"}], "maxItems": 100 + n} for n in range(500)],
+    "$defs": {"a": {"type": "object", "required": [*(f"n{n}" for n in range(3_000)), "z"]}},
+})  # fmt: skip
 SECONDS = 0.5
 """More than the check of a text takes on a busy machine, and much less than those here would."""
 
@@ -239,10 +243,11 @@ def test_branches_in_branches_are_checked_while_they_take_little(content: str, r
         (doubling(40), nested(40)),
         (EXPRESSION, expression(60)),
         (MANY_CONSTANTS, json.dumps(["x"] * 5_000)),
+        (MANY_NAMES, json.dumps([{f"n{n}": 0 for n in range(3_000)}])),
         (regex_content(SLOW_PATTERN), "a" * 20_000),
         (SLOW_MEMBERS, json.dumps({str(number): "a" * 2_000 for number in range(20)})),
     ],
-    ids=["doubling", "expressions", "constants", "a pattern", "a pattern in many places"],
+    ids=["doubling", "expressions", "constants", "names", "a pattern", "a pattern in many places"],
 )
 def test_what_would_take_long_matches_if_it_was_enforced_and_is_else_refused(content: str, text: str) -> None:
     began = time.perf_counter()

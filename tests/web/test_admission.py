@@ -68,7 +68,7 @@ def test_it_never_comes_to_more_than_the_limit_and_never_forgets(steps: list[tup
         assert sum(amount for _, amount in held) <= 100
     for each in held:
         share.give_back(*each)
-    assert filled(share, "a") == 88
+    assert filled(share, "a") == 87
 
 
 def test_bodies_have_room_together_until_their_requests_end() -> None:
@@ -79,6 +79,7 @@ def test_bodies_have_room_together_until_their_requests_end() -> None:
         with pytest.raises(ApiError, match="HARMONIUM_MAX_BODIES_BYTES") as refusal:
             second.take_body(1)
         assert refusal.value.status == 503
+        second.take_body(0)
         first.leave()
         second.take_body(1)
 
@@ -110,6 +111,31 @@ async def test_a_body_of_another_tenant_is_not_behind_all_of_one() -> None:
         async with asyncio.timeout(1), gate.preparing("b", LARGE // 4):
             assert not waiting.done()
     await waiting
+
+
+async def test_a_large_body_of_another_tenant_is_not_passed_by_many_smaller_ones() -> None:
+    gate, going = admission(), True
+
+    async def flood() -> None:
+        while going:
+            async with gate.preparing("a", PREPARED_BYTES // 16):
+                await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(flood()) for _ in range(20)]
+    async with asyncio.timeout(5), gate.preparing("b", PREPARED_BYTES):
+        going = False
+    await asyncio.gather(*tasks)
+
+
+async def test_who_is_gone_while_it_waits_takes_nothing_along() -> None:
+    gate = admission(several=False)
+    async with gate.preparing("a", LARGE), gate.preparing("a", LARGE):
+        waiting = asyncio.create_task(gate.preparing("a", LARGE).__aenter__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    async with asyncio.timeout(1), gate.preparing("a", LARGE), gate.preparing("a", LARGE):
+        pass
 
 
 async def test_slots_that_one_key_holds_leave_room_for_another(settings: Settings) -> None:

@@ -19,6 +19,7 @@ from service.web.http_protocol import (
     ConnectionLimits,
 )
 from tests.support.service.standin import create_app
+from tests.support.waiting import until
 
 GET = b"GET /pid HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /body HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -54,10 +55,15 @@ def config(limits: ConnectionLimits) -> uvicorn.Config:
 
 
 @pytest.fixture
-async def connect(config: uvicorn.Config) -> AsyncGenerator[Connect]:
-    """Opens connections to a server with the stand-in behind it."""
+def server(config: uvicorn.Config) -> uvicorn.Server:
+    """The server, with the stand-in behind it."""
+    return uvicorn.Server(config)
+
+
+@pytest.fixture
+async def connect(server: uvicorn.Server) -> AsyncGenerator[Connect]:
+    """Opens connections to the server."""
     with listen("127.0.0.1", 0) as listener:
-        server = uvicorn.Server(config)
         writers: list[asyncio.StreamWriter] = []
 
         async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -282,3 +288,71 @@ async def test_a_tunnel_is_refused(connect: Connect) -> None:
     reader, writer = await connect()
     writer.write(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n")
     assert (await answer_to(reader)).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /pid HTTP/1.0\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+        GET + b"Connection: close, Upgrade\r\nUpgrade: h2c\r\n\r\n",
+        GET + b"Connection: Upgrade\r\nConnection: close\r\nUpgrade: h2c\r\n\r\n",
+    ],
+)
+async def test_a_wish_for_another_protocol_on_a_connection_that_closes_is_ignored_too(
+    connect: Connect, head: bytes
+) -> None:
+    reader, writer = await connect()
+    writer.write(head)
+    assert (await answer_to(reader)).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("wrong", [b"\x00garbage\r\n\r\n", b"CONNECT localhost:80 HTTP/1.1\r\nHost: a\r\n\r\n"])
+async def test_a_refusal_comes_behind_the_answers_before_it(connect: Connect, wrong: bytes) -> None:
+    reader, writer = await connect()
+    writer.write(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n" + GET + b"\r\n" + wrong)
+    answers = await answer_to(reader)
+    assert [line for line in answers.split(b"\r\n") if line.startswith(b"HTTP/1.1")] == [
+        b"HTTP/1.1 200 OK",
+        b"HTTP/1.1 200 OK",
+        b"HTTP/1.1 400 Bad Request",
+    ]
+
+
+@pytest.mark.parametrize("limits", [ConnectionLimits(connections=2)])
+async def test_a_connection_with_a_second_request_under_way_keeps_its_place(connect: Connect) -> None:
+    reader, writer = await connect()
+    writer.write(GET + b"\r\n" + POST.replace(b"\r\n\r\n", EXPECTING))
+    await asyncio.wait_for(reader.readuntil(CONTINUE), DEADLINE_SECONDS)
+    for _ in range(3):
+        await connect()
+    writer.write(b"1\r\nx\r\n0\r\n\r\n")
+    assert b"1 bytes, 3 headers" in await asyncio.wait_for(reader.readuntil(b"headers"), DEADLINE_SECONDS)
+
+
+async def test_a_request_with_another_behind_it_learns_that_its_client_is_gone(
+    connect: Connect, server: uvicorn.Server
+) -> None:
+    _, writer = await connect()
+    writer.write(b"GET /waiting HTTP/1.1\r\nHost: localhost\r\n\r\n" + GET + b"\r\n")
+    await until(lambda: server.server_state.tasks)
+    writer.close()
+    await until(lambda: not server.server_state.tasks)
+
+
+@pytest.mark.parametrize("limits", [ConnectionLimits(head_seconds=0.05)])
+async def test_a_head_behind_a_request_under_way_has_its_time_from_the_answer_on(connect: Connect) -> None:
+    reader, writer = await connect()
+    writer.write(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\nGET /pi")
+    assert (await answer_to(reader)).count(b"tick") > 3
+
+
+@pytest.mark.parametrize("limits", [ConnectionLimits(send_seconds=0.05)])
+async def test_an_answer_that_nobody_reads_does_not_keep_a_closed_connection(
+    connect: Connect, server: uvicorn.Server
+) -> None:
+    _, writer = await connect()
+    for protocol in await until(lambda: list(server.server_state.connections)):
+        protocol.transport.write(b"x" * 60_000_000)
+        protocol.timeout_keep_alive_handler()
+    await until(lambda: not server.server_state.connections)
+    writer.close()

@@ -16,7 +16,7 @@ from service.settings.settings import Settings
 def create_app(settings: Settings) -> Any:
     """`/pid`, `/redis`: what this process is and was given; `/slow`: a second's stream; `/body`: its own.
 
-    `/stuck` is never answered, and nothing else from then on.
+    `/waiting` waits for its client to go; `/stuck` is never answered, and nothing else from then on.
     """
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -25,6 +25,10 @@ def create_app(settings: Settings) -> Any:
             return
         if scope["path"] == "/stuck":
             _never_returns()
+        if scope["path"] == "/waiting":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
         received = await _read(receive) if scope["method"] == "POST" else b""
         await send({"type": "http.response.start", "status": 200, "headers": []})
         if scope["path"] == "/slow":
