@@ -252,7 +252,13 @@ async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broke
     def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
     flags = {each.name: each.source.splitlines()[0] for each in ALL}
-    assert {name for name, line in flags.items() if "no-writes" in line} == {"lineage", "look", "inspect_turns", "recount", "gauge"}
+    assert {name for name, line in flags.items() if "no-writes" in line} == {
+        "lineage",
+        "look",
+        "inspect_turns",
+        "recount",
+        "gauge",
+    }
     nothing = Keyspace(broken.prefix, 1).keys(TENANT, "00")
     server = Server(connect(server_url), timeout_seconds=2, attempts=1)
     with pytest.raises(StoreUnavailable, match="Write commands are not allowed"):
