@@ -35,8 +35,8 @@ STEPS = {
     "claimed": 1,  # and not yet begun
     "writing": 1,  # the first entry, which says that it began
     "written": 1,
-    "writing again": 4,  # in the middle of the answer
-    "written again": 4,
+    "writing again": 2,  # in the middle of the answer, of which a busy machine writes much at once
+    "written again": 2,
     "finishing": 1,
     "finished": 1,  # nothing is left to do
     "handing back": 1,
