@@ -50,11 +50,12 @@ def configure(level: str, form: Format, stream: TextIO | None = None) -> Callabl
     """Send everything that this process logs, uvicorn's lines and warnings included, to `stream` (stderr).
 
     `level` is the name of the least that is logged. Called once a process; the result, when called, writes
-    what still waits, for at most CLOSE_SECONDS, and takes the handler away again.
+    what still waits, for at most CLOSE_SECONDS, and takes the handler and the level away again.
     """
     handler = QueuedHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
+    before = root.level
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.captureWarnings(True)
@@ -65,6 +66,7 @@ def configure(level: str, form: Format, stream: TextIO | None = None) -> Callabl
 
     def close() -> None:
         root.removeHandler(handler)
+        root.setLevel(before)
         logging.captureWarnings(False)
         handler.close()
 
