@@ -65,16 +65,7 @@ def store_refusal(error: StoreError) -> ApiError:
     if isinstance(error, NotCancellable):
         return InvalidRequest(_not_cancellable(error), param="response_id")
     if isinstance(error, QueueFull):
-        return ApiError(
-            429,
-            f"{error.most} background responses wait already. Try again later, or raise HARMONIUM_MAX_QUEUED."
-            if error.what == "jobs"
-            else f"The background responses that wait have {error.most} bytes already, which is half of "
-            "HARMONIUM_MAX_LOG_BYTES. Try again later.",
-            type="rate_limit_error",
-            code="queue_full",
-            retry_after=QUEUE_RETRY_SECONDS,
-        )
+        return _queue_refusal(error)
     if isinstance(error, DiskFull):
         return ApiError(
             507,
@@ -101,6 +92,17 @@ def store_refusal(error: StoreError) -> ApiError:
             "The conversation store takes no writes at the moment; what it holds can be read. Try again in a moment."
         )
     return unavailable("The conversation store does not answer. Try again in a moment.")
+
+
+def _queue_refusal(error: QueueFull) -> ApiError:
+    """Why no background response is accepted."""
+    message = f"{error.most} background responses wait already. Try again later, or raise HARMONIUM_MAX_QUEUED."
+    if error.what == "bytes":
+        message = (
+            f"The background responses that wait have {error.most} bytes already, which is half of "
+            "HARMONIUM_MAX_LOG_BYTES. Try again later."
+        )
+    return ApiError(429, message, type="rate_limit_error", code="queue_full", retry_after=QUEUE_RETRY_SECONDS)
 
 
 def _parent_refusal(error: NotContinuable | TurnTooLarge) -> InvalidRequest:

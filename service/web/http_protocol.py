@@ -112,7 +112,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._serving.disconnected = True
             self._serving.message_event.set()
         self.pipeline.clear()
-        self._stop_clock()
+        self._stop_head_clock()
         self._stop_send_clock()
         if self._end_clock is not None:
             self._end_clock.cancel()
@@ -149,6 +149,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse `data`; refuse when one URL, header or trailer is too long while it is still inside the parser."""
+        if self._refusal is not None:  # nothing of what comes behind it is read
+            return
         self._progressed = False
         self._feed(data)
         self._bytes_without_progress = 0 if self._progressed else self._bytes_without_progress + len(data)
@@ -185,7 +187,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():  # the parser stops behind the head, and `_feed` goes on
             return
         self._in_head = False
-        self._stop_clock()
+        self._stop_head_clock()
         self._leave()
         self._unset_keepalive_if_required()
         super().on_headers_complete()
@@ -251,8 +253,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         httptools takes what follows such a head for something else than HTTP, even a body that the head announces, and
         reads nothing at all behind one that closes the connection: the head begins a parser of its own.
         """
-        if self._refusal is not None:
-            return
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as stopped:
@@ -296,7 +296,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._end_clock = self.loop.call_later(self._limits.send_seconds, self.transport.abort)
 
     def _start_head_clock(self) -> None:
-        self._stop_clock()
+        self._stop_head_clock()
         self._head_is_late = False
         self._head_clock = self.loop.call_later(self._limits.head_seconds, self._head_late)
 
@@ -311,7 +311,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._send_clock.cancel()
             self._send_clock = None
 
-    def _stop_clock(self) -> None:
+    def _stop_head_clock(self) -> None:
         self._head_is_late = False
         if self._head_clock is not None:
             self._head_clock.cancel()

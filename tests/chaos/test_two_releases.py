@@ -117,13 +117,8 @@ class Both:
     async def progress(self) -> None:
         """Wait until each response is further on, or over."""
         wanted = {each: len(each.events) + NEWS for each in self.followers.values()}
-        await until(
-            lambda: (
-                any(task.done() and task.exception() for task in self._tasks)
-                or all(each.over or len(each.events) > news for each, news in wanted.items())
-            ),
-            SECONDS,
-            "some are silent",
+        await self._until(
+            lambda: all(each.over or len(each.events) > news for each, news in wanted.items()), "some are silent"
         )
 
     async def _until(self, met: Callable[[], bool], complaint: str) -> None:
