@@ -21,7 +21,7 @@ from service.api.input.read import identify
 from service.api.request import CreateRequest
 from service.api.response import Response, ResponseStatus
 from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard, Sampling
-from service.errors import ApiError
+from service.errors import ApiError, invalid_value
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.responses.plan import Plan
@@ -29,6 +29,7 @@ from service.responses.prompt.build import Identity, Prompt, build_prompt
 from service.responses.read import Read, read_request
 from service.responses.references import stored_items
 from service.responses.service import Caller, Service
+from service.settings.settings import Settings, variable
 from service.steps import in_steps
 from store.errors import StoreError
 from store.history.history import ConversationHistoryStore
@@ -108,11 +109,25 @@ async def prepared(service: Service, caller: Caller, request: CreateRequest) -> 
             code="model_not_found",
             param="model",
         )
-    request = await service.templates.applied(request)
+    request = await service.templates.applied(_in_turn(service.settings, caller.tenant, request))
     async with continuing(service.store, caller.tenant, request.previous_response_id) as parent:
         made = [await _prepare(service, caller, request, model, parent)]
         del request
         yield made.pop()  # the block may take minutes, and nothing here refers to what is large
+
+
+def _in_turn(settings: Settings, tenant: str, request: CreateRequest) -> CreateRequest:
+    """The request, of a tenant who may not go before others without its priority. Raises ApiError for a number."""
+    if settings.may_go_first(tenant):
+        return request
+    if request.priority is not None and request.priority < ENGINE_PRIORITY["default"]:
+        raise invalid_value(
+            "priority",
+            request.priority,
+            f"Below {ENGINE_PRIORITY['default']} it would go before other tenants' requests. Give "
+            f"{ENGINE_PRIORITY['default']} or more, or have this tenant named in {variable('priority_tenants')}.",
+        )
+    return msgspec.structs.replace(request, tier="default") if request.tier == "priority" else request
 
 
 async def _prepare(

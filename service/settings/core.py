@@ -77,6 +77,9 @@ class CoreSettings(BaseSettings):
     api_keys: Annotated[tuple[ApiKey, ...], NoDecode] = Field((), max_length=MAX_API_KEYS)
     """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
     other's conversations."""
+    priority_tenants: Annotated[tuple[str, ...], NoDecode] = ()
+    """Tenants whose `priority` requests go before other tenants', comma-separated. Where API_KEYS has one tenant, it
+    may. A `service_tier` of priority is default for the others."""
 
     engine: Literal["demo", "vllm", "vllm-local"] = "demo"
     """What samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers; `vllm-local`, vLLM
@@ -185,9 +188,9 @@ class CoreSettings(BaseSettings):
     def _parse_api_keys(cls, value: object) -> object:
         return parse_api_keys(value) if isinstance(value, str) else value
 
-    @field_validator("vllm_url", mode="before")
+    @field_validator("vllm_url", "priority_tenants", mode="before")
     @classmethod
-    def _parse_vllm_url(cls, value: object) -> object:
+    def _parse_names(cls, value: object) -> object:
         return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
 
     @field_validator("vllm_url")

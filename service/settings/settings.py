@@ -16,7 +16,7 @@ from dotenv import dotenv_values
 from pydantic import SecretStr, ValidationError, model_validator
 
 from service.settings.background import RENEWALS, BackgroundSettings
-from service.settings.core import ENV_FILE, PREFIX, CoreSettings, is_loopback
+from service.settings.core import DEFAULT_TENANT, ENV_FILE, PREFIX, CoreSettings, is_loopback
 from service.settings.protocol import ProtocolSettings
 
 MASK = "****"
@@ -79,6 +79,11 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
                 f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so webhooks could be forged; set "
                 "it to whsec_ and what `openssl rand -base64 32` prints"
             )
+        if unknown := set(self.priority_tenants) - self.tenants:
+            raise ValueError(
+                f"{PREFIX}PRIORITY_TENANTS names {', '.join(sorted(unknown))}, of which {PREFIX}API_KEYS has no key; "
+                "add one, or leave the tenant out"
+            )
         if len(set(self.vllm_url)) < len(self.vllm_url):
             raise ValueError(f"{PREFIX}VLLM_URL names a server twice")
         return self
@@ -92,6 +97,15 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
                 "has, so followers could take all of them; lower one of them"
             )
         return self
+
+    @property
+    def tenants(self) -> set[str]:
+        """The tenants that there are."""
+        return {each.tenant for each in self.api_keys} or {DEFAULT_TENANT}
+
+    def may_go_first(self, tenant: str) -> bool:
+        """Whether a tenant's requests may go before those of others: where there are no others, it may."""
+        return tenant in self.priority_tenants or len(self.tenants) == 1
 
     @property
     def renewed_seconds(self) -> float:

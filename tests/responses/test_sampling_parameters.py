@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import openai
 import pytest
 
+from service.settings.core import parse_api_keys
 from service.settings.settings import Settings, load_settings
-from tests.support.service.background import ended, submitted
+from tests.support.service.background import changed, ended, submitted
 from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.service.seen import made, streamed
@@ -102,6 +104,26 @@ async def test_a_tier_or_a_number_is_the_engine_s_priority(settings: Settings) -
     assert [response["service_tier"] for response in found] == [tier for _, _, tier in TIERS.values()]
     asked = [generation.priority for generation in engine.generations]
     assert asked == [*(number for _, number, _ in TIERS.values()), 1]
+
+
+async def test_nobody_goes_before_other_tenants_but_those_who_may(settings: Settings) -> None:
+    keys = parse_api_keys(f"acme:{ACME_KEY},globex:{GLOBEX_KEY}")
+    engine = scripted([answer("Fine.")])
+    async with serving(changed(settings, api_keys=keys, priority_tenants=("acme",)), engine) as inside:
+        found = [
+            (await streamed(inside, key, input="Hi", service_tier=tier))[-1]["response"]["service_tier"]
+            for key in (ACME_KEY, GLOBEX_KEY)
+            for tier in ("priority", "fast", "flex")
+        ]
+        await streamed(inside, ACME_KEY, input="Hi", priority=-9)
+        await streamed(inside, GLOBEX_KEY, input="Hi", priority=9)
+        async with inside.client(GLOBEX_KEY) as globex:
+            with pytest.raises(openai.BadRequestError, match="before other tenants'") as refusal:
+                await globex.responses.create(model=MODEL, input="Hi", extra_body={"priority": -1})
+
+    assert found == ["priority", "priority", "flex", "default", "default", "flex"]
+    assert [generation.priority for generation in engine.generations] == [-1, -1, 1, 0, 0, 1, -9, 9]
+    assert (refusal.value.code, refusal.value.param) == ("invalid_value", "priority")
 
 
 async def test_a_request_s_own_id_is_told_to_the_engine_and_is_never_the_response_s(settings: Settings) -> None:

@@ -89,6 +89,7 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"vllm_url": "10.0.0.5:8000"}, "HARMONIUM_VLLM_URL: should be URLs that begin with http://"),
         ({"vllm_url": f"http://me:{SECRET}@10.0.0.5"}, "a key goes into HARMONIUM_VLLM_API_KEY"),
         ({"vllm_url": "http://a,http://a/"}, "names a server twice"),
+        ({"api_keys": "a:k,b:l", "priority_tenants": "b, c"}, "PRIORITY_TENANTS names c, of which"),
         ({"vllm_url": ""}, "HARMONIUM_VLLM_URL"),
         ({"vllm_api_key": f"{SECRET}\n"}, "HARMONIUM_VLLM_API_KEY: should be 1 to 512 printable"),
         ({"vllm_args": "max_model_len=4096"}, "HARMONIUM_VLLM_ARGS: should be a JSON object"),
