@@ -104,8 +104,10 @@ class Attempt:
         self._stopped = asyncio.Event()
         """Set once somebody wants it to stop."""
         self._cancelled = False
-        self._leaving = False
-        self._began = monotonic()
+        self._gives_way = False
+        self.leaving = False
+        """Whether it stops soon, for somebody else to go on."""
+        self.began = monotonic()
 
     def lose(self, *, cancelled: bool = False) -> None:
         """Somebody else has the lease, or cancelled the response: stop at once, and write no more. Never blocks."""
@@ -115,8 +117,13 @@ class Attempt:
 
     def leave(self) -> None:
         """Stop soon, write down what was sampled, and let somebody else go on. Never blocks."""
-        self._leaving = True
+        self.leaving = True
         self._stop()
+
+    def give_way(self) -> None:
+        """Leave, and wait again at the level of its priority, behind other tenants' responses. Never blocks."""
+        self._gives_way = True
+        self.leave()
 
     def _stop(self) -> None:
         self._stopped.set()
@@ -216,7 +223,7 @@ class Attempt:
             service.engine,
             service.metrics,
             mode="background",
-            since=self._began,
+            since=self.began,
             seconds=self._seconds,
             clock=service.clock,
         )
@@ -289,12 +296,12 @@ class Attempt:
     @property
     def _run_seconds(self) -> float:
         """For how long the response has been under way, over all attempts."""
-        return self.job.run_seconds + monotonic() - self._began
+        return self.job.run_seconds + monotonic() - self.began
 
     async def _sample(self, run: Run, sink: LogSink) -> Outcome:
         """Sample what is left, writing it down as it comes."""
         replayed, self._run = run.machine.sampled, run
-        if self._lost or self._leaving:
+        if self._lost or self.leaving:
             run.stop()
         try:
             async with aclosing(run.sample()) as batches:
@@ -314,7 +321,7 @@ class Attempt:
         if isinstance(sink.failure, LogFull):
             logs.event(logger, logging.WARNING, "an event log is full", response_id=self.id, reason=str(sink.failure))
             return await self._finish(run, Ending.ERROR, ResponseError("server_error", NO_ROOM))
-        if self._leaving and ending is Ending.ABORT:
+        if self.leaving and ending is Ending.ABORT:
             await self._hand_back(sink, failed=False)
             return Outcome.HANDED_BACK
         broke_off = run.machine.fault is None and ending in (Ending.ABORT, Ending.ERROR)
@@ -343,7 +350,7 @@ class Attempt:
         await sink.flush()
         if isinstance(sink.failure, LeaseLost):
             raise sink.failure
-        await self._service.jobs.hand_back(self.job.lease, failed=failed)
+        await self._service.jobs.hand_back(self.job.lease, failed=failed, gives_way=self._gives_way)
         self._service.metrics.jobs_handed_back.inc()
 
     async def _finish(self, run: Run, ending: Ending, error: ResponseError | None) -> Outcome:

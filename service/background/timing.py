@@ -18,6 +18,9 @@ class Timing:
     engine_away: Backoff = Backoff(0.5, 30.0)
     """For how long no job is taken after the engine failed."""
 
+    give_way_seconds: float = 1.0
+    """For how long a tenant's response waits before others' that run here give way to it."""
+
     alone_seconds: float = 10.0
     """For how long at most a job that may be what killed its last workers keeps others from being taken beside it."""
 

@@ -7,13 +7,15 @@ under way, and by turns into the others: so a lost message costs no more than su
 response was cancelled it hears at once by the channel, or learns from the next write that is refused. When the engine
 is away it claims no job for a while, so that they wait in the queue for other workers. A job on its last try, because
 its workers died before they got any further, may be what killed them, as may the other jobs that they had: such jobs
-are tried one at a time. Never work on a job whose lease is lost.
+are tried one at a time. A tenant that has all places when another one waits gives some back. Never work on a job whose
+lease is lost.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from service import logs
@@ -23,7 +25,7 @@ from service.engine.port import EngineError
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from store.errors import StoreError
-from store.jobs.model import LEVELS, Claim, Job
+from store.jobs.model import LEVELS, Claim, Job, WaitingTenant
 from store.turn import Status
 
 logger = logging.getLogger(__name__)
@@ -141,7 +143,8 @@ class Worker:
 
     async def _rescue(self) -> None:
         """Claim no job, but put those whose lease ran out back into the queue, for workers with room, and end what
-        was cancelled by a process that died: that takes neither room nor an engine.
+        was cancelled by a process that died: that takes neither room nor an engine. Where there is no room, some
+        may give way.
         """
         for shard in list(self._waits):
             del self._waits[shard]
@@ -153,6 +156,43 @@ class Worker:
                 continue
             self._note_shard(shard, claim)
             await self._begin_all(shard, claim.jobs)
+            if not self._room and not self._stopping:
+                self._give_way(claim.waiting)
+
+    def _give_way(self, waiting: Sequence[WaitingTenant]) -> None:
+        """Have tenants with the most places here give some back to those that have waited for a while and have fewer.
+
+        A response that gives way goes on later behind the last token, so it costs time alone. None does where that
+        would only swap the two tenants: then they take turns.
+        """
+        places = Counter(each.job.lease.tenant for each in self._attempts.values() if not each.leaving)
+        for one in waiting:
+            if one.seconds < self._timing.give_way_seconds:
+                continue
+            for _ in range(one.jobs):
+                attempt = self._to_give_way(one, places)
+                if attempt is None:
+                    break
+                tenant = attempt.job.lease.tenant
+                places[tenant] -= 1
+                places[one.tenant] += 1
+                attempt.give_way()
+                message = "response gives way to another tenant's"
+                logs.event(logger, logging.INFO, message, response_id=attempt.id, tenant=tenant, to=one.tenant)
+
+    def _to_give_way(self, one: WaitingTenant, places: Counter[str]) -> Attempt | None:
+        """The attempt that began last, of the tenant with the most places, whose priority isn't above what waits."""
+        return max(
+            (
+                each
+                for each in self._attempts.values()
+                if not each.leaving
+                and each.job.priority >= one.level
+                and places[each.job.lease.tenant] >= places[one.tenant] + 2
+            ),
+            key=lambda each: (places[each.job.lease.tenant], each.began),
+            default=None,
+        )
 
     async def _claim(self) -> None:
         """Take as many jobs as there is room for, level by level: no shard's flex jobs before another's urgent ones."""

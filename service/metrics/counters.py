@@ -160,7 +160,8 @@ class Metrics:
         "jobs_rescued_total", "Background responses that were taken over because their worker was silent for too long."
     )
     jobs_handed_back: Counter = metric(
-        "jobs_handed_back_total", "Background responses that a worker gave back: it stopped, or the engine failed."
+        "jobs_handed_back_total",
+        "Background responses that a worker gave back: it stopped, the engine failed, or another tenant waited.",
     )
     leases_lost: Counter = metric(
         "leases_lost_total",

@@ -20,6 +20,7 @@ from service.api.events import Event, Terminal
 from service.api.response import Response
 from service.background.follow import Following, LogGone
 from service.logs import event
+from service.responses.output.endings import told_again
 from service.responses.refusals import events_gone
 from service.responses.run import Run
 from service.settings.settings import Settings
@@ -124,6 +125,27 @@ class FollowSource:
         if batch and isinstance(batch[-1], Terminal):
             note_outcome(self._exchange, batch[-1].response)
         return batch
+
+
+class EndedSource:
+    """A background response that has ended, and whose events are no longer kept: how it ended."""
+
+    over = True
+
+    def __init__(self, response: Response, after: int, exchange: Exchange) -> None:
+        """`after` is the number of the last event that the client has, or -1."""
+        self._events = told_again(response, after)
+        self._exchange = exchange
+
+    async def events(self) -> AsyncGenerator[list[Event], None]:
+        """See Source."""
+        last = self._events[-1]
+        if isinstance(last, Terminal):
+            note_outcome(self._exchange, last.response)
+        yield self._events
+
+    def stop(self) -> None:
+        """See Source."""
 
 
 class EventStream(HttpResponse):

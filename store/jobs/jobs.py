@@ -23,7 +23,7 @@ from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
 from store.jobs.clocks import Clocks
 from store.jobs.log import Entry
-from store.jobs.model import LEVELS, Claim, Job, JobLimits, Lease, Priority, Queue
+from store.jobs.model import LEVELS, Claim, Job, JobLimits, Lease, Priority, Queue, WaitingTenant
 from store.keys import ShardKeys, TurnKeys, id_of, shard_of
 from store.redis import scripts
 from store.redis.connection import Operation
@@ -127,12 +127,13 @@ class Jobs:
     async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
         """Take up to `most` jobs of a shard to work on them, in their order; those whose lease ran out come first.
 
-        With 0 the latter only go back into the queue. None is taken from behind `level`. A lease is short until its
-        holder is first heard of, by `renew` or `write`, and only then it is a try. Raises StoreUnavailable.
+        With 0 the latter only go back into the queue, and the tenants that are next are told. None is taken from behind
+        `level`. A lease is short until its holder is first heard of, by `renew` or `write`, and only then it is
+        a try. Raises StoreUnavailable.
         """
         keys, token, until = self._keyspace.all_shards()[shard], self.history.token(), self._clocks.until
         async with self._server.operation() as operation:
-            _, now, rescued, running, first, *rows = await self._clocks.in_time(
+            _, now, rescued, running, first, waiting, *rows = await self._clocks.in_time(
                 operation,
                 keys,
                 until,
@@ -150,7 +151,8 @@ class Jobs:
             )
         self._clocks.note(keys, int(now))
         jobs = [_job(row, token) for row in rows]
-        return Claim(jobs, int(rescued), int(running), int(first) if first else None)
+        tenants = tuple(_waiting(row) for row in waiting.decode().split(",") if row)
+        return Claim(jobs, int(rescued), int(running), int(first) if first else None, tenants)
 
     async def spec(self, lease: Lease, start: int = 0) -> bytes:
         """The next piece of a job's spec from a byte on: SPEC_PIECE_BYTES, or what is left; empty behind its end, and
@@ -209,13 +211,20 @@ class Jobs:
             _, *lost = await scripts.renew(operation, shard, held=tokens, lease_ms=self.limits.lease_ms)
         return [held[member.decode()] for member in lost]
 
-    async def hand_back(self, lease: Lease, *, failed: bool) -> None:
+    async def hand_back(self, lease: Lease, *, failed: bool, gives_way: bool = False) -> None:
         """Put a job back into the queue, before all that have not begun; `failed` counts this try as a failure.
 
-        Raises StoreUnavailable; the lease then ends by itself.
+        One that `gives_way` waits at the level of its priority, and other tenants there are before its own. Raises
+        StoreUnavailable; the lease then ends by itself.
         """
         async with self._server.operation() as operation:
-            await scripts.hand_back(operation, self._keys(lease), token=lease.token, counts="1" if failed else "0")
+            await scripts.hand_back(
+                operation,
+                self._keys(lease),
+                token=lease.token,
+                counts="1" if failed else "0",
+                gives_way="1" if gives_way else "0",
+            )
 
     async def cancel(self, tenant: str, id: str) -> Job | None:
         """Cancel a response: its status is cancelled, and nobody else can write to its log.
@@ -326,7 +335,13 @@ def _refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
 
 
 def _job(row: bytes, token: str) -> Job:
-    member, epoch, status, tries, last, *spans = row.decode().split()
+    member, epoch, status, own, tries, last, *spans = row.decode().split()
     tenant, _, digits = member.partition("/")
     age, run, waited = (max(0, int(span)) / 1000 for span in spans)
-    return Job(Lease(tenant, id_of(digits), token), int(epoch), Status(status), int(tries), int(last), age, run, waited)
+    lease, priority = Lease(tenant, id_of(digits), token), Priority(int(own))
+    return Job(lease, int(epoch), Status(status), int(tries), int(last), age, run, waited, priority)
+
+
+def _waiting(row: str) -> WaitingTenant:
+    tenant, level, jobs, ms = row.split()
+    return WaitingTenant(tenant, int(level), int(jobs), max(0, int(ms)) / 1000)

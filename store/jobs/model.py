@@ -49,16 +49,27 @@ class Job(msgspec.Struct, frozen=True):
     age_seconds: float
     run_seconds: float
     waited_seconds: float
+    priority: Priority = Priority.DEFAULT
+
+
+class WaitingTenant(msgspec.Struct, frozen=True):
+    """A tenant with so many jobs that wait at a level of a shard, the first of them for so many seconds."""
+
+    tenant: str
+    level: int
+    jobs: int
+    seconds: float
 
 
 class Claim(msgspec.Struct, frozen=True):
     """The result of a claim: jobs, how many leases had run out, how many there are now in the shard, and the first
-    level at which jobs still wait there, None where none does."""
+    level at which jobs still wait there, None where none does. A claim of no job also says which tenants are next."""
 
     jobs: list[Job]
     rescued: int
     running: int = 0
     first: int | None = None
+    waiting: tuple[WaitingTenant, ...] = ()
 
 
 class Queue(msgspec.Struct, frozen=True):

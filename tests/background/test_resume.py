@@ -25,7 +25,7 @@ from tests.support.service.background import (
 )
 from tests.support.service.inside import Inside, answer, opened, scripted, serving, then, thought
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
-from tests.support.service.streams import Event, parsed
+from tests.support.service.streams import Event, parsed, sent
 from tests.support.waiting import until
 from tests.web.test_errors import UNKNOWN
 
@@ -216,15 +216,32 @@ async def test_whoever_asks_for_what_is_still_to_come_waits_for_it(settings: Set
     assert [event.delta for event in events if event.type.endswith(".delta")] == [" three"]
 
 
-async def test_once_its_events_are_gone_it_says_so_and_is_still_retrieved(settings: Settings) -> None:
+async def test_once_its_events_are_gone_the_last_one_tells_all(settings: Settings) -> None:
     forgetful = changed(settings, stream_retention_seconds=0.3, sweep_seconds=0.05)
     async with serving(forgetful, scripted(WHOLE)) as inside, inside.client() as client:
         final = parsed(await posted(inside))[-1]["response"]
-        refused = await until(
-            lambda: retrieved(inside, final["id"], stream="true"), 10, wanted=lambda found: found.status_code != 200
+        told = await until(
+            lambda: retrieved(inside, final["id"], stream="true"),
+            10,
+            wanted=lambda found: found.text.count("data: ") == 3,
         )
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "stream")
-        assert "0.3 s" in refused.json()["error"]["message"]
+        created, completed = sent(told.text)
+        assert (created["type"], created["sequence_number"]) == ("response.created", 0)
+        assert created["response"] == final | {
+            "status": "in_progress",
+            "output": [],
+            "usage": None,
+            "completed_at": None,
+        }
+        assert completed == {"type": "response.completed", "response": final, "sequence_number": 1}
+
+        (resumed,) = sent((await retrieved(inside, final["id"], stream="true", starting_after=7)).text)
+        assert resumed == completed | {"sequence_number": 8}
+        async with client.responses.stream(response_id=final["id"]) as stream:
+            assert (await stream.get_final_response()).model_dump(include={"id", "status", "output_text"}) == {
+                "id": final["id"],
+                "status": "completed",
+            }
         assert (await retrieved(inside, final["id"])).json() == final
         assert (await client.responses.create(model=MODEL, input="And?", previous_response_id=final["id"])).output
 

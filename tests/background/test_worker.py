@@ -39,7 +39,7 @@ from tests.support.waiting import until
 LEASE_SECONDS = 0.4
 TENANT = "acme"
 SECONDS = 10.0
-IMPATIENT = Timing(retry_seconds=0.01, poll_seconds=0.2, engine_away=Backoff(0.02, 0.02))
+IMPATIENT = Timing(retry_seconds=0.01, poll_seconds=0.2, give_way_seconds=0.2, engine_away=Backoff(0.02, 0.02))
 
 
 @pytest.fixture
@@ -73,24 +73,24 @@ async def working(service: Service, timing: Timing = IMPATIENT) -> AsyncIterator
         await task
 
 
-async def queued(service: Service, shard: int = 0, tier: str = "default") -> str:
+async def queued(service: Service, shard: int = 0, tier: str = "default", tenant: str = TENANT) -> str:
     """A background response in a shard; its id."""
     asked = {"model": MODEL, "input": "hi", "background": True, "stream": True, "service_tier": tier}
     body = msgspec.json.encode(asked)
     while True:
-        async with prepared(service, Caller(TENANT), read_create(body, store=True)) as planned:
+        async with prepared(service, Caller(tenant), read_create(body, store=True)) as planned:
             if shard_of(planned.plan.id[5:]) == shard:
-                return (await submit(service.jobs, service.metrics, TENANT, planned, streams=True)).response.id
+                return (await submit(service.jobs, service.metrics, tenant, planned, streams=True)).response.id
 
 
-async def found(service: Service, id: str, wanted: Callable[[Found], bool]) -> Found:
+async def found(service: Service, id: str, wanted: Callable[[Found], bool], tenant: str = TENANT) -> Found:
     """The response, once it is as wanted."""
-    return await until(lambda: service.store.find(TENANT, id), SECONDS, wanted=wanted, passing=StoreUnavailable)
+    return await until(lambda: service.store.find(tenant, id), SECONDS, wanted=wanted, passing=StoreUnavailable)
 
 
-async def over(service: Service, id: str) -> Found:
+async def over(service: Service, id: str, tenant: str = TENANT) -> Found:
     """The response, once it has ended and is stored."""
-    return await found(service, id, lambda response: not response.under_way)
+    return await found(service, id, lambda response: not response.under_way, tenant)
 
 
 async def test_a_shard_that_is_always_busy_keeps_no_other_one_waiting(redis_url: str) -> None:
@@ -120,6 +120,41 @@ async def test_urgent_jobs_start_before_all_others_whatever_shards_they_are_in(r
         one.stop()
         await task
     assert [tiers[id] for id in over] == ["priority"] * shards + ["default"] * shards + ["flex"] * shards
+
+
+PLACES = 4
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+async def test_a_tenant_with_all_places_gives_one_back_to_another_that_waits(redis_url: str, shards: int) -> None:
+    """And none for more of its own; what gave way goes on once there is room."""
+    engine = scripted(*[[Stall()]] * PLACES, [answer("hi")])
+    async with opened_service(redis_url, engine, shards=shards, worker_concurrency=PLACES) as service:
+        many = [await queued(service, number % shards) for number in range(PLACES + 1)]
+        async with working(service) as worker:
+            await until(lambda: worker.running == PLACES, SECONDS)
+            other = await queued(service, shards - 1, tenant="globex")
+            await over(service, other, "globex")
+            await until(lambda: under_way(service, many), SECONDS, wanted=lambda left: len(left) == PLACES - 1)
+            assert service.metrics.jobs_handed_back._value.get() == 1
+
+
+async def under_way(service: Service, ids: list[str]) -> list[str]:
+    """Those that have not ended."""
+    return [id for id in ids if (await service.store.find(TENANT, id)).under_way]
+
+
+async def test_nothing_gives_way_to_what_is_less_urgent(redis_url: str) -> None:
+    engine = scripted(*[[Stall()]] * PLACES, [answer("hi")])
+    async with opened_service(redis_url, engine, worker_concurrency=PLACES) as service:
+        for _ in range(PLACES):
+            await queued(service)
+        async with working(service) as worker:
+            await until(lambda: worker.running == PLACES, SECONDS)
+            ids = [await queued(service, tier=tier, tenant="globex") for tier in ("flex", "default")]
+            for id in ids:
+                await over(service, id, "globex")
+            assert service.metrics.jobs_handed_back._value.get() == 1
 
 
 class Asked(Jobs):

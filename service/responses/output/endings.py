@@ -67,6 +67,28 @@ def finished(
     )
 
 
+def told_again(response: Response, after: int) -> list[Event]:
+    """What stands for the events behind number `after` of a response that has ended, where they are no longer kept: its
+    last ones, and before them the first one for who has none.
+    """
+    out = terminal(response)
+    if after < 0:
+        base = msgspec.structs.replace(
+            response,
+            status=ResponseStatus.IN_PROGRESS,
+            output=[],
+            usage=None,
+            error=None,
+            incomplete_details=None,
+            completed_at=None,
+            output_messages=msgspec.UNSET,
+        )
+        out.insert(0, events.ResponseCreated(response=base))
+    for number, event in enumerate(out, start=after + 1):
+        event.sequence_number = number
+    return out
+
+
 def terminal(response: Response) -> list[Event]:
     """The last events: the terminal one, and before a failure's an `error` that says why."""
     out: list[Event] = []

@@ -7,12 +7,13 @@ from typing import cast
 from fastapi import Request
 
 from service.api.events import Event
+from service.api.response import Response
 from service.background.follow import Following
 from service.background.tasks import Background
 from service.responses.service import Caller, Service
 from service.web.admission import Admission
 from service.web.body import read_body
-from service.web.event_stream import EventStream, FollowSource
+from service.web.event_stream import EndedSource, EventStream, FollowSource
 from service.web.middleware import Exchange
 from service.web.trace import trace_headers
 
@@ -54,6 +55,14 @@ def preparing(request: Request, body: bytes) -> AbstractAsyncContextManager[None
     """Waits until a prompt may be made of a body, which is made until the end of the block."""
     admission = cast(Admission, request.app.state.admission)
     return admission.preparing(exchange_of(request).tenant, len(body))
+
+
+def tell_end(request: Request, response: Response, after: int, *, obfuscate: bool) -> EventStream:
+    """The streaming answer about a response that has ended, of whose events none is kept."""
+    exchange = exchange_of(request)
+    return EventStream(
+        EndedSource(response, after, exchange), exchange, service_of(request).settings, obfuscate=obfuscate
+    )
 
 
 def follow(request: Request, id: str, after: int = -1, *, begun: Sequence[Event] = (), obfuscate: bool) -> EventStream:

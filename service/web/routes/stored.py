@@ -6,13 +6,13 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response as HttpResponse
 
 from service.api.request import MAX_INCLUDES, MAX_INT, Include
+from service.api.response import decode_response
 from service.background.cancel import cancel as cancel_response
 from service.background.snapshot import find
 from service.errors import invalid_value, unsupported
-from service.responses.refusals import events_gone
 from service.web.errors import JsonResponse
 from service.web.routes.input_items import list_input_items
-from service.web.routes.received import background_of, exchange_of, follow, service_of
+from service.web.routes.received import background_of, exchange_of, follow, service_of, tell_end
 
 router = APIRouter()
 
@@ -37,7 +37,8 @@ async def retrieve(
 ) -> HttpResponse:
     """The response: as it was served, or while it is under way with what is there so far.
 
-    With `stream`, the events of a background response that was created with it, those behind `starting_after`.
+    With `stream`, the events of a background response that was created with it, those behind `starting_after`. Where
+    they are no longer kept, its last event tells all.
     """
     _check_includes([*(include or ()), *(included or ())])
     service = service_of(request)
@@ -56,10 +57,11 @@ async def _stream(request: Request, response_id: str, starting_after: int | None
         raise invalid_value(
             "stream", "true", "Only a response that was created with background=true and stream=true can be streamed."
         )
-    if not found.logged:
-        raise events_gone(service.settings.stream_retention_seconds)
-    exchange_of(request).slot.take_follower()
     after = -1 if starting_after is None else starting_after
+    if not found.logged and not found.under_way:
+        exchange_of(request).slot.take_body(len(found.response))
+        return tell_end(request, decode_response(found.response), after, obfuscate=obfuscate)
+    exchange_of(request).slot.take_follower()
     return follow(request, response_id, after, obfuscate=obfuscate)
 
 

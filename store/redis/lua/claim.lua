@@ -10,9 +10,11 @@
 --            most        how many to take at most, not counting the cancelled ones
 --            most_level  the last level from which to take them
 -- Result:    {'ok', the ms on this clock, how many leases had run out, how many there are now, the first level at which
---            jobs still wait or '', and for each job TENANT/DIGITS, its epoch, its status, how many holders in a row got no
---            further with this one, the number of the last event in its log, and three spans in ms: since it was submitted,
---            for which it ran so far, and for which it waited this time; with spaces between} | {'late', the ms on this clock}
+--            jobs still wait or '', where none was asked for the tenants that are next (next_tenants) with commas between,
+--            and for each job TENANT/DIGITS, its epoch, its status, the level of its priority, how many holders in a row got
+--            no further with this one, the number of the last event in its log, and three spans in ms: since it was
+--            submitted, for which it ran so far, and for which it waited this time; with spaces between} | {'late', the ms
+--            on this clock}
 -- Invariant: a job is taken by one. A retry returns what the first call took, as it is then. Who has given up takes nothing.
 --            An entry of the queue that is of no job, which only somebody else can have put there, is removed.
 
@@ -22,13 +24,13 @@ end
 
 local function described(member, waited)
   local tenant, digits = split(member)
-  local submitted, started, tries, progressed, heard, epoch, last = unpack(
-    redis.call('HMGET', key('job', tenant, digits), 'submitted', 'started', 'tries', 'progressed', 'heard', 'epoch', 'last'))
+  local submitted, started, tries, progressed, heard, epoch, last, own = unpack(redis.call('HMGET', key('job', tenant, digits),
+    'submitted', 'started', 'tries', 'progressed', 'heard', 'epoch', 'last', 'own'))
   local status = redis.call('HGET', key('node', tenant, digits), 'status')
   if heard == 'no' then
     tries = next_try(tries, progressed)
   end
-  return string.format('%s %s %s %s %s %s %s %s', member, epoch, status, tries, last, exact(now_ms() - submitted),
+  return string.format('%s %s %s %s %s %s %s %s %s', member, epoch, status, own, tries, last, exact(now_ms() - submitted),
     exact(now_ms() - started), waited)
 end
 
@@ -62,6 +64,8 @@ local function hand_out(tenant, digits, since)
   taken[#taken + 1] = described(member, exact(waited))
 end
 
+local asked = most
+
 local function reply(rescued)
   local first, running = '', redis.call('ZCARD', leases)
   for level = LEVELS - 1, 0, -1 do
@@ -69,7 +73,8 @@ local function reply(rescued)
       first = level
     end
   end
-  return { 'ok', exact(now_ms()), rescued, running, first, unpack(taken) }
+  local waiting = asked == 0 and table.concat(next_tenants(), ',') or ''
+  return { 'ok', exact(now_ms()), rescued, running, first, waiting, unpack(taken) }
 end
 
 local claimed = shard_key('claim:' .. token)

@@ -1,8 +1,9 @@
 -- Give a job back before it has ended, so that others can continue it at once.
 --
 -- Keys:      leases
--- Arguments: token   of who holds the lease
---            counts  1 if this was a try that failed, 0 if the holder has to leave
+-- Arguments: token      of who holds the lease
+--            counts     1 if this was a try that failed, 0 if the holder has to leave
+--            gives_way  1 if it waits at its own level, behind other tenants' jobs; 0 if it is before all that have not begun
 -- Result:    {'ok'} | {'lost'}
 -- Invariant: who has lost the lease changes nothing; so a retry is 'lost', and changes nothing.
 
@@ -16,5 +17,5 @@ if counts == '1' then
 elseif heard ~= 'no' then
   redis.call('HINCRBY', job, 'tries', -1)
 end
-put_back(tenant, digits)
+put_back(tenant, digits, gives_way == '1')
 return { 'ok' }

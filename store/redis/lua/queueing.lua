@@ -14,6 +14,7 @@ local RESUMED = 0
 local MOST_CANCELLED = 16 -- the most cancelled jobs that one call hands out to be ended
 local LOOKED_MS = 3600000 -- for how long it is known when somebody last looked for leases that ran out
 local MOST_READ = 500 -- the most tenants without jobs, and leases that ran out, which one call looks at
+local MOST_TOLD = 8 -- the most tenants of a level of whose waiting jobs one call tells
 
 local function level_key(name, level, tenant)
   return shard_key(name) .. ':' .. level .. (tenant and ':' .. tenant or '')
@@ -74,11 +75,12 @@ local function waiting_bytes(tenant)
   return own, tonumber(redis.call('HGET', sums, ALL_TENANTS) or 0)
 end
 
-local function enqueue(level, tenant, digits, sequence)
+-- Give a job a place at a level. A tenant that comes anew is the next there, or the last where the job gave way.
+local function enqueue(level, tenant, digits, sequence, gave_way)
   local turn = level_key('turn', level)
   if not redis.call('ZSCORE', turn, tenant) then
-    local first = redis.call('ZRANGE', turn, 0, 0, 'WITHSCORES')[2] or 1
-    redis.call('ZADD', turn, first - 1, tenant)
+    local first, last = redis.call('ZRANGE', turn, 0, 0, 'WITHSCORES')[2], redis.call('ZRANGE', turn, -1, -1, 'WITHSCORES')[2]
+    redis.call('ZADD', turn, gave_way and (last or -1) + 1 or (first or 1) - 1, tenant)
   end
   redis.call('ZADD', level_key('line', level, tenant), sequence, digits)
   redis.call('ZADD', level_key('queued', level), now_ms(), tenant .. '/' .. digits)
@@ -119,6 +121,24 @@ local function next_at(level)
   end
 end
 
+-- The tenants that are the next at each level, as far as jobs of theirs wait: TENANT, the level, how many, and for how many
+-- ms the first has waited; with spaces between.
+local function next_tenants()
+  local found = {}
+  for level = 0, LEVELS - 1 do
+    for _, tenant in ipairs(redis.call('ZRANGE', level_key('turn', level), 0, MOST_TOLD - 1)) do
+      local line = level_key('line', level, tenant)
+      local digits = redis.call('ZRANGE', line, 0, 0)[1]
+      local since = digits and redis.call('ZSCORE', level_key('queued', level), tenant .. '/' .. digits)
+      if since then
+        found[#found + 1] =
+          string.format('%s %d %d %s', tenant, level, redis.call('ZCARD', line), exact(now_ms() - since))
+      end
+    end
+  end
+  return found
+end
+
 -- Give the lease of a job to the holder of `token`, of whom was `heard` since, or not.
 local function lease(tenant, digits, token, lease_ms, heard)
   local job = key('job', tenant, digits)
@@ -140,14 +160,15 @@ local function rest(tenant, digits, span)
   end
 end
 
--- Put a job back into the queue, before all that have not begun. Nobody worked on it behind the end of its lease.
-local function put_back(tenant, digits)
-  local sequence = redis.call('HGET', key('job', tenant, digits), 'sequence')
+-- Put a job back into the queue, before all that have not begun, or to its own level where it gives way. Nobody worked on it
+-- behind the end of its lease.
+local function put_back(tenant, digits, gives_way)
+  local sequence, own = unpack(redis.call('HMGET', key('job', tenant, digits), 'sequence', 'own'))
   local ended = redis.call('ZSCORE', shard_key('leases'), tenant .. '/' .. digits)
   redis.call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
   rest(tenant, digits, ended and now_ms() - ended or 0)
   if sequence then
-    enqueue(RESUMED, tenant, digits, sequence)
+    enqueue(gives_way and own or RESUMED, tenant, digits, sequence, gives_way)
   end
 end
 

@@ -34,6 +34,31 @@ async def test_what_has_begun_starts_before_all_that_has_not_in_the_order_in_whi
     assert await claimed(jobs, 10) == ["one", "two", "urgent", "three"]
 
 
+async def test_what_gives_way_waits_at_its_own_level_behind_other_tenants(jobs: Jobs) -> None:
+    await submit(jobs, "a0", tenant="acme")
+    (held,) = (await jobs.claim(0, 1)).jobs
+    await submit(jobs, "c0", tenant="initech", priority=Priority.FLEX)
+    await submit(jobs, "b0", tenant="globex")
+    await jobs.hand_back(held.lease, failed=False, gives_way=True)
+    await submit(jobs, "a1", tenant="acme")
+    await submit(jobs, "b1", tenant="globex")
+    assert await claimed(jobs, 10) == ["b0", "a0", "b1", "a1", "c0"]
+
+
+async def test_who_has_no_room_is_told_who_waits(jobs: Jobs) -> None:
+    for number in range(3):
+        await submit(jobs, f"a{number}", tenant="acme")
+    await submit(jobs, "b0", tenant="globex", priority=Priority.FLEX)
+    (held,) = (await jobs.claim(0, 1)).jobs
+    assert held.priority is Priority.DEFAULT
+    told = (await jobs.claim(0, 0)).waiting
+    assert [(each.tenant, each.level, each.jobs) for each in told] == [
+        ("acme", Priority.DEFAULT, 2),
+        ("globex", Priority.FLEX, 1),
+    ]
+    assert all(0 <= each.seconds < DEADLINE_SECONDS for each in told)
+
+
 async def test_with_a_thousand_jobs_of_one_tenant_queued_another_s_first_is_next(jobs: Jobs) -> None:
     for number in range(MANY):
         await submit(jobs, f"a{number}", tenant="acme")

@@ -119,14 +119,22 @@ class Jobbing(Model):
     def waiting(self) -> int:
         return sum(work.level is not None for work in self.work.values())
 
-    def enqueue(self, id: str, level: int) -> None:
+    def enqueue(self, id: str, level: int, *, last: bool = False) -> None:
         work, row = self.work[id], self.rows[level]
         work.level, work.token, work.silent = level, "", False
         if work.tenant not in row.turns:
-            row.turns.insert(0, work.tenant)
+            row.turns.insert(len(row.turns) if last else 0, work.tenant)
         line = row.lines.setdefault(work.tenant, [])
         line.append(id)
         line.sort(key=lambda each: self.work[each].number)
+
+    def next_tenants(self) -> list[tuple[str, int, int]]:
+        return [
+            (tenant, level, len(line))
+            for level, row in enumerate(self.rows)
+            for tenant in row.turns
+            if (line := row.lines.get(tenant, []))
+        ]
 
     def dequeue(self, id: str) -> None:
         work = self.work[id]
@@ -283,6 +291,8 @@ class Jobbing(Model):
             else:
                 self.enqueue(id, RESUMED)
         found = self.run(self.jobs.claim(0, most))
+        if not most:
+            assert [(each.tenant, each.level, each.jobs) for each in found.waiting] == self.next_tenants()
         token = found.jobs[0].lease.token if found.jobs else ""
         for id in closings:
             self.begin(id, token)
@@ -380,10 +390,10 @@ class Jobbing(Model):
             ended = self.run(self.redis.zscore(f"{self.prefix}:{{00}}:logs", member))
             self.logs[id] = Log([*log.entries, entry], kept=True, ended=ended)
 
-    @rule(lease=LEASES, failed=st.booleans())
+    @rule(lease=LEASES, failed=st.booleans(), gives_way=st.booleans())
     @claimed_before
-    def hand_back(self, lease: Lease, failed: bool) -> None:
-        self.run(self.jobs.hand_back(lease, failed=failed))
+    def hand_back(self, lease: Lease, failed: bool, gives_way: bool = False) -> None:
+        self.run(self.jobs.hand_back(lease, failed=failed, gives_way=gives_way))
         if self.holds(lease):
             work = self.work[lease.id]
             if failed:
@@ -391,7 +401,7 @@ class Jobbing(Model):
             elif work.heard:
                 work.tries -= 1
             work.heard = True
-            self.enqueue(lease.id, RESUMED)
+            self.enqueue(lease.id, work.own if gives_way else RESUMED, last=gives_way)
 
     @rule(some=st.lists(LEASES, max_size=3, unique_by=lambda lease: lease.id))
     @claimed_before
