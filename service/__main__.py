@@ -86,10 +86,11 @@ def serve(
     settings = _load(**locals())
     from service.commands import serve as serving  # not at the top: with it --help would take a second
     from service.web.app import create_app
+    from store.errors import LayoutMismatch
 
     try:
         serving.run(settings, create_app)
-    except serving.StartError as error:
+    except (serving.StartError, LayoutMismatch) as error:
         _fail(str(error), EXIT_FAILURE)
 
 
@@ -115,10 +116,11 @@ def worker(
     settings = _load(**locals())
     from service.commands.serve import StartError
     from service.commands.worker import run as run_worker
+    from store.errors import LayoutMismatch
 
     try:
         run_worker(settings)
-    except StartError as error:
+    except (StartError, LayoutMismatch) as error:
         _fail(str(error), EXIT_FAILURE)
 
 
@@ -177,12 +179,12 @@ def fsck(
     from rich.console import Console  # not at the top, as in serve
 
     from service.commands import fsck as checking
-    from store.errors import StoreUnavailable
+    from store.errors import LayoutMismatch, StoreUnavailable
 
     progress = Console(stderr=True)
     try:
         report = checking.check(settings, repair=repair, turns_per_second=turns_per_second, progress=progress)
-    except (StoreUnavailable, OSError, ValueError, TypeError) as error:
+    except (LayoutMismatch, StoreUnavailable, OSError, ValueError, TypeError) as error:
         _fail(f"can't check the store: {error}", checking.EXIT_UNCHECKED)
     if as_json:
         typer.echo(checking.as_json(report))

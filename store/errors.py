@@ -15,6 +15,8 @@ StoreError
 ├── LeaseLost           somebody else works on the job now, or it has ended
 ├── LogFull             there is no room for another event
 ├── NewerFormat         a value was written by a newer version
+├── LayoutMismatch      this process must not use the store with its release or its settings
+│   └── LimitsDiffer    its limits are others than the store's
 ├── StoreUnavailable    the server did not answer in time, or refused
 │   └── StoreReadOnly   the server takes no writes, and can be read
 └── DataFolderBusy      another process's embedded server keeps the data folder
@@ -149,6 +151,19 @@ class NewerFormat(StoreError):
     def __init__(self, version: int) -> None:
         super().__init__(f"a stored value has format version {version}, which this release can't read; upgrade it")
         self.version = version
+
+
+class LayoutMismatch(StoreError):
+    """The store's layout record and this process contradict each other: `reason` says how, `remedy` what to do."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; {remedy}")
+        self.reason = reason
+        self.remedy = remedy
+
+
+class LimitsDiffer(LayoutMismatch):
+    """The limits of this process are others than the store's, so it would delete what others keep, or keep less."""
 
 
 class StoreUnavailable(StoreError):

@@ -19,6 +19,7 @@
     PREFIX:{SHARD}:outbox-tries            hash, how often each of them was tried
     PREFIX:{SHARD}:outbox-take:TOKEN       string, what one call took, for its retry; expires
     PREFIX:{SHARD}:secret                  string, random bytes that all have in common; in shard 00 alone
+    PREFIX:{SHARD}:store                   hash, the layout record (layout.py); in shard 00 alone
     PREFIX:{SHARD}:t:TENANT:node:DIGITS      hash, a turn without payload; its fields are in lua/append.lua
     PREFIX:{SHARD}:t:TENANT:messages:DIGITS  string, the messages that the turn added (codec.py)
     PREFIX:{SHARD}:t:TENANT:response:DIGITS  string, the response as served, and its input items (codec.py)
@@ -76,6 +77,7 @@ class ShardKeys:
     logged: Key
     outbox: Key
     secret: Key
+    store: Key
     control: Key
     turns: str
 

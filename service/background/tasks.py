@@ -16,9 +16,7 @@ from service.background.worker import Worker
 from service.responses.service import Service
 from service.webhooks.deliver import Deliverer
 from service.webhooks.receiver import Receiver
-from store.errors import StoreError
-from store.history.history import ConversationHistoryStore
-from store.jobs.jobs import Jobs
+from store.errors import LayoutMismatch, StoreError
 from store.jobs.outbox import Outbox
 
 logger = logging.getLogger(__name__)
@@ -74,7 +72,7 @@ class Background:
         """
         service = self._service
         doubted, seconds = service.metrics.expiry_doubted.labels, service.settings.sweep_seconds
-        sweeping = sweep_for_ever(service.store, service.jobs, seconds, lambda why: doubted(why).inc())
+        sweeping = sweep_for_ever(service, seconds, lambda why: doubted(why).inc())
         parts = [("sweeping", sweeping)]
         if self._deliverer is not None:
             parts.append(("webhooks", self._deliverer.deliver_for_ever()))
@@ -95,23 +93,25 @@ class Background:
             on_fault()
 
 
-async def sweep_for_ever(
-    store: ConversationHistoryStore, jobs: Jobs, seconds: float, doubted: Callable[[str], None]
-) -> None:
+async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[str], None]) -> None:
     """At once, and then every `seconds` on average, delete a part of what is left of deleted conversations, of what
     nobody used for too long, and of event logs that were kept for long enough, until cancelled. Never in step with
     other processes.
 
-    `doubted` is called where unused conversations were kept, as the time is in doubt, with the reason.
+    Where the store's layout record contradicts this process, it deletes nothing. `doubted` is called where unused
+    conversations were kept, as the time is in doubt, with the reason.
     """
     while True:
         try:
-            doubt = await store.sweep()  # at first before any wait: until then nobody has doubted the time
+            await service.layout.agree()
+            doubt = await service.store.sweep()  # at first before any wait: until then nobody has doubted the time
             if doubt is not None and doubt.trees:
                 message = "unused conversations are kept: the clock is in doubt"
                 logs.event(logger, logging.WARNING, message, why=doubt.why, conversations=doubt.trees)
                 doubted(doubt.why)
-            await jobs.expire_logs()
+            await service.jobs.expire_logs()
+        except LayoutMismatch:  # which is told of once (service/responses/service.py)
+            pass
         except StoreError as error:
             logs.event(logger, logging.WARNING, "not swept", reason=str(error))
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))

@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from service.responses.service import store_limits
 from service.settings.core import is_loopback
 from service.settings.settings import Settings, display
 from store.doctor.doctor import Expected, Finding, Level, judge, unreachable
-from store.doctor.examine import examine
+from store.doctor.examine import Examined, examine
 from store.embedded import EmbeddedServer, address_of
 from store.errors import DataFolderBusy, StoreUnavailable
 from store.guard import free_bytes
@@ -71,10 +72,16 @@ def diagnose(settings: Settings) -> Report:
     shown = str(display(settings)["redis_url"] or f"embedded in {settings.data_dir}")
     with server_url(settings) as url:
         try:
-            examined = asyncio.run(examine(url, settings.key_prefix, settings.shards, settings.store_timeout_seconds))
+            examined = asyncio.run(_examined(url, settings))
         except StoreUnavailable as error:
             return Report(shown, [unreachable(str(error))])
     return Report(shown, judge(expected_of(settings), examined))
+
+
+async def _examined(url: str, settings: Settings) -> Examined:
+    """What the Redis reports. Limits don't count where nobody else can have others."""
+    limits = store_limits(settings) if settings.redis_url and not settings.change_limits else None
+    return await examine(url, settings.key_prefix, settings.shards, settings.store_timeout_seconds, limits)
 
 
 def expected_of(settings: Settings) -> Expected:

@@ -32,7 +32,8 @@ EXIT_UNCHECKED = 2
 def check(settings: Settings, *, repair: bool, turns_per_second: float, progress: Console) -> Report:
     """Check the settings' Redis, and repair it if asked to; a bar on `progress` where that is a terminal.
 
-    Raises StoreUnavailable where it can't be asked, and OSError where an embedded server doesn't start.
+    Raises LayoutMismatch where it can't be judged with these settings, StoreUnavailable where it can't be asked, and
+    OSError where an embedded server doesn't start.
     """
     with server_url(settings) as url, _bar(progress) as bar:
         task = bar.add_task("", total=None)

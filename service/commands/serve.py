@@ -29,6 +29,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from service import logs
+from service.commands.joining import join
 from service.commands.watchdog import watched
 from service.metrics.processes import shared_folder
 from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
@@ -77,11 +78,13 @@ class StartError(Exception):
 def run(settings: Settings, create_app: CreateApp) -> None:
     """Serve until a signal says stop. Has to be called from the main thread.
 
-    Raises StartError. SystemExit has status 0 after a signal and 3 if the application could not start.
+    Raises StartError, and LayoutMismatch where the store is not to be used with these settings. SystemExit has status 0
+    after a signal and 3 if the application could not start.
     """
     exit_on_signals()
     allow_files()
     with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
+        join(served, alone=not settings.redis_url)
         close_logs = logs.configure(settings.log_level, settings.log_format)  # after the store: it starts a thread
         try:
             _announce(settings, listener)

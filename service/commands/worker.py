@@ -16,6 +16,7 @@ import uvloop
 
 from service import logs
 from service.background.tasks import Background
+from service.commands.joining import join
 from service.commands.serve import StartError, allow_files, check_url, exit_on_signals, listen
 from service.commands.watchdog import watched
 from service.engine.port import EngineUnavailable
@@ -49,7 +50,8 @@ class ProbeServer(uvicorn.Server):
 def run(settings: Settings) -> None:
     """Work until a signal says stop. Has to be called from the main thread.
 
-    Raises StartError, and SystemExit with status 1 after a bug, which is in the log.
+    Raises StartError, LayoutMismatch where the store is not to be used with these settings, and SystemExit with status
+    1 after a bug, which is in the log.
     """
     if not settings.redis_url:
         raise StartError(
@@ -59,6 +61,7 @@ def run(settings: Settings) -> None:
     check_url(settings.redis_url)
     exit_on_signals()  # until the loop takes them over
     allow_files()
+    join(settings)
     close_logs = logs.configure(settings.log_level, settings.log_format)
     try:
         sound = uvloop.run(_work(settings))

@@ -8,6 +8,7 @@ from time import time
 
 import msgspec
 
+from service.build import this_build
 from service.engine.demo import DemoEngine
 from service.engine.port import MODEL_CREATED, Engine, ModelCard
 from service.logs import event
@@ -16,13 +17,15 @@ from service.responses.read import Limits
 from service.responses.seal import Seals
 from service.responses.templates import Templates
 from service.settings.settings import DAY_SECONDS, Settings
+from store.errors import LayoutMismatch
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
+from store.layout import Layout, Terms
 from store.redis.client import Client
-from store.redis.connection import connect
+from store.redis.connection import Server, connect
 from store.redis.health import Health
 from store.redis.listening import Listening
 from store.secret import shared_secret
@@ -35,6 +38,12 @@ CANCELS_AT_ONCE = 16
 FIRST_TIMEOUTS = 2
 """How long a lease is until its holder is heard of, in time limits of an operation: the claim's, and the renewal's."""
 
+STORE_LIMITS = (
+    *("max_responses", "max_trees", "max_bytes", "idle_days"),
+    *("max_log_bytes", "stream_retention_seconds", "max_webhooks_pending"),
+)
+"""The limits by which one process deletes what all others keep: they have to be the same for all."""
+
 DEMO_MODEL = "gpt-oss-20b"
 DEMO_CONTEXT_TOKENS = 131_072
 """What the demo engine stands in for, and its context."""
@@ -45,6 +54,7 @@ class Service(msgspec.Struct, frozen=True):
 
     settings: Settings
     store: ConversationHistoryStore
+    layout: Layout
     jobs: Jobs
     log: EventLog
     listening: Listening
@@ -73,10 +83,12 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
     client = open_client(settings)
     store = open_store(settings, client)
     metrics = make_metrics(settings.workers)
-    _watch(store.server.health, metrics)
+    layout = open_layout(settings, store.server)
+    _watch(store.server.health, layout, metrics)
     return Service(
         settings=settings,
         store=store,
+        layout=layout,
         jobs=Jobs(store, job_limits(settings)),
         log=EventLog(store),
         listening=Listening(client, timeout_seconds=settings.store_timeout_seconds),
@@ -89,8 +101,16 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
     )
 
 
-def _watch(health: Health, metrics: Metrics) -> None:
-    """Count what fails in the store, and log once that it goes away, with what to do, and once that it is back."""
+def _watch(health: Health, layout: Layout, metrics: Metrics) -> None:
+    """Count what fails in the store, and log once that it goes away, with what to do, and once that it is back; once,
+    too, that somebody has made it one that this process must not use.
+    """
+
+    def contradicted(mismatch: LayoutMismatch) -> None:
+        message = "the store is not to be used with these settings"
+        event(logger, logging.ERROR, message, reason=mismatch.reason, remedy=mismatch.remedy)
+
+    layout.contradicted = contradicted
     health.failed = metrics.store_failed
     health.gone = lambda failure: event(logger, logging.ERROR, "the store is away", reason=str(failure))
     health.back = lambda seconds: event(logger, logging.WARNING, "the store is back", seconds=seconds)
@@ -110,6 +130,26 @@ def open_client(settings: Settings) -> Client:
         max_connections=settings.store_connections,
         timeout_seconds=settings.store_timeout_seconds,
     )
+
+
+def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> Layout:
+    """The layout record of the store behind REDIS_URL. `alone` is whether nobody else uses it."""
+    build = this_build()
+    return Layout(
+        server,
+        settings.key_prefix,
+        Terms(
+            shards=settings.shards,
+            release=f"harmonium {build.version} (commit {build.commit})",
+            limits=store_limits(settings),
+            decides=settings.change_limits or alone,
+        ),
+    )
+
+
+def store_limits(settings: Settings) -> dict[str, str]:
+    """The limits that all who use the store have to have in common, as the record has them."""
+    return {name: f"{getattr(settings, name):.12g}" for name in STORE_LIMITS}
 
 
 def job_limits(settings: Settings) -> JobLimits:

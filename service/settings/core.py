@@ -140,6 +140,11 @@ class CoreSettings(BaseSettings):
     max_bytes: int = Field(4096 * MIB, ge=0)
     """The most memory that Redis may hold for a shard's conversations, in bytes; the least recently used responses are
     evicted for new ones. 0 is no limit."""
+    change_limits: bool = False
+    """Whether this process makes its limits those of the store, where the store was used with others. Without it, it
+    doesn't start then. It is about MAX_RESPONSES, MAX_TREES, MAX_BYTES, IDLE_DAYS, MAX_LOG_BYTES,
+    STREAM_RETENTION_SECONDS and MAX_WEBHOOKS_PENDING, by which each process deletes for all. An embedded server's
+    follow its own."""
     idle_days: float = Field(30, ge=0, le=36_500)
     """A conversation that nobody used for so many days is deleted. 0 keeps it."""
     sweep_seconds: float = Field(60, gt=0, le=1_800)

@@ -95,6 +95,8 @@ def _finding(what: str, why: str, verdict: Verdict, node: str = "") -> Finding:
 
 def _overall(expected: Expected, examined: Examined) -> Iterator[Finding]:
     """Findings about all nodes together."""
+    if examined.record is not None or examined.mismatch is not None:
+        yield _layout(examined)
     primaries = len(examined.nodes) + len(examined.silent)
     if expected.kind is Kind.CLUSTER:
         enough = expected.shards >= max(2, primaries)
@@ -107,6 +109,17 @@ def _overall(expected: Expected, examined: Examined) -> Iterator[Finding]:
         why = "whoever can connect to the server can read every conversation of every tenant"
         remedy = "give it a user with a password, and put both into HARMONIUM_REDIS_URL"
         yield _finding("password", why, (Level.OK if expected.password else Level.UNSAFE, now, remedy))
+
+
+def _layout(examined: Examined) -> Finding:
+    """The finding about the layout record: a store without one gets it at the next start."""
+    why = "with other settings, or an older release, a process loses sight of conversations or deletes those of others"
+    found, record = examined.mismatch, examined.record
+    if found is not None:
+        return _finding("layout", why, (Level.UNSAFE, found.reason, found.remedy))
+    assert record is not None
+    shards = "1 shard" if record.shards == 1 else f"{record.shards} shards"
+    return _finding("layout", why, (Level.OK, f"{record.layout}, {shards}, written by {record.release}", ""))
 
 
 def _reachable(expected: Expected, node: Node) -> Verdict:

@@ -14,10 +14,12 @@ from typing import Any, cast
 from redis import exceptions as redis_errors
 from redis.asyncio import RedisCluster
 
-from store.errors import StoreUnavailable
+from store.errors import LayoutMismatch, StoreUnavailable
 from store.keys import Keyspace
+from store.layout import Layout, Record, Terms
 from store.redis.address import Kind, parse
 from store.redis.client import Client, connect
+from store.redis.connection import Server
 
 ASKED = ("appendfsync", "save", "busy-reply-threshold")
 """What only CONFIG reports. Never ask it for more: a pattern would return passwords too."""
@@ -44,12 +46,19 @@ class Examined:
 
     nodes: tuple[Node, ...]
     silent: Mapping[str, str]
+    record: Record | None = None
+    """The store's layout record, if it has one."""
+    mismatch: LayoutMismatch | None = None
+    """Why the store is not to be used with the settings."""
 
 
-async def examine(url: str, prefix: str, shards: int, timeout_seconds: float) -> Examined:
+async def examine(
+    url: str, prefix: str, shards: int, timeout_seconds: float, limits: Mapping[str, str] | None = None
+) -> Examined:
     """Ask the server, the primary behind Sentinels, or every primary of a cluster, for `timeout_seconds` each.
 
-    Raises StoreUnavailable when none can be found, ValueError or TypeError for a URL that can't be used.
+    `limits` are those that all who use the store have to have in common, by the names of their settings. Raises
+    StoreUnavailable when none can be found, ValueError or TypeError for a URL that can't be used.
     """
     keyspace = Keyspace(prefix, shards)
     client = connect(url, timeout_seconds=timeout_seconds)
@@ -62,9 +71,22 @@ async def examine(url: str, prefix: str, shards: int, timeout_seconds: float) ->
                     nodes.append(await _node(name, held, ask, parse(url).kind is Kind.CLUSTER))
             except StoreUnavailable as error:
                 silent[name] = str(error)
+        server = Server(client, timeout_seconds=timeout_seconds, attempts=1)
+        layout = Layout(server, prefix, Terms(shards, limits=limits))
+        record, mismatch = await _recorded(layout) if nodes else (None, None)
     finally:
         await client.aclose()
-    return Examined(tuple(nodes), silent)
+    return Examined(tuple(nodes), silent, record, mismatch)
+
+
+async def _recorded(layout: Layout) -> tuple[Record | None, LayoutMismatch | None]:
+    """The layout record as far as it can be read, and what it says against the settings."""
+    with suppress(StoreUnavailable):  # the node that has it is silent, or this user may not read it
+        try:
+            return await layout.examine(), None
+        except LayoutMismatch as mismatch:
+            return None, mismatch
+    return None, None
 
 
 async def _nodes(client: Client, keyspace: Keyspace, timeout_seconds: float) -> list[tuple[str, int, Ask]]:

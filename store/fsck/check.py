@@ -18,6 +18,7 @@ from store.fsck.repair import Repair
 from store.fsck.scan import Shard
 from store.fsck.shard_check import ShardCheck, Tally
 from store.keys import Keyspace
+from store.layout import Layout, Terms
 from store.redis.connection import Client, Server
 
 ROUNDS = 5
@@ -98,14 +99,17 @@ class Fsck:
             raise ValueError(f"{turns_per_second=} must be positive, or 0 for no pace")
         keyspace = Keyspace(prefix, shards)
         self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self._layout = Layout(self._server, prefix, Terms(shards))
         self._shards = [Shard(self._server, keyspace, number, turns_per_second) for number in range(shards)]
 
     async def run(self, *, repair: bool = False) -> AsyncGenerator[Progress | Fault | Report]:
         """Check, and repair if asked to: each fault when it is first found, and in the end the report.
 
-        Raises StoreUnavailable.
+        Raises LayoutMismatch where a release like this one can't judge the store, or not with so few shards, and
+        StoreUnavailable.
         """
         began = time.monotonic()
+        await self._layout.examine()
         first = last = _Round(0, repairs=False)
         async for step in self._go(first):
             yield step

@@ -28,7 +28,7 @@ KINDS = {
     **dict.fromkeys(("clock", "logged", "looked", "secret"), "string"),
     **dict.fromkeys(("leaves", "trees", "leases", "logs", "outbox", "outbox-ages"), "zset"),
     **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),
-    **dict.fromkeys(("usage", "sweeps", "waiting-bytes", "outbox-tries"), "hash"),
+    **dict.fromkeys(("usage", "sweeps", "waiting-bytes", "outbox-tries", "store"), "hash"),
 }
 """What all trees of a shard share, by the names of the keys, and which types of value they hold."""
 

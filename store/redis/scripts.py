@@ -342,6 +342,10 @@ def drop_webhook(shard: ShardKeys, *, member: str) -> None: ...
 def secret(shard: ShardKeys, *, made: bytes) -> None: ...
 
 
+@script("store", "clock", out_of_memory=True)
+def agree(shard: ShardKeys, *, revision: str, fields: str, release: str) -> None: ...
+
+
 @script("clock leaves trees", "clock", "pins", "usage", "logs", *_JUDGING, read_only=True)
 def inspect_turns(shard: ShardKeys, *, members: str, version: int) -> None: ...
 
@@ -372,6 +376,6 @@ ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, append, unpin),
     *(forget, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
-    *(take_webhooks, delay_webhook, drop_webhook, secret),
+    *(take_webhooks, delay_webhook, drop_webhook, secret, agree),
     *(inspect_turns, recount, repair, discard, settle, refit),
 )

@@ -11,6 +11,8 @@ import pytest
 
 from service.engine.port import EngineUnavailable
 from service.settings.settings import Settings
+from store.history.history import ConversationHistoryStore
+from store.layout import Layout, Terms
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.store.servers import PLAIN, server
@@ -73,6 +75,31 @@ async def test_a_store_that_takes_no_writes_is_named_and_its_responses_are_read(
             assert "takes no writes" in refusal.json()["error"]["message"]
             redis.ask("CONFIG", "SET", "min-replicas-to-write", 0)
             assert (await http.get("/ready")).status_code == 200
+
+
+async def test_a_store_that_got_more_shards_is_named_told_of_once_and_not_swept(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = settings.model_copy(update={"sweep_seconds": 0.05})
+    async with serving(own, scripted([])) as inside, inside.http() as http:
+        assert (await http.get("/ready")).status_code == 200
+        store = inside.store
+        await Layout(store.server, own.key_prefix, Terms(4)).agree()
+        ready = await http.get("/ready")
+        assert (ready.status_code, ready.json()["store"]) == (503, "mismatch")
+        sweeps = await swept(store)
+        for _ in range(5):
+            assert (await http.get("/ready")).status_code == 503
+        assert await swept(store) == sweeps
+    (told,) = [record for record in caplog.records if "not to be used" in record.getMessage()]
+    assert told.__dict__["fields"]["remedy"] == "set HARMONIUM_SHARDS=4, or more; it never shrinks"
+
+
+async def swept(store: ConversationHistoryStore) -> bytes:
+    """When the store was swept last, once a sweep that was under way is over."""
+    last = store.keyspace.all_shards()[0].turns.removesuffix("t:") + "sweeps"
+    async with store.server.operation() as operation:
+        return await operation.command("HGET", last, "last")
 
 
 async def test_the_log_says_once_that_the_store_is_away_and_once_that_it_is_back(

@@ -9,9 +9,10 @@ from starlette.responses import Response as HttpResponse
 
 from service import logs
 from service.engine.port import EngineError
+from service.responses.service import Service
 from service.web.errors import JsonResponse
 from service.web.routes.received import background_of, service_of
-from store.errors import StoreReadOnly, StoreUnavailable
+from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable
 
 router = APIRouter()
 logger = logging.getLogger(__name__)
@@ -25,13 +26,20 @@ async def health() -> HttpResponse:
 
 @router.get("/ready", summary="Can it serve?")
 async def ready(request: Request) -> HttpResponse:
-    """Asks the store and the engine; 503 says which of them does not answer, or that the store takes no writes. A
-    worker that is paused, as the engine was away, is no reason to send requests elsewhere."""
+    """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or that it
+    has more shards or a later layout than this process knows. A worker that is paused, as the engine was away, is no
+    reason to send requests elsewhere."""
     service, worker = service_of(request), background_of(request).state
-    store, engine = await asyncio.gather(_state(service.store.check()), _state(service.engine.check()))
+    store, engine = await asyncio.gather(_state(_check_store(service)), _state(service.engine.check()))
     ready = store == engine == "ok" and worker != "broken"
     found = {"status": "ok" if ready else "unavailable", "store": store, "engine": engine}
     return JsonResponse(found if worker is None else {**found, "worker": worker}, 200 if ready else 503)
+
+
+async def _check_store(service: Service) -> None:
+    """Raises StoreError where the store can't be used. Other limits than the store's keep nobody from answering."""
+    await service.store.check()
+    await service.layout.check(limits=False)
 
 
 async def _state(check: Coroutine[None, None, None]) -> str:
@@ -42,6 +50,8 @@ async def _state(check: Coroutine[None, None, None]) -> str:
         await check
     except StoreReadOnly:
         return "read-only"
+    except LayoutMismatch:
+        return "mismatch"
     except StoreUnavailable:
         return "unavailable"
     except EngineError as error:

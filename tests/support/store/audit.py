@@ -16,7 +16,7 @@ from tests.support.store.audit_jobs import NOTES, is_known, job_complaints, unde
 Dump = dict[str, Any]
 """Every key under a prefix with its value: bytes, a dict, a set, a dict of scores, or a list of entries."""
 
-SINGLES = {"clock", "usage", "leaves", "trees", "secret", "sweeps"}
+SINGLES = {"clock", "usage", "leaves", "trees", "secret", "store", "sweeps"}
 HELD = ("node", "messages", "response", "job", "spec")
 KEY_BYTES = 16
 HELD_SLACK_BYTES = 192

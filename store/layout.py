@@ -1,0 +1,200 @@
+"""The layout record: with which releases and settings a store may be used, kept in the store itself.
+
+A process with fewer shards than the store has takes a part of it for unknown; one that knows an older layout takes keys
+for something else than they are; one with other limits deletes what the others keep. So whoever starts agrees with the
+record first, or doesn't start, and whoever runs looks at it again with each sweep and each probe. A store without a
+record, as releases before it leave one, gets it from the first that starts, if nothing in it speaks against that.
+
+Never write to a store whose record contradicts this process.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from redis.exceptions import RedisError
+
+from store.errors import LayoutMismatch, LimitsDiffer, StoreUnavailable
+from store.keys import MAX_SHARDS, Keyspace
+from store.redis import scripts
+from store.redis.conditions import refuses_writes
+from store.redis.connection import Operation, Server
+
+LAYOUT = 1
+"""The layout of this release. Raise it when a script takes a key for something else than the release before."""
+
+TRIES = 5
+"""How often the record is read again because somebody else wrote to it meanwhile."""
+
+_LIMIT = "limit:"
+"""What the field of a limit begins with."""
+
+_BACK = "upgrade this process, or go back to a backup from before the upgrade (docs/upgrading.md)"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a process brings along: its number of shards, which release it is, its limits by the names of their
+    settings, and whether they become those of the store where they differ.
+    """
+
+    shards: int
+    release: str = "unknown"
+    limits: Mapping[str, str] | None = None
+    decides: bool = False
+    layout: int = LAYOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the store says of itself; `revision` counts how often it was written, the last time by `release`."""
+
+    layout: int
+    shards: int
+    limits: Mapping[str, str]
+    release: str
+    revision: str
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> "Record":
+        """A record from its fields. What is no number there counts as missing, and is written anew."""
+        limits = {name.removeprefix(_LIMIT): value for name, value in fields.items() if name.startswith(_LIMIT)}
+        layout, shards = (int(value) if (value := fields.get(name, "")).isdecimal() else 0 for name in _NUMBERS)
+        return cls(layout, shards, limits, fields.get("release", "unknown"), fields.get("revision", "0"))
+
+
+_NUMBERS = ("layout", "shards")
+
+
+def mismatch(terms: Terms, record: Record) -> LayoutMismatch | None:
+    """Why a process must not use the store; None if it may. Pure."""
+    if terms.layout < record.layout:
+        known = f"the store has layout {record.layout}, written by {record.release}"
+        return LayoutMismatch(f"{known}, and this release knows layout {terms.layout} at most", _BACK)
+    if terms.shards < record.shards:
+        return _too_few(terms.shards, f"the store has {record.shards} shards", record.shards)
+    differing = [] if terms.decides else list(_differing(terms, record))
+    if differing:
+        here = ", ".join(f"{_variable(name)}={value}" for name, value in differing)
+        there = ", ".join(f"{_variable(name)}={record.limits[name]}" for name, _ in differing)
+        return LimitsDiffer(
+            f"{here} here, and {there} for the others that use the store: the lower one deletes what others keep",
+            f"set the same everywhere, or {_variable('change_limits')}=true to change it for the store",
+        )
+    return None
+
+
+def changes(terms: Terms, record: Record) -> dict[str, str]:
+    """What a process that may use the store has to write to its record; nothing, most of the time. Pure."""
+    own = {_LIMIT + name: value for name, value in (terms.limits or {}).items()}
+    own |= {"layout": str(max(terms.layout, record.layout)), "shards": str(max(terms.shards, record.shards))}
+    there = {_LIMIT + name: value for name, value in record.limits.items()}
+    there |= {"layout": str(record.layout), "shards": str(record.shards)}
+    return {name: value for name, value in own.items() if there.get(name) != value}
+
+
+class Layout:
+    """The record of one store, as a process with these terms sees it."""
+
+    def __init__(self, server: Server, prefix: str, terms: Terms) -> None:
+        """Nothing is read yet."""
+        self._server = server
+        self._shards = Keyspace(prefix, MAX_SHARDS).all_shards()
+        self._terms = terms
+        self._told = ""
+        self.contradicted: Callable[[LayoutMismatch], None] = lambda mismatch: None
+        """Called once for each mismatch that `agree` or `check` newly raises."""
+
+    async def agree(self) -> None:
+        """Write to the record what this process changes of it, if it may use the store.
+
+        A server that takes no writes keeps the record that it has. Raises LayoutMismatch, StoreUnavailable.
+        """
+        for _ in range(TRIES):
+            record = await self.read()
+            if record is None:
+                self._raise(await self._unrecorded())
+                record = Record.of({})
+            self._raise(mismatch(self._terms, record))
+            if not (wanted := changes(self._terms, record)) or await self._written(record, wanted):
+                return
+        raise StoreUnavailable(f"the layout record was changed {TRIES} times while it was read")
+
+    async def check(self, *, limits: bool = True) -> Record | None:
+        """The record, as long as this process may use the store; None if there is none. It changes nothing.
+
+        With `limits` they have to be the store's, too. Raises LayoutMismatch, StoreUnavailable.
+        """
+        record = await self.read()
+        if record is not None:
+            found = mismatch(self._terms, record)
+            if limits or not isinstance(found, LimitsDiffer):
+                self._raise(found)
+        return record
+
+    async def examine(self) -> Record | None:
+        """As `check`; of a store without a record it looks whether it has more shards. Raises the same."""
+        record = await self.check()
+        if record is None:
+            self._raise(await self._unrecorded())
+        return record
+
+    async def read(self) -> Record | None:
+        """The record, if there is one. Raises StoreUnavailable."""
+        async with self._server.operation() as operation:
+            found = await operation.command("HGETALL", self._shards[0].store)
+        texts = iter(each.decode("utf-8", "replace") for each in found)
+        return Record.of(dict(zip(texts, texts, strict=True))) if found else None
+
+    async def _unrecorded(self) -> LayoutMismatch | None:
+        """What speaks against recording these terms: a shard that they lack has had turns, so it has a clock.
+
+        There can be 256 shards, so this asks as often, once in the life of a store; each question has its own time.
+        """
+        for number in range(MAX_SHARDS - 1, self._terms.shards - 1, -1):
+            async with self._server.operation() as operation:
+                if await operation.command("EXISTS", self._shards[number].clock):
+                    return _too_few(self._terms.shards, f"the store has turns in shard {number:02x}", number + 1)
+        return None
+
+    async def _written(self, record: Record, wanted: Mapping[str, str]) -> bool:
+        """Whether the record was written, or can't be; False if somebody else wrote to it. Raises StoreUnavailable."""
+        async with self._server.operation() as operation:
+            try:
+                word = await self._write(operation, record, wanted)
+            except RedisError as refusal:
+                if not refuses_writes(refusal):
+                    raise
+                return True
+        return word == b"ok"
+
+    async def _write(self, operation: Operation, record: Record, wanted: Mapping[str, str]) -> bytes:
+        fields = " ".join(f"{name}={value}" for name, value in wanted.items())
+        (word,) = await scripts.agree(
+            operation, self._shards[0], revision=record.revision, fields=fields, release=self._terms.release
+        )
+        return word
+
+    def _raise(self, found: LayoutMismatch | None) -> None:
+        """Raise it, if there is one, and tell of it once."""
+        told, self._told = self._told, str(found or "")
+        if found is not None:
+            if told != self._told:
+                self.contradicted(found)
+            raise found
+
+
+def _too_few(own: int, known: str, needed: int) -> LayoutMismatch:
+    reason = f"{known}, and {_variable('shards')}={own}: responses in the others would be unknown, and jobs never begin"
+    return LayoutMismatch(reason, f"set {_variable('shards')}={needed}, or more; it never shrinks")
+
+
+def _differing(terms: Terms, record: Record) -> Iterator[tuple[str, str]]:
+    """The limits that both know and that differ, with the process's values."""
+    for name, value in (terms.limits or {}).items():
+        if record.limits.get(name, value) != value:
+            yield name, value
+
+
+def _variable(name: str) -> str:
+    """The setting's name, for messages."""
+    return f"HARMONIUM_{name.upper()}"

@@ -1,0 +1,99 @@
+"""Who joins a store agrees with its layout record, or doesn't start: services, workers, and commands that judge it."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from typer.testing import CliRunner, Result
+
+from service.__main__ import app
+from service.commands.joining import join
+from service.settings.settings import Settings
+from store.errors import LayoutMismatch
+from tests.support.service.process import HARMONIUM, ServiceProcess
+
+REFUSED_SECONDS = 20.0
+
+
+def environment(settings: Settings, **others: object) -> dict[str, str]:
+    """What a command is told of a store."""
+    told = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix, **others}
+    return {f"HARMONIUM_{name.upper()}": str(value) for name, value in told.items()}
+
+
+def command(settings: Settings, *words: str, **others: object) -> Result:
+    return CliRunner().invoke(app, list(words), env={"COLUMNS": "200", **environment(settings, **others)})
+
+
+def started_in_vain(role: str, folder: Path, told: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """What a process says that doesn't start."""
+    limits = {"cwd": folder, "timeout": REFUSED_SECONDS}
+    ended = subprocess.run([HARMONIUM, role], env=os.environ | told, capture_output=True, text=True, **limits)
+    assert ended.returncode == 1
+    return ended
+
+
+def other(settings: Settings, **changed: object) -> Settings:
+    return settings.model_copy(update=changed)
+
+
+@pytest.mark.parametrize("role", ["worker", "serve"])
+def test_a_process_with_fewer_shards_than_the_store_has_does_not_start(
+    role: str, settings: Settings, tmp_path: Path
+) -> None:
+    join(other(settings, shards=4))
+    refused = started_in_vain(role, tmp_path, environment(settings, shards=1, port=0))
+    assert refused.stderr.splitlines()[-1].startswith("harmonium: the store has 4 shards, and HARMONIUM_SHARDS=1")
+    assert "set HARMONIUM_SHARDS=4, or more" in refused.stderr
+
+
+def test_an_embedded_store_keeps_its_shards_and_takes_new_limits(
+    start: Callable[..., ServiceProcess], tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    start(data_dir=folder, shards=3, max_responses=100).stop()
+    start(data_dir=folder, shards=3, max_responses=50).stop()
+    told = {"HARMONIUM_DATA_DIR": str(folder), "HARMONIUM_SHARDS": "2", "HARMONIUM_PORT": "0"}
+    assert "the store has 3 shards, and HARMONIUM_SHARDS=2" in started_in_vain("serve", tmp_path, told).stderr
+
+
+def test_other_limits_are_refused_until_they_are_meant(settings: Settings) -> None:
+    join(other(settings, idle_days=0.0))
+    with pytest.raises(LayoutMismatch, match=r"^HARMONIUM_IDLE_DAYS=30 here, and HARMONIUM_IDLE_DAYS=0 for the others"):
+        join(settings)
+    join(other(settings, change_limits=True))
+    join(settings)
+    with pytest.raises(LayoutMismatch, match="HARMONIUM_IDLE_DAYS"):
+        join(other(settings, idle_days=0.0))
+
+
+def test_a_store_that_is_away_keeps_nobody_from_starting(settings: Settings) -> None:
+    join(other(settings, redis_url="redis://127.0.0.1:1"))
+
+
+def test_a_later_release_s_store_is_refused(settings: Settings) -> None:
+    join(settings)
+    with Redis.from_url(settings.redis_url) as redis:
+        redis.hset(f"{settings.key_prefix}:{{00}}:store", mapping={"layout": 1000, "release": "harmonium 9"})
+    with pytest.raises(LayoutMismatch, match="the store has layout 1000, written by harmonium 9, and this release"):
+        join(settings)
+
+
+def test_fsck_judges_no_store_with_fewer_shards_than_it_has(settings: Settings) -> None:
+    join(other(settings, shards=4))
+    refused = command(settings, "fsck")
+    assert refused.exit_code == 2
+    assert "can't check the store: the store has 4 shards" in refused.stderr
+    assert command(settings, "fsck", shards=4).exit_code == 0
+
+
+def test_the_doctor_says_who_wrote_the_record_and_what_contradicts_it(settings: Settings) -> None:
+    join(other(settings, shards=4))
+    assert "1, 4 shards, written by harmonium" in command(settings, "doctor", shards=4).output
+    refused = command(settings, "doctor")
+    assert refused.exit_code == 1
+    assert "set HARMONIUM_SHARDS=4, or more" in refused.output
+    assert "HARMONIUM_MAX_TREES=7 here" in command(settings, "doctor", shards=4, max_trees=7).output
