@@ -6,7 +6,9 @@ Only loops over items, tools, messages and rules yield; what they call for one o
 
 import asyncio
 from collections.abc import Callable, Generator, Hashable
+from contextvars import ContextVar
 from functools import lru_cache
+from time import perf_counter
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -45,15 +47,20 @@ def cached_steps(maxsize: int) -> Callable[[Work[T]], Work[T]]:
 BRIEFLY = 1e-6
 """Seconds."""
 
+pause_after: ContextVar[Callable[[float], float] | None] = ContextVar("pause_after", default=None)
+"""For how many seconds a task lets others run after a step that took so many; BRIEFLY where nobody says."""
+
 
 async def in_steps(work: Generator[None, None, T]) -> T:
     """Run a generator to its end, letting others run between its steps.
 
     A sleep of 0 would queue before the timers that are due by then; this short one queues behind them.
     """
+    pause = pause_after.get()
     while True:
+        began = perf_counter()
         try:
             next(work)
         except StopIteration as end:
             return end.value
-        await asyncio.sleep(BRIEFLY)
+        await asyncio.sleep(BRIEFLY if pause is None else pause(perf_counter() - began))

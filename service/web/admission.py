@@ -18,6 +18,7 @@ from prometheus_client import Counter
 
 from service.errors import unavailable
 from service.settings.settings import variable
+from service.steps import BRIEFLY, pause_after
 
 RESERVED = 8
 """The last such part of a limit is for tenants that have no more than their share."""
@@ -27,6 +28,9 @@ PREPARED_BYTES = 16 * 1024 * 1024
 
 PREPARE_SECONDS = 30.0
 """How long a body may wait until it is prepared."""
+
+PAUSE = 2
+"""How many times as long as a step of a large body's preparation others may run after it, if there are any."""
 
 SMALL_BODY_BYTES = 64 * 1024
 """A body of this size is prepared at once."""
@@ -88,6 +92,8 @@ class Admission:
         )
         self._preparing = Share(PREPARED_BYTES, several=several)
         self._waiting: list[_Waiting] = []
+        self._large = 0
+        """How many requests have a large body that is prepared, or waits for that."""
         self._taken = 0
         self._empty = asyncio.Event()
         self._empty.set()
@@ -117,6 +123,9 @@ class Admission:
             return
         waiting = _Waiting(tenant, min(size, PREPARED_BYTES // 2))  # any body fits in the end
         self._waiting.append(waiting)
+        self._large += 1
+        before = pause_after.get()
+        pause_after.set(self._pause)
         try:
             self._let_in()
             async with asyncio.timeout(PREPARE_SECONDS):
@@ -127,11 +136,19 @@ class Admission:
                 raise
             raise unavailable("This process reads too many large requests. Try again in a moment.") from None
         finally:
+            pause_after.set(before)
+            self._large -= 1
             if waiting.turn.is_set():
                 self._preparing.give_back(tenant, waiting.size)
             else:
                 self._waiting.remove(waiting)
             self._let_in()
+
+    def _pause(self, seconds: float) -> float:
+        """For how long a large body lets others run after a step: an answer takes many turns of the loop, and would
+        wait for a step in each of them.
+        """
+        return PAUSE * seconds if self._taken > self._large else BRIEFLY
 
     def _let_in(self) -> None:
         """Let those prepare who fit: first who has the least at work, then who came first. None goes past another, or a

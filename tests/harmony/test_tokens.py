@@ -167,7 +167,7 @@ def test_a_text_past_the_limit_is_refused(limit: int) -> None:
 
 
 def test_a_text_past_the_limit_is_refused_before_all_of_it_is_encoded() -> None:
-    steps = encode_steps(LONG_TEXTS["prose"], limit=20_000)
+    steps = encode_steps(LONG_TEXTS["prose"], limit=10_000)
     next(steps)
 
     with pytest.raises(TooManyTokens):

@@ -1,6 +1,7 @@
 """What one process works on at once: of several tenants none can take all of it, and few large bodies are prepared."""
 
 import asyncio
+from collections.abc import Generator
 
 import pytest
 from hypothesis import given
@@ -11,12 +12,14 @@ from pydantic import SecretStr
 from service.errors import ApiError
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
+from service.steps import in_steps, pause_after
 from service.web.admission import PREPARED_BYTES, SMALL_BODY_BYTES, Admission, Share
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY
 from tests.support.waiting import until
 
 LARGE = PREPARED_BYTES // 2
+STEP_SECONDS = 0.01
 
 
 def admission(several: bool = True, bodies: int = 800) -> Admission:
@@ -162,3 +165,39 @@ async def test_slots_that_one_key_holds_leave_room_for_another(settings: Setting
         assert theirs.status_code == 200
         for writer in writers:
             writer.close()
+
+
+async def test_between_the_steps_of_a_large_body_others_get_twice_their_time_if_there_are_any() -> None:
+    gate = admission()
+    with gate.slot("a"):
+        async with gate.preparing("a", LARGE):
+            assert paused(STEP_SECONDS) < STEP_SECONDS / 100
+            with gate.slot("b"):
+                assert paused(STEP_SECONDS) == 2 * STEP_SECONDS
+            assert paused(STEP_SECONDS) < STEP_SECONDS / 100
+        assert pause_after.get() is None
+
+
+def paused(seconds: float) -> float:
+    """For how long a step of so many seconds is followed by nothing."""
+    pause = pause_after.get()
+    assert pause is not None
+    return pause(seconds)
+
+
+async def test_who_says_for_how_long_is_told_how_long_each_step_took() -> None:
+    taken: list[float] = []
+
+    def work() -> Generator[None, None, str]:
+        yield
+        yield
+        return "done"
+
+    def pause(seconds: float) -> float:
+        taken.append(seconds)
+        return 0.0
+
+    pause_after.set(pause)
+    assert await in_steps(work()) == "done"
+    assert len(taken) == 2
+    assert all(0 <= seconds < 1 for seconds in taken)
