@@ -33,9 +33,6 @@ from store.turn import Turn
 
 logger = logging.getLogger(__name__)
 
-KEPT_SECONDS = 20.0
-"""For how long the end of a response in the foreground waits for a store that is away; a failover takes 5 to 30 s."""
-
 APPEND_BACKOFF = Backoff(first=0.1, most=1.0)
 """The pauses in seconds between tries to store it. Each try has the store's own time limit."""
 
@@ -62,12 +59,17 @@ class Sink(Protocol):
 class AppendSink:
     """The sink of a response in the foreground: its turn is stored in one piece, at the end."""
 
-    def __init__(self, store: ConversationHistoryStore, tenant: str, parent: Parent, *, streamed: bool) -> None:
-        """`streamed` is whether the caller learns the response's id even where it fails without output."""
+    def __init__(
+        self, store: ConversationHistoryStore, tenant: str, parent: Parent, *, streamed: bool, patience: float
+    ) -> None:
+        """`streamed` is whether the caller learns the response's id even where it fails without output; `patience` for
+        how many seconds the end waits for a store that is away.
+        """
         self._store = store
         self._tenant = tenant
         self._parent = parent
         self._streamed = streamed
+        self._patience = patience
         self.unstored: StoreError | None = None
         """Why the turn could not be stored, once that is so."""
 
@@ -93,7 +95,7 @@ class AppendSink:
     async def _append(self, turn: Turn) -> None:
         """Store the turn, again and again while the store is away, as storing the same one twice changes nothing."""
         clock = asyncio.get_running_loop().time
-        deadline, failures = clock() + KEPT_SECONDS, 0
+        deadline, failures = clock() + self._patience, 0
         while True:
             try:
                 return await self._store.append(self._tenant, turn, pin=self._parent.pin)

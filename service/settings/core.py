@@ -127,6 +127,9 @@ class CoreSettings(BaseSettings):
     """Folder of the embedded server's data. One harmonium at a time can own it."""
     store_timeout_seconds: float = Field(2.0, gt=0, le=60)
     """The most that one operation of the store may take before it counts as down."""
+    store_patience_seconds: float = Field(20.0, ge=0, le=600)
+    """For how long an answer that has ended waits to be stored while Redis is away, and its client for its end. A
+    failover takes 5 to 30 s."""
     store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
     """Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none."""
     store_connections: int = Field(64, ge=1, le=10_000)

@@ -117,7 +117,8 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
     @property
     def pin_seconds(self) -> float:
         """For how long a run keeps what it continues: the longest that it may take from its first read to its end."""
-        return self.request_seconds + self.send_seconds + self.shutdown_seconds + PREPARING_SECONDS
+        given = self.request_seconds + self.send_seconds + self.shutdown_seconds + self.store_patience_seconds
+        return given + PREPARING_SECONDS
 
 
 def load_settings(**overrides: object) -> Settings:

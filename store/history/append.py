@@ -16,6 +16,7 @@ from store.errors import ChainTooLong, Conflict, DiskFull, NotContinuable, Paren
 from store.history.caps import EVICT_BATCH, UNBOUNDED, Caps, room
 from store.keys import TurnKeys
 from store.redis import scripts
+from store.redis.clocks import Clocks
 from store.redis.connection import Operation
 from store.turn import CONTINUABLE, Status, Turn
 
@@ -61,9 +62,12 @@ def continuable(status: Status) -> str:
     return "1" if status in CONTINUABLE else "0"
 
 
-async def append(operation: Operation, addition: Addition, caps: Caps, max_depth: int) -> None:
-    """Store a turn. Raises what `with_room` does."""
-    await with_room(operation, addition, caps, partial(scripts.append, **addition.arguments(caps, max_depth)))
+async def append(
+    operation: Operation, addition: Addition, caps: Caps, max_depth: int, clocks: Clocks, until: float
+) -> None:
+    """Store a turn, not after the moment `until` by the loop's clock. Raises what `with_room` does."""
+    script = partial(scripts.append, **addition.arguments(caps, max_depth))
+    await with_room(operation, addition, caps, clocks.bound(until, script))
 
 
 def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:

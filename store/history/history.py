@@ -23,6 +23,7 @@ from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, s
 from store.history.read import TurnReader, mget
 from store.keys import Keyspace, ShardKeys, TurnKeys, id_of, shard_of, split_path
 from store.redis import scripts
+from store.redis.clocks import Clocks
 from store.redis.conditions import refuses_writes
 from store.redis.connection import Client, Operation, Server
 from store.states import TERMINAL
@@ -75,6 +76,7 @@ class ConversationHistoryStore:
             )
         self.keyspace = Keyspace(prefix, shards)
         self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self.clocks = Clocks(self.server)
         self._pin_ms = max(1, round(pin_seconds * 1000))
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
         self._max_chain_bytes = max_chain_bytes
@@ -124,7 +126,8 @@ class ConversationHistoryStore:
         """Store a turn and release its run's `pin` on the parent; storing the same turn again changes nothing.
 
         But a retry stores a turn again that was deleted meanwhile, and the store retries what has lost its reply: so a
-        turn that is deleted during its own append, for `timeout_seconds` at most, may come back. Raises Conflict when
+        turn that is deleted during its own append, for `timeout_seconds` at most, may come back. What raised
+        StoreUnavailable may have been stored by then, and never is later. Raises Conflict when
         another turn has the id, ParentNotFound when the parent is gone and not kept by `pin`, NotContinuable when its
         status or depth forbids a child (ChainTooLong), StoreFull when no turn may be evicted, TurnTooLarge,
         StoreUnavailable.
@@ -132,8 +135,9 @@ class ConversationHistoryStore:
         if turn.status not in TERMINAL:
             raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
         addition = Addition(*self.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "")
+        until = self.clocks.until
         async with self.server.operation() as operation:
-            await append(operation, addition, self.caps, self.max_depth)
+            await append(operation, addition, self.caps, self.max_depth, self.clocks, until)
         self.note_written(tenant, turn)
 
     def note_written(self, tenant: str, turn: Turn) -> None:

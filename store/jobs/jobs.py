@@ -12,7 +12,7 @@ left, nothing more is written; what was removed by then stays removed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -21,7 +21,6 @@ from store.errors import LeaseLost, LogBehind, LogFull, NotCancellable, NotFound
 from store.history.append import Addition, continuable, with_room
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
-from store.jobs.clocks import Clocks
 from store.jobs.log import Entry
 from store.jobs.model import LEVELS, Claim, Job, JobLimits, Lease, Priority, Queue, WaitingTenant
 from store.keys import ShardKeys, TurnKeys, id_of, shard_of
@@ -58,7 +57,7 @@ class Jobs:
         self.history = history
         self._keyspace = history.keyspace
         self._server = history.server
-        self._clocks = Clocks(history.server)
+        self._clocks = history.clocks
         self._reading = asyncio.Semaphore(SPECS_AT_ONCE)
 
     @property
@@ -111,14 +110,8 @@ class Jobs:
             entry=entry.blob,
         )
         until = self._clocks.until
-
-        def submit(operation: Operation, keys: TurnKeys, **bounds: int) -> Awaitable[scripts.Reply]:
-            return self._clocks.in_time(
-                operation, keys.shard, until, lambda ms: script(operation, keys, not_after=ms, **bounds)
-            )
-
         async with self._server.operation() as operation:
-            word = await with_room(operation, addition, history.caps, submit)
+            word = await with_room(operation, addition, history.caps, self._clocks.bound(until, script))
         if word == b"queue":
             raise QueueFull(self.limits.waiting)
         if word == b"crowded":

@@ -170,6 +170,7 @@ def append(
     digest: str,
     added: int,
     room: int,
+    not_after: int,
     max_depth: int,
     max_responses: int,
     max_trees: int,

@@ -75,7 +75,7 @@ def run_of(service: Service, made: Prepared) -> Run:
     return Run(
         made.plan,
         machine_of(made.plan),
-        AppendSink(service.store, "acme", made.parent, streamed=False),
+        AppendSink(service.store, "acme", made.parent, streamed=False, patience=0.0),
         service.engine,
         make_metrics(),
         mode="plain",

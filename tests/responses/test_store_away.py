@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from service.harmony.tokens import RETURN
-from service.responses import run
 from service.settings.settings import Settings
 from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.service.inside import opened, scripted, serving
@@ -49,12 +48,13 @@ async def served(tmp_path: Path, settings: Settings) -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
-async def _served(folder: Path, settings: Settings) -> AsyncIterator[Served]:
+async def _served(folder: Path, settings: Settings, **others: float) -> AsyncIterator[Served]:
     rest = asyncio.Event()
     engine = scripted([opened("Hello"), Stall(rest), [RETURN]])
     with server(folder, *PLAIN) as redis:
         url = f"redis://{redis.address}"
         update = {"redis_url": url, "store_timeout_seconds": 0.3, "lease_seconds": 3.0, "keepalive_seconds": 0.2}
+        update |= others
         async with serving(settings.model_copy(update=update), engine) as inside, inside.http() as http:
             yield Served(redis, http, engine, rest)
 
@@ -74,10 +74,15 @@ async def test_an_answer_that_ends_while_the_store_is_away_waits_for_it_and_is_k
         assert (await served.http.post("/v1/responses", json=again)).status_code == 200
 
 
-async def test_an_answer_that_waited_in_vain_is_shown_and_marked(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+async def test_an_answer_that_waited_in_vain_is_shown_and_marked_and_not_stored_afterwards(
+    tmp_path: Path, settings: Settings
 ) -> None:
-    monkeypatch.setattr(run, "KEPT_SECONDS", 0.5)
+    async with _served(tmp_path, settings, store_patience_seconds=0.5) as served:
+        await waited_in_vain(served)
+
+
+async def waited_in_vain(served: Served) -> None:
+    """Two answers that are told as failed; neither is there once Redis goes on with what it was sent."""
     posts = await served.begun({}, {"stream": True})
     with stopped(served.redis.process.pid):
         served.rest.set()
@@ -89,6 +94,7 @@ async def test_an_answer_that_waited_in_vain_is_shown_and_marked(
         assert "could not be stored in time" in response["error"]["message"]
         assert response["output"][-1]["content"][0]["text"] == "Hello"
         assert response["usage"]["output_tokens"] > 0
+        assert (await served.http.get(f"/v1/responses/{response['id']}")).status_code == 404
 
 
 async def test_nothing_is_sampled_for_a_store_that_is_known_to_be_away(served: Served) -> None:

@@ -124,7 +124,13 @@ async def _run_of(request: Request, planned: Prepared, mode: Mode) -> tuple[Run,
     plan = planned.plan
     if plan.stored and service.store.server.health.away is not None:
         await service.store.prove(plan.id)
-    sink = AppendSink(service.store, exchange.tenant, planned.parent, streamed=mode == "stream")
+    sink = AppendSink(
+        service.store,
+        exchange.tenant,
+        planned.parent,
+        streamed=mode == "stream",
+        patience=service.settings.store_patience_seconds,
+    )
     run = Run(
         plan,
         machine_of(plan, await seal_for(service.seals, exchange.tenant, plan.rules)),

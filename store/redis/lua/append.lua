@@ -9,6 +9,7 @@
 --            digest         the digest of this content
 --            added          how many messages the turn adds
 --            room           the most bytes that the server may hold for the turn
+--            not_after      the ms after which the caller has given up
 --            max_depth      the most turns of a chain
 --            max_responses  the most responses in the shard; 0: any number
 --            max_trees      the most trees in the shard; 0: any number
@@ -19,8 +20,10 @@
 --            response_blob  what to store under response
 -- Result:    {'ok'} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'} |
 --            {'large'} when it can't fit with its own chain alone | {'again'} when more has to go than one call may take,
---            or was looked at in vain: let evict.lua go on | {'full'} when all that is left has to stay
--- Invariant: stored completely and once, or not at all; a retry of what is stored is 'ok'. A turn with children is no
+--            or was looked at in vain: let evict.lua go on | {'full'} when all that is left has to stay | {'late', the ms
+--            on this clock}
+-- Invariant: stored completely and once, or not at all; a retry of what is stored is 'ok'. What its caller has given up
+--            is not stored. A turn with children is no
 --            leaf. A deleted parent takes no child but from the run that has it pinned. No cap is passed.
 --
 -- A node's fields: parent, root, depth (a root has 1), children, status, continuable, digest, created and
@@ -35,6 +38,9 @@ if stored_digest and stored_digest ~= digest then
 elseif stored_digest then
   release(tenant, parent, redis.call('HGET', node, 'root'))
   return { 'ok' }
+end
+if now_ms() > not_after then
+  return { 'late', exact(now_ms()) }
 end
 local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then

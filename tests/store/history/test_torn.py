@@ -6,6 +6,7 @@ client is killed between any two bytes.
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -58,7 +59,11 @@ class Tap:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a connection, on which nobody sends a script before the command in front of it was answered."""
         commands, heard = hiredis.Reader(), b""
-        answers = {"EVALSHA": b"-NOSCRIPT none\r\n", "EVAL": MISSING}
+        answers = {
+            "EVALSHA": b"-NOSCRIPT none\r\n",
+            "EVAL": MISSING,
+            "TIME": hiredis.pack_command((int(time.time()), 0)),
+        }
         while part := await reader.read(READ_BYTES):
             heard += part
             commands.feed(part)

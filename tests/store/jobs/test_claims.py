@@ -12,13 +12,13 @@ import pytest
 from redis.asyncio import Redis
 
 from store.embedded import EmbeddedServer
-from store.errors import StoreUnavailable
+from store.errors import NotFound, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import SPEC_PIECE_BYTES, Jobs
 from store.jobs.log import Entry
 from store.jobs.model import JobLimits, Priority
 from store.redis.connection import connect
-from tests.support.store.sample import TENANT
+from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import ACCEPTED, claim, claimed, fall_silent, queued, submit
 from tests.support.waiting import until
 
@@ -82,6 +82,17 @@ async def test_a_job_that_was_given_up_is_not_accepted_afterwards(pausable: Paus
         await submit(pausable.jobs)
     pausable.go_on()
     assert sum((await pausable.jobs.queue(0)).waiting) == 1
+
+
+async def test_a_turn_that_was_given_up_is_not_stored_afterwards(pausable: Pausable) -> None:
+    id = pausable.history.new_id()
+    await pausable.history.append(TENANT, turn(pausable.history.new_id()))
+    pausable.stop()
+    with pytest.raises(StoreUnavailable):
+        await pausable.history.append(TENANT, turn(id))
+    pausable.go_on()
+    with pytest.raises(NotFound):
+        await pausable.history.find(TENANT, id)
 
 
 async def test_a_server_that_stands_still_for_longer_than_a_lease_takes_no_job_from_who_lives(

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from store.errors import StoreUnavailable
-from store.keys import ShardKeys
+from store.keys import ShardKeys, TurnKeys
 from store.redis.connection import Operation, Server
 from store.redis.scripts import Reply
 
@@ -49,6 +49,16 @@ class Clocks:
                 return reply
             self.note(shard, int(reply[1]))
         raise StoreUnavailable("the server's clock runs away from what it says")
+
+    def bound(self, until: float, script: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
+        """A script about a turn that gets the moment `until` as its `not_after`, as `in_time` has it."""
+
+        def run(operation: Operation, turn: TurnKeys, **values: int) -> Awaitable[Reply]:
+            return self.in_time(
+                operation, turn.shard, until, lambda ms: script(operation, turn, not_after=ms, **values)
+            )
+
+        return run
 
     def note(self, shard: ShardKeys, ms: int) -> None:
         """A reply that has just arrived gives the server's clock."""
