@@ -1,4 +1,4 @@
-"""The command line: `harmonium serve`, `worker`, `doctor`, `fsck`, `settings` and `--version`.
+"""The command line: `harmonium serve`, `worker`, `doctor`, `fsck`, `backup`, `restore`, `settings` and `--version`.
 
 Options are settings under another name, and their help is the settings' own description, so that the two
 can't differ. An error is one line on stderr. There is no option for API keys: the list of processes, which
@@ -191,6 +191,111 @@ def fsck(
     else:
         checking.show(report, Console(), repair=repair)
     raise typer.Exit(checking.exit_status(report))
+
+
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write; with --verify, to read.", show_default=False)],
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only what this tenant has.", show_default=False)] = None,
+    tree: Annotated[
+        str | None, typer.Option(help="Only the conversation with this response, with all forks.", show_default=False)
+    ] = None,
+    secret: Annotated[
+        bool | None,
+        typer.Option(
+            "--secret/--no-secret",
+            help="With the store's secret, to open what clients keep sealed. A whole backup has it unless told not to, "
+            "one of a tenant or a conversation only if you ask for it.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an interrupted backup has left.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check the file instead; needs no store.")] = False,
+    turns_per_second: Annotated[
+        float, typer.Option(min=0, help="Pace, to spare a busy server. 0 is as fast as it answers.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
+) -> None:
+    """Write all conversations to one file, while the service runs.
+
+    The file has each conversation as it was at one moment, compressed, with checksums over every byte. It has what
+    users wrote and models answered, so only you may read it. It appears under its name when it is complete: until then
+    it is FILE.partial, and `--resume` goes on with that. A file that is there is never replaced. Nothing in the store
+    changes, and nothing counts as used by it.
+
+    Event logs, responses under way and webhooks that wait aren't in it; docs/backup.md has all of that, and a line for
+    cron. The exit status is 0 for a file that has everything, 1 if some turns could not be read (or, with `--verify`,
+    for a file that isn't whole), 2 if there is none.
+    """
+    settings = _load(redis_url=redis_url, data_dir=data_dir)
+    from rich.console import Console  # not at the top, as in serve
+
+    from service.commands import backup as saving
+    from store.backup.backup import Asked
+    from store.errors import BadBackup, StoreError
+
+    progress, status = Console(stderr=True), saving.EXIT_WHOLE
+    try:
+        if not verify:
+            asked = Asked(tenant, tree, secret if secret is not None else not (tenant or tree))
+            end = saving.back_up(
+                settings, file, asked, resume=resume, turns_per_second=turns_per_second, progress=progress
+            )
+            status = saving.exit_status(end)
+        found = saving.verify(file, progress)
+    except BadBackup as error:
+        _fail(f"{file}: {error}", saving.EXIT_INCOMPLETE if verify else saving.EXIT_FAILED)
+    except (StoreError, OSError, ValueError, TypeError) as error:
+        _fail(f"can't {'check' if verify else 'make'} the backup: {error}", saving.EXIT_FAILED)
+    typer.echo(saving.as_json(file, found) if as_json else "\n".join(saving.sentences(file, found)))
+    raise typer.Exit(status)
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `harmonium backup` wrote.", show_default=False)],
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only what this tenant has in it.", show_default=False)] = None,
+    tree: Annotated[
+        str | None, typer.Option(help="Only the conversation with this response, with all forks.", show_default=False)
+    ] = None,
+    turns_per_second: Annotated[
+        float, typer.Option(min=0, help="Pace, to spare a busy server. 0 is as fast as it answers.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
+) -> None:
+    """Store the conversations of a backup again, under the ids that they had, while the service runs.
+
+    The whole file is checked first, and that the store has room: else nothing of it is restored. Nothing is evicted for
+    it. A turn that is there already stays as it is; where another one has its id, that one stays, and is reported. So
+    an interrupted restore is run again. Restored conversations keep the order of their last uses, and have at least
+    half of IDLE_DAYS before they expire.
+
+    The exit status is 0 when everything is there, 1 if turns were refused, 2 if it could not be done, or not to the
+    end.
+    """
+    settings = _load(redis_url=redis_url, data_dir=data_dir)
+    from rich.console import Console  # not at the top, as in serve
+
+    from service.commands import restore as restoring
+    from service.commands.backup import EXIT_FAILED
+    from store.errors import DoesNotFit, StoreError, StoreFull, StoreUnavailable
+
+    try:
+        restored = restoring.bring_back(
+            settings, file, tenant=tenant, tree=tree, turns_per_second=turns_per_second, progress=Console(stderr=True)
+        )
+    except DoesNotFit as refusal:
+        _fail(restoring.why_not(refusal), EXIT_FAILED)
+    except (StoreUnavailable, StoreFull) as error:
+        _fail(f"the restore is not complete: {error}. Run it again for the rest", EXIT_FAILED)
+    except (StoreError, OSError, ValueError, TypeError) as error:
+        _fail(f"can't restore {file}: {error}", EXIT_FAILED)
+    typer.echo(restoring.as_json(file, restored) if as_json else "\n".join(restoring.sentences(restored)))
+    raise typer.Exit(restoring.exit_status(restored))
 
 
 @app.command("settings")

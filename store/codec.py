@@ -76,6 +76,12 @@ def encode_messages(messages: Messages) -> bytes:
     return _VERSION + msgspec.msgpack.encode(messages)
 
 
+def decode_messages(blob: bytes) -> Messages:
+    """The messages of a blob. Raises NewerFormat, ValueError and msgspec's errors for what is none."""
+    check_version(blob)
+    return _messages_decoder.decode(blob[1:])
+
+
 NO_MESSAGES = encode_messages(())
 """The messages blob of a turn whose messages were erased."""
 

@@ -17,6 +17,8 @@ StoreError
 ├── NewerFormat         a value was written by a newer version
 ├── LayoutMismatch      this process must not use the store with its release or its settings
 │   └── LimitsDiffer    its limits are others than the store's
+├── BadBackup           a file is no whole backup; nothing of it is used
+├── DoesNotFit          a backup has more than the store may have, or is of one with more shards
 ├── StoreUnavailable    the server did not answer in time, or refused
 │   └── StoreReadOnly   the server takes no writes, and can be read
 └── DataFolderBusy      another process's embedded server keeps the data folder
@@ -164,6 +166,26 @@ class LayoutMismatch(StoreError):
 
 class LimitsDiffer(LayoutMismatch):
     """The limits of this process are others than the store's, so it would delete what others keep, or keep less."""
+
+
+class BadBackup(StoreError):
+    """A file that is no backup, or no whole one: cut short, damaged, or made by something else. None of it is used."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the file can't be used: {why}")
+
+
+class DoesNotFit(StoreError):
+    """A backup that a store can't take: `what` may be `most`, and it would be `wanted`, in `shard` where that has a
+    bound.
+
+    `what` is `shards`, or one of the caps `responses`, `trees` and `bytes`.
+    """
+
+    def __init__(self, what: str, *, most: int, wanted: int, shard: int | None = None) -> None:
+        where = "the store" if shard is None else f"shard {shard:02x}"
+        super().__init__(f"with the backup {where} would have {wanted:,} {what}, and may have {most:,}")
+        self.what, self.most, self.wanted, self.shard = what, most, wanted, shard
 
 
 class StoreUnavailable(StoreError):

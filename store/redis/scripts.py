@@ -182,6 +182,32 @@ def append(
 ) -> None: ...
 
 
+@script("node messages response clock usage leaves trees", *_ADDING)
+def restore(
+    turn: TurnKeys,
+    *,
+    parent: str,
+    status: str,
+    continuable: str,
+    digest: str,
+    added: int,
+    created: int,
+    used: int,
+    tree_used: int,
+    deleted: str,
+    erased: str,
+    background: str,
+    submission: str,
+    held: int,
+    wait_ms: int,
+    max_responses: int,
+    max_trees: int,
+    max_bytes: int,
+    messages_blob: bytes,
+    response_blob: bytes,
+) -> None: ...
+
+
 @script("node pins", "walk", out_of_memory=True)
 def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
@@ -327,6 +353,14 @@ def expire_logs(shard: ShardKeys, *, kept_ms: int, budget: int) -> None: ...
 def gauge(shard: ShardKeys) -> None: ...
 
 
+@script("trees", "describing", read_only=True)
+def survey(shard: ShardKeys, *, members: str, most: int) -> None: ...
+
+
+@script("trees", "describing", read_only=True)
+def describe(shard: ShardKeys, *, members: str, above: int) -> None: ...
+
+
 @script("outbox", *_WEBHOOKS, out_of_memory=True)
 def take_webhooks(shard: ShardKeys, *, token: str, most: int, hold_ms: int) -> None: ...
 
@@ -378,5 +412,6 @@ ALL: tuple[Script[Any, ...], ...] = (
     *(forget, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
     *(take_webhooks, delay_webhook, drop_webhook, secret, agree),
+    *(survey, describe, restore),
     *(inspect_turns, recount, repair, discard, settle, refit),
 )

@@ -26,7 +26,7 @@ end
 
 -- The run's pin on the parent has done its work.
 local function release(tenant, parent, root)
-  if pin ~= '' then
+  if parent ~= '' and pin ~= '' then
     redis.call('ZREM', key('pins', tenant, parent), pin)
     redis.call('ZREM', key('runs', tenant, root), pin)
   end
@@ -52,7 +52,6 @@ local function add_node(tenant, parent, from, score)
     redis.call('ZREM', leaves, tenant .. '/' .. parent)
     redis.call('SREM', key('tree', tenant, from.root), parent)
   end
-  release(tenant, parent, from.root)
 end
 
 local function note_held(tenant, from, held)

@@ -54,6 +54,7 @@ end
 
 local score = next_score(clock)
 add_node(tenant, parent, from, score)
+release(tenant, parent, from.root)
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 redis.call('ZADD', leaves, score, tenant .. '/' .. digits)
 redis.call('SADD', key('tree', tenant, from.root), digits)

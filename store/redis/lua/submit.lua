@@ -77,6 +77,7 @@ end
 
 local score = next_score(clock)
 add_node(tenant, parent, from, score)
+release(tenant, parent, from.root)
 redis.call('HSET', node, 'background', mode, 'submission', digest)
 if fleeting == '1' then
   redis.call('HSET', node, 'fleeting', 1)

@@ -258,6 +258,8 @@ async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broke
         "inspect_turns",
         "recount",
         "gauge",
+        "survey",
+        "describe",
     }
     nothing = Keyspace(broken.prefix, 1).keys(TENANT, "00")
     server = Server(connect(server_url), timeout_seconds=2, attempts=1)

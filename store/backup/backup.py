@@ -1,0 +1,184 @@
+"""Backup: the conversations of a store, one after the other, into a file.
+
+Each conversation is in the file as it was at one moment while the backup ran, so nothing in it hangs in the air; two of
+them may be of different moments, as conversations share nothing. What was there when it began and was not deleted since
+is in it. One that was cut short goes on after the last conversations that are whole in it.
+
+Nothing here writes to the store.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+
+from store import codec
+from store.backup.reading import Piece, ShardReader
+from store.backup.records import VERSION, End, Header, Sums, Tree
+from store.backup.target import Target
+from store.errors import NotFound
+from store.keys import SECRET_BYTES, Keyspace, checked_tenant, id_of, shard_of
+from store.layout import Layout, Terms
+from store.redis.connection import Client, Server
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a backup is to have: all, or what a `tenant` has, or the conversation `tree`, named by any response in it.
+
+    `secret` asks for the store's secret, too.
+    """
+
+    tenant: str | None = None
+    tree: str | None = None
+    secret: bool = True
+
+
+class Written(msgspec.Struct, frozen=True):
+    """How far a backup is: turns and bytes in the file, of about `total` turns."""
+
+    turns: int
+    total: int
+    bytes: int
+
+
+class Backup:
+    """Backs up a store."""
+
+    def __init__(
+        self,
+        redis: Client,
+        *,
+        prefix: str = "harmonium",
+        shards: int = 1,
+        timeout_seconds: float = 2.0,
+        attempts: int = 3,
+        turns_per_second: float = 0.0,
+    ) -> None:
+        """A backup over `redis`, which it closes.
+
+        `turns_per_second` is its pace; 0 is as fast as the server answers. Raises ValueError for a setting that can't
+        work.
+        """
+        if turns_per_second < 0:
+            raise ValueError(f"{turns_per_second=} must be positive, or 0 for no pace")
+        self._keyspace = Keyspace(prefix, shards)
+        self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self._layout = Layout(self._server, prefix, Terms(shards))
+        self._readers = [ShardReader(self._server, keys, turns_per_second) for keys in self._keyspace.all_shards()]
+
+    async def run(
+        self, path: Path, asked: Asked, *, release: str, resume: bool = False
+    ) -> AsyncGenerator[Written | End]:
+        """Write the file, with how far it is, and what it came to as the last.
+
+        With `resume` it goes on with what an earlier call left. Raises FileExistsError, BlockingIOError while another
+        one writes the file, OSError, BadBackup where what is there is of something else, NotFound for a tree that isn't
+        there, ValueError for a tenant that can't be, NewerFormat, LayoutMismatch where a release like this one can't
+        read the store, or not with so few shards, StoreUnavailable.
+        """
+        record = await self._layout.examine()
+        trees = await self._found(asked) if asked.tree else None
+        secret = await self._secret() if asked.secret else None
+        header = await self._header(asked, release, secret is not None, record.layout if record else None)
+        with Target(path) as target:
+            if not (resume and target.go_on(header)):
+                target.begin(header, secret)
+            if trees is None:
+                async for _ in self._all(target, asked.tenant):
+                    yield Written(target.tally.turns, header.expected.turns, target.written)
+            else:
+                for shard, member in trees:
+                    if member not in target.seen:
+                        async with aclosing(self._readers[shard].some([member])) as pieces:
+                            async for _ in _write(target, pieces):
+                                yield Written(target.tally.turns, target.tally.turns, target.written)
+            yield target.finish(
+                finished=await self._now(),
+                broken=sum(reader.broken for reader in self._readers),
+                unsettled=sum(reader.unsettled for reader in self._readers),
+            )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._server.close()
+
+    async def _all(self, target: Target, tenant: str | None) -> AsyncGenerator[None]:
+        for shard, reader in enumerate(self._readers):
+            if shard < target.shard:
+                continue
+            seen = target.seen if shard == target.shard else set[str]()
+            async with aclosing(reader.all(tenant, seen)) as pieces:
+                async for _ in _write(target, pieces):
+                    yield
+
+    async def _found(self, asked: Asked) -> list[tuple[int, str]]:
+        """Shard and TENANT/ROOT of the conversation with a response. Raises NotFound."""
+        id = str(asked.tree)
+        digits = self._keyspace.digits(id)
+        shard = shard_of(digits)
+        tenants = [asked.tenant] if asked.tenant else await self._tenants(shard)
+        members = [f"{checked_tenant(tenant)}/{digits}" for tenant in tenants]
+        described = await self._readers[shard].describe(members) if members else []
+        found = [(tenant, nodes[0].root) for tenant, nodes in zip(tenants, described, strict=True) if nodes]
+        if not found:
+            raise NotFound(id)
+        return [(shard, f"{tenant}/{root}") for tenant, root in found]
+
+    async def _tenants(self, shard: int) -> list[str]:
+        return [
+            name.removeprefix("responses/") for name in await self._counters(shard) if name.startswith("responses/")
+        ]
+
+    async def _counters(self, shard: int) -> dict[str, int]:
+        async with self._server.operation() as operation:
+            found = await operation.command("HGETALL", self._keyspace.all_shards()[shard].usage)
+        return {name.decode(): int(number) for name, number in zip(found[::2], found[1::2], strict=True)}
+
+    async def _secret(self) -> bytes | None:
+        async with self._server.operation() as operation:
+            found = await operation.command("GET", self._keyspace.all_shards()[0].secret)
+        return found if found is not None and len(found) == SECRET_BYTES else None
+
+    async def _header(self, asked: Asked, release: str, secret: bool, layout: int | None) -> Header:
+        counted = [await self._counters(shard) for shard in range(self._keyspace.shards)]
+        of = f"/{checked_tenant(asked.tenant)}" if asked.tenant else ""
+
+        def total(*fields: str) -> int:
+            return sum(each.get(field + of, 0) for each in counted for field in fields)
+
+        return Header(
+            version=VERSION,
+            release=release,
+            created=await self._now(),
+            shards=self._keyspace.shards,
+            messages=codec.FORMAT,
+            expected=Sums(total("trees"), total("responses", "tombstones")),
+            tenant=asked.tenant,
+            tree=asked.tree,
+            secret=secret,
+            layout=layout,
+        )
+
+    async def _now(self) -> int:
+        """The time of the first shard's server, in µs."""
+        async with self._server.operation() as operation:
+            seconds, micros = await operation.command("TIME", at=self._keyspace.all_shards()[0].clock)
+        return int(seconds) * 1_000_000 + int(micros)
+
+
+async def _write(target: Target, pieces: AsyncGenerator[Piece]) -> AsyncGenerator[None]:
+    """Write what is read, conversation by conversation; a step for each of their pieces."""
+    member = ""
+    async for piece in pieces:
+        if piece.member != member:
+            if member:
+                target.close_tree()
+            member = piece.member
+            tenant, _, root = member.partition("/")
+            target.tree(Tree(tenant, id_of(root), piece.used))
+        for turn in piece.turns:
+            target.turn(turn)
+        yield
+    if member:
+        target.close_tree()

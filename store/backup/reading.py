@@ -1,0 +1,281 @@
+"""Reading for a backup: the conversations of a shard, each with its turns in order, while others use them.
+
+A conversation of an ordinary size is described by one script call, and so as it was at one moment; its payloads are
+read afterwards. That is enough: a turn never changes, and goes only when nothing continues it. What was deleted in
+between is not there, or is a tombstone. One that is large, or has jobs under way, is read leaf by leaf, and again until
+it was not used meanwhile. Of a job under way nothing is read but what it continues.
+
+Nothing here writes, and reading is no use: the order of use stays as it is, and a replica will do. Memory: a name for
+each conversation of a shard, and of a large one a name for each turn.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from itertools import islice
+from time import monotonic
+from typing import NamedTuple, cast
+
+from store.backup.nodes import Node, Unreadable, needed, saved
+from store.backup.records import Saved
+from store.keys import ShardKeys
+from store.redis import scripts
+from store.redis.connection import Server
+
+SCANNED = 500
+"""How many conversations one ZSCAN looks at."""
+
+TREES = 25
+TURNS = 200
+"""How many conversations, and how many of their turns, one script call describes: about a millisecond."""
+
+ABOVE = 99
+"""How many turns above another one call describes."""
+
+PAYLOAD_BYTES = 1 << 20
+"""After how many bytes of payload a command ends, so that others are served; one turn may have more."""
+
+ROUNDS = 5
+"""How often a conversation is read that is used meanwhile."""
+
+PLACES = ("leases", *(f"queued:{level}" for level in range(4)))
+"""Where the jobs of a shard are named (store/redis/lua/queueing.lua)."""
+
+
+class Piece(NamedTuple):
+    """Some turns of a conversation in order, after those of an earlier piece of it."""
+
+    member: str
+    used: int
+    turns: list[Saved]
+
+
+class ShardReader:
+    """Reads the conversations of one shard."""
+
+    def __init__(self, server: Server, shard: ShardKeys, turns_per_second: float) -> None:
+        """`turns_per_second` is the pace; 0 is as fast as the server answers."""
+        self.broken = self.unsettled = 0
+        """Turns that could not be read, and conversations that were used each time they were."""
+        self._server, self._shard = server, shard
+        self._base = shard.turns.removesuffix("t:")
+        self._turns_per_second = turns_per_second
+
+    async def all(self, tenant: str | None, seen: set[str]) -> AsyncGenerator[Piece]:
+        """All conversations of the shard or of a tenant, but those `seen`, which grows. Raises StoreUnavailable."""
+        process, last = b"", b"-"
+        while process != last:  # the cursor of another process means nothing to this one: begin again
+            last = process = await self._process()
+            async for members in self._names(tenant):
+                new = [member for member in dict.fromkeys(members) if member not in seen]
+                seen.update(new)
+                async for piece in self.some(new):
+                    yield piece
+            process = await self._process()
+
+    async def some(self, members: Iterable[str]) -> AsyncGenerator[Piece]:
+        """These conversations, as far as they are there. Raises StoreUnavailable."""
+        left, slow = list(members), list[str]()
+        while left:
+            now, left = left[:TREES], left[TREES:]
+            async with self._server.operation() as operation:
+                _, *replies = await scripts.survey(operation, self._shard, members=" ".join(now), most=TURNS)
+            whole: list[tuple[str, int, list[Node]]] = []
+            for member, reply in zip(now, replies, strict=True):
+                about, *lines = reply.decode().split("\n")
+                word, used, _ = about.split(" ")
+                if word == "later":
+                    left.append(member)
+                elif word == "whole":
+                    whole.append((member, int(float(used)), self._nodes(lines)))
+                elif word != "gone":
+                    slow.append(member)
+            async for piece in self._read(whole):
+                yield piece
+        for at in range(0, len(slow), TURNS):
+            async for piece in self._slowly(slow[at : at + TURNS]):
+                yield piece
+
+    async def describe(self, members: Sequence[str], above: int = 0) -> list[list[Node]]:
+        """Of each turn TENANT/DIGITS that and those above it, newest first; nothing where it is gone."""
+        async with self._server.operation() as operation:
+            _, *replies = await scripts.describe(operation, self._shard, members=" ".join(members), above=above)
+        return [self._nodes(reply.decode().split("\n")) if reply else [] for reply in replies]
+
+    async def _read(self, trees: list[tuple[str, int, list[Node]]]) -> AsyncGenerator[Piece]:
+        """The payloads of conversations that are known as a whole."""
+        began = monotonic()
+        named = [(member, node) for member, _, nodes in trees for node in nodes]
+        turns = iter(await self._payloads(named))
+        for member, used, nodes in trees:
+            found = needed([turn for turn in islice(turns, len(nodes)) if turn is not None])
+            if found:
+                yield Piece(member, used, found)
+        await self._pause(len(named), began)
+
+    async def _slowly(self, members: list[str]) -> AsyncGenerator[Piece]:
+        """Conversations that are large, or have jobs: what a job continues is no leaf, so it is named by the jobs."""
+        uses = {member: await self._used(member) for member in members}
+        jobs = await self._jobs()
+        for member in members:
+            async for piece in self._until_settled(member, uses[member], jobs.get(member, [])):
+                yield piece
+
+    async def _until_settled(self, member: str, used: int, continued: list[str]) -> AsyncGenerator[Piece]:
+        """A conversation, leaf by leaf, and again if it was used since it was `used`, as turns may have been passed
+        over.
+        """
+        known: set[str] = set()
+        for _ in range(ROUNDS):
+            missed = False
+            async for leaf in self._leaves(member, continued):
+                path = await self._path(member, leaf, known) if used else []
+                missed |= path is None
+                known.update(node.digits for node in path or ())
+                async for turns in self._along(member, path or []):
+                    yield Piece(member, used, turns)
+            after = await self._used(member)
+            if not after or (after == used and not missed):
+                return
+            used, continued = after, (await self._jobs()).get(member, [])
+        self.unsettled += 1
+
+    async def _along(self, member: str, path: list[Node]) -> AsyncGenerator[list[Saved]]:
+        for at in range(0, len(path), TURNS):
+            began = monotonic()
+            some = path[at : at + TURNS]
+            turns = await self._payloads([(member, node) for node in some])
+            if found := [turn for turn in turns if turn is not None]:
+                yield found
+            await self._pause(len(some), began)
+
+    async def _path(self, member: str, leaf: str, known: set[str]) -> list[Node] | None:
+        """The turns below a known one, or from the root, down to a leaf; None where that has gone meanwhile."""
+        tenant, _, _ = member.partition("/")
+        path: list[Node] = []
+        digits: str | None = leaf
+        while digits is not None and digits not in known:
+            (nodes,) = await self.describe([f"{tenant}/{digits}"], ABOVE)
+            if not nodes or nodes[0].digits != digits:
+                return None
+            for node in nodes:
+                digits = node.parent
+                path.append(node)
+                if digits in known:
+                    break
+        while path and path[0].deleted:  # nothing continues it
+            del path[0]
+        return path[::-1]
+
+    async def _payloads(self, named: list[tuple[str, Node]]) -> list[Saved | None]:
+        """The turns of some nodes; None for one that is gone or can't be read, and for those that continue it."""
+        found: list[Saved | None] = []
+        lost: set[str] = set()
+        for some in _portions(named):
+            blobs = await self._blobs(some)
+            for (member, node), (messages, response) in zip(some, blobs, strict=True):
+                turn = None
+                if node.parent not in lost and not node.fleeting:
+                    turn = await self._turn(member, node, messages, response)
+                if turn is None:
+                    lost.add(node.digits)
+                found.append(turn)
+        return found
+
+    async def _turn(self, member: str, node: Node, messages: bytes | None, response: bytes | None) -> Saved | None:
+        """A turn; None where it is gone, or can't be read. It is looked at again where it has changed since."""
+        try:
+            if node.fits(messages, response):
+                return await saved(node, messages, response)
+            (nodes,) = await self.describe([f"{member.partition('/')[0]}/{node.digits}"])
+            if not nodes:
+                return None
+            ((messages, response),) = await self._blobs([(member, nodes[0])])
+            return await saved(nodes[0], messages, response)
+        except Unreadable:
+            self.broken += 1
+            return None
+
+    async def _blobs(self, some: list[tuple[str, Node]]) -> list[tuple[bytes | None, bytes | None]]:
+        """Messages and response of each."""
+        read: list[list[bytes | None]] = []
+        async with self._server.operation() as operation:
+            for family in ("messages", "response"):
+                names = [f"{member.partition('/')[0]}:{family}:{node.digits}" for member, node in some]
+                keys = [self._shard.turns + name for name in names]
+                read.append(cast(list[bytes | None], await operation.command("MGET", *keys)))
+        return list(zip(*read, strict=True))
+
+    def _nodes(self, lines: list[str]) -> list[Node]:
+        """The nodes of these lines, up to one that is damaged."""
+        nodes: list[Node] = []
+        for line in lines:
+            try:
+                nodes.append(Node.of(line))
+            except Unreadable:
+                self.broken += 1
+                break
+        return nodes
+
+    async def _names(self, tenant: str | None) -> AsyncGenerator[list[str]]:
+        cursor: bytes | int = 0
+        while cursor != b"0":
+            async with self._server.operation() as operation:
+                match = "*" if tenant is None else f"{tenant}/*"
+                args = ("ZSCAN", self._shard.trees, cursor, "MATCH", match, "COUNT", SCANNED)
+                cursor, found = await operation.command(*args)
+            yield [member.decode() for member in found[::2]]
+
+    async def _leaves(self, member: str, continued: list[str]) -> AsyncGenerator[str]:
+        tenant, _, root = member.partition("/")
+        cursor: bytes | int = 0
+        while cursor != b"0":
+            async with self._server.operation() as operation:
+                key = f"{self._shard.turns}{tenant}:tree:{root}"
+                cursor, found = await operation.command("SSCAN", key, cursor, "COUNT", SCANNED)
+            for leaf in found:
+                yield leaf.decode()
+        for digits in continued:
+            yield digits
+
+    async def _jobs(self) -> dict[str, list[str]]:
+        """What the jobs of the shard continue, by TENANT/ROOT of the conversation."""
+        found: dict[str, list[str]] = {}
+        for place in PLACES:
+            async with self._server.operation() as operation:
+                members = [each.decode() for each in await operation.command("ZRANGE", self._base + place, 0, -1)]
+            for at in range(0, len(members), TURNS):
+                some = members[at : at + TURNS]
+                for member, nodes in zip(some, await self.describe(some), strict=True):
+                    if nodes and nodes[0].parent:
+                        tree = f"{member.partition('/')[0]}/{nodes[0].root}"
+                        found.setdefault(tree, []).append(nodes[0].parent)
+        return found
+
+    async def _used(self, member: str) -> int:
+        """The last use of a conversation; 0 where nobody knows it any more."""
+        async with self._server.operation() as operation:
+            return int(float(await operation.command("ZSCORE", self._shard.trees, member) or 0))
+
+    async def _process(self) -> bytes:
+        """Which process of a server has the shard."""
+        async with self._server.operation() as operation:
+            text = await operation.command("INFO", "server", at=self._shard.clock)
+        return next((line for line in text.splitlines() if line.startswith(b"run_id:")), b"")
+
+    async def _pause(self, turns: int, began: float) -> None:
+        if self._turns_per_second:
+            await asyncio.sleep(max(0.0, turns / self._turns_per_second - (monotonic() - began)))
+
+
+def _portions(named: list[tuple[str, Node]]) -> Iterator[list[tuple[str, Node]]]:
+    """The nodes in order, each list with some PAYLOAD_BYTES at most, or one node."""
+    some: list[tuple[str, Node]] = []
+    size = 0
+    for each in named:
+        if some and size + each[1].payload > PAYLOAD_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(each)
+        size += each[1].payload
+    if some:
+        yield some

@@ -1,0 +1,85 @@
+-- Store a turn as a backup has it, below the one that it continues: with its times, alive or as a tombstone.
+--
+-- Keys:      node, messages, response, clock, usage, leaves, trees
+-- Arguments: parent         the parent's digits, or '' for a root
+--            status         how the response ended
+--            continuable    1 if that status may be continued, else 0
+--            digest         the digest of what was stored
+--            added          how many messages the turn has
+--            created        when it was stored, in µs
+--            used           when it was used last, in µs
+--            tree_used      when any turn of its tree was
+--            deleted        1 of a tombstone, else ''
+--            erased         the bytes of the messages that were erased, which were `added`; else ''
+--            background     the mode of a response in the background, else ''
+--            submission     the digest of its submission, else ''
+--            held           about how many bytes the server will hold for it
+--            wait_ms        for how long a tombstone waits for the turn that continues it
+--            max_responses  the most responses in the shard; 0: any number
+--            max_trees      the most trees in the shard; 0: any number
+--            max_bytes      the most bytes that the server may hold for the shard; 0: any number
+--            messages_blob  what to store under messages
+--            response_blob  what to store under response; of a tombstone ''
+-- Result:    {'ok'} | {'kept'} when this turn is stored already, even if it was deleted since | {'conflict'} when another one
+--            is | {'missing'} when its parent isn't there, or its tree was forgotten | {'full'} when there is no room
+-- Invariant: nothing is evicted, and what is there is not changed but for the last use of its tree, which only rises. A turn
+--            is stored completely and once; with the last turn of a tree all of it is as it was. Uses keep their order, and
+--            none is later than the clock.
+
+local function wait_for_child(score)
+  redis.call('ZADD', leaves, score, tenant .. '/' .. digits) -- before all others, but not before its child can be there
+end
+
+local stored_digest, is_deleted, children = unpack(redis.call('HMGET', node, 'digest', 'deleted', 'children'))
+if stored_digest and stored_digest ~= digest then
+  return { 'conflict' }
+elseif stored_digest then
+  if is_deleted and children == '0' then
+    wait_for_child(now_ms() + wait_ms)
+  end
+  return { 'kept' }
+end
+local from = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }
+local before = 0
+if parent ~= '' then
+  local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'chain_messages',
+    'chain_bytes', 'chain_held')
+  before = above[1] and tonumber(redis.call('ZSCORE', trees, tenant .. '/' .. above[1]) or 0) or 0
+  if before == 0 then
+    return { 'missing' }
+  end
+  from = { root = above[1], depth = above[2] + 1, deleted = above[3], messages = above[4], bytes = above[5],
+    held = above[6] or 0 }
+end
+local responses_now, trees_now, bytes_now = stored(usage, leaves)
+if (max_responses > 0 and deleted == '' and responses_now >= max_responses)
+  or (max_trees > 0 and parent == '' and trees_now >= max_trees)
+  or (max_bytes > 0 and bytes_now + held > max_bytes) then
+  return { 'full' }
+end
+
+local now = tonumber(next_score(clock))
+used = math.min(used, now)
+add_node(tenant, parent, from, exact(used))
+redis.call('ZADD', trees, exact(math.max(before, used, math.min(tree_used, now))), tenant .. '/' .. from.root)
+redis.call('HSET', node, 'created', exact(created))
+if background ~= '' then
+  redis.call('HSET', node, 'background', background, 'submission', submission)
+end
+if erased ~= '' then
+  redis.call('HSET', node, 'erased', 1, 'chain_bytes', exact(from.bytes + erased))
+  redis.call('HSET', key('node', tenant, from.root), 'has_erased', 1)
+end
+if deleted ~= '' then
+  redis.call('HSET', node, 'deleted', 'backup', 'response_bytes', 0)
+  redis.call('UNLINK', response)
+  count(tenant, 'responses', -1)
+  count(tenant, 'tombstones', 1)
+  wait_for_child(now_ms() + wait_ms)
+else
+  redis.call('ZADD', leaves, exact(used), tenant .. '/' .. digits)
+end
+note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
+redis.call('SADD', key('tree', tenant, from.root), digits)
+record(usage)
+return { 'ok' }

@@ -1,0 +1,208 @@
+"""`harmonium backup` and `harmonium restore`: what they print, with which status they end, and where they work."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from service.__main__ import app
+from service.settings.settings import Settings, variable
+from store.embedded import EmbeddedServer
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from store.secret import shared_secret
+from store.turn import Status, StoredMessage, Turn
+from tests.support.store.backups import cut
+
+WORDS = "my secret words"
+PASSWORD = "sk-very-secret"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(variable(name), raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    """The embedded server of the settings, as `harmonium serve` runs it, with three turns in its store."""
+    with EmbeddedServer(tmp_path / "data") as running:
+        asyncio.run(_store_three(running.url))
+        yield running
+
+
+async def _store_three(url: str) -> None:
+    store = ConversationHistoryStore(connect(url))
+    root = store.new_id()
+    for tenant, id, parent in (("acme", root, None), ("acme", store.new_id(root), root), ("b", store.new_id(), None)):
+        await store.append(tenant, _turn(id, parent))
+    await shared_secret(store)
+    await store.close()
+
+
+def _turn(id: str, parent: str | None, words: str = WORDS) -> Turn:
+    return Turn(id, parent, Status.COMPLETED, (StoredMessage("user", words.encode()),), words.encode())
+
+
+def harmonium(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "200"})
+
+
+def of(*arguments: str | Path) -> dict[str, object]:
+    """What a command prints as JSON, which ends with status 0."""
+    result = harmonium(*arguments, "--json")
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return json.loads(result.stdout)
+
+
+def test_a_backup_of_a_running_server_says_what_is_in_it_and_none_of_its_words(server: EmbeddedServer) -> None:
+    result = harmonium("backup", "one.hm")
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    assert result.output.startswith("one.hm: 3 turns in 2 conversations of 2 tenants, ")
+    assert "It has the store's secret" in result.output
+    assert WORDS not in result.output
+    assert harmonium("backup", "--verify", "one.hm").output == result.output
+
+
+def test_what_was_saved_is_restored_into_an_empty_store_that_does_not_run(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    saved = of("backup", "one.hm")
+    restored = of("restore", "one.hm", "--data-dir", tmp_path / "new")
+    assert (restored["restored"], restored["kept"], restored["secret"]) == (3, 0, "restored")
+    again = of("backup", "two.hm", "--data-dir", tmp_path / "new")
+    assert again["content"] == saved["content"]
+    assert of("restore", "one.hm", "--data-dir", tmp_path / "new")["kept"] == 3
+    assert harmonium("fsck", "--data-dir", tmp_path / "new").exit_code == 0
+
+
+def test_another_redis_is_named_by_its_url(server: EmbeddedServer, tmp_path: Path) -> None:
+    assert of("backup", "one.hm", "--redis-url", server.url, "--data-dir", tmp_path / "unused")["turns"] == 3
+    assert not (tmp_path / "unused").exists()
+    assert of("restore", "one.hm", "--redis-url", server.url)["kept"] == 3
+
+
+def test_one_tenant_or_one_conversation_is_saved_without_the_secret_unless_asked_for(server: EmbeddedServer) -> None:
+    one = of("backup", "one.hm", "--tenant", "acme")
+    assert (one["turns"], one["tenant"], one["secret"]) == (2, "acme", False)
+    refused = harmonium("backup", "two.hm", "--tree", "resp_" + "0" * 48)
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("harmonium: can't make the backup: no turn 'resp_0")
+    assert of("backup", "three.hm", "--tenant", "b", "--secret")["secret"] is True
+    assert of("backup", "four.hm", "--no-secret")["secret"] is False
+
+
+def test_one_tenant_is_restored_of_a_whole_backup(server: EmbeddedServer, tmp_path: Path) -> None:
+    of("backup", "one.hm")
+    assert of("restore", "one.hm", "--tenant", "b", "--data-dir", tmp_path / "new")["restored"] == 1
+    nobody = harmonium("restore", "one.hm", "--tenant", "nobody", "--data-dir", tmp_path / "new")
+    assert nobody.exit_code == 2
+    assert "nothing of tenant 'nobody'" in nobody.stderr
+
+
+@pytest.mark.parametrize("command", [("backup", "--verify"), ("restore",)])
+def test_a_damaged_file_is_one_line_and_nothing_of_it_is_restored(
+    command: tuple[str, ...], server: EmbeddedServer, tmp_path: Path
+) -> None:
+    of("backup", "one.hm")
+    cut(tmp_path / "one.hm", 5)
+    result = harmonium(*command, "one.hm", "--data-dir", tmp_path / "new")
+    assert result.exit_code == (1 if "--verify" in command else 2)
+    assert "the file can't be used: it was cut short" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    if command == ("restore",):
+        assert of("backup", "two.hm", "--data-dir", tmp_path / "new")["turns"] == 0
+
+
+def test_a_file_that_is_not_there_ends_it_with_status_2_and_starts_no_server(tmp_path: Path) -> None:
+    for command in (("backup", "--verify"), ("restore",)):
+        result = harmonium(*command, "none.hm")
+        assert result.exit_code == 2
+        assert "none.hm" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_file_that_is_there_is_not_replaced(server: EmbeddedServer, tmp_path: Path) -> None:
+    (tmp_path / "one.hm").write_text("precious")
+    result = harmonium("backup", "one.hm")
+    assert result.exit_code == 2
+    assert "one.hm is there already" in result.stderr
+    assert (tmp_path / "one.hm").read_text() == "precious"
+
+
+def test_a_store_without_room_is_told_with_what_to_set(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of("backup", "one.hm")
+    monkeypatch.setenv("HARMONIUM_MAX_RESPONSES", "2")
+    result = harmonium("restore", "one.hm", "--data-dir", tmp_path / "new")
+    assert result.exit_code == 2
+    assert "nothing was restored. Set HARMONIUM_MAX_RESPONSES to at least 3 for it" in result.stderr
+
+
+def test_a_store_with_fewer_shards_is_told_so(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARMONIUM_SHARDS", "4")
+    of("backup", "one.hm")
+    monkeypatch.setenv("HARMONIUM_SHARDS", "2")
+    result = harmonium("restore", "one.hm", "--data-dir", tmp_path / "new")
+    assert result.exit_code == 2
+    assert "Set HARMONIUM_SHARDS to at least 4" in result.stderr
+
+
+def test_turns_that_the_store_has_otherwise_are_named_and_end_it_with_status_1(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    of("backup", "one.hm")
+
+    async def store_others(url: str) -> str:
+        redis = connect(server.url)
+        (member,) = await redis.zrange("harmonium:{00}:trees", 0, 0)
+        await redis.aclose()
+        other = ConversationHistoryStore(connect(url))
+        tenant, digits = member.decode().split("/")
+        await other.append(tenant, _turn(f"resp_{digits}", None, "something else"))
+        await other.close()
+        return digits
+
+    with EmbeddedServer(tmp_path / "new") as new:
+        digits = asyncio.run(store_others(new.url))
+        result = harmonium("restore", "one.hm", "--data-dir", tmp_path / "new")
+        found = json.loads(harmonium("restore", "one.hm", "--data-dir", tmp_path / "new", "--json").stdout)
+    assert result.exit_code == 1
+    assert f"resp_{digits}" in result.output
+    assert WORDS not in result.output
+    assert found["conflicts"] == 2
+    assert {"tenant": "acme", "id": f"resp_{digits}"} in found["refused"]
+
+
+def test_a_server_that_is_not_there_ends_both_with_status_2_and_one_line(server: EmbeddedServer) -> None:
+    of("backup", "one.hm")
+    for command in (("backup", "two.hm"), ("restore", "one.hm")):
+        result = harmonium(*command, "--redis-url", f"redis://me:{PASSWORD}@127.0.0.1:1")
+        assert result.exit_code == 2
+        assert len(result.stderr.splitlines()) == 1
+        assert PASSWORD not in result.output + result.stderr
+
+
+def test_a_backup_goes_on_with_what_an_interrupted_one_has_left(server: EmbeddedServer, tmp_path: Path) -> None:
+    whole = of("backup", "one.hm")
+    (tmp_path / "two.hm.partial").write_bytes((tmp_path / "one.hm").read_bytes()[:-40])
+    resumed = of("backup", "two.hm", "--resume")
+    assert (resumed["content"], resumed["turns"]) == (whole["content"], 3)
+    assert not (tmp_path / "two.hm.partial").exists()
+    assert of("backup", "three.hm", "--resume")["turns"] == 3  # nothing was left, so it is a new one
+
+
+def test_the_help_teaches(server: EmbeddedServer) -> None:
+    for command, words in (("backup", ("--resume", "--verify", "cron")), ("restore", ("--tenant", "run again"))):
+        text = " ".join(harmonium(command, "--help").output.replace("│", " ").split())
+        for word in words:
+            assert word in text

@@ -1,0 +1,348 @@
+"""Backup and restore against real servers: what comes back is what there was, and nothing else changes."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.backup.backup import Asked
+from store.backup.records import encoded
+from store.backup.restore import Bounds
+from store.errors import BadBackup, DoesNotFit, NotFound, StoreFull
+from store.history.history import NOTHING_LISTED, ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.redis.connection import connect
+from store.secret import shared_secret
+from store.turn import Status
+from tests.support.store.audit import dump, scores
+from tests.support.store.backups import RELEASE, back_up, bring_back, contents_of, cut, mode
+from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.verdict import faults
+from tests.support.store.work import claim, finish, submit
+
+OTHER = "other.tenant-2"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "backup.hm"
+
+
+@pytest.fixture
+async def second(server_url: str, prefix: str, redis: Redis) -> AsyncIterator[ConversationHistoryStore]:
+    """An empty store to restore into. After the test fsck finds nothing in it, and all its keys add up."""
+    own = f"{prefix}-2"
+    store = ConversationHistoryStore(connect(server_url), prefix=own)
+    yield store
+    await store.close()
+    assert await faults(redis, server_url, own) == []
+
+
+async def mixed(store: ConversationHistoryStore) -> dict[str, str]:
+    """Conversations with forks, tombstones and erased turns of two tenants; some of their ids by name."""
+    first = await grow(store, "a", "b", "c", "d")
+    fork = await grow(store, "e", "f", parent=first[1])
+    await store.forget(TENANT, first[1])
+    await store.forget(TENANT, first[2], erase=True)
+    alone = await grow(store, "alone")
+    failed = store.new_id(alone[0])
+    await store.append(TENANT, turn(failed, alone[0], text="failed", status=Status.FAILED))
+    erased = await grow(store, "root", "kept")
+    await store.forget(TENANT, erased[0], erase=True)
+    foreign = store.new_id()
+    await store.append(OTHER, turn(foreign, text="of somebody else"))
+    names = {"root": first[0], "tombstone": first[1], "erased": first[2], "tip": first[3], "fork": fork[1]}
+    return {**names, "alone": alone[0], "failed": failed, "kept": erased[1], "foreign": foreign}
+
+
+async def nodes(redis: Redis, prefix: str) -> dict[str, dict[bytes, bytes]]:
+    """The fields of every node, without what two servers may see otherwise."""
+    found = {key.removeprefix(prefix): value for key, value in (await dump(redis, prefix)).items() if ":node:" in key}
+    passing = (b"held", b"chain_held", b"deleted")
+    return {
+        key: {name: value for name, value in node.items() if name not in passing} | {b"gone": b"deleted" in node}
+        for key, node in found.items()
+    }
+
+
+async def test_what_is_restored_is_what_there_was(
+    history: ConversationHistoryStore,
+    second: ConversationHistoryStore,
+    server_url: str,
+    prefix: str,
+    redis: Redis,
+    file: Path,
+) -> None:
+    ids = await mixed(history)
+    end = await back_up(server_url, prefix, file)
+    restored = await bring_back(server_url, f"{prefix}-2", file)
+    assert restored.whole
+    assert (restored.restored, restored.kept) == (end.turns, 0)
+    assert await nodes(redis, f"{prefix}-2:") == await nodes(redis, f"{prefix}:")
+    for name in ("leaves", "trees"):
+        assert await scores(redis, f"{prefix}-2", name) == await scores(redis, prefix, name)
+    assert await said(second, ids["tip"]) == await said(history, ids["tip"]) == ["a", "b", "d"]
+    assert await second.items(TENANT, [ids["tombstone"], ids["tip"]]) == [NOTHING_LISTED, (b'{"text":"d"}', b'["d"]')]
+    again = await back_up(server_url, f"{prefix}-2", file.with_suffix(".2"))
+    assert (again.content, again.turns) == (end.content, end.turns)
+
+
+async def test_a_backup_changes_nothing_in_the_store(
+    history: ConversationHistoryStore, server_url: str, prefix: str, redis: Redis, file: Path
+) -> None:
+    await mixed(history)
+    before = await dump(redis, prefix)
+    await back_up(server_url, prefix, file)
+    assert await dump(redis, prefix) == before
+
+
+async def test_the_order_of_use_decides_what_goes_first_after_a_restore_too(
+    history: ConversationHistoryStore,
+    second: ConversationHistoryStore,
+    server_url: str,
+    prefix: str,
+    redis: Redis,
+    file: Path,
+) -> None:
+    ids = [(await grow(history, name))[0] for name in "abcde"]
+    for at in (3, 0, 4, 1, 2):
+        await history.get(TENANT, ids[at])
+    await back_up(server_url, prefix, file)
+    await bring_back(server_url, f"{prefix}-2", file)
+    order = [ids[at] for at in (3, 0, 4, 1, 2)]
+    assert list(await scores(redis, f"{prefix}-2", "leaves")) == list(await scores(redis, prefix, "leaves")) == order
+
+
+async def test_the_file_says_what_it_is_and_only_its_owner_may_read_it(
+    history: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    await mixed(history)
+    secret = await shared_secret(history)
+    end = await back_up(server_url, prefix, file)
+    found = await contents_of(file)
+    assert (found.header.release, found.header.shards, found.header.secret) == (RELEASE, 1, True)
+    assert (found.trees, found.turns, found.tenants, found.deleted) == (4, 11, 2, 3)
+    assert found.header.expected.turns == found.turns
+    assert found.content == end.content
+    assert mode(file) == 0o600
+    assert secret not in encoded(found.header)
+    assert not file.with_name(file.name + ".partial").exists()
+
+
+async def test_a_backup_of_one_tenant_or_one_conversation_has_nothing_else(
+    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    ids = await mixed(history)
+    one = await back_up(server_url, prefix, file.with_suffix(".t"), Asked(tenant=OTHER, secret=False))
+    assert (one.turns, one.tenants) == (1, 1)
+    tree = await back_up(server_url, prefix, file.with_suffix(".r"), Asked(tree=ids["fork"], secret=False))
+    assert (tree.trees, tree.turns) == (1, 6)
+    await bring_back(server_url, f"{prefix}-2", file.with_suffix(".r"))
+    assert await said(second, ids["fork"]) == ["a", "b", "e", "f"]
+    with pytest.raises(NotFound):
+        await second.get(OTHER, ids["foreign"])
+    with pytest.raises(NotFound):
+        await back_up(server_url, prefix, file, Asked(tenant=OTHER, tree=ids["fork"]))
+
+
+async def test_one_tenant_or_one_conversation_is_restored_of_a_whole_backup(
+    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    ids = await mixed(history)
+    await back_up(server_url, prefix, file)
+    assert (await bring_back(server_url, f"{prefix}-2", file, only={"tenant": OTHER})).restored == 1
+    assert (await bring_back(server_url, f"{prefix}-2", file, only={"tree": ids["kept"]})).restored == 2
+    assert await said(second, ids["kept"]) == ["kept"]
+    with pytest.raises(NotFound):
+        await bring_back(server_url, f"{prefix}-2", file, only={"tree": second.new_id()})
+    with pytest.raises(ValueError, match="nothing of tenant 'nobody'"):
+        await bring_back(server_url, f"{prefix}-2", file, only={"tenant": "nobody"})
+
+
+async def test_a_restore_that_is_run_again_keeps_what_is_there(
+    history: ConversationHistoryStore,
+    second: ConversationHistoryStore,
+    server_url: str,
+    prefix: str,
+    redis: Redis,
+    file: Path,
+) -> None:
+    ids = await mixed(history)
+    end = await back_up(server_url, prefix, file)
+    await bring_back(server_url, f"{prefix}-2", file)
+    await second.forget(TENANT, ids["tip"])  # deleted after the backup: stays deleted, with all that only it needed
+    before = await dump(redis, f"{prefix}-2")
+    assert (await bring_back(server_url, prefix, file)).kept == end.turns
+    again = await bring_back(server_url, f"{prefix}-2", file)
+    assert again.restored > 0  # the tombstones went with the tip, so they and it are new again
+    assert set(before) < set(await dump(redis, f"{prefix}-2"))
+
+
+async def test_another_turn_with_the_same_id_is_a_conflict_and_stays(
+    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    first, below = await grow(history, "ours", "below")
+    (free,) = await grow(history, "free")
+    await back_up(server_url, prefix, file)
+    await second.append(TENANT, turn(first, text="theirs"))
+    restored = await bring_back(server_url, f"{prefix}-2", file)
+    assert not restored.whole
+    assert (restored.restored, restored.conflict, restored.lost) == (1, 2, 0)
+    assert set(restored.conflicts) == {(TENANT, first), (TENANT, below)}
+    assert await said(second, first) == ["theirs"]
+    assert await said(second, free) == ["free"]
+
+
+async def test_nothing_of_a_damaged_file_is_restored(
+    history: ConversationHistoryStore,
+    second: ConversationHistoryStore,
+    server_url: str,
+    prefix: str,
+    redis: Redis,
+    file: Path,
+) -> None:
+    await mixed(history)
+    await back_up(server_url, prefix, file)
+    cut(file, 1)
+    with pytest.raises(BadBackup):
+        await bring_back(server_url, f"{prefix}-2", file)
+    assert await dump(redis, f"{prefix}-2") == {}
+
+
+@pytest.mark.parametrize("bounds", [Bounds(responses=6), Bounds(trees=3), Bounds(bytes=4_000)])
+async def test_a_backup_that_the_caps_have_no_room_for_is_refused_before_anything_is_written(
+    bounds: Bounds,
+    history: ConversationHistoryStore,
+    second: ConversationHistoryStore,
+    server_url: str,
+    prefix: str,
+    redis: Redis,
+    file: Path,
+) -> None:
+    await mixed(history)
+    await back_up(server_url, prefix, file)
+    with pytest.raises(DoesNotFit) as refused:
+        await bring_back(server_url, f"{prefix}-2", file, bounds=bounds)
+    assert refused.value.wanted > refused.value.most
+    assert await dump(redis, f"{prefix}-2") == {}
+
+
+async def test_what_is_there_already_needs_no_room(
+    history: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    await mixed(history)
+    end = await back_up(server_url, prefix, file)
+    restored = await bring_back(server_url, prefix, file, bounds=Bounds(responses=8, trees=4))
+    assert restored.kept == end.turns
+
+
+async def test_a_store_that_others_fill_meanwhile_is_full_and_evicts_nothing(
+    history: ConversationHistoryStore,
+    second: ConversationHistoryStore,
+    server_url: str,
+    prefix: str,
+    redis: Redis,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await grow(history, "a", "b", "c")
+    await back_up(server_url, prefix, file)
+    there = await grow(second, "x", "y")
+    monkeypatch.setattr("store.backup.restore.Restore._fits", _does_fit)
+    with pytest.raises(StoreFull):
+        await bring_back(server_url, f"{prefix}-2", file, bounds=Bounds(responses=4))
+    assert await said(second, there[1]) == ["x", "y"]
+
+
+async def _does_fit(*_: object) -> None:
+    """As it did a moment ago."""
+
+
+async def test_fewer_shards_are_refused_and_more_are_not(
+    server_url: str, prefix: str, redis: Redis, file: Path
+) -> None:
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=3)
+    ids = [(await grow(store, name))[0] for name in "abcdefghijkl"]
+    await store.close()
+    await back_up(server_url, prefix, file, shards=3)
+    with pytest.raises(DoesNotFit):
+        await bring_back(server_url, f"{prefix}-2", file, shards=2)
+    assert (await bring_back(server_url, f"{prefix}-2", file, shards=5)).restored == len(ids)
+    assert await faults(redis, server_url, f"{prefix}-2", shards=5) == []
+
+
+async def test_a_restored_conversation_may_be_unused_for_half_of_the_time_before_it_expires(
+    history: ConversationHistoryStore,
+    second: ConversationHistoryStore,
+    server_url: str,
+    prefix: str,
+    redis: Redis,
+    file: Path,
+) -> None:
+    ids = [(await grow(history, name))[0] for name in "abc"]
+    await back_up(server_url, prefix, file)
+    seconds, micros = await redis.time()
+    await bring_back(server_url, f"{prefix}-2", file, bounds=Bounds(idle_us=4_000))
+    found = await scores(redis, f"{prefix}-2", "trees")
+    assert list(found) == ids
+    assert min(found.values()) >= seconds * 1_000_000 + micros - 2_000
+
+
+async def test_the_secret_is_restored_where_there_is_none(
+    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    secret = await shared_secret(history)
+    await grow(history, "a")
+    await back_up(server_url, prefix, file)
+    assert (await bring_back(server_url, f"{prefix}-2", file)).secret == "restored"
+    assert await shared_secret(second) == secret
+    assert (await bring_back(server_url, f"{prefix}-2", file)).secret == "kept"
+    await back_up(server_url, prefix, file.with_suffix(".2"), Asked(secret=False))
+    assert (await bring_back(server_url, prefix, file.with_suffix(".2"))).secret == "none"
+
+
+async def test_another_secret_stays(
+    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    await shared_secret(history)
+    theirs = await shared_secret(second)
+    await back_up(server_url, prefix, file)
+    assert (await bring_back(server_url, f"{prefix}-2", file)).secret == "other"
+    assert await shared_secret(second) == theirs
+
+
+async def test_of_a_response_under_way_what_it_continues_is_saved(
+    jobs: Jobs,
+    history: ConversationHistoryStore,
+    second: ConversationHistoryStore,
+    server_url: str,
+    prefix: str,
+    file: Path,
+) -> None:
+    root, above = await grow(history, "root", "above")
+    ended = await submit(jobs, "ended", parent=root)
+    await finish(jobs, await claim(jobs))
+    waiting = await submit(jobs, "waiting", parent=above)
+    fleeting = await submit(jobs, "fleeting", fleeting=True)
+    end = await back_up(server_url, prefix, file)
+    assert end.turns == 3
+    await bring_back(server_url, f"{prefix}-2", file)
+    assert await said(second, above) == ["root", "above"]
+    assert (await second.find(TENANT, ended)).background == "stream"
+    for id in (waiting, fleeting):
+        with pytest.raises(NotFound):
+            await second.get(TENANT, id)
+
+
+async def test_a_conversation_with_more_turns_than_a_call_describes(
+    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    chain = await grow(history, *map(str, range(250)))
+    fork = await grow(history, *map(str, range(120)), parent=chain[100])
+    for id in chain[50:60]:
+        await history.forget(TENANT, id)
+    end = await back_up(server_url, prefix, file)
+    assert (end.turns, end.deleted, end.unsettled) == (370, 10, 0)
+    assert (await bring_back(server_url, f"{prefix}-2", file)).restored == 370
+    assert await second.lineage(TENANT, fork[-1]) == await history.lineage(TENANT, fork[-1])

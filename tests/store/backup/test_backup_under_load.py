@@ -1,0 +1,193 @@
+"""Backups while others write, and backups and restores that are killed: what comes back is whole and sound."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import NotContinuable, NotFound, NotTerminal
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.redis.connection import connect
+from store.turn import Status
+from tests.support import ROOT
+from tests.support.store.backups import back_up, bring_back, contents_of
+from tests.support.store.sample import TENANT, grow, turn
+from tests.support.store.verdict import checked, faults
+from tests.support.store.work import queued
+from tests.support.waiting import until
+
+WRITERS = 8
+DEADLINE_SECONDS = 60.0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "backup.hm"
+
+
+@pytest.fixture
+async def second(server_url: str, prefix: str, redis: Redis) -> AsyncIterator[ConversationHistoryStore]:
+    """An empty store to restore into. After the test fsck finds nothing in it, and all its keys add up."""
+    own = f"{prefix}-2"
+    store = ConversationHistoryStore(connect(server_url), prefix=own)
+    yield store
+    await store.close()
+    assert await faults(redis, server_url, own) == []
+
+
+class Writer:
+    """Does all that can be done with conversations, until it is told to stop; remembers what it deleted."""
+
+    def __init__(self, store: ConversationHistoryStore, seed: int, tips: list[str]) -> None:
+        self.deleted: set[str] = set()
+        self._store, self._jobs = store, Jobs(store)
+        self._chance = random.Random(seed)
+        self._tips = tips
+        self._begun: list[str] = []
+
+    async def run(self, stop: asyncio.Event) -> None:
+        actions = (self._append, self._append, self._begin, self._use, self._delete, self._delete_tree, self._work)
+        while not stop.is_set():
+            with suppress(NotFound, NotContinuable, NotTerminal):  # what was deleted, or is under way
+                await self._chance.choice(actions)()
+
+    async def _append(self) -> None:
+        self._tips.append(await self._add(self._chance.choice(self._tips)))
+
+    async def _begin(self) -> None:
+        self._begun.append(await self._add(None))
+        self._tips.append(self._begun[-1])
+
+    async def _add(self, parent: str | None) -> str:
+        id = self._store.new_id(parent)
+        await self._store.append(TENANT, turn(id, parent, text=id[-5:]))
+        return id
+
+    async def _use(self) -> None:
+        await self._store.chain(TENANT, self._chance.choice(self._tips))
+
+    async def _delete(self) -> None:
+        id = self._chance.choice(self._tips)
+        self.deleted.add(id)
+        await self._store.forget(TENANT, id, erase=self._chance.random() < 0.5)
+
+    async def _delete_tree(self) -> None:
+        if self._begun:
+            await self._store.forget_tree(TENANT, self._begun.pop(0))
+
+    async def _work(self) -> None:
+        id = self._store.new_id(parent := self._chance.choice(self._tips))
+        await self._jobs.submit(TENANT, queued(id, parent), b"spec", Entry(1, b"begun"))
+        for job in (await self._jobs.claim(0, 1)).jobs:
+            done = turn(job.lease.id, text="done", status=Status.COMPLETED)
+            await self._jobs.finish(job.lease, done, Entry(job.last + 2, b"the end"))
+            self._tips.append(job.lease.id)
+
+
+async def test_what_eight_writers_leave_alone_is_in_the_backup_and_all_of_it_is_sound(
+    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    quiet = [await grow(history, *map(str, range(6))) for _ in range(40)]
+    long = await grow(history, *map(str, range(300)))  # read leaf by leaf, while it is used
+    tips = [*long[::7], *(id for ids in quiet[:20] for id in ids)]
+    writers = [Writer(history, seed, list(tips)) for seed in range(WRITERS)]
+    stop = asyncio.Event()
+    running = [asyncio.create_task(writer.run(stop)) for writer in writers]
+    end = await back_up(server_url, prefix, file, turns_per_second=600)
+    stop.set()
+    await asyncio.gather(*running)
+    deleted = set[str]().union(*(writer.deleted for writer in writers))
+    assert end.broken == 0
+    restored = await bring_back(server_url, f"{prefix}-2", file)
+    assert restored.whole
+    assert restored.restored == end.turns >= 20 * 6
+    for id in {*long, *(id for ids in quiet for id in ids)} - deleted:
+        assert await second.get(TENANT, id) == await history.get(TENANT, id)
+
+
+@contextmanager
+def command(*arguments: str | Path, url: str, prefix: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`harmonium` with these arguments, in a process of its own."""
+    environment = {**os.environ, "HARMONIUM_REDIS_URL": url, "HARMONIUM_KEY_PREFIX": prefix}
+    line = [sys.executable, "-m", "service", *map(str, arguments)]
+    with subprocess.Popen(
+        line, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+async def many(store: ConversationHistoryStore, conversations: int) -> None:
+    """Conversations with texts that don't compress, so that a backup of them has many blocks."""
+    for number in range(conversations):
+        chance = random.Random(number)
+        await grow(store, *(chance.randbytes(4_000).hex() for _ in range(5)))
+
+
+async def test_a_backup_that_is_killed_goes_on_where_it_was(
+    history: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    await many(history, 60)
+    partial = file.with_name(file.name + ".partial")
+    asked = ("backup", file, "--turns-per-second", "150")
+    with command(*asked, url=server_url, prefix=prefix) as process:
+        await until(lambda: _size(partial) > 400_000, DEADLINE_SECONDS)
+        kill(process)
+    left = _size(partial)
+    with command(*asked, "--resume", url=server_url, prefix=prefix) as process:
+        await until(lambda: _size(partial) > left + 400_000, DEADLINE_SECONDS)
+        kill(process)
+    resumed = await back_up(server_url, prefix, file, resume=True)
+    whole = await back_up(server_url, prefix, file.with_suffix(".2"))
+    assert (resumed.content, resumed.turns, resumed.trees) == (whole.content, 300, 60)
+    assert (await contents_of(file)).turns == 300
+
+
+async def test_a_restore_that_is_killed_is_run_again(
+    history: ConversationHistoryStore,
+    second: ConversationHistoryStore,
+    server_url: str,
+    prefix: str,
+    redis: Redis,
+    file: Path,
+) -> None:
+    await many(history, 60)
+    for member in await redis.zrange(f"{prefix}:{{00}}:trees", 0, 9):
+        await history.forget(TENANT, f"resp_{member.decode().split('/')[1]}", erase=True)
+    end = await back_up(server_url, prefix, file)
+    own = f"{prefix}-2"
+    for so_far in (50, 150):
+        with command("restore", file, "--turns-per-second", "300", url=server_url, prefix=own) as process:
+            await until(lambda: _responses(redis, own), DEADLINE_SECONDS, wanted=so_far.__lt__)
+            kill(process)
+        assert (await checked(server_url, own))[0] == []
+    restored = await bring_back(server_url, own, file)
+    assert restored.whole
+    assert restored.kept >= 150
+    assert restored.kept + restored.restored == 300
+    assert (await back_up(server_url, own, file.with_suffix(".2"))).content == end.content
+
+
+async def _responses(redis: Redis, prefix: str) -> int:
+    return int(await redis.hget(f"{prefix}:{{00}}:usage", "responses") or 0)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
