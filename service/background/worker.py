@@ -270,7 +270,8 @@ class Worker:
     async def _make(self, name: str, attempt: Attempt) -> None:
         """Make one attempt. Whatever fails, the job is not lost: its lease runs out."""
         try:
-            outcome = await attempt.make()
+            with await self._service.pacing.begin(attempt.job.lease.tenant):
+                outcome = await attempt.make()
         except StoreError as failure:
             logs.event(logger, logging.WARNING, "attempt given up", response_id=attempt.id, reason=str(failure))
         except Exception:

@@ -13,6 +13,7 @@ from service.engine.demo import DemoEngine
 from service.engine.port import MODEL_CREATED, Engine, ModelCard
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
+from service.pacing import Pacing
 from service.responses.read import Limits
 from service.responses.seal import Seals
 from service.responses.templates import Templates
@@ -65,6 +66,8 @@ class Service(msgspec.Struct, frozen=True):
     templates: Templates
     cancel_slots: asyncio.Semaphore
     """How many cancelled responses may be ended at once, each of which replays its log."""
+    pacing: Pacing
+    """When a tenant's requests and jobs begin in this process."""
     clock: Callable[[], float] = time
 
 
@@ -98,6 +101,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(shared_secret, store)),
         templates=Templates(settings.prompts_dir),
         cancel_slots=asyncio.Semaphore(CANCELS_AT_ONCE),
+        pacing=Pacing(),
     )
 
 

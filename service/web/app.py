@@ -91,7 +91,8 @@ def _gated(app: FastAPI, service: Service, background: Background, admission: Ad
     app.include_router(health.router)
     app.include_router(metrics.router)
     settings = service.settings
-    return Gate(app, Keyring(settings.api_keys), admission, service.metrics, metrics_key=settings.metrics_key)
+    keyring = Keyring(settings.api_keys)
+    return Gate(app, keyring, admission, service.pacing, service.metrics, metrics_key=settings.metrics_key)
 
 
 @asynccontextmanager

@@ -110,7 +110,7 @@ class FollowSource:
                     first = await anext(batches)
                 except LogGone as error:
                     raise events_gone(self._retention_seconds) from error
-                self._exchange.slot.follow()
+                self._exchange.follow()
                 yield self._noted(first)
                 try:
                     async for batch in batches:

@@ -20,6 +20,7 @@ from service import logs
 from service.engine.port import EngineUnavailable
 from service.errors import ApiError, fault, unavailable
 from service.metrics.counters import Metrics
+from service.pacing import Pacing, Work
 from service.settings.core import DEFAULT_TENANT, ApiKey
 from service.web.admission import Admission, Slot
 from service.web.auth import Keyring, check_headers, refuse_foreign
@@ -54,7 +55,8 @@ class Exchange:
     """A request and its answer; routes find it in the scope and add what belongs in the log line."""
 
     slot: Slot
-    """Set once the gate has let it in."""
+    work: Work
+    """Both set once the gate has let it in."""
 
     def __init__(
         self, tenant: str, request_id: str, headers: dict[bytes, bytes], metrics: Metrics, path: str = ""
@@ -69,6 +71,11 @@ class Exchange:
         """Headers that the answer gets besides those that every one has."""
         self.facts: dict[str, str | int | float | bool | None] = {}
         self.status = 0
+
+    def follow(self) -> None:
+        """Only follow a background response from now on, which takes no slot of a request, and is little work."""
+        self.slot.follow()
+        self.work.end()
 
     def refused(self, error: ApiError) -> None:
         """Say in the log why it was refused: not in the message's words, which may quote the request."""
@@ -110,11 +117,19 @@ class Gate:
     """Wraps the application."""
 
     def __init__(
-        self, app: ASGIApp, keyring: Keyring, admission: Admission, metrics: Metrics, *, metrics_key: SecretStr
+        self,
+        app: ASGIApp,
+        keyring: Keyring,
+        admission: Admission,
+        pacing: Pacing,
+        metrics: Metrics,
+        *,
+        metrics_key: SecretStr,
     ) -> None:
         """`metrics_key` opens /metrics; where it is empty, nobody may read them, or everybody if there are no keys."""
         self._app = app
         self._admission = admission
+        self._pacing = pacing
         self._keyring = keyring
         self._metrics = metrics
         self._strangers = Ration(STRANGERS_LOGGED)
@@ -140,7 +155,9 @@ class Gate:
                 await self._app(scope, receive, answer)
             else:
                 exchange.tenant = self._keyring.tenant(exchange.headers)
+                exchange.work = await self._pacing.begin(exchange.tenant)
                 with (
+                    exchange.work,
                     self._metrics.requests_in_progress.track_inprogress(),
                     self._admission.slot(exchange.tenant) as exchange.slot,
                 ):

@@ -10,6 +10,7 @@ from starlette.types import Message
 from service.api.events import Event
 from service.errors import ApiError
 from service.metrics.counters import make_metrics
+from service.pacing import Pacing
 from service.responses.output.machine import Ending
 from service.settings.settings import load_settings
 from service.web.admission import Admission
@@ -53,6 +54,7 @@ class Client:
         """All that it is sent."""
         scope = {"extensions": {BREAK_OFF: {"now": self._cut}}}
         with self.admission.slot(TENANT) as self.exchange.slot:
+            self.exchange.work = await Pacing().begin(TENANT)
             self.exchange.slot.take_follower()
             await self._stream(scope, self._receive, self._send)
         return b"".join(self.bodies)

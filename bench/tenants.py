@@ -1,0 +1,245 @@
+"""What a tenant notices of another one that asks for as much as it can.
+
+    scripts/bench tenants [--check] [--only NAME]
+
+A real `harmonium serve` with its embedded server, room for few responses, and the demo engine. Globex stores some
+conversations, and then goes on with one of them again and again, and asks for a response in the background now and
+then. Acme does the same in a process of its own, many at once. A row says how long both kinds took Globex, beside how
+long they took in quiet just before, how many of Globex' requests failed, and how many of its responses were evicted.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench._harness import HOST, Server  # noqa: E402
+from bench.attacks import ACME, ANSWER_SECONDS, GLOBEX, PAUSE_SECONDS, Waits, request  # noqa: E402
+
+SECONDS = 8.0
+"""How long each load goes on, and the quiet before it."""
+
+MAX_RESPONSES = 4_000
+"""The room of the store: Acme asks for more than that."""
+
+STORED = 200
+"""The responses that Globex stored before."""
+
+TARGET = 2.0
+"""How much longer the slowest of a hundred of Globex' responses may take than in quiet."""
+
+POLL_SECONDS = 0.002
+MODEL = "gpt-oss-20b"
+
+
+def posted(key: str, **body: object) -> bytes:
+    """A small create request, with what else is given."""
+    return request("POST", "/v1/responses", key, json.dumps({"model": MODEL, "max_output_tokens": 16, **body}).encode())
+
+
+class Connection:
+    """A connection that is kept open, with one request at a time."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def ask(self, sent: bytes) -> tuple[int, bytes]:
+        """The status of the answer, and its body. Raises OSError, and TimeoutError."""
+        try:
+            if self._writer is None:
+                self._reader, self._writer = await asyncio.open_connection(HOST, self._port)
+            self._writer.write(sent)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+                if b"chunked" in head:
+                    return int(head[9:12]), await self._reader.readuntil(b"0\r\n\r\n")
+                size = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                return int(head[9:12]), await self._reader.readexactly(size)
+        except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
+            self.close()
+            raise ConnectionError("no answer") from error
+
+    def close(self) -> None:
+        """Close it; the next request opens another one."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+
+
+# --- what Acme does, each until it is ended ---------------------------------------------------------------------------
+
+
+async def again(port: int, at_once: int, sent: bytes) -> None:
+    """The same request again and again, so many at once."""
+
+    async def one() -> None:
+        connection = Connection(port)
+        while True:
+            with suppress(ConnectionError):
+                await connection.ask(sent)
+
+    await asyncio.gather(*(one() for _ in range(at_once)))
+
+
+LOADS: dict[str, Callable[[int], Awaitable[None]]] = {
+    "nothing": lambda port: asyncio.sleep(3600),
+    "8 responses at once": lambda port: again(port, 8, posted(ACME, input="Hello.")),
+    "64 responses at once": lambda port: again(port, 64, posted(ACME, input="Hello.")),
+    "512 responses at once": lambda port: again(port, 512, posted(ACME, input="Hello.")),
+    "64 streams at once": lambda port: again(
+        port, 64, posted(ACME, input="Hello.", stream=True, max_output_tokens=500)
+    ),
+    "in the background": lambda port: again(
+        port, 32, posted(ACME, input="Hello.", background=True, service_tier="priority", max_output_tokens=500)
+    ),
+}
+
+
+# --- what Globex notices ----------------------------------------------------------------------------------------------
+
+
+class Noticed(NamedTuple):
+    """How long Globex' responses took, and how long those in the background until they had ended."""
+
+    small: Waits
+    background: Waits
+
+
+async def created(connection: Connection, **body: object) -> dict[str, Any]:
+    """A response of Globex. Raises ConnectionError where it is refused."""
+    status, answer = await connection.ask(posted(GLOBEX, **body))
+    if status != 200:
+        raise ConnectionError(f"status {status}")
+    return json.loads(answer)
+
+
+async def ended(connection: Connection, id: str) -> None:
+    """Wait until a response has ended. Raises ConnectionError."""
+    while True:
+        status, answer = await connection.ask(request("GET", f"/v1/responses/{id}", GLOBEX))
+        if status != 200:
+            raise ConnectionError(f"status {status}")
+        if json.loads(answer)["status"] not in ("queued", "in_progress"):
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def repeated(seconds: float, once: Callable[[], Awaitable[object]]) -> Waits:
+    """How long something takes, one after another."""
+    took: list[float] = []
+    failed, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        began = time.perf_counter()
+        try:
+            await once()
+        except ConnectionError:
+            failed += 1
+        else:
+            took.append((time.perf_counter() - began) * 1000)
+        await asyncio.sleep(PAUSE_SECONDS)
+    return Waits(took, failed)
+
+
+async def notice(port: int, id: str, seconds: float) -> Noticed:
+    """Go on with a conversation, and ask for responses in the background."""
+    one, other = Connection(port), Connection(port)
+
+    async def background() -> None:
+        made = await created(other, input="Hello.", background=True)
+        await ended(other, made["id"])
+
+    small, later = await asyncio.gather(
+        repeated(seconds, lambda: created(one, input="And?", previous_response_id=id)),
+        repeated(seconds, background),
+    )
+    one.close()
+    other.close()
+    return Noticed(small, later)
+
+
+async def stored(port: int) -> list[str]:
+    """Conversations of ten responses each; their ids."""
+    connection, ids = Connection(port), list[str]()
+    for number in range(STORED):
+        parent = {"previous_response_id": ids[-1]} if number % 10 else {}
+        ids.append((await created(connection, input="Hello.", **parent))["id"])
+    connection.close()
+    return ids
+
+
+async def lost(port: int, ids: Sequence[str]) -> int:
+    """How many responses of Globex are gone."""
+    connection = Connection(port)
+    found = [(await connection.ask(request("GET", f"/v1/responses/{id}", GLOBEX)))[0] for id in ids]
+    connection.close()
+    return sum(status != 200 for status in found)
+
+
+async def under(name: str) -> bool:
+    """Print the row of a load; whether Globex noticed no more of it than it may."""
+    settings = {
+        "HARMONIUM_API_KEYS": f"acme:{ACME},globex:{GLOBEX}",
+        "HARMONIUM_LOG_LEVEL": "warning",
+        "HARMONIUM_MAX_RESPONSES": str(MAX_RESPONSES),
+    }
+    with Server(["-m", "service", "serve"], settings=settings) as server:
+        ids = await stored(server.port)
+        await notice(server.port, ids[9], 1)
+        quiet = await notice(server.port, ids[9], SECONDS)
+        acme = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bench.tenants", "--load", name, "--port", str(server.port)), cwd=ROOT
+        )
+        try:
+            noticed = await notice(server.port, ids[9], SECONDS)
+        finally:
+            acme.kill()
+            await acme.wait()
+        gone = await lost(server.port, ids)
+    failed = noticed.small.failed + noticed.background.failed
+    slower = [after.at(0.99) / before.at(0.99) for before, after in zip(quiet, noticed, strict=True)]
+    fine = max(slower) <= TARGET and not failed and not gone
+    times = [each.at(share) for share in (0.5, 0.99) for pair in zip(quiet, noticed, strict=True) for each in pair]
+    print(
+        f"{name:24}"
+        + "".join(f"{ms:8.1f}" for ms in times)
+        + "".join(f"{ratio:7.1f}x" for ratio in slower)
+        + f"{failed:8}{gone:8}{'' if fine else '  missed'}",
+        flush=True,
+    )
+    return fine
+
+
+async def rows(names: Sequence[str]) -> bool:
+    heads = ("p50, ms", "background", "p99, ms", "background", "p99 slower")
+    print(f"{'':24}" + "".join(f"{head:>16}" for head in heads))
+    print(f"{'':24}" + f"{'quiet':>8}{'loaded':>8}" * 4 + f"{'':>8}{'backgr.':>8}{'failed':>8}{'evicted':>8}")
+    return all([await under(name) for name in names])
+
+
+def main() -> int:
+    """0, or 1 when --check is given and Globex noticed more than it may."""
+    parser = argparse.ArgumentParser(description="what a tenant notices of another one")
+    parser.add_argument("--check", action="store_true", help="fail where Globex noticed more than it may")
+    parser.add_argument("--only", choices=LOADS, help="one load")
+    parser.add_argument("--load", choices=LOADS, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.load:
+        asyncio.run(LOADS[arguments.load](arguments.port))  # type: ignore[arg-type]
+        return 0
+    fine = asyncio.run(rows([arguments.only] if arguments.only else list(LOADS)))
+    print(f"tenants: {'met' if fine else 'missed'} (p99 at most {TARGET:g}x, nothing failed, nothing evicted)")
+    return int(arguments.check and not fine)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
