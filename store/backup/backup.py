@@ -117,23 +117,21 @@ class Backup:
         id = str(asked.tree)
         digits = self._keyspace.digits(id)
         shard = shard_of(digits)
-        tenants = [asked.tenant] if asked.tenant else await self._tenants(shard)
-        members = [f"{checked_tenant(tenant)}/{digits}" for tenant in tenants]
-        described = await self._readers[shard].describe(members) if members else []
-        found = [(tenant, nodes[0].root) for tenant, nodes in zip(tenants, described, strict=True) if nodes]
+        tenants = [checked_tenant(asked.tenant)] if asked.tenant else await self._readers[shard].tenants()
+        described = await self._readers[shard].describe([f"{tenant}/{digits}" for tenant in tenants])
+        found = [f"{tenant}/{nodes[0].root}" for tenant, nodes in zip(tenants, described, strict=True) if nodes]
         if not found:
             raise NotFound(id)
-        return [(shard, f"{tenant}/{root}") for tenant, root in found]
+        return [(shard, member) for member in found]
 
-    async def _tenants(self, shard: int) -> list[str]:
-        return [
-            name.removeprefix("responses/") for name in await self._counters(shard) if name.startswith("responses/")
-        ]
-
-    async def _counters(self, shard: int) -> dict[str, int]:
-        async with self._server.operation() as operation:
-            found = await operation.command("HGETALL", self._keyspace.all_shards()[shard].usage)
-        return {name.decode(): int(number) for name, number in zip(found[::2], found[1::2], strict=True)}
+    async def _counted(self, fields: list[str]) -> list[int]:
+        """The sum of these counters over all shards."""
+        sums = [0] * len(fields)
+        for keys in self._keyspace.all_shards():
+            async with self._server.operation() as operation:
+                found = await operation.command("HMGET", keys.usage, *fields)
+            sums = [before + int(number or 0) for before, number in zip(sums, found, strict=True)]
+        return sums
 
     async def _secret(self) -> bytes | None:
         async with self._server.operation() as operation:
@@ -141,19 +139,16 @@ class Backup:
         return found if found is not None and len(found) == SECRET_BYTES else None
 
     async def _header(self, asked: Asked, release: str, secret: bool, layout: int | None) -> Header:
-        counted = [await self._counters(shard) for shard in range(self._keyspace.shards)]
         of = f"/{checked_tenant(asked.tenant)}" if asked.tenant else ""
-
-        def total(*fields: str) -> int:
-            return sum(each.get(field + of, 0) for each in counted for field in fields)
-
+        counters = [f"{name}{of}" for name in ("trees", "responses", "tombstones")]
+        trees, responses, tombstones = await self._counted(counters)
         return Header(
             version=VERSION,
             release=release,
             created=await self._now(),
             shards=self._keyspace.shards,
             messages=codec.FORMAT,
-            expected=Sums(total("trees"), total("responses", "tombstones")),
+            expected=Sums(trees, responses + tombstones),
             tenant=asked.tenant,
             tree=asked.tree,
             secret=secret,

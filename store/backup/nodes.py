@@ -52,6 +52,8 @@ class Node(NamedTuple):
     def _of(cls, line: str) -> "Node":
         digits, parent, root, deleted, erased, fleeting, status, digest, *rest = line.split(" ")
         created, touched, held, messages, response, chain_messages, chain_bytes, background, submission, *above = rest
+        if "-" in (root, status, digest):
+            raise ValueError(line)
         before = (int(above[0]), int(above[1])) if above else (0, 0)
         added = Erased(max(0, int(chain_messages) - before[0]), max(0, int(chain_bytes) - before[1]))
         return cls(

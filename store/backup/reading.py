@@ -11,6 +11,7 @@ each conversation of a shard, and of a large one a name for each turn.
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from time import monotonic
 from typing import NamedTuple, cast
@@ -86,7 +87,7 @@ class ShardReader:
                 if word == "later":
                     left.append(member)
                 elif word == "whole":
-                    whole.append((member, int(float(used)), self._nodes(lines)))
+                    whole.append((member, int(float(used)), self._downwards(lines)))
                 elif word != "gone":
                     slow.append(member)
             async for piece in self._read(whole):
@@ -95,17 +96,28 @@ class ShardReader:
             async for piece in self._slowly(slow[at : at + TURNS]):
                 yield piece
 
+    async def tenants(self) -> list[str]:
+        """Whoever has a conversation in the shard."""
+        found: set[str] = set()
+        async for members in self._names(None):
+            found.update(member.partition("/")[0] for member in members)
+        return sorted(found)
+
     async def describe(self, members: Sequence[str], above: int = 0) -> list[list[Node]]:
         """Of each turn TENANT/DIGITS that and those above it, newest first; nothing where it is gone."""
-        async with self._server.operation() as operation:
-            _, *replies = await scripts.describe(operation, self._shard, members=" ".join(members), above=above)
-        return [self._nodes(reply.decode().split("\n")) if reply else [] for reply in replies]
+        found: list[list[Node]] = []
+        for at in range(0, len(members), TURNS):
+            async with self._server.operation() as operation:
+                some = " ".join(members[at : at + TURNS])
+                _, *replies = await scripts.describe(operation, self._shard, members=some, above=above)
+            found += [_upwards(reply.decode().split("\n")) if reply else [] for reply in replies]
+        return found
 
     async def _read(self, trees: list[tuple[str, int, list[Node]]]) -> AsyncGenerator[Piece]:
         """The payloads of conversations that are known as a whole."""
         began = monotonic()
         named = [(member, node) for member, _, nodes in trees for node in nodes]
-        turns = iter(await self._payloads(named))
+        turns = iter(await self._payloads(named, set()))
         for member, used, nodes in trees:
             found = needed([turn for turn in islice(turns, len(nodes)) if turn is not None])
             if found:
@@ -121,17 +133,15 @@ class ShardReader:
                 yield piece
 
     async def _until_settled(self, member: str, used: int, continued: list[str]) -> AsyncGenerator[Piece]:
-        """A conversation, leaf by leaf, and again if it was used since it was `used`, as turns may have been passed
-        over.
-        """
-        known: set[str] = set()
+        """A conversation, leaf by leaf; again if it was used since it was `used`, as turns may have been missed."""
+        known, lost = set[str](), set[str]()
         for _ in range(ROUNDS):
             missed = False
             async for leaf in self._leaves(member, continued):
                 path = await self._path(member, leaf, known) if used else []
                 missed |= path is None
                 known.update(node.digits for node in path or ())
-                async for turns in self._along(member, path or []):
+                async for turns in self._along(member, path or [], lost):
                     yield Piece(member, used, turns)
             after = await self._used(member)
             if not after or (after == used and not missed):
@@ -139,11 +149,11 @@ class ShardReader:
             used, continued = after, (await self._jobs()).get(member, [])
         self.unsettled += 1
 
-    async def _along(self, member: str, path: list[Node]) -> AsyncGenerator[list[Saved]]:
+    async def _along(self, member: str, path: list[Node], lost: set[str]) -> AsyncGenerator[list[Saved]]:
         for at in range(0, len(path), TURNS):
             began = monotonic()
             some = path[at : at + TURNS]
-            turns = await self._payloads([(member, node) for node in some])
+            turns = await self._payloads([(member, node) for node in some], lost)
             if found := [turn for turn in turns if turn is not None]:
                 yield found
             await self._pause(len(some), began)
@@ -155,8 +165,8 @@ class ShardReader:
         digits: str | None = leaf
         while digits is not None and digits not in known:
             (nodes,) = await self.describe([f"{tenant}/{digits}"], ABOVE)
-            if not nodes or nodes[0].digits != digits:
-                return None
+            if not nodes:
+                return None if digits == leaf else await self._hole(f"{tenant}/{leaf}")
             for node in nodes:
                 digits = node.parent
                 path.append(node)
@@ -166,18 +176,28 @@ class ShardReader:
             del path[0]
         return path[::-1]
 
-    async def _payloads(self, named: list[tuple[str, Node]]) -> list[Saved | None]:
-        """The turns of some nodes; None for one that is gone or can't be read, and for those that continue it."""
+    async def _hole(self, leaf: str) -> list[Node] | None:
+        """Something above a leaf is not there: nothing, and a turn more that can't be read, if the leaf still is."""
+        (nodes,) = await self.describe([leaf])
+        if not nodes:
+            return None
+        self.broken += 1
+        return []
+
+    async def _payloads(self, named: list[tuple[str, Node]], lost: set[str]) -> list[Saved | None]:
+        """The turns of some nodes; None for one that is gone or can't be read, and so for those that continue it.
+
+        `lost` has TENANT/ROOT/DIGITS of such turns, and grows.
+        """
         found: list[Saved | None] = []
-        lost: set[str] = set()
         for some in _portions(named):
             blobs = await self._blobs(some)
             for (member, node), (messages, response) in zip(some, blobs, strict=True):
                 turn = None
-                if node.parent not in lost and not node.fleeting:
+                if f"{member}/{node.parent}" not in lost and not node.fleeting:
                     turn = await self._turn(member, node, messages, response)
                 if turn is None:
-                    lost.add(node.digits)
+                    lost.add(f"{member}/{node.digits}")
                 found.append(turn)
         return found
 
@@ -205,15 +225,19 @@ class ShardReader:
                 read.append(cast(list[bytes | None], await operation.command("MGET", *keys)))
         return list(zip(*read, strict=True))
 
-    def _nodes(self, lines: list[str]) -> list[Node]:
-        """The nodes of these lines, up to one that is damaged."""
+    def _downwards(self, lines: list[str]) -> list[Node]:
+        """The nodes of these lines, each after the one above it, but for those that are damaged or continue one."""
         nodes: list[Node] = []
+        lost: set[str | None] = set()
         for line in lines:
             try:
-                nodes.append(Node.of(line))
+                node = Node.of(line)
+                if node.parent in lost:
+                    raise Unreadable(line)
+                nodes.append(node)
             except Unreadable:
+                lost.add(line.partition(" ")[0])
                 self.broken += 1
-                break
         return nodes
 
     async def _names(self, tenant: str | None) -> AsyncGenerator[list[str]]:
@@ -243,12 +267,10 @@ class ShardReader:
         for place in PLACES:
             async with self._server.operation() as operation:
                 members = [each.decode() for each in await operation.command("ZRANGE", self._base + place, 0, -1)]
-            for at in range(0, len(members), TURNS):
-                some = members[at : at + TURNS]
-                for member, nodes in zip(some, await self.describe(some), strict=True):
-                    if nodes and nodes[0].parent:
-                        tree = f"{member.partition('/')[0]}/{nodes[0].root}"
-                        found.setdefault(tree, []).append(nodes[0].parent)
+            for member, nodes in zip(members, await self.describe(members), strict=True):
+                if nodes and nodes[0].parent:
+                    tree = f"{member.partition('/')[0]}/{nodes[0].root}"
+                    found.setdefault(tree, []).append(nodes[0].parent)
         return found
 
     async def _used(self, member: str) -> int:
@@ -265,6 +287,15 @@ class ShardReader:
     async def _pause(self, turns: int, began: float) -> None:
         if self._turns_per_second:
             await asyncio.sleep(max(0.0, turns / self._turns_per_second - (monotonic() - began)))
+
+
+def _upwards(lines: list[str]) -> list[Node]:
+    """The nodes of these lines, each after the one below it, up to one that is damaged."""
+    nodes: list[Node] = []
+    with suppress(Unreadable):
+        for line in lines:
+            nodes.append(Node.of(line))  # noqa: PERF401 (those before the damaged one stay)
+    return nodes
 
 
 def _portions(named: list[tuple[str, Node]]) -> Iterator[list[tuple[str, Node]]]:

@@ -234,9 +234,10 @@ class Restore:
             for entry in entries[at : at + TURNS]:
                 trees.setdefault(self._member(entry.tree), []).append(entry)
             self._refused = {member: self._refused.get(member, {}) for member in trees}
-            await asyncio.gather(
-                *(self._store_tree(some, self._refused[member], ages) for member, some in trees.items())
-            )
+            stored = (self._store_tree(some, self._refused[member], ages) for member, some in trees.items())
+            for outcome in await asyncio.gather(*stored, return_exceptions=True):  # none is left behind at work
+                if outcome is not None:
+                    raise outcome
             if self._turns_per_second:
                 await asyncio.sleep(max(0.0, TURNS / self._turns_per_second - (monotonic() - began)))
 

@@ -32,7 +32,8 @@ class Target:
         if path.exists():
             raise FileExistsError(f"{path} is there already, and is not overwritten")
         self.path, self.partial = path, path.with_name(path.name + SUFFIX)
-        self._file: BinaryIO = os.fdopen(os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE), "r+b")
+        opened = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
+        self._file: BinaryIO = os.fdopen(opened, "r+b")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.fchmod(self._file.fileno(), MODE)

@@ -1,5 +1,7 @@
 """Backup and restore against real servers: what comes back is what there was, and nothing else changes."""
 
+import asyncio
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,7 +11,8 @@ from redis.asyncio import Redis
 from store.backup.backup import Asked
 from store.backup.records import encoded
 from store.backup.restore import Bounds
-from store.errors import BadBackup, DoesNotFit, NotFound, StoreFull
+from store.embedded import EmbeddedServer
+from store.errors import BadBackup, DoesNotFit, LayoutMismatch, NewerFormat, NotFound, StoreFull
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.redis.connection import connect
@@ -18,8 +21,10 @@ from store.turn import Status
 from tests.support.store.audit import dump, scores
 from tests.support.store.backups import RELEASE, back_up, bring_back, contents_of, cut, mode
 from tests.support.store.sample import TENANT, grow, said, turn
-from tests.support.store.verdict import faults
+from tests.support.store.servers import PLAIN, in_step, server
+from tests.support.store.verdict import checked, faults
 from tests.support.store.work import claim, finish, submit
+from tests.support.waiting import until
 
 OTHER = "other.tenant-2"
 
@@ -346,3 +351,109 @@ async def test_a_conversation_with_more_turns_than_a_call_describes(
     assert (end.turns, end.deleted, end.unsettled) == (370, 10, 0)
     assert (await bring_back(server_url, f"{prefix}-2", file)).restored == 370
     assert await second.lineage(TENANT, fork[-1]) == await history.lineage(TENANT, fork[-1])
+
+
+async def test_turns_that_are_damaged_are_counted_and_all_others_are_saved(
+    unaudited: ConversationHistoryStore, server_url: str, prefix: str, redis: Redis, file: Path
+) -> None:
+    for harmed in range(4):
+        chain = await grow(unaudited, *"abcde")
+        await grow(unaudited, "fork", parent=chain[0])
+        keys = unaudited.keyspace.turn(TENANT, chain[2])
+        match harmed:
+            case 0:
+                await redis.delete(keys.key("messages"))
+            case 1:
+                await redis.delete(keys.key("node"))
+            case 2:
+                await redis.hdel(keys.key("node"), "digest")
+            case _:
+                await redis.set(keys.key("response"), b"\1\1no zstd")
+    end = await back_up(server_url, prefix, file)
+    assert end.broken >= 4
+    assert end.unsettled == 0
+    found = await contents_of(file)
+    assert (found.trees, found.turns) == (4, 11)  # a, b and the fork of each; nothing leads to b without the node of c
+
+
+async def test_a_large_conversation_with_damage_has_no_hole_in_the_file(
+    unaudited: ConversationHistoryStore, server_url: str, prefix: str, redis: Redis, file: Path
+) -> None:
+    chain = await grow(unaudited, *map(str, range(450)))
+    fork = await grow(unaudited, *map(str, range(3)), parent=chain[20])
+    await redis.set(unaudited.keyspace.turn(TENANT, chain[30]).key("messages"), b"\1no msgpack")
+    end = await back_up(server_url, prefix, file)
+    assert (end.broken, end.turns) == (1, 30 + len(fork))
+    assert (await contents_of(file)).turns == end.turns
+
+
+async def test_what_a_later_release_wrote_is_refused_and_not_left_out(
+    unaudited: ConversationHistoryStore, server_url: str, prefix: str, redis: Redis, file: Path
+) -> None:
+    (id,) = await grow(unaudited, "a")
+    blob = unaudited.keyspace.turn(TENANT, id).key("messages")
+    await redis.setrange(blob, 0, b"\x63")
+    with pytest.raises(NewerFormat):
+        await back_up(server_url, prefix, file)
+
+
+async def test_a_store_with_more_shards_than_are_set_is_not_saved_in_part(
+    server_url: str, prefix: str, file: Path
+) -> None:
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=3)
+    for name in map(str, range(40)):
+        await grow(store, name)
+    await store.close()
+    with pytest.raises(LayoutMismatch):
+        await back_up(server_url, prefix, file, shards=2)
+
+
+async def test_a_replica_serves_a_backup(tmp_path: Path) -> None:
+    with server(tmp_path, *PLAIN) as primary:
+        store = ConversationHistoryStore(connect(f"redis://{primary.address}"))
+        ids = await grow(store, *"abc")
+        await store.close()
+        with server(tmp_path, *PLAIN, "--replicaof", "127.0.0.1", primary.port) as replica:
+            await until(lambda: in_step(replica), passing=Exception)
+            end = await back_up(f"redis://{replica.address}", "harmonium", tmp_path / "backup")
+    assert end.turns == len(ids)
+
+
+async def test_a_cluster_is_saved_and_restored(cluster_url: str, tmp_path: Path) -> None:
+    store = ConversationHistoryStore(connect(cluster_url), prefix="a", shards=8)
+    for name in map(str, range(40)):
+        await grow(store, name, "below")
+    await store.close()
+    end = await back_up(cluster_url, "a", tmp_path / "one", shards=8)
+    assert end.turns == 80
+    assert (await bring_back(cluster_url, "b", tmp_path / "one", shards=8)).restored == 80
+    assert (await back_up(cluster_url, "b", tmp_path / "two", shards=8)).content == end.content
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+async def test_a_hundred_thousand_turns_are_the_same_by_digest(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path / "data") as running:
+        store = ConversationHistoryStore(connect(running.url, timeout_seconds=30.0), timeout_seconds=60.0)
+        chance = random.Random(1)
+        for _ in range(1_000):
+            trees = [tree_of_turns(store, chance.randrange(1 << 30)) for _ in range(10)]
+            await asyncio.gather(*trees)
+        await store.close()
+        end = await back_up(running.url, "harmonium", tmp_path / "one")
+        assert (end.turns, end.broken, end.unsettled) == (100_000, 0, 0)
+        assert (await bring_back(running.url, "again", tmp_path / "one")).restored == 100_000
+        assert (await back_up(running.url, "again", tmp_path / "two")).content == end.content
+        found, report = await checked(running.url, "again")
+    assert (found, report.turns, report.unjudged) == ([], 100_000, [])
+
+
+async def tree_of_turns(store: ConversationHistoryStore, seed: int) -> None:
+    """A conversation of ten turns with forks."""
+    chance, ids = random.Random(seed), list[str | None]([None])
+    for _ in range(10):
+        parent = chance.choice(ids[1:]) if len(ids) > 1 else None
+        id = store.new_id(parent)
+        text = chance.randbytes(chance.randrange(1_000)).hex()
+        await store.append(f"tenant-{seed % 5}", turn(id, parent, text=text))
+        ids.append(id)
