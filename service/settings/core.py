@@ -184,7 +184,7 @@ class CoreSettings(BaseSettings):
     """How long open streams may continue after a stop was requested."""
     stall_seconds: float = Field(15, gt=0, le=3600)
     """A process whose event loop stands still for so many seconds of processor time is ended, so that others take
-    over."""
+    over. With `vllm-local` all cores count, so they are multiplied by the number of cores."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level that is logged."""
