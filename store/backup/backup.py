@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from store import codec
-from store.backup.reading import Piece, ShardReader
+from store.backup.reading import Piece, ShardReader, patient
 from store.backup.records import VERSION, End, Header, Sums, Tree
 from store.backup.target import Target
 from store.errors import NotFound
@@ -57,14 +57,16 @@ class Backup:
     ) -> None:
         """A backup over `redis`, which it closes.
 
+        The server has to answer within `timeout_seconds` at first; later it is waited for through a failover.
         `turns_per_second` is its pace; 0 is as fast as the server answers. Raises ValueError for a setting that can't
         work.
         """
         if turns_per_second < 0:
             raise ValueError(f"{turns_per_second=} must be positive, or 0 for no pace")
         self._keyspace = Keyspace(prefix, shards)
-        self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
-        self._layout = Layout(self._server, prefix, Terms(shards))
+        self._server = patient(redis, timeout_seconds)
+        first = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self._layout = Layout(first, prefix, Terms(shards))
         self._readers = [ShardReader(self._server, keys, turns_per_second) for keys in self._keyspace.all_shards()]
 
     async def run(

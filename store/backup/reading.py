@@ -20,7 +20,7 @@ from store.backup.nodes import Node, Unreadable, needed, saved
 from store.backup.records import Saved
 from store.keys import ShardKeys
 from store.redis import scripts
-from store.redis.connection import Server
+from store.redis.connection import Client, Server
 
 SCANNED = 500
 """How many conversations one ZSCAN looks at."""
@@ -38,6 +38,11 @@ PAYLOAD_BYTES = 1 << 20
 ROUNDS = 5
 """How often a conversation is read that is used meanwhile."""
 
+PATIENCE_SECONDS = 30.0
+PATIENCE_ATTEMPTS = 200
+"""How long a server may take for an answer, and how often it is asked again, after 0.1 s on average: a failover takes
+some seconds, and who saves for minutes doesn't give up for that."""
+
 PLACES = ("leases", *(f"queued:{level}" for level in range(4)))
 """Where the jobs of a shard are named (store/redis/lua/queueing.lua)."""
 
@@ -48,6 +53,11 @@ class Piece(NamedTuple):
     member: str
     used: int
     turns: list[Saved]
+
+
+def patient(redis: Client, timeout_seconds: float) -> Server:
+    """The server for work that takes minutes, once it has answered within `timeout_seconds`."""
+    return Server(redis, timeout_seconds=max(timeout_seconds, PATIENCE_SECONDS), attempts=PATIENCE_ATTEMPTS)
 
 
 class ShardReader:

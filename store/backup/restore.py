@@ -22,6 +22,7 @@ from redis.exceptions import OutOfMemoryError
 
 from store import codec
 from store.backup.contents import Contents, Entry, Tally, Wanted, all_of_it
+from store.backup.reading import patient
 from store.backup.records import End, Header, Saved, Tree
 from store.errors import DoesNotFit, NewerFormat, NotFound, StoreFull
 from store.keys import SECRET_BYTES, Keyspace
@@ -118,14 +119,16 @@ class Restore:
     ) -> None:
         """A restore by a `release` over `redis`, which it closes, within `bounds`.
 
+        The server has to answer within `timeout_seconds` at first; later it is waited for through a failover.
         `turns_per_second` is its pace; 0 is as fast as the server answers. Raises ValueError for a setting that can't
         work.
         """
         if turns_per_second < 0:
             raise ValueError(f"{turns_per_second=} must be positive, or 0 for no pace")
         self._keyspace = Keyspace(prefix, shards)
-        self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
-        self._layout = Layout(self._server, prefix, Terms(shards, release))
+        self._server = patient(redis, timeout_seconds)
+        first = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self._layout = Layout(first, prefix, Terms(shards, release))
         self._bounds = bounds or Bounds()
         self._turns_per_second = turns_per_second
         self._words: Counter[bytes] = Counter()
@@ -156,7 +159,7 @@ class Restore:
             await self._layout.examine()
             await self._fits(file, contents, wanted)
             await self._layout.agree()
-            ages = _Ages(contents.tally, await self._now(), self._bounds.idle_us)
+            ages = Ages(contents.tally, await self._now(), self._bounds.idle_us)
             secret = await self._secret(contents.secret)
             again = Contents(file, wanted)
             for found in again.blocks():
@@ -226,7 +229,7 @@ class Restore:
             there.update(member for member, line in zip(some, lines, strict=True) if line)
         return there
 
-    async def _store(self, entries: list[Entry], ages: "_Ages") -> None:
+    async def _store(self, entries: list[Entry], ages: "Ages") -> None:
         """Store some turns in order."""
         for at in range(0, len(entries), TURNS):
             began = monotonic()
@@ -241,7 +244,7 @@ class Restore:
             if self._turns_per_second:
                 await asyncio.sleep(max(0.0, TURNS / self._turns_per_second - (monotonic() - began)))
 
-    async def _store_tree(self, entries: list[Entry], refused: dict[str, bytes], ages: "_Ages") -> None:
+    async def _store_tree(self, entries: list[Entry], refused: dict[str, bytes], ages: "Ages") -> None:
         for entry in entries:
             turn = entry.turn
             word = refused.get(turn.parent or "")
@@ -253,7 +256,7 @@ class Restore:
             if word == b"conflict" and len(self._conflicts) < MAX_REPORTED:
                 self._conflicts.append((entry.tree.tenant, turn.id))
 
-    async def _store_turn(self, entry: Entry, ages: "_Ages") -> bytes:
+    async def _store_turn(self, entry: Entry, ages: "Ages") -> bytes:
         """The word for what became of a turn. Raises StoreFull, StoreUnavailable."""
         tree, turn = entry
         async with self._server.operation() as operation:
@@ -300,7 +303,7 @@ class Restore:
         return f"{tenant}/{self._keyspace.digits(id)}"
 
 
-class _Ages:
+class Ages:
     """Last uses as they were, or where the oldest is longer ago than half of what may be, all closer to now.
 
     One that was to come, as the clock was ahead, is now.

@@ -22,6 +22,7 @@ from store.turn import Status
 from tests.support import ROOT
 from tests.support.store.backups import back_up, bring_back, contents_of
 from tests.support.store.sample import TENANT, grow, turn
+from tests.support.store.servers import server
 from tests.support.store.verdict import checked, faults
 from tests.support.store.work import queued
 from tests.support.waiting import until
@@ -113,6 +114,55 @@ async def test_what_eight_writers_leave_alone_is_in_the_backup_and_all_of_it_is_
     assert restored.restored == end.turns >= 20 * 6
     for id in {*long, *(id for ids in quiet for id in ids)} - deleted:
         assert await second.get(TENANT, id) == await history.get(TENANT, id)
+
+
+async def test_a_restore_beside_eight_writers_and_sweeps_is_whole(
+    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    kept: list[str] = []
+    for _ in range(60):
+        ids = await grow(history, *map(str, range(6)))
+        kept += await grow(history, "fork", "tip", parent=ids[2])
+        for id in ids[:3]:
+            await history.forget(TENANT, id, erase=True)  # tombstones, which a sweep takes where nothing continues them
+    end = await back_up(server_url, prefix, file)
+    writers = [Writer(second, seed, await grow(second, "theirs")) for seed in range(WRITERS)]
+    stop = asyncio.Event()
+    running = [asyncio.create_task(writer.run(stop)) for writer in writers]
+    running.append(asyncio.create_task(_sweep(second, stop)))
+    restored = await bring_back(server_url, f"{prefix}-2", file, turns_per_second=600)
+    stop.set()
+    await asyncio.gather(*running)
+    assert restored.whole
+    assert restored.restored == end.turns == 60 * 8
+    for id in kept:
+        assert await second.lineage(TENANT, id) == await history.lineage(TENANT, id)
+
+
+async def _sweep(store: ConversationHistoryStore, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        await store.sweep()
+
+
+async def test_a_server_that_dies_amid_a_backup_is_waited_for(tmp_path: Path) -> None:
+    file, partial = tmp_path / "backup", tmp_path / "backup.partial"
+    with server(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as process:
+        url = f"redis://{process.address}"
+        store = ConversationHistoryStore(connect(url))
+        await many(store, 60)
+        await store.close()
+        saving = asyncio.create_task(back_up(url, "harmonium", file, turns_per_second=300))
+        await until(lambda: _size(partial) > 400_000, DEADLINE_SECONDS)
+        process.kill()
+        process.restart()
+        end = await saving
+    assert (end.turns, end.trees, end.broken, end.unsettled) == (
+        300,
+        60,
+        0,
+        0,
+    )  # none twice, by another process's cursor
+    assert (await contents_of(file)).turns == 300
 
 
 @contextmanager
