@@ -86,11 +86,11 @@ def serve(
     settings = _load(**locals())
     from service.commands import serve as serving  # not at the top: with it --help would take a second
     from service.web.app import create_app
-    from store.errors import LayoutMismatch
+    from store.errors import LayoutMismatch, Unsupported
 
     try:
         serving.run(settings, create_app)
-    except (serving.StartError, LayoutMismatch) as error:
+    except (serving.StartError, LayoutMismatch, Unsupported) as error:
         _fail(str(error), EXIT_FAILURE)
 
 
@@ -116,11 +116,11 @@ def worker(
     settings = _load(**locals())
     from service.commands.serve import StartError
     from service.commands.worker import run as run_worker
-    from store.errors import LayoutMismatch
+    from store.errors import LayoutMismatch, Unsupported
 
     try:
         run_worker(settings)
-    except (StartError, LayoutMismatch) as error:
+    except (StartError, LayoutMismatch, Unsupported) as error:
         _fail(str(error), EXIT_FAILURE)
 
 

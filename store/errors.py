@@ -15,12 +15,14 @@ StoreError
 ├── LeaseLost           somebody else works on the job now, or it has ended
 ├── LogFull             there is no room for another event
 ├── NewerFormat         a value was written by a newer version
+├── Unsupported         the server can't do what a setting asks for
 ├── LayoutMismatch      this process must not use the store with its release or its settings
 │   └── LimitsDiffer    its limits are others than the store's
 ├── BadBackup           a file is no whole backup; nothing of it is used
 ├── DoesNotFit          a backup has more than the store may have, or is of one with more shards
 ├── StoreUnavailable    the server did not answer in time, or refused
-│   └── StoreReadOnly   the server takes no writes, and can be read
+│   ├── StoreReadOnly   the server takes no writes, and can be read
+│   └── StoreUnconfirmed  the server has what was written, and it is not as safe as was asked for
 └── DataFolderBusy      another process's embedded server keeps the data folder
 """
 
@@ -155,6 +157,10 @@ class NewerFormat(StoreError):
         self.version = version
 
 
+class Unsupported(StoreError):
+    """The server can't do what a setting asks for: the message names both, and what to do."""
+
+
 class LayoutMismatch(StoreError):
     """The store's layout record and this process contradict each other: `reason` says how, `remedy` what to do."""
 
@@ -194,6 +200,10 @@ class StoreUnavailable(StoreError):
 
 class StoreReadOnly(StoreUnavailable):
     """The server takes no writes: it is a replica, too few replicas follow it, or it can't save what it has."""
+
+
+class StoreUnconfirmed(StoreUnavailable):
+    """What was written is there, but in the time for it neither replicas nor the disk had it that should have."""
 
 
 class DataFolderBusy(StoreError):

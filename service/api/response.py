@@ -230,6 +230,8 @@ class Response(msgspec.Struct, tag="response", tag_field="object"):
     input_messages: list[Any] | msgspec.UnsetType = msgspec.UNSET
     """The Harmony messages of the prompt and, below, of the output, where `enable_response_messages` asked for them."""
     output_messages: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    durability: Literal["unconfirmed"] | msgspec.UnsetType = msgspec.UNSET
+    """Where the store has the response, but not in time as safe as STORE_REPLICAS and STORE_FSYNC ask for."""
 
 
 _decoder = msgspec.json.Decoder(Response)

@@ -17,7 +17,7 @@ from service.api.events import Event, Terminal
 from service.background.timing import TIMING
 from service.backoff import Backoff
 from service.responses.output.journal import decode_batch
-from store.errors import StoreUnavailable
+from store.errors import StoreUnavailable, StoreUnconfirmed
 from store.jobs.log import Entry, EventLog, parse_message
 from store.redis.listening import Listener, Listening
 
@@ -56,6 +56,10 @@ class EndGone(LogGone):
     reason = "end before what was handed over, as the store lost some"
 
 
+async def settled() -> None:
+    """Nothing is waited for."""
+
+
 class Following:
     """One follower of one response. Iterate `events` once."""
 
@@ -69,6 +73,7 @@ class Following:
         *,
         begun: Sequence[Event] = (),
         leaving: Callable[[], bool] = lambda: False,
+        settled: Callable[[], Awaitable[None]] = settled,
         clock: Callable[[], float] = monotonic,
         backoff: Backoff = TIMING.store_away,
     ) -> None:
@@ -76,7 +81,8 @@ class Following:
 
         `begun` are its first events, where they are known: they come at once, and the store may be away by then.
         `leaving` is whether this process is about to end: silence is then the end, as the worker may have been this
-        process too, and the client goes on at another one. `clock` gives seconds.
+        process too, and the client goes on at another one. `settled` returns once
+        the end is safe, before it is handed over. `clock` gives seconds.
         """
         self.id = id
         self.over = False
@@ -85,6 +91,7 @@ class Following:
         self._channels = channels
         self._tenant = tenant
         self._leaving = leaving
+        self._settled = settled
         self._clock, self._backoff = clock, backoff
         self._begun = list(begun)
         self._after = begun[-1].sequence_number if begun else after
@@ -124,12 +131,20 @@ class Following:
             if not batch:
                 await self._read_tail()
             self._patience = AWAY_SECONDS
+            await self._settle()
             if batch or silent:
                 yield batch
             while not (self.over or self._stopped.is_set()):
                 batch = await (self._read() if self._behind else self._hear(listener))
+                await self._settle()
                 if batch:
                     yield batch
+
+    async def _settle(self) -> None:
+        """Wait until the end is safe, once it is there. Where it isn't in time, it is told all the same."""
+        if self.over:
+            with suppress(StoreUnconfirmed):
+                await self._retried(self._settled)
 
     async def _hear(self, listener: Listener) -> list[Event]:
         """What the channel brings next, as far as it follows what was handed over."""
@@ -204,6 +219,8 @@ class Following:
         while True:
             try:
                 return await ask()
+            except StoreUnconfirmed:  # which has taken its own time
+                raise
             except StoreUnavailable:
                 now, failures = self._clock(), failures + 1
                 give_up = now + self._patience if give_up is None else give_up

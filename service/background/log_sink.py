@@ -26,8 +26,9 @@ from service.responses.output.journal import Batch, encode_batch, journaled
 from service.responses.output.machine import Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
+from service.responses.run import unconfirmed
 from service.responses.sampler import Step
-from store.errors import LeaseLost, LogBehind, LogFull, StoreUnavailable
+from store.errors import LeaseLost, LogBehind, LogFull, StoreUnavailable, StoreUnconfirmed
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Lease
@@ -186,10 +187,13 @@ class LogSink:
         batch = self._take()
         entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
         turn, after = turn_of(plan, machine, response), batch.events[0].sequence_number - 1
-        dropped = await self._complete(
-            lambda: self._jobs.finish(self._lease, turn, entry, after=after, announced=self._announced)
-        )
-        self._metrics.webhooks.labels("given_up").inc(dropped)
+        try:
+            dropped = await self._complete(
+                lambda: self._jobs.finish(self._lease, turn, entry, after=after, announced=self._announced)
+            )
+            self._metrics.webhooks.labels("given_up").inc(dropped)
+        except StoreUnconfirmed as lack:  # it has ended all the same
+            unconfirmed(response, lack)
         return terminal
 
     async def _complete(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -233,6 +237,8 @@ async def retry(work: Callable[[], Awaitable[T]], seconds: float, pauses: Backof
     while True:
         try:
             return await work()
+        except StoreUnconfirmed:  # it is done
+            raise
         except StoreUnavailable:
             if loop.time() >= until:
                 raise

@@ -14,8 +14,8 @@ from service.metrics.counters import Metrics
 from service.responses.output.journal import Batch, encode_batch
 from service.responses.plan import encode, turn_of
 from service.responses.prepare import Prepared
-from service.responses.run import machine_of
-from store.errors import QueueFull
+from service.responses.run import machine_of, unconfirmed
+from store.errors import QueueFull, StoreUnconfirmed
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Priority
@@ -36,10 +36,11 @@ async def submit(jobs: Jobs, metrics: Metrics, tenant: str, prepared: Prepared, 
     machine = machine_of(plan)
     events = machine.queued()
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
+    turn = turn_of(plan, machine, response)
     try:
         await jobs.submit(
             tenant,
-            turn_of(plan, machine, response),
+            turn,
             await encode(plan),
             Entry(events[-1].sequence_number, encode_batch(Batch(events))),
             priority=_PRIORITIES[response.service_tier],
@@ -47,6 +48,8 @@ async def submit(jobs: Jobs, metrics: Metrics, tenant: str, prepared: Prepared, 
             fleeting=not plan.stored,
             pin=prepared.parent.pin,
         )
+    except StoreUnconfirmed as lack:  # it will be made all the same, and whoever asked again would have it twice
+        response = unconfirmed(response, lack)
     except QueueFull:
         metrics.refused.labels("queue").inc()
         raise

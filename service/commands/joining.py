@@ -6,26 +6,25 @@ Never join in the event loop that serves.
 
 import asyncio
 
-from service.responses.service import open_layout
+from service.responses.service import open_layout, open_store
 from service.settings.settings import Settings
 from store.errors import StoreUnavailable
-from store.redis.connection import Server, connect
 
 
 def join(settings: Settings, *, alone: bool = False) -> None:
     """Agree with the record of the settings' store. `alone`: nobody else uses it, so its limits change with ours.
 
-    Raises LayoutMismatch where this process must not use the store.
+    Raises LayoutMismatch where this process must not use the store, and Unsupported where that can't do what is asked.
     """
     asyncio.run(_join(settings, alone=alone))
 
 
 async def _join(settings: Settings, *, alone: bool) -> None:
-    client = connect(settings.redis_url, max_connections=1, timeout_seconds=settings.store_timeout_seconds)
-    server = Server(client, timeout_seconds=settings.store_timeout_seconds, attempts=1)
+    store = open_store(settings)
     try:
-        await open_layout(settings, server, alone=alone).agree()
+        await open_layout(settings, store.server, alone=alone).agree()
+        await store.confirmer.require(store.keyspace.all_shards())
     except StoreUnavailable:  # known again soon: by the first sweep, and by each probe
         return
     finally:
-        await server.close()
+        await store.close()

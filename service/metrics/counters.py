@@ -25,7 +25,8 @@ MODES: tuple[Mode, ...] = ("plain", "stream", "background")
 STATUSES = ("completed", "incomplete", "cancelled", "failed")
 ENGINE_ERRORS = ("refused", "overloaded", "unavailable", "failed")
 DOUBTS = ("clock", "gap")
-STORE_ERRORS = ("timeout", "error")
+STORE_ERRORS = ("timeout", "error", "unconfirmed")
+CONFIRMS = ("met", "unmet")
 REFUSALS = ("requests", "followers", "bodies", "queue")
 WEBHOOKS = ("delivered", "failed", "given_up")
 
@@ -34,6 +35,7 @@ FIRST_TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 
 PER_TOKEN_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1)
 QUEUE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600, 14_400, 86_400)
 RUN_BUCKETS = (0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14_400)
+CONFIRM_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 CANCEL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 """Upper bounds in seconds, from what an idle machine takes to where the limits of the settings are."""
 
@@ -143,8 +145,17 @@ class Metrics:
     engine_errors: Counter = metric("engine_errors_total", "Failures of the engine, by kind.", kind=ENGINE_ERRORS)
     store_errors: Counter = metric(
         "store_errors_total",
-        "Operations of the store that failed: no answer in time, or an error after all repeats.",
+        "Operations of the store that failed: no answer in time, an error after all repeats, or not as safe in time as "
+        "was asked for.",
         kind=STORE_ERRORS,
+    )
+    store_confirms: Counter = metric(
+        "store_confirms_total",
+        "Waits for replicas (STORE_REPLICAS) and the disk (STORE_FSYNC), each for all turns that waited together.",
+        outcome=CONFIRMS,
+    )
+    store_confirm_seconds: Histogram = metric(
+        "store_confirm_seconds", "How long such a wait took, met or not.", CONFIRM_BUCKETS
     )
     expiry_doubted: Counter = metric(
         "expiry_doubted_total",
@@ -212,8 +223,13 @@ class Metrics:
         self.engine_errors.labels(next(word for kind, word in _FAILURES if isinstance(failure, kind))).inc()
 
     def store_failed(self, why: str) -> None:
-        """Count a failed operation of the store: `timeout` or `error`."""
+        """Count a failed operation of the store: `timeout`, `error` or `unconfirmed`."""
         self.store_errors.labels(why).inc()
+
+    def store_waited(self, confirmed: bool, seconds: float) -> None:
+        """Count a wait for replicas or the disk, and whether it was in time."""
+        self.store_confirms.labels("met" if confirmed else "unmet").inc()
+        self.store_confirm_seconds.observe(seconds)
 
 
 _FAILURES: Sequence[tuple[type[EngineError], str]] = (

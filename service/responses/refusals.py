@@ -28,6 +28,7 @@ from store.errors import (
     StoreError,
     StoreFull,
     StoreReadOnly,
+    StoreUnconfirmed,
     TurnTooLarge,
 )
 from store.states import MOVES
@@ -90,6 +91,11 @@ def store_refusal(error: StoreError) -> ApiError:
     if isinstance(error, StoreReadOnly):
         return unavailable(
             "The conversation store takes no writes at the moment; what it holds can be read. Try again in a moment."
+        )
+    if isinstance(error, StoreUnconfirmed):
+        return unavailable(
+            "The conversation store can't keep a response as safely as it is told to at the moment, as replicas or the "
+            "disk lag behind. What it holds can be read. Try again in a moment."
         )
     return unavailable("The conversation store does not answer. Try again in a moment.")
 

@@ -27,7 +27,7 @@ from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
 from service.responses.prepare import Parent
 from service.responses.sampler import Sampler, Step, error_of
-from store.errors import StoreError, StoreUnavailable
+from store.errors import StoreError, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.turn import Turn
 
@@ -86,6 +86,9 @@ class AppendSink:
             try:
                 await self._append(turn_of(plan, machine, response))
                 self._parent.released()
+            except StoreUnconfirmed as lack:  # a GET shows it as it is, so nobody is told otherwise
+                self._parent.released()
+                response = unconfirmed(response, lack)
             except StoreError as error:
                 self.unstored = error
                 event(logger, logging.ERROR, "response not stored", response_id=response.id, reason=str(error))
@@ -105,6 +108,12 @@ class AppendSink:
                 if clock() + pause > deadline:
                     raise
             await asyncio.sleep(pause)
+
+
+def unconfirmed(response: Response, lack: StoreUnconfirmed) -> Response:
+    """A response that is stored, and says that it isn't as safe as it should be; so does the log."""
+    event(logger, logging.ERROR, "response not as safe as it should be", response_id=response.id, reason=str(lack))
+    return msgspec.structs.replace(response, durability="unconfirmed")
 
 
 def _not_stored(response: Response) -> Response:

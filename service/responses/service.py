@@ -18,7 +18,7 @@ from service.responses.read import Limits
 from service.responses.seal import Seals
 from service.responses.templates import Templates
 from service.settings.settings import DAY_SECONDS, Settings
-from store.errors import LayoutMismatch
+from store.errors import LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -26,6 +26,7 @@ from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
 from store.layout import Layout, Terms
 from store.redis.client import Client
+from store.redis.confirm import Safety
 from store.redis.connection import Server, connect
 from store.redis.health import Health
 from store.redis.listening import Listening
@@ -88,6 +89,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
     metrics = make_metrics(settings.workers)
     layout = open_layout(settings, store.server)
     _watch(store.server.health, layout, metrics)
+    store.confirmer.waited = metrics.store_waited
     return Service(
         settings=settings,
         store=store,
@@ -116,8 +118,13 @@ def _watch(health: Health, layout: Layout, metrics: Metrics) -> None:
 
     layout.contradicted = contradicted
     health.failed = metrics.store_failed
-    health.gone = lambda failure: event(logger, logging.ERROR, "the store is away", reason=str(failure))
+    health.gone = lambda failure: event(logger, logging.ERROR, _gone(failure), reason=str(failure))
     health.back = lambda seconds: event(logger, logging.WARNING, "the store is back", seconds=seconds)
+
+
+def _gone(failure: StoreUnavailable) -> str:
+    """What is said once of a store that can't be used."""
+    return "the store lags behind" if isinstance(failure, StoreUnconfirmed) else "the store is away"
 
 
 async def close_service(service: Service) -> None:
@@ -185,6 +192,7 @@ def open_store(settings: Settings, client: Client | None = None) -> Conversation
         ),
         cache_bytes=settings.store_cache_bytes,
         pin_seconds=settings.pin_seconds,
+        safety=Safety(settings.store_replicas, settings.store_fsync, settings.store_confirm_seconds),
     )
 
 

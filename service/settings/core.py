@@ -130,6 +130,13 @@ class CoreSettings(BaseSettings):
     store_patience_seconds: float = Field(20.0, ge=0, le=600)
     """For how long an answer that has ended waits to be stored while Redis is away, and its client for its end. A
     failover takes 5 to 30 s."""
+    store_replicas: int = Field(0, ge=0, le=100)
+    """How many replicas have to have a response before its end is told, and before one that is queued is accepted."""
+    store_fsync: bool = False
+    """Whether the disk has to have it, too: it takes Valkey or Redis 7.2, and with `appendfsync everysec` up to a
+    second."""
+    store_confirm_seconds: float = Field(5.0, gt=0, le=60)
+    """How long STORE_REPLICAS and STORE_FSYNC are each waited for at a time. What is not as safe by then says so."""
     store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
     """Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none."""
     store_connections: int = Field(64, ge=1, le=10_000)

@@ -57,6 +57,11 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
                 f"{PREFIX}WORKERS={self.workers} would load the model {self.workers} times with "
                 f"{PREFIX}ENGINE=vllm-local; set it to 1, or run a vLLM server"
             )
+        if self.store_replicas and not self.redis_url:
+            raise ValueError(
+                f"{PREFIX}STORE_REPLICAS={self.store_replicas} needs replicas, and the embedded server has none; set "
+                f"{PREFIX}REDIS_URL, or {PREFIX}STORE_REPLICAS to 0"
+            )
         if 0 < self.idle_days * DAY_SECONDS <= self.pin_seconds:
             raise ValueError(
                 f"{PREFIX}IDLE_DAYS={self.idle_days:g} is {self.idle_days * DAY_SECONDS:g} s, and one response may "
@@ -118,7 +123,7 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
     def pin_seconds(self) -> float:
         """For how long a run keeps what it continues: the longest that it may take from its first read to its end."""
         given = self.request_seconds + self.send_seconds + self.shutdown_seconds + self.store_patience_seconds
-        return given + PREPARING_SECONDS
+        return given + 2 * self.store_confirm_seconds + PREPARING_SECONDS
 
 
 def load_settings(**overrides: object) -> Settings:

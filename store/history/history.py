@@ -9,14 +9,14 @@ Never change or delete a key outside a script, and never answer for a turn of an
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TypeVar, cast
 
 from redis.exceptions import RedisError
 
 from store import codec
-from store.errors import NotFound, ParentNotFound
+from store.errors import NotFound, ParentNotFound, StoreUnavailable
 from store.history.append import Addition, append, refuse_continuation
 from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
@@ -25,6 +25,7 @@ from store.keys import Keyspace, ShardKeys, TurnKeys, id_of, shard_of, split_pat
 from store.redis import scripts
 from store.redis.clocks import Clocks
 from store.redis.conditions import refuses_writes
+from store.redis.confirm import ENDED, TRIES, Confirmer, Safety
 from store.redis.connection import Client, Operation, Server
 from store.states import TERMINAL
 from store.turn import Chain, Found, Status, Turn
@@ -37,6 +38,11 @@ MAX_CHAIN_BYTES = 32 << 20
 
 ENTROPY_BYTES = 27
 TOKEN_BYTES = 12
+
+UNSAFE = Safety()
+"""Nothing is waited for."""
+
+T = TypeVar("T")
 
 NOTHING_LISTED = (b"", b"")
 """What `items` returns for a deleted turn: neither a response nor input items."""
@@ -60,12 +66,14 @@ class ConversationHistoryStore:
         cache_bytes: int = 0,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
         clock: Callable[[], float] = time.time,
+        safety: Safety = UNSAFE,
     ) -> None:
         """A store over `redis` (see connection.connect), which it closes.
 
         Every operation ends within `timeout_seconds`, sending a command up to `attempts` times. A pin counts for
         `pin_seconds`, which must exceed the longest run. `caps` bound each shard. `entropy(n)` returns n random
-        bytes for ids and tokens, `clock()` the seconds since 1970. Raises ValueError for a setting that can't work.
+        bytes for ids and tokens, `clock()` the seconds since 1970. `safety` is how
+        safe a turn has to be before it counts as stored. Raises ValueError for a setting that can't work.
         """
         if pin_seconds <= 0 or max_depth < 1 or max_chain_bytes < 1:
             raise ValueError(f"{pin_seconds=}, {max_depth=} and {max_chain_bytes=} must be positive")
@@ -77,6 +85,7 @@ class ConversationHistoryStore:
         self.keyspace = Keyspace(prefix, shards)
         self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self.clocks = Clocks(self.server)
+        self.confirmer = Confirmer(self.server, safety)
         self._pin_ms = max(1, round(pin_seconds * 1000))
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
         self._max_chain_bytes = max_chain_bytes
@@ -135,14 +144,38 @@ class ConversationHistoryStore:
         if turn.status not in TERMINAL:
             raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
         addition = Addition(*self.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "")
-        until = self.clocks.until
-        async with self.server.operation() as operation:
-            await append(operation, addition, self.caps, self.max_depth, self.clocks, until)
+
+        async def store() -> None:
+            until = self.clocks.until
+            async with self.server.operation() as operation:
+                await append(operation, addition, self.caps, self.max_depth, self.clocks, until)
+
+        await self.stored(store, addition.keys, addition.packed.digest)
         self.note_written(tenant, turn)
+
+    async def stored(self, store: Callable[[], Awaitable[T]], turn: TurnKeys, digest: str) -> T:
+        """What `store()` returns, once the turn that it stores is as safe as was asked for.
+
+        Where a failover loses it before that, it is stored again. Raises what `store` does, StoreUnconfirmed and
+        StoreUnavailable.
+        """
+        for _ in range(TRIES):
+            result = await store()
+            if await self.confirmer.confirm(turn, digest):
+                return result
+        raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
 
     def note_written(self, tenant: str, turn: Turn) -> None:
         """Cache the messages of a turn that this process has stored."""
         self._reader.note(self.keyspace.turn(tenant, turn.id).key("messages"), turn.messages)
+
+    async def settle(self, tenant: str, id: str) -> None:
+        """Return once the end of a response that was made in the background is as safe as was asked for.
+
+        Raises StoreUnconfirmed, and StoreUnavailable, also where a failover has lost it: it will end again.
+        """
+        if not await self.confirmer.confirm(self.keyspace.turn(tenant, id), ENDED):
+            raise StoreUnavailable("a failover has lost the end of a response, which will end again")
 
     async def unpin(self, tenant: str, tip: str, pin: str) -> None:
         """Release a pin whose run ended without a turn; it may be gone already. Raises StoreUnavailable."""
@@ -250,18 +283,26 @@ class ConversationHistoryStore:
         return Doubt(min(each.why for each in doubts.values()), sum(each.trees for each in doubts.values()))
 
     async def check(self) -> None:
-        """Return if every shard can be read and written, or raise StoreUnavailable; StoreReadOnly if only read."""
+        """Return if every shard can be read and written, and what is written is safe in time, where that is wanted; or
+        raise StoreUnavailable: StoreReadOnly if only read, StoreUnconfirmed if not safe.
+        """
+        shards = self.keyspace.all_shards()
         async with self.server.operation() as operation:
-            for shard in self.keyspace.all_shards():
+            for shard in shards:
                 await scripts.prove(operation, shard)
+        for shard in shards if self.server.several else shards[:1]:
+            await self.confirmer.prove(shard)
 
     async def prove(self, id: str) -> None:
-        """Return if a turn with this id could be written now, or raise StoreUnavailable."""
+        """Return if a turn with this id could be written now, and would be safe in time, or raise StoreUnavailable."""
+        shard = self.keyspace.shard(self.keyspace.digits(id))
         async with self.server.operation() as operation:
-            await scripts.prove(operation, self.keyspace.shard(self.keyspace.digits(id)))
+            await scripts.prove(operation, shard)
+        await self.confirmer.prove(shard)
 
     async def close(self) -> None:
         """Close the connections."""
+        await self.confirmer.close()
         await self.server.close()
 
     def token(self) -> str:

@@ -109,9 +109,18 @@ class Jobs:
             spec_blob=spec,
             entry=entry.blob,
         )
-        until = self._clocks.until
-        async with self._server.operation() as operation:
-            word = await with_room(operation, addition, history.caps, self._clocks.bound(until, script))
+
+        async def store() -> bytes:
+            until = self._clocks.until
+            async with self._server.operation() as operation:
+                word = await with_room(operation, addition, history.caps, self._clocks.bound(until, script))
+            self._refuse_queueing(word)
+            return word
+
+        await history.stored(store, addition.keys, addition.packed.digest)
+
+    def _refuse_queueing(self, word: bytes) -> None:
+        """Raise QueueFull for a script's reply about a place in the queue, if it is a refusal."""
         if word == b"queue":
             raise QueueFull(self.limits.waiting)
         if word == b"crowded":
@@ -255,30 +264,31 @@ class Jobs:
         if turn.id != lease.id or turn.status not in TERMINAL:
             raise ValueError(f"{lease.id} can't end with {turn.id}, which is {turn.status}")
         keys, packed = self._keys(lease), await codec.pack(turn)
-        async with self._server.operation() as operation:
-            word, *detail = await scripts.finish(
-                operation,
-                keys,
-                token=lease.token,
-                status=turn.status,
-                continuable=continuable(turn.status),
-                digest=packed.digest,
-                added=len(turn.messages),
-                after=_number(after),
-                last=entry.last,
-                entry=entry.blob,
-                announced="1" if announced else "0",
-                max_pending=self.limits.pending,
-                messages_blob=packed.messages,
-                response_blob=packed.response,
-            )
-        _refuse_lease(word, detail, turn.id)
-        if word == b"status":
-            raise ValueError(f"{turn.id} is {detail[0].decode()} and can't become {turn.status}")
-        if word == b"written":
-            raise ValueError(f"the log of {turn.id} has event {detail[0].decode()}, so {entry.last} can't be its last")
+
+        async def store() -> int:
+            async with self._server.operation() as operation:
+                word, *detail = await scripts.finish(
+                    operation,
+                    keys,
+                    token=lease.token,
+                    status=turn.status,
+                    continuable=continuable(turn.status),
+                    digest=packed.digest,
+                    added=len(turn.messages),
+                    after=_number(after),
+                    last=entry.last,
+                    entry=entry.blob,
+                    announced="1" if announced else "0",
+                    max_pending=self.limits.pending,
+                    messages_blob=packed.messages,
+                    response_blob=packed.response,
+                )
+            _refuse_end(word, detail, turn)
+            return int(detail[0])
+
+        dropped = await self.history.stored(store, keys, packed.digest)
         self.history.note_written(lease.tenant, turn)
-        return int(detail[0])
+        return dropped
 
     async def snapshot(self, tenant: str, id: str) -> tuple[int, bytes] | None:
         """The last snapshot, after the number of its last event. Raises NotFound, StoreUnavailable."""
@@ -325,6 +335,15 @@ def _refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
         raise LeaseLost(id)
     if word == b"behind":
         raise LogBehind(id, int(detail[0]))
+
+
+def _refuse_end(word: bytes, detail: list[bytes], turn: Turn) -> None:
+    """Raise the error for a script's reply about how a response ends, if it is a refusal."""
+    _refuse_lease(word, detail, turn.id)
+    if word == b"status":
+        raise ValueError(f"{turn.id} is {detail[0].decode()} and can't become {turn.status}")
+    if word == b"written":
+        raise ValueError(f"the log of {turn.id} has event {detail[0].decode()}, so it can't end again")
 
 
 def _job(row: bytes, token: str) -> Job:

@@ -7,10 +7,12 @@ command through it that does harm when it is carried out twice.
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from redis import exceptions as redis_errors
+from redis.asyncio import RedisCluster
 from redis.backoff import AbstractBackoff, FullJitterBackoff
 
 from store.errors import StoreReadOnly, StoreUnavailable
@@ -20,6 +22,8 @@ from store.redis.health import Health
 from store.redis.links import Argument, Link, links_of
 
 __all__ = ["Argument", "Client", "Operation", "Server", "connect"]
+
+T = TypeVar("T")
 
 SHRUNK_SECONDS = 5.0
 """For how long a connection that the server refused, as it has too many clients, is not tried again."""
@@ -79,14 +83,21 @@ class Server:
         self._redis = redis
         self._new_link, limit = links_of(redis)
         self._room = Room(limit)
+        self.connections = limit
+        """The most connections, to each node of a cluster."""
+        self.several = isinstance(redis, RedisCluster)
+        """Whether shards may be on different nodes."""
         self.timeout_seconds = timeout_seconds
         """For how long an operation may take."""
         self._attempts = attempts
         self.health = Health()
 
-    def operation(self) -> "Operation":
-        """`async with server.operation() as operation:` around the commands of one operation."""
-        return Operation(self._new_link(), self._room, self.timeout_seconds, self._attempts, self.health)
+    def operation(self, *, longer: float = 0.0) -> "Operation":
+        """`async with server.operation() as operation:` around the commands of one operation.
+
+        It may take `longer` seconds than others, where it waits for something.
+        """
+        return Operation(self._new_link(), self._room, self.timeout_seconds + longer, self._attempts, self.health)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -134,13 +145,29 @@ class Operation:
                 await asyncio.sleep(self.backoff.compute(failures))
         return await self._attempt(args, at)
 
+    async def row(self, *commands: tuple[Argument, ...], at: Argument) -> list[Any]:
+        """The replies to commands that go over one connection, one after the other, to the node that has the key `at`.
+
+        All of it is sent again over another one where that breaks, so all of it must be harmless to retry. Raises
+        redis-py's errors.
+        """
+        for failures in range(self._attempts - 1):
+            try:
+                return await self._in_room(lambda: self._link.row(commands, at))
+            except (redis_errors.ConnectionError, redis_errors.TimeoutError):
+                await asyncio.sleep(self.backoff.compute(failures))
+        return await self._in_room(lambda: self._link.row(commands, at))
+
     async def _attempt(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
+        return await self._in_room(lambda: self._link.ask(args, at))
+
+    async def _in_room(self, ask: Callable[[], Awaitable[T]]) -> T:
         while True:
             if not self._entered:
                 await self._room.enter()
                 self._entered = True
             try:
-                reply = await self._link.ask(args, at)
+                reply = await ask()
                 self._refusal = None
                 return reply
             except TooManyClients as error:

@@ -1,14 +1,14 @@
 """Whether the server is well, as the operations of this process find out: who wants to know is told once of a change.
 
 An operation that fails while others succeed says little about the server. So it is away once an operation has failed
-and none has succeeded since that began; and it is back with the next that succeeds, or, where it refused to write, with
-the next that has written. Never ask the server from here.
+and none has succeeded since that began; and it is back with the next that succeeds; where it refused to write, with the
+next that has written; and where what it has is not safe in time, with the next that is. Never ask the server from here.
 """
 
 import time
 from collections.abc import Callable
 
-from store.errors import StoreReadOnly, StoreUnavailable
+from store.errors import StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 
 
 class Health:
@@ -18,7 +18,7 @@ class Health:
         self.away: StoreUnavailable | None = None
         """Why the server can't be used, while that is so as far as is known."""
         self.failed: Callable[[str], None] = lambda why: None
-        """Called for every operation that raises StoreUnavailable, with the reason: `timeout` or `error`."""
+        """Called for all that raises StoreUnavailable, with the reason: `timeout`, `error` or `unconfirmed`."""
         self.gone: Callable[[StoreUnavailable], None] = lambda failure: None
         """Called when the server goes away."""
         self.back: Callable[[float], None] = lambda seconds: None
@@ -26,20 +26,33 @@ class Health:
         self._since = 0.0
         self._answered = -1.0
         self._wrote = -1.0
+        self._confirmed = -1.0
 
-    def succeeded(self, *, wrote: bool) -> None:
-        """An operation has ended well."""
+    def succeeded(self, *, wrote: bool, confirmed: bool = False) -> None:
+        """An operation has ended well; `confirmed` is whether what was written is as safe as was asked for."""
         now = self._answered = time.monotonic()
         if wrote:
             self._wrote = now
-        if self.away is not None and (wrote or not isinstance(self.away, StoreReadOnly)):
+        if confirmed:
+            self._confirmed = now
+        if self.away is not None and self._is_back(wrote=wrote, confirmed=confirmed):
             self.away = None
             self.back(now - self._since)
+
+    def _is_back(self, *, wrote: bool, confirmed: bool) -> bool:
+        """Whether an operation shows what was lacking."""
+        if isinstance(self.away, StoreUnconfirmed):
+            return confirmed
+        return wrote or not isinstance(self.away, StoreReadOnly)
 
     def note(self, failure: StoreUnavailable, why: str, begun: float) -> None:
         """An operation that began at `begun`, by the monotonic clock, has failed."""
         self.failed(why)
-        last = self._wrote if isinstance(failure, StoreReadOnly) else self._answered
+        last = self._answered
+        if isinstance(failure, StoreReadOnly):
+            last = self._wrote
+        elif isinstance(failure, StoreUnconfirmed):
+            last = self._confirmed
         if self.away is None and last < begun:
             self.away, self._since = failure, time.monotonic()
             self.gone(failure)

@@ -73,6 +73,10 @@ class Link(Protocol):
         """
         ...
 
+    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument) -> list[Any]:
+        """The replies to commands that go over one connection to the node that has the key `at`. Raises the same."""
+        ...
+
     async def close(self) -> None:
         """Return the connection; called once, at the end."""
         ...
@@ -110,6 +114,10 @@ class PooledLink:
             await self.close()  # which disconnects what is doubted
             raise NotPrimary(str(refusal)) from refusal
 
+    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument) -> list[Any]:
+        """The replies; whatever breaks the connection ends the row, too."""
+        return [await self.ask(each, at) for each in commands]
+
     async def close(self) -> None:
         """Return the connection to its pool."""
         connection, self._connection = self._connection, None
@@ -133,16 +141,21 @@ class ClusterLink:
 
     async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
         """The reply of the key's node, also when its slot has moved; without any key, of one that stays the same."""
-        key = _key(args) if at is None else at
-        command = pack(args)
+        return (await self._replies((pack(args),), _key(args) if at is None else at))[-1]
+
+    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument) -> list[Any]:
+        """The replies of the key's node, also when its slot has moved: the first command has to have a key."""
+        return await self._replies(tuple(map(pack, commands)), at)
+
+    async def _replies(self, commands: tuple[bytes, ...], key: Argument | None) -> list[Any]:
         for _ in range(MAX_REDIRECTS):
             self._node = await self._nodes.of(key)
             try:
-                return await _exchange(self._node, command)
+                return await _exchange(self._node, *commands)
             except redis_errors.MovedError as moved:
                 await self._nodes.move(moved)
             except redis_errors.AskError as elsewhere:  # the slot is moving, and these keys have moved
-                return await self._ask_elsewhere(elsewhere, command)
+                return await self._ask_elsewhere(elsewhere, commands)
             except redis_errors.TryAgainError as error:
                 raise redis_errors.ConnectionError(f"{key} is moving to another node: {error}") from error
             except (redis_errors.ConnectionError, redis_errors.TimeoutError, redis_errors.ClusterDownError) as error:
@@ -150,10 +163,10 @@ class ClusterLink:
                 raise redis_errors.ConnectionError(f"node {self._node.name}: {error}") from error
         raise redis_errors.ConnectionError(f"no node has the slot of {key}, after {MAX_REDIRECTS} redirections")
 
-    async def _ask_elsewhere(self, elsewhere: redis_errors.AskError, command: bytes) -> Any:
+    async def _ask_elsewhere(self, elsewhere: redis_errors.AskError, commands: tuple[bytes, ...]) -> list[Any]:
         self._node = await self._nodes.at(elsewhere)
         try:
-            return await _exchange(self._node, _ASKING, command)
+            return (await _exchange(self._node, _ASKING, *commands))[1:]
         except (redis_errors.TryAgainError, redis_errors.MovedError) as error:
             raise redis_errors.ConnectionError(f"slot {elsewhere.slot_id} is moving to another node") from error
 
@@ -231,15 +244,15 @@ def _key(args: tuple[Argument, ...]) -> Argument | None:
     return args[at] if len(args) > at else None
 
 
-async def _exchange(node: Node, *commands: bytes) -> Any:
-    """The last reply to commands that belong on one connection."""
+async def _exchange(node: Node, *commands: bytes) -> list[Any]:
+    """The replies to commands that belong on one connection."""
     connection = node.acquire_connection()
     try:
         await node.disconnect_if_needed(connection)
-        reply: Any = None
+        replies: list[Any] = []
         for command in commands:
             await connection.send_packed_command(command)
-            reply = await connection.read_response()
-        return reply
+            replies.append(await connection.read_response())
+        return replies
     finally:
         node.release(connection)

@@ -10,7 +10,7 @@ lost reply the same call is sent again.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from hashlib import sha1
 from importlib.resources import files
@@ -69,12 +69,28 @@ class Script(Generic[Names, P]):
 
     def __call__(self, operation: Operation, about: Names, /, *args: P.args, **values: P.kwargs) -> Awaitable[Reply]:
         """Run the script about a turn or a shard. Raises TypeError for a value that is missing, unknown or None."""
+        if args:
+            raise TypeError(f"{self.name} takes its arguments by name")
+        return self._run(operation, self._values(about, values))
+
+    async def in_a_row(
+        self, operation: Operation, about: Names, commands: list[tuple[Argument, ...]], **values: Argument
+    ) -> list[Any]:
+        """Run the script and then `commands` over the same connection; all the replies. Raises as a call does."""
+        given = self._values(about, values)
+        try:
+            return await operation.row(("EVALSHA", self.sha, len(self.keys), *given), *commands, at=given[0])
+        except NoScriptError:
+            return await operation.row(("EVAL", self.source, len(self.keys), *given), *commands, at=given[0])
+
+    def _values(self, about: Names, values: Mapping[str, object]) -> list[Argument]:
+        """KEYS and ARGV. Raises TypeError."""
         missing = [name for name in self.arguments if values.get(name) is None]
-        if args or missing or len(values) != len(self.arguments):
+        if missing or len(values) != len(self.arguments):
             raise TypeError(f"{self.name} takes {', '.join(self.arguments)} by name, none of them None")
         keys = [about.key(name) for name in self.keys]
         names = (about.shard.turns, about.tenant, about.digits) if isinstance(about, TurnKeys) else (about.turns,)
-        return self._run(operation, [*keys, *names, *(cast(Argument, values[name]) for name in self.arguments)])
+        return [*keys, *names, *(cast(Argument, values[name]) for name in self.arguments)]
 
     async def _run(self, operation: Operation, values: list[Argument]) -> Reply:
         try:
@@ -157,6 +173,10 @@ def look(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 @script("clock", out_of_memory=True)
 def prove(shard: ShardKeys) -> None: ...
+
+
+@script("clock", "clock", out_of_memory=True)
+def mark(shard: ShardKeys, *, there: str) -> None: ...
 
 
 @script("node messages response clock usage leaves trees", *_ADDING)
@@ -408,7 +428,7 @@ def refit(
 
 
 ALL: tuple[Script[Any, ...], ...] = (
-    *(chain, lineage, touch, look, prove, append, unpin),
+    *(chain, lineage, touch, look, prove, mark, append, unpin),
     *(forget, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
     *(take_webhooks, delay_webhook, drop_webhook, secret, agree),

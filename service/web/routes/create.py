@@ -25,6 +25,7 @@ from service.responses.prepare import Prepared, known_model, prepared
 from service.responses.refusals import not_compacted, nothing_said, store_refusal
 from service.responses.run import AppendSink, Run, machine_of
 from service.responses.seal import seal_for
+from service.responses.service import Service
 from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
 from service.web.routes.received import body_of, caller_of, exchange_of, follow, preparing, service_of
@@ -122,8 +123,7 @@ async def _run_of(request: Request, planned: Prepared, mode: Mode) -> tuple[Run,
     """
     service, exchange = service_of(request), exchange_of(request)
     plan = planned.plan
-    if plan.stored and service.store.server.health.away is not None:
-        await service.store.prove(plan.id)
+    await _storable(service, planned)
     sink = AppendSink(
         service.store,
         exchange.tenant,
@@ -145,12 +145,19 @@ async def _run_of(request: Request, planned: Prepared, mode: Mode) -> tuple[Run,
     return run, sink
 
 
+async def _storable(service: Service, planned: Prepared) -> None:
+    """Raises StoreUnavailable where the response is to be stored, and the store known to be away or not safe enough."""
+    if planned.plan.stored and service.store.server.health.away is not None:
+        await service.store.prove(planned.plan.id)
+
+
 async def _queued(request: Request, planned: Prepared, wanted: _Wanted) -> HttpResponse:
     """The response as it waits for a worker, or its events from the first one on.
 
     Once it is queued nothing is refused any more: whoever was, would ask again and have it made twice.
     """
     service, exchange = service_of(request), exchange_of(request)
+    await _storable(service, planned)
     if wanted.stream:
         exchange.slot.take_follower()
     response, events = await submit(service.jobs, service.metrics, exchange.tenant, planned, streams=wanted.stream)

@@ -12,7 +12,7 @@ from service.engine.port import EngineError
 from service.responses.service import Service
 from service.web.errors import JsonResponse
 from service.web.routes.received import background_of, service_of
-from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable
+from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 
 router = APIRouter()
 logger = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ async def _state(check: Coroutine[None, None, None]) -> str:
         return "read-only"
     except LayoutMismatch:
         return "mismatch"
+    except StoreUnconfirmed:
+        return "unconfirmed"
     except StoreUnavailable:
         return "unavailable"
     except EngineError as error:

@@ -79,6 +79,7 @@ def follow(request: Request, id: str, after: int = -1, *, begun: Sequence[Event]
         after,
         begun=begun,
         leaving=lambda: background.stopping,
+        settled=lambda: service.store.settle(exchange.tenant, id),
     )
     source = FollowSource(following, exchange, service.settings.stream_retention_seconds)
     return EventStream(source, exchange, service.settings, obfuscate=obfuscate)

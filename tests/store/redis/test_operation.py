@@ -71,7 +71,7 @@ async def test_more_readers_than_connections_wait_for_their_turn(
 
 
 def test_the_operations_that_are_tried_are_all_there_are() -> None:
-    pure = {"new_id", "token", "keys_of", "note_written"}
+    pure = {"new_id", "token", "keys_of", "note_written", "stored", "settle"}
     assert public(ConversationHistoryStore) == HISTORY_OPERATIONS.keys() | pure | {"close"}
     assert public(Jobs) == JOB_OPERATIONS.keys() | {"shards", "shard_of", "control"}
 

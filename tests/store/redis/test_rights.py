@@ -9,9 +9,10 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
-from store.errors import StoreUnavailable
+from store.errors import StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import EventLog
+from store.redis.confirm import Safety
 from store.redis.connection import connect
 from store.redis.listening import Listening
 from tests.support import ROOT
@@ -81,6 +82,17 @@ def test_the_documented_user_may_run_what_the_store_does_and_no_more() -> None:
     called = {(script or sent).lower() for source in sources for script, sent in CALL.findall(source)}
     granted = {right[1:].partition("|")[0] for right in rights("x") if right[0] == "+"}
     assert granted == called | {"select"}  # for a database other than 0
+
+
+async def test_it_takes_one_right_more_to_wait_for_replicas(powerless: str, redis: Redis, prefix: str) -> None:
+    assert "`HARMONIUM_STORE_REPLICAS` needs `+wait`" in DOCUMENT.read_text()
+    store = ConversationHistoryStore(connect(powerless), prefix=prefix, safety=Safety(replicas=1, seconds=0.05))
+    with pytest.raises(StoreUnavailable, match="lacks rights"):
+        await grow(store, "one")
+    await redis.execute_command("ACL", "SETUSER", prefix, "+wait")
+    with pytest.raises(StoreUnconfirmed):
+        await grow(store, "one")
+    await store.close()
 
 
 async def test_a_wrong_password_is_the_reason_given(powerless: str, prefix: str) -> None:

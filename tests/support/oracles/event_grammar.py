@@ -29,7 +29,9 @@ TERMINAL_STATUS = {
     "response.incomplete": {"incomplete"},
     "response.failed": {"failed", "cancelled"},
 }
-CHANGES = {"status", "output", "usage", "error", "incomplete_details", "completed_at", "output_messages"}
+CHANGES = {
+    *("status", "output", "usage", "error", "incomplete_details", "completed_at", "output_messages", "durability"),
+}
 """What of a response differs between its creation and its end; the rest echoes the request."""
 
 PART_OF = {"message": "output_text", "reasoning": "reasoning_text"}

@@ -1,0 +1,181 @@
+"""Confirming: that what was written is as safe as was asked for, on replicas or the disk, before anybody hears of it.
+
+Redis answers a write before its replicas have it and before it is synced. WAIT and WAITAOF wait for both, for all that
+one connection has written. A connection that is made anew has written nothing, and may lead to a server that took over
+without the write: its WAIT would say yes at once. So over one connection, in a row, it is asked whether the turns are
+there, then a mark is written behind them, and then WAIT is asked for the mark. Who has the mark has the turns.
+
+Many turns of a shard are confirmed by one such row, as a sync once a second is one for all of them. It goes over few
+connections, so however long it takes, other operations have theirs. Never confirm a write by its own operation: that
+would hold a connection for each.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from redis.exceptions import ResponseError
+
+from store.errors import StoreUnconfirmed, Unsupported
+from store.keys import ShardKeys, TurnKeys
+from store.redis import scripts
+from store.redis.connection import Argument, Operation, Server
+
+BATCH = 64
+"""The most turns that one row confirms: the script takes a fraction of a millisecond."""
+
+AT_ONCE = 2
+"""How many rows a shard has under way: turns that come while one waits needn't wait for its end."""
+
+CONNECTION_PART = 4
+"""What part of its connections a process confirms over at most."""
+
+ENDED = "ended"
+"""In place of a digest: the turn isn't under way, however it has ended."""
+
+_PROBE: tuple[Argument, ...] = ("WAITAOF", 1, 0, 1)
+
+TRIES = 3
+"""How often a turn is stored again that a failover lost before it was confirmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """How safe a turn has to be: on so many replicas, and with `fsync` on the primary's disk; and for how many seconds
+    each of both is waited for.
+    """
+
+    replicas: int = 0
+    fsync: bool = False
+    seconds: float = 5.0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is to be waited for."""
+        return self.replicas > 0 or self.fsync
+
+    @property
+    def waits(self) -> list[tuple[Argument, ...]]:
+        """The commands that wait for it."""
+        ms = max(1, round(self.seconds * 1000))
+        replicas: tuple[Argument, ...] = ("WAIT", self.replicas, ms)
+        synced: tuple[Argument, ...] = ("WAITAOF", 1, 0, ms)
+        return [*([replicas] if self.replicas else []), *([synced] if self.fsync else [])]
+
+    def lack(self, found: list[object]) -> str:
+        """What the replies to `waits` say is missing; empty if nothing is."""
+        missing: list[str] = []
+        for command, reply in zip(self.waits, found, strict=True):
+            if command[0] == "WAIT" and isinstance(reply, int) and reply < self.replicas:
+                missing.append(f"{reply} of {self.replicas} replicas had it")
+            elif command[0] == "WAITAOF" and isinstance(reply, list) and not reply[0]:
+                missing.append("the disk did not have it")
+        return " and ".join(missing)
+
+
+class Confirmer:
+    """Confirms what this process has stored, many turns at once."""
+
+    def __init__(self, server: Server, safety: Safety) -> None:
+        """Nothing is asked yet, and nothing ever where `safety` wants nothing."""
+        self.safety = safety
+        self._server = server
+        self._room = asyncio.Semaphore(max(1, server.connections // CONNECTION_PART))
+        self._waiting: dict[ShardKeys, list[tuple[str, asyncio.Future[bool]]]] = {}
+        self._rows: dict[ShardKeys, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.waited: Callable[[bool, float], None] = lambda confirmed, seconds: None
+        """Called after each row: whether all of it is safe, and for how long that took."""
+
+    async def confirm(self, turn: TurnKeys, digest: str) -> bool:
+        """Wait until a turn that is stored is safe; False if it isn't there with this content any more.
+
+        Raises StoreUnconfirmed where it is there and not as safe as that in time, and StoreUnavailable.
+        """
+        if not self.safety.wanted:
+            return True
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(turn.shard, []).append((f"{turn.tenant}/{turn.digits}={digest}", answer))
+        if self._rows.get(turn.shard, 0) < AT_ONCE:
+            self._rows[turn.shard] = self._rows.get(turn.shard, 0) + 1
+            task = asyncio.create_task(self._confirm_all(turn.shard))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await answer
+
+    async def prove(self, shard: ShardKeys) -> None:
+        """Return if what is written to a shard now is safe in time. Raises what `confirm` does."""
+        if self.safety.wanted:
+            await self._row(shard, [])
+
+    async def require(self, shards: list[ShardKeys]) -> None:
+        """Return if the servers of these shards know what is to be waited for. Raises Unsupported, StoreUnavailable."""
+        if not self.safety.fsync:
+            return
+        async with self._server.operation() as operation:
+            for shard in shards:
+                try:
+                    await operation.command(*_PROBE, at=shard.clock)
+                except ResponseError as refusal:
+                    raise _unsupported(refusal) from refusal
+
+    async def close(self) -> None:
+        """Wait for what is under way, which has its own time limit."""
+        await asyncio.gather(*self._tasks)
+
+    async def _confirm_all(self, shard: ShardKeys) -> None:
+        """Confirm what waits in a shard, row by row, until nothing does."""
+        try:
+            while self._waiting[shard]:
+                async with self._room:
+                    waiting = self._waiting[shard]  # another row may have taken some by now
+                    some, self._waiting[shard] = waiting[:BATCH], waiting[BATCH:]
+                    await self._answer(shard, some)
+        finally:
+            self._rows[shard] -= 1
+
+    async def _answer(self, shard: ShardKeys, some: list[tuple[str, asyncio.Future[bool]]]) -> None:
+        if not some:
+            return
+        try:
+            missing = await self._row(shard, [turn for turn, _ in some])
+        except Exception as failure:  # a bug too is for those who wait, who would wait for ever
+            for _, answer in some:
+                if not answer.done():  # else nobody waits for it any more
+                    answer.set_exception(failure)
+            return
+        for turn, answer in some:
+            if not answer.done():
+                answer.set_result(turn.rpartition("=")[0] not in missing)
+
+    async def _row(self, shard: ShardKeys, turns: list[str]) -> set[str]:
+        """Confirm some turns of a shard; those that aren't there. Raises StoreUnconfirmed, StoreUnavailable."""
+        waits, began = self.safety.waits, time.monotonic()
+        async with self._server.operation(longer=self.safety.seconds * len(waits)) as operation:
+            (_, *missing), found = await _marked(operation, shard, turns, waits)
+        lack = self.safety.lack(found)
+        self.waited(not lack, time.monotonic() - began)
+        if lack:
+            failure = StoreUnconfirmed(f"{lack} within {self.safety.seconds:g} s. Check that they run, and follow it.")
+            self._server.health.note(failure, "unconfirmed", began)
+            raise failure
+        self._server.health.succeeded(wrote=True, confirmed=True)
+        return {member.decode() for member in missing}
+
+
+def _unsupported(refusal: ResponseError) -> Exception:
+    """What a refused WAITAOF says of the server; the refusal itself if it is none of the two."""
+    if "unknown command" in str(refusal).lower():
+        return Unsupported("HARMONIUM_STORE_FSYNC needs Valkey, or Redis 7.2 or newer: upgrade the server, or unset it")
+    if "appendonly" in str(refusal).lower():
+        return Unsupported("HARMONIUM_STORE_FSYNC needs an append-only file: CONFIG SET appendonly yes, or unset it")
+    return refusal
+
+
+async def _marked(
+    operation: Operation, shard: ShardKeys, turns: list[str], waits: list[tuple[Argument, ...]]
+) -> tuple[scripts.Reply, list[object]]:
+    """Mark a shard behind some turns, and wait for the mark; what the script says, and the replies to `waits`."""
+    reply, *found = await scripts.mark.in_a_row(operation, shard, waits, there=" ".join(turns))
+    return reply, found
