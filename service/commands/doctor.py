@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from service.responses.service import store_limits
 from service.settings.core import is_loopback
 from service.settings.settings import Settings, display
 from store.doctor.doctor import Expected, Finding, Level, judge, unreachable
@@ -80,7 +79,7 @@ def diagnose(settings: Settings) -> Report:
 
 async def _examined(url: str, settings: Settings) -> Examined:
     """What the Redis reports. Limits don't count where nobody else can have others."""
-    limits = store_limits(settings) if settings.redis_url and not settings.change_limits else None
+    limits = settings.store_limits if settings.redis_url and not settings.change_limits else None
     return await examine(url, settings.key_prefix, settings.shards, settings.store_timeout_seconds, limits)
 
 

@@ -40,12 +40,6 @@ CANCELS_AT_ONCE = 16
 FIRST_TIMEOUTS = 2
 """How long a lease is until its holder is heard of, in time limits of an operation: the claim's, and the renewal's."""
 
-STORE_LIMITS = (
-    *("max_responses", "max_trees", "max_bytes", "idle_days"),
-    *("max_log_bytes", "stream_retention_seconds", "max_webhooks_pending"),
-)
-"""The limits by which one process deletes what all others keep: they have to be the same for all."""
-
 DEMO_MODEL = "gpt-oss-20b"
 DEMO_CONTEXT_TOKENS = 131_072
 """What the demo engine stands in for, and its context."""
@@ -152,15 +146,10 @@ def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> L
         Terms(
             shards=settings.shards,
             release=f"harmonium {build.version} (commit {build.commit})",
-            limits=store_limits(settings),
+            limits=settings.store_limits,
             decides=settings.change_limits or alone,
         ),
     )
-
-
-def store_limits(settings: Settings) -> dict[str, str]:
-    """The limits that all who use the store have to have in common, as the record has them."""
-    return {name: f"{getattr(settings, name):.12g}" for name in STORE_LIMITS}
 
 
 def job_limits(settings: Settings) -> JobLimits:

@@ -31,6 +31,12 @@ CHAINS_KEPT = 4
 PREPARING_SECONDS = 60
 """What a pin lasts beyond the run itself: for building the prompt, and for storing the turn."""
 
+STORE_LIMITS = (
+    *("max_responses", "max_trees", "max_bytes", "idle_days"),
+    *("max_log_bytes", "stream_retention_seconds", "max_webhooks_pending"),
+)
+"""The limits by which one process deletes what all others keep: they have to be the same for all."""
+
 LEASE_TIMEOUTS = 2 * RENEWALS / (RENEWALS - 1)
 """The times of the store's time limit that a lease is longer than, as follows from Settings.renewed_seconds."""
 
@@ -124,6 +130,11 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
         """For how long a run keeps what it continues: the longest that it may take from its first read to its end."""
         given = self.request_seconds + self.send_seconds + self.shutdown_seconds + self.store_patience_seconds
         return given + 2 * self.store_confirm_seconds + PREPARING_SECONDS
+
+    @property
+    def store_limits(self) -> dict[str, str]:
+        """The limits that all who use the store have to have in common, as its record has them."""
+        return {name: f"{getattr(self, name):.12g}" for name in STORE_LIMITS}
 
 
 def load_settings(**overrides: object) -> Settings:
