@@ -1,8 +1,11 @@
 """Names: ids, shards, tenants, and every key that the store owns in Redis.
 
     PREFIX:{SHARD}:clock                   the last score given, so that scores only rise
-    PREFIX:{SHARD}:usage                   hash of counters: FIELD for the shard, FIELD/TENANT for a tenant
-    PREFIX:{SHARD}:leaves                  zset TENANT/DIGITS of turns without children, by last use; tombstones first
+    PREFIX:{SHARD}:usage                   hash, the counters of the shard
+    PREFIX:{SHARD}:usage:COUNTER           zset, the tenants by that counter of theirs
+    PREFIX:{SHARD}:leaves:TENANT           zset DIGITS of a tenant's turns without children, by last use
+    PREFIX:{SHARD}:leaves                  zset, where an older release had those of all tenants (lua/former.lua)
+    PREFIX:{SHARD}:tombstones              zset TENANT/DIGITS of those without children, by the ms of their end
     PREFIX:{SHARD}:trees                   zset TENANT/ROOT of the trees, by last use of any of their turns
     PREFIX:{SHARD}:sweeps                  hash, the last sweep, and when those began that followed each other, in µs
     PREFIX:{SHARD}:leases                  zset TENANT/DIGITS of the jobs under way, by the ms at which the lease ends
@@ -55,6 +58,9 @@ SHARD_DIGITS = 2
 RANDOM_DIGITS = 46
 HEX_DIGITS = SHARD_DIGITS + RANDOM_DIGITS
 MAX_SHARDS = 16**SHARD_DIGITS
+
+COUNTERS = ("responses", "tombstones", "trees", "bytes")
+"""The counters of a shard, and of each tenant in it (lua/usage.lua)."""
 
 SECRET_BYTES = 32
 """The length of the store's secret: no key that is derived from it can be stronger."""

@@ -18,11 +18,9 @@ from prometheus_client.registry import Collector
 
 from service import logs
 from service.build import Build, this_build
-from service.engine.port import EngineError
 from service.errors import unavailable
 from service.metrics.counters import Description, Metrics
 from service.metrics.processes import Together
-from service.settings.settings import Settings
 from store.errors import StoreError
 from store.jobs.jobs import Jobs
 from store.jobs.model import Priority, Queue
@@ -33,7 +31,7 @@ MAX_SCRAPES = 4
 """How many may be under way in a process. One every few seconds is usual, two where Prometheus has a twin."""
 
 STORE_SECONDS = 2.0
-"""How long a scrape waits for what the shards hold, and for the engine: Prometheus gives up after ten by default."""
+"""How long a scrape waits for what the shards hold: Prometheus gives up after ten by default."""
 
 OPENMETRICS = "application/openmetrics-text"
 OPENMETRICS_END = b"# EOF\n"
@@ -45,7 +43,6 @@ ReadShards = Callable[[], Awaitable[Mapping[int, Queue]]]
 """Reads what every shard holds, by its number. Raises StoreError."""
 
 BUILD = Description("build_info", "Always 1; the build is its labels.", **dict.fromkeys(Build._fields, ()))
-ENGINE_UP = Description("engine_up", "1, or 0 if the engine can't be used now.")
 STORE_UP = Description("store_up", "1, or 0 if what the shards hold can't be read now; then that is left out.")
 QUEUED = Description("queue_jobs", "Background responses that wait for a worker.", shard=(), priority=())
 SHARD_GAUGES = {
@@ -60,43 +57,17 @@ SHARD_GAUGES = {
 }
 """By the fields of Queue."""
 
-LIMITED = {
-    "responses": "max_responses",
-    "trees": "max_trees",
-    "bytes": "max_bytes",
-    "queued": "max_queued",
-    "log_bytes": "max_log_bytes",
-    "webhooks": "max_webhooks_pending",
-    "requests": "max_concurrent_requests",
-    "followers": "max_followers",
-    "bodies_bytes": "max_bodies_bytes",
-}
-"""The setting of each limit, by what it is a limit of."""
-
-LIMIT = Description("limit", "A limit beside what it bounds; 0 is none.", limit=tuple(LIMITED))
-
-SCRAPED = (BUILD, ENGINE_UP, LIMIT, STORE_UP, QUEUED, *SHARD_GAUGES.values())
+SCRAPED = (BUILD, STORE_UP, QUEUED, *SHARD_GAUGES.values())
 """What only a scrape knows."""
 
 
 class Exposition:
     """Answers scrapes."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        settings: Settings,
-        read_shards: ReadShards,
-        check_engine: Callable[[], Awaitable[None]],
-        *,
-        store_seconds: float = STORE_SECONDS,
-    ) -> None:
-        """`check_engine` raises EngineError where the engine can't be used."""
+    def __init__(self, metrics: Metrics, read_shards: ReadShards, *, store_seconds: float = STORE_SECONDS) -> None:
         self._counted = metrics.registry if metrics.slot is None else Together(metrics.slot.folder)
         self._alone = metrics.slot is None
-        self._limits = {(limit,): float(getattr(settings, name)) for limit, name in LIMITED.items()}
         self._read_shards = read_shards
-        self._check_engine = check_engine
         self._store_seconds = store_seconds
         self._under_way = 0
 
@@ -109,29 +80,27 @@ class Exposition:
             raise unavailable(f"This process answers {MAX_SCRAPES} scrapes already. Try again in a moment.")
         self._under_way += 1
         try:
-            shards, engine_up = await asyncio.gather(self._shards(), self._engine_up())
-            return await asyncio.to_thread(self._encoded, shards, engine_up, OPENMETRICS in accept)
+            shards = await self._shards()
+            return await asyncio.to_thread(self._encoded, shards, OPENMETRICS in accept)
         finally:
             self._under_way -= 1
 
-    def _encoded(self, shards: Mapping[int, Queue] | None, engine_up: bool, open_format: bool) -> tuple[bytes, str]:
+    def _encoded(self, shards: Mapping[int, Queue] | None, open_format: bool) -> tuple[bytes, str]:
         encode = _as_openmetrics if open_format else exposition.generate_latest
         text = bytearray()
-        for family in self._families(shards, engine_up):
+        for family in self._families(shards):
             text += encode(_One(family)).removesuffix(OPENMETRICS_END)
             sleep(0)  # lets go of the interpreter
         if open_format:
             return bytes(text + OPENMETRICS_END), openmetrics.CONTENT_TYPE_LATEST
         return bytes(text), exposition.CONTENT_TYPE_PLAIN_0_0_4
 
-    def _families(self, shards: Mapping[int, Queue] | None, engine_up: bool) -> Iterator[Metric]:
+    def _families(self, shards: Mapping[int, Queue] | None) -> Iterator[Metric]:
         """Everything, one after the other."""
         yield _family(BUILD, {this_build(): 1})
         yield from self._counted.collect()
         if self._alone:
             yield from ProcessCollector(registry=None).collect()
-        yield _family(ENGINE_UP, {(): float(engine_up)})
-        yield _family(LIMIT, self._limits)
         yield _family(STORE_UP, {(): float(shards is not None)})
         if shards is not None:
             yield from _of_shards(shards)
@@ -144,15 +113,6 @@ class Exposition:
         except (StoreError, TimeoutError) as error:
             logs.event(logger, logging.WARNING, "shards not read for a scrape", reason=str(error) or "too slow")
             return None
-
-    async def _engine_up(self) -> bool:
-        """Whether the engine can be used. The reason why not is logged by whoever meets it."""
-        try:
-            async with asyncio.timeout(self._store_seconds):
-                await self._check_engine()
-        except (EngineError, TimeoutError):
-            return False
-        return True
 
 
 class _One:

@@ -143,13 +143,14 @@ class CoreSettings(BaseSettings):
     """The most connections that one process opens to Redis, or to each node of a cluster."""
 
     max_responses: int = Field(1_000_000, ge=0)
-    """The most responses kept in a shard; the least recently used are evicted for new ones. 0 is no limit."""
+    """The most responses kept in a shard; the least recently used of the tenant that has most are evicted for new ones.
+    0 is no limit."""
     max_trees: int = Field(0, ge=0)
-    """The most conversations kept in a shard, each with all its forks; the least recently used are evicted for new
-    ones. 0 is no limit."""
+    """The most conversations kept in a shard, each with all its forks; the least recently used of tenants with more
+    than their share are evicted for new ones. 0 is no limit."""
     max_bytes: int = Field(4096 * MIB, ge=0)
-    """The most memory that Redis may hold for a shard's conversations, in bytes; the least recently used responses are
-    evicted for new ones. 0 is no limit."""
+    """The most memory that Redis may hold for a shard's conversations, in bytes; the least recently used responses of
+    the tenant that has most are evicted for new ones. 0 is no limit."""
     change_limits: bool = False
     """Whether this process makes its limits those of the store, where the store was used with others. Without it, it
     doesn't start then. It is about MAX_RESPONSES, MAX_TREES, MAX_BYTES, IDLE_DAYS, MAX_LOG_BYTES,
@@ -191,7 +192,7 @@ class CoreSettings(BaseSettings):
     """How long open streams may continue after a stop was requested."""
     stall_seconds: float = Field(15, gt=0, le=3600)
     """A process whose event loop stands still for so many seconds of processor time is ended, so that others take
-    over. With `vllm-local` all cores count, so they are multiplied by the number of cores."""
+    over."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level that is logged."""

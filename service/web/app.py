@@ -87,9 +87,7 @@ def create_probe_app(service: Service, background: Background) -> ASGIApp:
 def _gated(app: FastAPI, service: Service, background: Background, admission: Admission) -> Gate:
     """The application with the probes, behind its gate; its state has what routes need."""
     app.state.service, app.state.background, app.state.admission = service, background, admission
-    app.state.exposition = Exposition(
-        service.metrics, service.settings, partial(read_shards, service.jobs), service.engine.check
-    )
+    app.state.exposition = Exposition(service.metrics, partial(read_shards, service.jobs))
     app.include_router(health.router)
     app.include_router(metrics.router)
     settings = service.settings

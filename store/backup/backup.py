@@ -126,14 +126,17 @@ class Backup:
             raise NotFound(id)
         return [(shard, member) for member in found]
 
-    async def _counted(self, fields: list[str]) -> list[int]:
-        """The sum of these counters over all shards."""
-        sums = [0] * len(fields)
+    async def _counted(self, counter: str, tenant: str | None) -> int:
+        """A counter in all shards, of all tenants or of one, as older releases have it too (lua/former.lua)."""
+        found = 0
         for keys in self._keyspace.all_shards():
             async with self._server.operation() as operation:
-                found = await operation.command("HMGET", keys.usage, *fields)
-            sums = [before + int(number or 0) for before, number in zip(sums, found, strict=True)]
-        return sums
+                if tenant is None:
+                    found += int(await operation.command("HGET", keys.usage, counter) or 0)
+                else:
+                    found += int(await operation.command("ZSCORE", f"{keys.usage}:{counter}", tenant) or 0)
+                    found += int(await operation.command("HGET", keys.usage, f"{counter}/{tenant}") or 0)
+        return found
 
     async def _secret(self) -> bytes | None:
         async with self._server.operation() as operation:
@@ -141,9 +144,10 @@ class Backup:
         return found if found is not None and len(found) == SECRET_BYTES else None
 
     async def _header(self, asked: Asked, release: str, secret: bool, layout: int | None) -> Header:
-        of = f"/{checked_tenant(asked.tenant)}" if asked.tenant else ""
-        counters = [f"{name}{of}" for name in ("trees", "responses", "tombstones")]
-        trees, responses, tombstones = await self._counted(counters)
+        tenant = checked_tenant(asked.tenant) if asked.tenant else None
+        trees, responses, tombstones = [
+            await self._counted(counter, tenant) for counter in ("trees", "responses", "tombstones")
+        ]
         return Header(
             version=VERSION,
             release=release,

@@ -17,7 +17,9 @@ MAX_REMEMBERED = 10_000
 
 _FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot"
 _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
-_LINE = re.compile(rb"line:([0-3]:[A-Za-z0-9_.-]{1,64})")
+_OWN = re.compile(rb"(line:[0-3]|leaves):([A-Za-z0-9_.-]{1,64})")
+"""What a tenant has of its own: a line of jobs at a level, or the order of its leaves."""
+
 _NOTE = re.compile(rb"(?:claim|outbox-take):[0-9a-f]+")
 _MEMBER = re.compile(rb"[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 _DIGITS = re.compile(rb"[0-9a-f]{48}")
@@ -41,7 +43,7 @@ class Inspection:
         """The bytes of all event logs."""
         self.misnamed: dict[str, list[bytes]] = {}
         self.mistyped: list[str] = []
-        """LEVEL:TENANT of lines that hold another type of value."""
+        """Lines of jobs and orders of leaves that hold another type of value, by the names of their keys."""
         self.endless: list[str] = []
         """Notes of calls for their retries that never expire."""
         self._shard = shard
@@ -51,7 +53,7 @@ class Inspection:
         self._awaited: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
         self._leftovers: set[str] = set()
         self._mixed: list[str] = []
-        self._lines: list[str] = []
+        self._own: dict[str, list[str]] = {"line": [], "leaves": []}
         self._jobs: Counter[str] = Counter()
         self._jobs_noted: dict[str, int] = {}
 
@@ -62,9 +64,14 @@ class Inspection:
             async for faults in self._judge(self._members(names)):
                 yield faults
             await self._inspect_notes(names)
-        for place in (self._shard.keys.leaves, self._shard.keys.trees):
-            async for some in self._shard.scan("ZSCAN", place):
-                async for faults in self._judge(self._named(place, some[::2], _MEMBER)):
+        for place in ("leaves", "tombstones", "trees"):
+            async for some in self._members_of(place, _MEMBER):
+                async for faults in self._judge(some):
+                    yield faults
+        for place in dict.fromkeys(self._own["leaves"]):
+            tenant = place.partition(":")[2]
+            async for some in self._members_of(place, _DIGITS):
+                async for faults in self._judge(f"{tenant}/{digits}" for digits in some):
                     yield faults
         for root in self._mixed:
             async for faults in self._judge_tree(root):
@@ -93,8 +100,8 @@ class Inspection:
         for name in names:
             if match := _TURN.fullmatch(name):
                 found.add(f"{match[1].decode()}/{match[2].decode()}")
-            elif match := _LINE.fullmatch(name):
-                self._lines.append(match[1].decode())
+            elif match := _OWN.fullmatch(name):
+                self._own[match[1].decode().partition(":")[0]].append(name.decode())
             elif name.decode("utf-8", "replace") not in KINDS and not _NOTE.fullmatch(name):
                 self.unknown += 1
         return found
@@ -115,19 +122,22 @@ class Inspection:
     async def _judge_places(self) -> AsyncGenerator[list[TurnFaults]]:
         """Judge whether what queues, leases and logs name belongs there."""
         for place in PLACES:
-            async for some in self._shard.scan("ZSCAN", self._shard.base + place):
-                named = self._named(self._shard.base + place, some[::2], _MEMBER)
-                async for faults in self._judge_listed(f"{member}/{place}" for member in named):
+            async for some in self._members_of(place, _MEMBER):
+                async for faults in self._judge_listed(f"{member}/{place}" for member in some):
                     yield faults
-        for line in dict.fromkeys(self._lines):
-            level, _, tenant = line.partition(":")
-            if await self._shard.type_of(f"line:{line}") not in ("zset", "none"):
-                self.mistyped.append(line)
-                continue
-            async for some in self._shard.scan("ZSCAN", f"{self._shard.base}line:{line}"):
-                named = self._named(f"{self._shard.base}line:{line}", some[::2], _DIGITS)
-                async for faults in self._judge_listed(f"{tenant}/{digits}/line:{level}" for digits in named):
+        for line in dict.fromkeys(self._own["line"]):
+            level, _, tenant = line.rpartition(":")
+            async for some in self._members_of(line, _DIGITS):
+                async for faults in self._judge_listed(f"{tenant}/{digits}/{level}" for digits in some):
                     yield faults
+
+    async def _members_of(self, name: str, pattern: re.Pattern[bytes]) -> AsyncGenerator[list[str]]:
+        """What a sorted set of the shard names, call by call; one of another type is noted."""
+        if await self._shard.type_of(name) not in ("zset", "none"):
+            self.mistyped.append(name)
+            return
+        async for some in self._shard.scan("ZSCAN", self._shard.base + name):
+            yield list(self._named(self._shard.base + name, some[::2], pattern))
 
     async def _judge_listed(self, members: Iterable[str]) -> AsyncGenerator[list[TurnFaults]]:
         async for rows in self._shard.judge(members):
@@ -153,7 +163,11 @@ class Inspection:
     def _note(self, words: list[str]) -> TurnFaults:
         row = _Row.of(words)
         tenant, _, digits = row.member.partition("/")
-        if row.kind == "-" or self._is_judged(row.member):
+        if self._is_judged(row.member):
+            return TurnFaults(row.member, row.words)
+        self.counted["bytes"] += row.bytes
+        self.counted[f"bytes/{tenant}"] += row.own_bytes
+        if row.kind == "-":
             self._leftovers.add(row.member)
             return TurnFaults(row.member, row.words)
         self.turns += 1
@@ -163,7 +177,7 @@ class Inspection:
         )
         if row.parent != "-":
             self._note_child(tenant, row.parent, digits)
-        for field, change in ((row.kind, 1), ("trees", int(row.parent == "-")), ("bytes", row.held)):
+        for field, change in ((row.kind, 1), ("trees", int(row.parent == "-"))):
             self.counted[field] += change
             self.counted[f"{field}/{tenant}"] += change
         if row.jobs:
@@ -210,7 +224,8 @@ class _Row(NamedTuple):
     parent: str
     children: int
     kind: str
-    held: int
+    bytes: int
+    own_bytes: int
     newer: bool
     mixed: bool
     jobs: int
@@ -221,6 +236,7 @@ class _Row(NamedTuple):
     @classmethod
     def of(cls, row: list[str]) -> "_Row":
         """The row of these words."""
-        member, parent, children, kind, held, newer, mixed, jobs, tree, events, *words = row
+        member, parent, children, kind, held, own, newer, mixed, jobs, tree, events, *words = row
         numbers = int(jobs), tree, int(events)
-        return cls(member, parent, int(children), kind, int(held), newer == "1", mixed == "1", *numbers, words)
+        sizes = int(held), int(own)
+        return cls(member, parent, int(children), kind, *sizes, newer == "1", mixed == "1", *numbers, words)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from store import codec
 from store.fsck.faults import UNREADABLE
 from store.fsck.inspection import Inspection, TurnFaults
-from store.fsck.scan import COUNTERS, KINDS, Shard, batches
+from store.fsck.scan import KINDS, Shard, batches
+from store.keys import COUNTERS
 from store.redis import scripts
 
 PRUNED = 100
@@ -44,15 +45,15 @@ class Repair:
         self,
         misnamed: Mapping[str, list[bytes]],
         counters: Iterable[str] = (),
-        lines: Iterable[str] = (),
+        mistyped: Iterable[str] = (),
         notes: Iterable[str] = (),
     ) -> None:
         """Repair what all trees of the shard share.
 
         Removed are `misnamed` members that name no turn, by their key or TENANT/ROOT, `counters` that are no numbers,
-        `lines` LEVEL:TENANT of another type, and `notes` that never expire.
+        lines and orders of tenants that are `mistyped`, and `notes` that never expire.
         """
-        kinds = KINDS | {f"line:{line}": "zset" for line in lines}
+        kinds = KINDS | dict.fromkeys(mistyped, "zset")
         roots = [place for place in misnamed if not place.startswith(self._shard.base)]
         places = [place.removeprefix(self._shard.base) for place in misnamed if place not in roots]
         names = [name for place, found in misnamed.items() if place not in roots for name in found]

@@ -11,7 +11,7 @@ from itertools import islice
 from store import codec
 from store.fsck.faults import Fault
 from store.jobs.model import LEVELS
-from store.keys import HEX_DIGITS, Keyspace, id_of
+from store.keys import COUNTERS, HEX_DIGITS, Keyspace, id_of
 from store.redis import scripts
 from store.redis.connection import Server
 
@@ -21,12 +21,16 @@ SCAN_KEYS = 500
 TURNS = 25
 """How many turns one script call judges, which takes about a millisecond."""
 
-COUNTERS = ("responses", "tombstones", "trees", "bytes")
-"""The counters of a shard, and of each tenant in it (lua/usage.lua)."""
+TREE_BYTES = 320
+"""What a tenant's bytes have for each tree (lua/usage.lua)."""
+
+READINGS = 3
+"""How often counters are read that are moved meanwhile."""
 
 KINDS = {
     **dict.fromkeys(("clock", "logged", "looked", "secret"), "string"),
-    **dict.fromkeys(("leaves", "trees", "leases", "logs", "outbox", "outbox-ages"), "zset"),
+    **dict.fromkeys(("leaves", "tombstones", "trees", "leases", "logs", "outbox", "outbox-ages"), "zset"),
+    **dict.fromkeys((f"usage:{field}" for field in COUNTERS), "zset"),
     **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),
     **dict.fromkeys(("usage", "sweeps", "waiting-bytes", "outbox-tries", "store"), "hash"),
 }
@@ -98,13 +102,45 @@ class Shard:
         return next((line for line in text.splitlines() if line.startswith(b"run_id:")), b"")
 
     async def counters(self) -> dict[str, int | None]:
-        """The counters of shard and tenants as they are noted; None is one that isn't a number."""
+        """The counters of shard and tenants as they are noted; None is one that isn't a number.
+
+        What an older release counted for a tenant is a field beside the shard's, and is added; without its trees' bytes
+        (lua/former.lua). It may be moved meanwhile.
+        """
+        fields, ranked = await self._fields(), await self._ranked()
+        for _ in range(READINGS):
+            before, fields = fields, await self._fields()
+            if {name for name in before if "/" in name} == {name for name in fields if "/" in name}:
+                break
+            ranked = await self._ranked()
         found: dict[str, int | None] = {}
+        for name in {**fields, **ranked}:
+            values = fields.get(name, b"0"), ranked.get(name, b"0")
+            found[name] = sum(map(int, values)) if all(map(_NUMBER.fullmatch, values)) else None
+        for name, value in fields.items():
+            counter, _, tenant = name.partition("/")
+            own = f"bytes/{tenant}"
+            if tenant and counter == "trees" and _NUMBER.fullmatch(value) and found.get(own, 0) is not None:
+                found[own] = (found.get(own) or 0) + TREE_BYTES * int(value)
+        return found
+
+    async def _fields(self) -> dict[str, bytes]:
+        """The counters of the shard, and FIELD/TENANT of an older release."""
+        found: dict[str, bytes] = {}
         async for some in self.scan("HSCAN", self.keys.usage):
-            for field, value in zip(some[::2], some[1::2], strict=True):
+            for field, value in _pairs(some):
                 name = field.decode("utf-8", "replace")
                 if name.partition("/")[0] in COUNTERS:
-                    found[name] = int(value) if _NUMBER.fullmatch(value) else None
+                    found[name] = value
+        return found
+
+    async def _ranked(self) -> dict[str, bytes]:
+        """The counters of tenants, as FIELD/TENANT."""
+        found: dict[str, bytes] = {}
+        for counter in COUNTERS:
+            async for some in self.scan("ZSCAN", f"{self.keys.usage}:{counter}"):
+                for tenant, value in _pairs(some):
+                    found[f"{counter}/{tenant.decode('utf-8', 'replace')}"] = value
         return found
 
     async def total(self) -> int:
@@ -132,6 +168,10 @@ class Shard:
             yield [row.decode().split(" ") for row in rows]
             if self._turns_per_second:
                 await asyncio.sleep(len(some) / self._turns_per_second)
+
+
+def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
 
 
 def batches(members: Iterable[str], size: int = TURNS) -> Iterator[list[str]]:

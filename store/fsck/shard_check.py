@@ -103,13 +103,13 @@ class ShardCheck:
         for place in inspection.misnamed:
             name = place.removeprefix(self._shard.base)
             yield self._shard.fault("misnamed", detail="in " + ("the tree of " if "/" in name else "") + name)
-        for line in inspection.mistyped:
-            yield self._shard.fault("shared-type", detail=f"line:{line} is no zset")
+        for name in inspection.mistyped:
+            yield self._shard.fault("shared-type", detail=f"{name} is no zset")
         for name in inspection.endless:
             yield self._shard.fault("endless-note", detail=name)
         if self._repair is not None:
             await self._repair.repair_trees(inspection)
-            await self._repair.refit(inspection.misnamed, lines=inspection.mistyped, notes=inspection.endless)
+            await self._repair.refit(inspection.misnamed, mistyped=inspection.mistyped, notes=inspection.endless)
 
     def _faults(self, faults: list[TurnFaults]) -> list[Fault]:
         return [self._shard.fault(word, fault.member) for fault in faults for word in fault.words if word in MEANINGS]

@@ -125,7 +125,7 @@ async def _evict(operation: Operation, addition: Addition, caps: Caps, *, memory
     """Evict turns of this shard until there is room, and `memory` bytes on a server with a limit; False if that takes
     too many calls. Raises StoreFull, and redis-py's errors.
     """
-    ranks = 0, 0
+    stays, tree_rank = b"", 0
     for _ in range(caps.evict_calls):
         word, *looked_at = await scripts.evict(
             operation,
@@ -134,8 +134,8 @@ async def _evict(operation: Operation, addition: Addition, caps: Caps, *, memory
             room=addition.room,
             **_bounds(caps),
             memory=memory,
-            leaf_rank=ranks[0],
-            tree_rank=ranks[1],
+            stays=stays,
+            tree_rank=tree_rank,
             budget=EVICT_BATCH,
         )
         if word == b"closed":
@@ -144,5 +144,5 @@ async def _evict(operation: Operation, addition: Addition, caps: Caps, *, memory
             raise StoreFull
         if word == b"ok":
             return True
-        ranks = int(looked_at[0]), int(looked_at[1])
+        stays, tree_rank = looked_at[0], int(looked_at[1])
     return False

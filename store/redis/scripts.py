@@ -123,10 +123,16 @@ def script(
     return declare
 
 
-_REMOVAL = ("clock", "idle", "pins", "usage", "logs", "removal")
+_COUNTING = ("former", "usage", "leaves")
+"""The parts of scripts that count what they add or remove."""
+
+_REMOVAL = ("clock", "idle", "pins", *_COUNTING, "logs", "removal")
 """The parts of scripts that remove turns."""
 
-_ADDING = (*_REMOVAL, "walk", "eviction", "adding")
+_EVICTION = (*_REMOVAL, "shares", "adopting", "eviction")
+"""The parts of scripts that make room."""
+
+_ADDING = (*_EVICTION, "walk", "adding")
 """The parts of scripts that add a turn."""
 
 _LOGGING = ("entries", "log_room")
@@ -234,7 +240,7 @@ def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
 @script(
     "node messages response pins usage leaves trees",
-    *("clock", "idle", "pins", "usage", "walk", "logs"),
+    *("clock", "idle", "pins", *_COUNTING, "walk", "logs"),
     out_of_memory=True,
 )
 def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: str, no_messages: bytes) -> None: ...
@@ -248,11 +254,11 @@ def abandon(turn: TurnKeys, *, token: str, idle_us: int) -> None: ...
 def prune(turn: TurnKeys, *, path: str) -> None: ...
 
 
-@script("usage leaves trees", *_REMOVAL, out_of_memory=True)
+@script("usage leaves trees", *_REMOVAL, "adopting", out_of_memory=True)
 def sweep(shard: ShardKeys, *, only: str, idle_us: int, grace_us: int, clock_us: int, budget: int) -> None: ...
 
 
-@script("usage leaves trees", *_REMOVAL, "eviction", out_of_memory=True)
+@script("usage leaves trees", *_EVICTION, out_of_memory=True)
 def evict(
     turn: TurnKeys,
     *,
@@ -262,7 +268,7 @@ def evict(
     max_trees: int,
     max_bytes: int,
     memory: int,
-    leaf_rank: int,
+    stays: bytes,
     tree_rank: int,
     budget: int,
 ) -> None: ...
@@ -344,7 +350,7 @@ def cancel(turn: TurnKeys, *, token: str, lease_ms: int, idle_us: int) -> None: 
 
 @script(
     "node messages response job spec clock usage leaves trees",
-    *(*_JOBS, "logs", "entries", "usage", "outbox"),
+    *(*_JOBS, "logs", "entries", *_COUNTING, "outbox"),
     out_of_memory=True,
 )
 def finish(
@@ -369,7 +375,7 @@ def finish(
 def expire_logs(shard: ShardKeys, *, kept_ms: int, budget: int) -> None: ...
 
 
-@script("usage leaves", *_JOBS, "entries", "usage", read_only=True)
+@script("usage leaves", *_JOBS, "entries", *_COUNTING, read_only=True)
 def gauge(shard: ShardKeys) -> None: ...
 
 
@@ -401,7 +407,7 @@ def secret(shard: ShardKeys, *, made: bytes) -> None: ...
 def agree(shard: ShardKeys, *, revision: str, fields: str, release: str) -> None: ...
 
 
-@script("clock leaves trees", "clock", "pins", "usage", "logs", *_JUDGING, read_only=True)
+@script("clock leaves trees", "clock", "pins", *_COUNTING, "logs", *_JUDGING, read_only=True)
 def inspect_turns(shard: ShardKeys, *, members: str, version: int) -> None: ...
 
 
@@ -417,7 +423,7 @@ def repair(shard: ShardKeys, *, members: str, version: int, budget: int) -> None
 def discard(shard: ShardKeys, *, top: str, members: str, version: int) -> None: ...
 
 
-@script("clock usage logged", out_of_memory=True)
+@script("clock usage logged", "clock", "former", "usage", "adopting", out_of_memory=True)
 def settle(shard: ShardKeys, *, since: str, nodes: str, events: str, counters: str) -> None: ...
 
 

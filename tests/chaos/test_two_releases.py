@@ -5,17 +5,23 @@ The older one is taken out of the repository's history. It is the last whose que
 
 import asyncio
 import io
+import os
 import subprocess
+import sys
 import tarfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
 from tests.support import ROOT
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.fleet import Fleet, Member, running
@@ -23,12 +29,23 @@ from tests.support.chaos.follower import Follower
 from tests.support.chaos.storm import SETTINGS
 from tests.support.oracles.event_grammar import Json
 from tests.support.service.process import MODEL
+from tests.support.store.audit import complaints
+from tests.support.store.programs.talking import RESPONSES
+from tests.support.store.sample import grow, said
+from tests.support.store.servers import server
+from tests.support.store.verdict import checked
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 
 OLDER = "1fcb5d4"
 """The commit whose processes take part."""
+
+BEFORE_SHARES = "8fdfa32"
+"""The commit that talks beside this one over the same conversations."""
+
+OUTDATED = {"leaf", "no-node"}
+"""What fsck says of a place that the older release didn't know, of a turn that it used, continued or removed."""
 
 SECONDS = 90.0
 NEWS = 5
@@ -70,10 +87,20 @@ REQUESTS: dict[str, Json] = {
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the packages of the older release."""
-    archive = subprocess.run(["git", "archive", OLDER, "service", "store"], cwd=ROOT, capture_output=True, check=False)
+    return extracted(OLDER, tmp_path_factory.mktemp("older"))
+
+
+@pytest.fixture(scope="module")
+def before_shares(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of the last release with one order of eviction for all tenants."""
+    return extracted(BEFORE_SHARES, tmp_path_factory.mktemp("before-shares"))
+
+
+def extracted(commit: str, folder: Path) -> Path:
+    """The folder, with the packages of a commit."""
+    archive = subprocess.run(["git", "archive", commit, "service", "store"], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
-        pytest.skip(f"this copy has no history that goes back to {OLDER}")
-    folder = tmp_path_factory.mktemp("older")
+        pytest.skip(f"this copy has no history that goes back to {commit}")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
         tar.extractall(folder, filter="data")
     return folder
@@ -155,6 +182,61 @@ def without_ids(response: Json) -> Json:
     """What two responses to one request have in common, but for what they were given to say and when."""
     own = ("id", "created_at", "completed_at", "previous_response_id", "output", "usage")
     return {name: value for name, value in response.items() if name not in own}
+
+
+TALKERS = 2
+"""How many processes of each release talk over one store."""
+
+STORED = 1_500
+"""How many turns they store together, many times as many as fit."""
+
+
+async def test_two_releases_evict_use_and_continue_what_the_other_one_stored(
+    before_shares: Path, tmp_path: Path
+) -> None:
+    program = ROOT / "tests" / "support" / "store" / "programs" / "talking.py"
+    with server(tmp_path) as one, ExitStack() as talkers:
+        url = f"redis://{one.address}"
+        redis = connect(url)
+        small = ConversationHistoryStore(connect(url), caps=Caps(responses=RESPONSES))
+        kept = await grow(small, "one", "two", tenant="small")
+        for number in range(TALKERS * 2):
+            environment = os.environ | {"PYTHONPATH": str(before_shares if number % 2 else ROOT)}
+            talkers.enter_context(run([sys.executable, str(program), url, "harmonium", str(number)], environment))
+        await until(lambda: redis.llen("harmonium-ids"), SECONDS, wanted=lambda stored: stored >= STORED)
+        talkers.close()
+        assert int(await redis.hget("harmonium:{00}:usage", "responses") or 0) <= RESPONSES
+        assert {fault.what for fault in (await checked(url, "harmonium"))[0]} <= OUTDATED
+        assert await said(small, kept[1], "small") == ["one", "two"]
+        await age(redis)
+        await small.sweep()
+        await small.close()
+        assert {fault.what for fault in (await checked(url, "harmonium", repair=True))[0]} <= OUTDATED
+        assert await complaints(redis, "harmonium") == []
+        await redis.aclose()
+
+
+@contextmanager
+def run(command: list[str], environment: dict[str, str]) -> Iterator[None]:
+    """A process, until the end of the block; it isn't to end before."""
+    with subprocess.Popen(command, env=environment) as process:
+        try:
+            yield
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+async def age(redis: Redis) -> None:
+    """It is long ago that the older release wrote, and that anybody pinned a turn."""
+    for family in ("pins", "runs"):
+        async for key in redis.scan_iter(f"harmonium:*:{family}:*"):
+            await redis.delete(key)
+    for member in await redis.zrange("harmonium:{00}:leaves", 0, -1):
+        await redis.zadd("harmonium:{00}:leaves", {member: 1.0})
+    for member in await redis.zrange("harmonium:{00}:tombstones", 0, -1):
+        await redis.zadd("harmonium:{00}:tombstones", {member: 1.0})
+    await redis.delete("harmonium-ids")
 
 
 async def test_workers_of_two_releases_take_over_from_each_other(older: Path, tmp_path: Path) -> None:

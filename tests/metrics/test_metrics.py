@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, cast
 
@@ -15,7 +15,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from service.api.events import Error, OutputItemAdded
 from service.api.response import Reasoning
-from service.engine.port import EngineUnavailable
 from service.errors import ApiError
 from service.metrics import scrape
 from service.metrics.counters import Pace, declared, make_metrics
@@ -50,20 +49,10 @@ async def shards() -> Mapping[int, Queue]:
     return STATES
 
 
-async def well() -> None:
-    """An engine that is up."""
-
-
 async def told(read_shards: Callable[[], object] = shards, accept: str = "", **options: float) -> str:
     """The text of a scrape."""
-    text, _ = await exposition(cast(scrape.ReadShards, read_shards), **options).scrape(accept)
+    text, _ = await Exposition(make_metrics(), cast(scrape.ReadShards, read_shards), **options).scrape(accept)
     return text.decode()
-
-
-def exposition(
-    read_shards: scrape.ReadShards, engine: Callable[[], Awaitable[None]] = well, **options: float
-) -> Exposition:
-    return Exposition(make_metrics(), load_settings(max_bytes=0), read_shards, engine, **options)
 
 
 def table() -> list[list[str]]:
@@ -118,23 +107,6 @@ async def test_what_may_happen_is_there_at_0_before_it_does() -> None:
     assert [name for name in found.names() if name.endswith("_created")] == []
 
 
-async def test_a_scrape_has_the_limits_and_says_whether_the_engine_is_up() -> None:
-    found = Scraped(await told())
-    assert found.value("harmonium_engine_up") == 1
-    assert found.value("harmonium_limit", limit="responses") == load_settings().max_responses
-    assert found.value("harmonium_limit", limit="bytes") == 0
-
-    async def away() -> None:
-        raise EngineUnavailable("it does not answer")
-
-    async def silent() -> None:
-        await asyncio.Event().wait()
-
-    for engine in (away, silent):
-        text, _ = await exposition(shards, engine, store_seconds=0.05).scrape("")
-        assert Scraped(text.decode()).value("harmonium_engine_up") == 0
-
-
 async def test_a_scrape_tells_what_every_shard_holds() -> None:
     found = Scraped(await told())
     assert found.value("harmonium_store_up") == 1
@@ -177,7 +149,7 @@ async def test_scrapes_beyond_their_number_are_told_to_come_back() -> None:
         await release.wait()
         return STATES
 
-    busy = exposition(slow)
+    busy = Exposition(make_metrics(), slow)
     scrapes = [asyncio.create_task(busy.scrape("")) for _ in range(MAX_SCRAPES)]
     await asyncio.sleep(0)
     with pytest.raises(ApiError) as refusal:

@@ -51,6 +51,15 @@ def test_the_least_recently_used_response_goes_for_a_new_one(start: Start) -> No
     assert known(client, ids) == [ids[0], ids[2], ids[3]]
 
 
+def test_a_tenant_that_stores_much_has_nothing_of_another_one_evicted(start: Start) -> None:
+    service = start(max_responses=10, api_keys="acme:key-a,rival:key-b")
+    acme, rival = service.client("key-a"), service.client("key-b")
+    mine = [created(acme, text) for text in ("one", "two", "three")]
+    theirs = [created(rival, str(number)) for number in range(15)]
+    assert known(acme, mine) == mine
+    assert known(rival, theirs) == theirs[-7:]
+
+
 def test_an_evicted_a_deleted_a_foreign_and_an_unknown_id_look_the_same(start: Start) -> None:
     service = start(max_responses=1, api_keys="acme:key-a,rival:key-b")
     acme, rival = service.client("key-a"), service.client("key-b")

@@ -16,7 +16,8 @@ local function inherited(tenant, digits, parent, pin)
     elseif above[2] + 1 > max_depth then
       return nil, { 'long' }
     end
-    from = { root = above[1], depth = above[2] + 1, messages = above[6], bytes = above[7], held = above[8] or 0 }
+    from = { deleted = above[3], root = above[1], depth = above[2] + 1, messages = above[6], bytes = above[7],
+      held = above[8] or 0 }
   end
   if max_bytes > 0 and from.held + room > max_bytes then
     return nil, { 'large' }
@@ -49,7 +50,7 @@ local function add_node(tenant, parent, from, score)
     return
   end
   if redis.call('HINCRBY', key('node', tenant, parent), 'children', 1) == 1 then
-    redis.call('ZREM', leaves, tenant .. '/' .. parent)
+    displace_leaf(tenant, parent, from.deleted)
     redis.call('SREM', key('tree', tenant, from.root), parent)
   end
 end

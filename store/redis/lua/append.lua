@@ -46,7 +46,7 @@ local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then
   return refusal
 end
-local verdict = make_room(from.root, math.huge, 0, 0)
+local verdict = make_room(from.root, math.huge, {}, 0)
 if verdict ~= 'ok' then
   record(usage)
   return { verdict }
@@ -56,7 +56,7 @@ local score = next_score(clock)
 add_node(tenant, parent, from, score)
 release(tenant, parent, from.root)
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
-redis.call('ZADD', leaves, score, tenant .. '/' .. digits)
+place_leaf(tenant, digits, score)
 redis.call('SADD', key('tree', tenant, from.root), digits)
 record(usage)
 return { 'ok' }

@@ -24,11 +24,11 @@ local function next_score(clock)
   return score
 end
 
--- XX: an inner turn is in no leaf set and must not enter it by being used; its own score counts once it is a
+-- XX: an inner turn has no place among the leaves and must not get one by being used; its own score counts once it is a
 -- leaf.
 local function touch(root)
   local score = next_score(clock)
   redis.call('HSET', node, 'touched', score)
-  redis.call('ZADD', leaves, 'XX', score, tenant .. '/' .. digits)
+  redis.call('ZADD', leaves .. ':' .. tenant, 'XX', score, digits)
   redis.call('ZADD', trees, 'XX', score, tenant .. '/' .. root)
 end

@@ -34,8 +34,7 @@ local function leave_parent(tenant, parent)
   end
   redis.call('HSET', key('node', tenant, parent), 'children', exact(math.max(0, above.children - 1)))
   if above.children <= 1 then
-    local score = above.deleted and unpinned_from(key('pins', tenant, parent)) or exact(above.touched)
-    redis.call('ZADD', leaves, score, tenant .. '/' .. parent)
+    replace({ tenant = tenant, digits = parent }, above.deleted, above.touched)
     place(tenant, above.root, parent)
   end
 end
@@ -55,7 +54,7 @@ local function discard(tenant, digits)
   for _, family in ipairs(KINDS) do
     redis.call('UNLINK', key(family[1], tenant, digits))
   end
-  redis.call('ZREM', leaves, turn.member)
+  unplace(turn)
   redis.call('ZREM', trees, turn.member)
   displace(tenant, found.root, digits)
   count(tenant, found.deleted and 'tombstones' or 'responses', -1)

@@ -7,10 +7,11 @@
 --            max_trees      the most trees in the shard; 0: any number
 --            max_bytes      the most bytes that the server may hold for the shard; 0: any number
 --            memory         how many bytes have to be free in the server, where it has a limit; 0 is none
---            leaf_rank      among the leaves, how many are known to have to stay
---            tree_rank      among the trees, the same
+--            stays          TENANT=RANK: how many of a tenant's leaves are known to have to stay, -1 for all of them, with
+--                           spaces between
+--            tree_rank      how many trees are known not to be the next to go
 --            budget         the most turns that this call removes
--- Result:    {'ok'} | {'again', leaf_rank, tree_rank} to go on with | {'full'} when all that is left has to stay |
+-- Result:    {'ok'} | {'again', stays, tree_rank} to go on with | {'full'} when all that is left has to stay |
 --            {'closed'} when the server takes no turns, as its disk is nearly full (store/guard.py)
 -- Invariant: takes no more than is missing at that moment, so several callers, or a retry after a lost reply, take no
 --            more than one would.
@@ -29,7 +30,11 @@ local function missing(free)
   return limit > 0 and math.max(0, used - uncounted + free - limit) or 0
 end
 
-local _, _, bytes_now = stored(usage, leaves)
+local known = {}
+for name, rank in string.gmatch(stays, '([^ =]+)=(-?%d+)') do
+  known[name] = tonumber(rank)
+end
+local _, _, bytes_now = stored(usage)
 local most_bytes = math.huge
 if memory > 0 then
   local lacks = missing(memory)
@@ -39,9 +44,13 @@ if memory > 0 then
   most_bytes = bytes_now - lacks
 end
 local root = parent ~= '' and redis.call('HGET', key('node', tenant, parent), 'root') or ''
-local verdict, leaves_stay, trees_stay = make_room(root, most_bytes, leaf_rank, tree_rank)
+local verdict, next_rank = make_room(root, most_bytes, known, tree_rank)
 record(usage)
 if verdict == 'again' then
-  return { 'again', exact(leaves_stay), exact(trees_stay) }
+  local ranks = {}
+  for name, rank in pairs(known) do
+    ranks[#ranks + 1] = name .. '=' .. exact(rank)
+  end
+  return { 'again', table.concat(ranks, ' '), exact(next_rank) }
 end
 return { verdict }

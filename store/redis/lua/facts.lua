@@ -21,6 +21,10 @@ local function is(kind, name)
   return redis.call('TYPE', name).ok == kind
 end
 
+local function score_in(place, member)
+  return is('zset', place) and tonumber(redis.call('ZSCORE', place, member) or nil)
+end
+
 -- A score that can be: none is later than the clock, or than now where the clock is lost.
 local function use(score)
   score = tonumber(score)
@@ -58,7 +62,9 @@ local function facts_of(tenant, digits)
     end
   end
   turn.node, turn.job = key('node', tenant, digits), key('job', tenant, digits)
-  turn.leaf_score = redis.call('ZSCORE', leaves, turn.member)
+  turn.leaf_score, turn.former_score = score_in(leaves_of(tenant), digits), score_in(leaves, turn.member)
+  turn.tombstone_score = score_in(shard_key('tombstones'), turn.member)
+  turn.places = (turn.leaf_score and 1 or 0) + (turn.tombstone_score and 1 or 0)
   turn.tree_score = redis.call('ZSCORE', trees, turn.member)
   return turn
 end

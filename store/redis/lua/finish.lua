@@ -57,7 +57,7 @@ redis.call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
 local holds_now = held_by(node) + held_by(messages) + held_by(response)
 redis.call('HSET', node, 'held', holds_now, 'chain_held', exact(above_held + holds_now))
 count(tenant, 'bytes', holds_now - held)
-redis.call('ZADD', leaves, score, tenant .. '/' .. digits)
+place_leaf(tenant, digits, score)
 redis.call('ZADD', trees, score, tenant .. '/' .. root)
 redis.call('SADD', key('tree', tenant, root), digits)
 if redis.call('HINCRBY', key('node', tenant, root), 'jobs', -1) == 0 then

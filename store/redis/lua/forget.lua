@@ -40,12 +40,13 @@ if erases or not deleted then
   redis.call('HSET', node, 'held', holds_now)
   count(tenant, 'bytes', holds_now - (held or 0))
 end
-record(usage)
 local path = ''
 if children == '0' then
-  redis.call('ZADD', leaves, unpinned_from(pins), tenant .. '/' .. digits) -- for sweep.lua, if prune.lua is not called
+  displace_leaf(tenant, digits, deleted)
+  place_tombstone(tenant, digits, unpinned_from(pins)) -- for sweep.lua, if prune.lua is not called
   path = walk(tenant, digits, tonumber(depth))
 end
+record(usage)
 if deleted and deleted ~= token then
   return { 'deleted', path }
 end

@@ -12,7 +12,7 @@ for level = 0, LEVELS - 1 do
   counts[#counts + 1] = redis.call('ZCARD', queued)
   oldest = math.min(oldest, redis.call('ZRANGE', queued, 0, 0, 'WITHSCORES')[2] or oldest)
 end
-local responses, _, bytes = stored(usage, leaves)
+local responses, _, bytes = stored(usage)
 for _, count in ipairs({ math.max(0, now_ms() - oldest), redis.call('ZCARD', shard_key('leases')), logged(),
   redis.call('ZCARD', shard_key('outbox')), responses, bytes }) do
   counts[#counts + 1] = count

@@ -4,10 +4,10 @@
 -- Arguments: members  the turns (judging.lua)
 --            version  the newest format version that is known
 -- Result:    {'ok', for each turn that is there or has left something behind: its member, the parent's digits or -, the
---            number of children or -1, its kind or -, the bytes held, 1 if a later release wrote it, 1 if it is a root
---            whose set of leaves has to be scanned, else 0, how many jobs of its tree it counts or -1, the root of
---            the tree in which it is a job itself or -, the bytes of its events, and a word for each fault, with
---            spaces between}
+--            number of children or -1, its kind or -, the bytes that the shard counts for it, those that its tenant
+--            does, 1 if a later release wrote it, 1 if it is a root whose set of leaves has to be scanned, else 0, how
+--            many jobs of its tree it counts or -1, the root of the tree in which it is a job itself or -, the bytes
+--            of its events, and a word for each fault, with spaces between}
 -- Invariant: nothing changes.
 
 local SMALL_TREE = 20
@@ -31,15 +31,16 @@ end
 local reply = { 'ok' }
 for tenant, digits, listed in each_member(members) do
   local turn, words = judge(tenant, digits, listed, version)
-  local found = turn.fields
+  local found, bytes = turn.fields, (turn.places or 0) * LEAF_BYTES
   if found then
     local parent = found.parent and found.parent ~= '' and found.parent or '-'
     local jobs, tree, events = job_sums(turn)
-    table.insert(words, 1, string.format('%s %s %s %s %s %d %d %s %s %s', turn.member, parent,
-      exact(found.children or -1), found.deleted and 'tombstones' or 'responses', exact(found.held or 0),
+    table.insert(words, 1, string.format('%s %s %s %s %s %s %d %d %s %s %s', turn.member, parent,
+      exact(found.children or -1), found.deleted and 'tombstones' or 'responses', exact(bytes + (found.held or 0)),
+      exact(bytes + (found.held or 0) + (parent == '-' and TREE_BYTES or 0)),
       turn.newer and 1 or 0, is_mixed(turn) and 1 or 0, exact(jobs), tree, exact(events)))
   elseif #words > 0 then
-    table.insert(words, 1, turn.member .. ' - -1 - 0 0 0 0 - 0')
+    table.insert(words, 1, string.format('%s - -1 - %d %d 0 0 0 - 0', turn.member, bytes, bytes))
   end
   if #words > 0 then
     reply[#reply + 1] = table.concat(words, ' ')

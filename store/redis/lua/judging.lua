@@ -1,6 +1,7 @@
 -- Shared by the scripts that check and repair: what is wrong with one turn, by what is stored at one moment.
 -- Invariant: nothing changes. Every change of the store is one script, so each of these faults is one at any moment.
--- Only 'unneeded' is no fault: a tombstone that the next sweep removes.
+-- Only two words are no fault: 'unneeded', a tombstone that the next sweep removes, and 'outlived', the place of a turn that
+-- an older release has removed, which is passed over (former.lua).
 --
 -- A turn's parent link is the truth. What a node repeats of those above it (root, depth, chain_messages, chain_bytes,
 -- path) has to follow from that link. store/fsck/faults.py says what each word means.
@@ -62,20 +63,22 @@ local function in_tree(tenant, root, digits)
 end
 
 -- Whether the score of a leaf is its last use, and a tombstone's a time in ms, no earlier than its pins' end
--- (removal.lua).
+-- (leaves.lua); and it has that place alone. What an older release has used since stands where it stood.
 local function in_order(turn)
-  local score, touched = tonumber(turn.leaf_score), turn.fields.touched
+  local score, touched = turn.leaf_score or turn.former_score, turn.fields.touched
   if turn.fields.deleted then
+    score = turn.tombstone_score or turn.former_score
     return score and score < touched and score >= tonumber(unpinned_from(key('pins', turn.tenant, turn.digits)))
+      and (not turn.leaf_score or former_leaves() > 0)
   end
-  return score == touched
+  return score and (score == touched or (score < touched and former_leaves() > 0)) and not turn.tombstone_score
 end
 
 local function in_place(turn)
   local found = turn.fields
   local listed = in_tree(turn.tenant, found.root, turn.digits)
   if (found.children or 0) > 0 or turn.under_way then
-    return found.touched and not turn.leaf_score and not listed
+    return found.touched and not listed and not turn.former_score and (turn.places == 0 or former_leaves() > 0)
   end
   return found.touched and listed and in_order(turn)
 end
@@ -147,7 +150,9 @@ local function judge_keys(turn, version, words)
   if #turn.mistyped > 0 then
     words[1] = 'mistyped'
   elseif not turn.there.node then
-    words[1] = (turn.any or turn.leaf_score or turn.tree_score) and 'no-node' or nil
+    words[1] = turn.places > 0 and former_leaves() > 0 and 'outlived' or nil
+    words[1] = (turn.any or turn.former_score or turn.tree_score) and 'no-node' or words[1]
+      or turn.places > 0 and 'no-node' or nil
   elseif not (turn.parent and turn.fields.status and turn.fields.continuable and turn.fields.digest) then
     words[1] = 'damaged'
   else

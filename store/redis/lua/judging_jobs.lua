@@ -10,10 +10,6 @@ local ROUGHLY = 4
 local FARTHEST = 1e15 -- a place in the order of tenants that takes this many jobs
 local DAY_MS = 86400000 -- how far ahead a time may be, as no lease is longer
 
-local function score_in(place, member)
-  return is('zset', place) and tonumber(redis.call('ZSCORE', place, member) or nil)
-end
-
 -- A place as `each_member` names it: its key, and the turn's name in it.
 local function place_of(tenant, digits, name)
   if string.match(name, '^line:') then

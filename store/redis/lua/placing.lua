@@ -1,4 +1,4 @@
--- Shared by the scripts that repair: the place of a turn among the leaves of a tree.
+-- Shared by the scripts that repair: the place of a turn among the leaves of a tree, and in the order of eviction.
 -- Invariant: a key of another type stays as it is; what is amiss then is found in the next round.
 
 local function place(tenant, root, digits)
@@ -12,5 +12,23 @@ local function displace(tenant, root, digits)
   local set = key('tree', tenant, root or '')
   if is('set', set) then
     redis.call('SREM', set, digits)
+  end
+end
+
+local function unplace(turn)
+  for _, deleted in ipairs({ true, false }) do
+    if deleted or is('zset', leaves_of(turn.tenant)) then
+      displace_leaf(turn.tenant, turn.digits, deleted)
+    end
+  end
+end
+
+-- Give a turn without children the place that it has by its last use, and no other.
+local function replace(turn, deleted, touched)
+  unplace(turn)
+  if deleted then
+    place_tombstone(turn.tenant, turn.digits, unpinned_from(key('pins', turn.tenant, turn.digits)))
+  elseif is('zset', leaves_of(turn.tenant)) or is('none', leaves_of(turn.tenant)) then
+    place_leaf(turn.tenant, turn.digits, exact(touched))
   end
 end

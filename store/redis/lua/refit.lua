@@ -14,9 +14,9 @@
 
 local SECRET_BYTES = 32
 
--- Whether a member names a turn: by its digits alone in the line of a tenant.
+-- Whether a member names a turn: by its digits alone in what is a tenant's.
 local function names_a_turn(member, place)
-  local digits = string.match(place, '^line:') and member or string.match(member, '^[^/]+/(%x+)$')
+  local digits = (string.match(place, '^line:') or string.match(place, '^leaves:')) and member or string.match(member, '^[^/]+/(%x+)$')
   return digits and #digits == DIGITS and not string.match(digits, '%X')
 end
 

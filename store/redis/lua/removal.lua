@@ -1,6 +1,8 @@
 -- Shared by the scripts that take turns away, of any tenant of the shard.
--- Invariant: a turn whose last child goes is a leaf again, as recently used as it or that child was; but a tombstone has
--- the ms from when on nothing needs it for a score, so that it stands before all other leaves and sweep.lua finds it.
+-- Invariant: a turn whose last child goes is a leaf again, as recently used as it or that child was; a tombstone is then
+-- among those that sweep.lua takes once nothing needs them.
+
+local LOOKS = 500 -- the most turns and trees that have to stay which one call passes over: a millisecond or two
 
 -- Most turns have no pins, and to find that out is cheaper than to count them.
 local function held_for_a_run(family, tenant, digits)
@@ -20,47 +22,74 @@ local function leave(tenant, digits, root, touched)
     own = touched
   end
   redis.call('HSET', node, 'children', 0, 'touched', own)
-  redis.call('ZADD', leaves, deleted and unpinned_from(key('pins', tenant, digits)) or own, tenant .. '/' .. digits)
-  more_leaves = more_leaves + 1
+  if deleted then
+    place_tombstone(tenant, digits, unpinned_from(key('pins', tenant, digits)))
+  else
+    place_leaf(tenant, digits, own)
+  end
   redis.call('SADD', key('tree', tenant, root), digits)
   return deleted and not held_for_a_run('pins', tenant, digits)
 end
 
+-- What has to be known of a turn to take it away; no `root` where it is gone.
+local function turn_of(tenant, digits)
+  local root, parent, deleted, held, touched, log_bytes, children = unpack(redis.call('HMGET',
+    key('node', tenant, digits), 'root', 'parent', 'deleted', 'held', 'touched', 'log_bytes', 'children'))
+  return { root = root, parent = parent, deleted = deleted, held = held, touched = touched, log_bytes = log_bytes,
+    children = children }
+end
+
 -- Take a leaf away with all that it has; its parent's digits, or '' of a root, and whether nothing needs that now.
-local function remove(tenant, digits)
-  local node = key('node', tenant, digits)
-  local root, parent, deleted, held, touched, log_bytes =
-    unpack(redis.call('HMGET', node, 'root', 'parent', 'deleted', 'held', 'touched', 'log_bytes'))
+local function remove(tenant, digits, turn)
+  turn = turn or turn_of(tenant, digits)
+  local node, root, parent = key('node', tenant, digits), turn.root, turn.parent
   local messages, response = key('messages', tenant, digits), key('response', tenant, digits)
   local pins, tree = key('pins', tenant, digits), key('tree', tenant, root)
-  local member = tenant .. '/' .. digits
-  redis.call('ZREM', leaves, member)
-  more_leaves = more_leaves - 1
-  count(tenant, deleted and 'tombstones' or 'responses', -1)
-  count(tenant, 'bytes', -(held or 0)) -- none is noted in a store of release 0.1
-  if log_bytes then
-    drop_log(tenant, digits, log_bytes)
+  displace_leaf(tenant, digits, turn.deleted)
+  count(tenant, turn.deleted and 'tombstones' or 'responses', -1)
+  count(tenant, 'bytes', -(turn.held or 0)) -- none is noted in a store of release 0.1
+  if turn.log_bytes then
+    drop_log(tenant, digits, turn.log_bytes)
   end
   if parent == '' then
     redis.call('UNLINK', node, messages, response, pins, tree, key('runs', tenant, digits))
-    redis.call('ZREM', trees, member)
+    redis.call('ZREM', trees, tenant .. '/' .. digits)
     count(tenant, 'trees', -1)
     return '', false
   end
   redis.call('UNLINK', node, messages, response, pins)
-  local unneeded = leave(tenant, parent, root, touched)
+  local unneeded = leave(tenant, parent, root, turn.touched)
   redis.call('SREM', tree, digits)
   return parent, unneeded
 end
 
 -- Take a leaf away, and the tombstones above it that nothing needs then; how many turns that were, at most `budget`.
-local function take(tenant, digits, budget)
+local function take(tenant, digits, budget, turn)
   for taken = 1, budget do
-    local parent, unneeded = remove(tenant, digits)
+    local parent, unneeded = remove(tenant, digits, turn)
     if not unneeded then
       return taken
     end
-    digits = parent
+    digits, turn = parent, nil
   end
   return budget
+end
+
+-- A tombstone that nothing needs, as its tenant, its digits and what is known of it; nothing where there is none.
+local function unneeded_tombstone()
+  local places = former_leaves() > 0 and { shard_key('tombstones'), leaves } or { shard_key('tombstones') }
+  for _, place in ipairs(places) do
+    for _ = 1, LOOKS do
+      local member = redis.call('ZRANGE', place, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, 1)[1]
+      if not member then
+        break
+      end
+      local tenant, digits = split(member)
+      local turn = turn_of(tenant, digits)
+      if turn.deleted and turn.children == '0' then
+        return tenant, digits, turn
+      end
+      displace_leaf(tenant, digits, true)
+    end
+  end
 end

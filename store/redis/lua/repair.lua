@@ -19,7 +19,7 @@ repairs['no-node'] = function(turn)
   for _, family in ipairs(KINDS) do
     redis.call('UNLINK', key(family[1], turn.tenant, turn.digits))
   end
-  redis.call('ZREM', leaves, turn.member)
+  unplace(turn)
   redis.call('ZREM', trees, turn.member)
 end
 
@@ -40,17 +40,16 @@ end
 
 function repairs.leaf(turn)
   local found = turn.fields
-  local touched = exact(found.touched or (not found.deleted and use(turn.leaf_score)) or use(redis.call('GET', clock))
-    or now_us())
+  local touched = found.touched or (not found.deleted and use(turn.leaf_score)) or use(redis.call('GET', clock))
+    or now_us()
   if (found.children or 0) > 0 or turn.under_way then
-    redis.call('ZREM', leaves, turn.member)
+    unplace(turn)
     displace(turn.tenant, found.root, turn.digits)
   else
-    local score = found.deleted and unpinned_from(key('pins', turn.tenant, turn.digits)) or touched
-    redis.call('ZADD', leaves, score, turn.member)
+    replace(turn, found.deleted, touched)
     place(turn.tenant, found.root, turn.digits)
   end
-  redis.call('HSET', turn.node, 'touched', touched)
+  redis.call('HSET', turn.node, 'touched', exact(touched))
 end
 
 -- As if it had been deleted: that is what everyone sees of it already.
@@ -81,7 +80,7 @@ local function last_use(turn)
   local newest = turn.fields.touched or 0
   local set = key('tree', turn.tenant, turn.digits)
   for _, digits in ipairs(redis.call('SRANDMEMBER', set, budget)) do
-    newest = math.max(newest, use(redis.call('ZSCORE', leaves, turn.tenant .. '/' .. digits)) or 0)
+    newest = math.max(newest, use(score_in(leaves_of(turn.tenant), digits)) or 0)
   end
   return newest
 end

@@ -26,16 +26,13 @@
 --            is stored completely and once; with the last turn of a tree all of it is as it was. Uses keep their order, and
 --            none is later than the clock.
 
-local function wait_for_child(score)
-  redis.call('ZADD', leaves, score, tenant .. '/' .. digits) -- before all others, but not before its child can be there
-end
-
 local stored_digest, is_deleted, children = unpack(redis.call('HMGET', node, 'digest', 'deleted', 'children'))
 if stored_digest and stored_digest ~= digest then
   return { 'conflict' }
 elseif stored_digest then
   if is_deleted and children == '0' then
-    wait_for_child(now_ms() + wait_ms)
+    place_tombstone(tenant, digits, now_ms() + wait_ms) -- not to be taken away before its child can be there
+    record(usage)
   end
   return { 'kept' }
 end
@@ -51,7 +48,7 @@ if parent ~= '' then
   from = { root = above[1], depth = above[2] + 1, deleted = above[3], messages = above[4], bytes = above[5],
     held = above[6] or 0 }
 end
-local responses_now, trees_now, bytes_now = stored(usage, leaves)
+local responses_now, trees_now, bytes_now = stored(usage)
 if (max_responses > 0 and deleted == '' and responses_now >= max_responses)
   or (max_trees > 0 and parent == '' and trees_now >= max_trees)
   or (max_bytes > 0 and bytes_now + held > max_bytes) then
@@ -75,9 +72,9 @@ if deleted ~= '' then
   redis.call('UNLINK', response)
   count(tenant, 'responses', -1)
   count(tenant, 'tombstones', 1)
-  wait_for_child(now_ms() + wait_ms)
+  place_tombstone(tenant, digits, now_ms() + wait_ms)
 else
-  redis.call('ZADD', leaves, exact(used), tenant .. '/' .. digits)
+  place_leaf(tenant, digits, exact(used))
 end
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 redis.call('SADD', key('tree', tenant, from.root), digits)

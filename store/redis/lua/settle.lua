@@ -5,7 +5,7 @@
 --            nodes     TENANT/DIGITS/FIELD=NUMBER of turns: how many `children` they have, and how many `jobs` are in
 --                      the tree of which they are the root, where 0 takes the number away; with spaces between
 --            events    NOTED=NUMBER of bytes of events, or ''; noted only if they are still those
---            counters  FIELD=NUMBER of counters, with spaces between; 0 takes one away
+--            counters  FIELD=NUMBER of counters, or FIELD/TENANT=NUMBER, with spaces between; 0 takes one away
 -- Result:    {'ok'} | {'changed'} when something has, so that nothing was noted
 -- Invariant: each change of what is stored changes the clock or a counter of the shard; counters of the shard are
 --            therefore noted by the last of several calls.
@@ -31,7 +31,12 @@ if noted and (redis.call('GET', logged) or '0') == noted then
   redis.call('SET', logged, number)
 end
 for field, number in string.gmatch(counters, '([^= ]+)=(%d+)') do
-  if number == '0' then
+  local name, tenant = string.match(field, '^(%l+)/(.+)$')
+  if tenant then
+    adopting().counters_of(tenant)
+    redis.call('ZADD', usage .. ':' .. name, number, tenant)
+    redis.call('ZREMRANGEBYSCORE', usage .. ':' .. name, 0, 0)
+  elseif number == '0' then
     redis.call('HDEL', usage, field)
   else
     redis.call('HSET', usage, field, number)

@@ -66,7 +66,7 @@ local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then
   return refusal
 end
-local verdict = make_room(from.root, math.huge, 0, 0)
+local verdict = make_room(from.root, math.huge, {}, 0)
 if verdict == 'ok' then
   verdict = make_log_room(log_bytes, max_logged, budget)
 end

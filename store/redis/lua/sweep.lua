@@ -1,4 +1,5 @@
--- Remove trees that are forgotten or unused for too long, and tombstones whose run never ended.
+-- Remove trees that are forgotten or unused for too long, and tombstones whose run never ended; then bring what an older
+-- release left up to date.
 --
 -- Keys:      usage, leaves, trees
 -- Arguments: only      TENANT/ROOT of the one tree to sweep, or '' for all
@@ -37,7 +38,7 @@ if only == '' and idle_us > 0 then
   idle = doubt ~= '' and redis.call('ZCOUNT', trees, '(0', exact(now_us() - idle_us)) or 0
 end
 local takes_unused = only == '' and idle_us > 0 and doubt == ''
-local since, now = takes_unused and now_us() - idle_us - grace_us or 0, now_ms()
+local since = takes_unused and now_us() - idle_us - grace_us or 0
 
 -- Nothing where there is none, or the budget ends before one is found.
 local function leaf_of_a_tree_that_is_gone()
@@ -59,24 +60,20 @@ local function leaf_of_a_tree_that_is_gone()
   end
 end
 
-local function unneeded_tombstone()
-  local member = only == '' and redis.call('ZRANGE', leaves, '-inf', now, 'BYSCORE', 'LIMIT', 0, 1)[1]
-  if member then
-    return split(member)
-  end
-end
-
 while budget > 0 do
-  local tenant, digits = leaf_of_a_tree_that_is_gone()
+  local tenant, digits, turn = leaf_of_a_tree_that_is_gone()
   if not digits and budget > 0 then
-    tenant, digits = unneeded_tombstone()
+    if only == '' then
+      tenant, digits, turn = unneeded_tombstone()
+    end
     if not digits then
+      local older = only == '' and adopting().some()
       record(usage)
-      return { 'ok', doubt, idle }
+      return { older and 'again' or 'ok', doubt, idle }
     end
   end
   if digits then
-    budget = budget - take(tenant, digits, budget)
+    budget = budget - take(tenant, digits, budget, turn)
   end
 end
 record(usage)

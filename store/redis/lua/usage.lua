@@ -1,20 +1,36 @@
 -- Shared by the scripts that add or remove turns: the counters of a shard and of each tenant in it, and how many
 -- bytes the server holds for it.
--- Invariant: a counter equals what is stored; a tenant with nothing stored has no fields. A script that counts has to
+-- Invariant: a counter equals what is stored; a tenant with nothing stored has none. A script that counts has to
 -- record it before it returns: its eviction subtracts most of what an append adds.
 --
--- `bytes` counts what MEMORY USAGE says of the keys of each turn, noted in the node as `held` when they were written,
--- and KEY_BYTES for each key's share of the tables. What all trees share grows with the leaves and the trees: LEAF_BYTES
--- and TREE_BYTES for each, as measured (tests/store/history/test_account.py compares the sum with the server).
+-- The shard's counters are fields of `usage`. Those of tenants are scores in usage:FIELD, so that who has most is found at
+-- once. `bytes` counts what MEMORY USAGE says of the keys of each turn, noted in the node as `held` when they were written,
+-- with KEY_BYTES for each key's share of the tables; and LEAF_BYTES for each place in the order of eviction (leaves.lua). A
+-- tree takes TREE_BYTES more: a tenant's `bytes` have them, and `stored` adds them to the shard's. They are measured
+-- (tests/store/history/test_account.py compares the sum with the server).
 
 local KEY_BYTES, LEAF_BYTES, TREE_BYTES = 16, 195, 320
 
-local changes, more_leaves, began = {}, 0, nil
+local changes, owned, began = {}, {}, nil
+
+local function count_own(tenant, field, change)
+  owned[field] = owned[field] or {}
+  owned[field][tenant] = (owned[field][tenant] or 0) + change
+end
 
 local function count(tenant, field, change)
-  local own = field .. '/' .. tenant
   changes[field] = (changes[field] or 0) + change
-  changes[own] = (changes[own] or 0) + change
+  count_own(tenant, field, change)
+  if field == 'trees' then
+    count_own(tenant, 'bytes', change * TREE_BYTES)
+  end
+end
+
+-- A counter of a tenant has changed by so much.
+local function note_own(tenant, field, change)
+  if change ~= 0 and tonumber(redis.call('ZINCRBY', usage .. ':' .. field, change, tenant)) == 0 then
+    redis.call('ZREM', usage .. ':' .. field, tenant)
+  end
 end
 
 local function record(usage)
@@ -22,7 +38,16 @@ local function record(usage)
     if change ~= 0 and redis.call('HINCRBY', usage, field, change) == 0 then
       redis.call('HDEL', usage, field)
     end
+    if began and began[field] then
+      began[field] = began[field] + change
+    end
   end
+  for field, tenants in pairs(owned) do
+    for tenant, change in pairs(tenants) do
+      note_own(tenant, field, change)
+    end
+  end
+  changes, owned = {}, {}
 end
 
 local function held_by(key)
@@ -31,13 +56,13 @@ local function held_by(key)
 end
 
 -- The responses, the trees and the bytes of the shard, as they were when this call began and with what it changed.
-local function stored(usage, leaves)
+local function stored(usage)
   if not began then
-    began = redis.call('HMGET', usage, 'responses', 'trees', 'bytes')
-    began[4] = redis.call('ZCARD', leaves) - more_leaves
+    local noted = redis.call('HMGET', usage, 'responses', 'trees', 'bytes')
+    began = { responses = tonumber(noted[1]) or 0, trees = tonumber(noted[2]) or 0, bytes = tonumber(noted[3]) or 0 }
   end
-  local responses = (tonumber(began[1]) or 0) + (changes.responses or 0)
-  local trees = (tonumber(began[2]) or 0) + (changes.trees or 0)
-  local bytes = (tonumber(began[3]) or 0) + (changes.bytes or 0)
-  return responses, trees, bytes + (began[4] + more_leaves) * LEAF_BYTES + trees * TREE_BYTES
+  local trees = began.trees + (changes.trees or 0)
+  local bytes = began.bytes + (changes.bytes or 0)
+  return began.responses + (changes.responses or 0), trees,
+    bytes + former_leaves() * LEAF_BYTES + trees * TREE_BYTES
 end

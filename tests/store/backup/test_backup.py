@@ -85,7 +85,7 @@ async def test_what_is_restored_is_what_there_was(
     assert restored.whole
     assert (restored.restored, restored.kept) == (end.turns, 0)
     assert await nodes(redis, f"{prefix}-2:") == await nodes(redis, f"{prefix}:")
-    for name in ("leaves", "trees"):
+    for name in (f"leaves:{TENANT}", "trees"):
         assert await scores(redis, f"{prefix}-2", name) == await scores(redis, prefix, name)
     assert await said(second, ids["tip"]) == await said(history, ids["tip"]) == ["a", "b", "d"]
     assert await second.items(TENANT, [ids["tombstone"], ids["tip"]]) == [NOTHING_LISTED, (b'{"text":"d"}', b'["d"]')]
@@ -116,7 +116,8 @@ async def test_the_order_of_use_decides_what_goes_first_after_a_restore_too(
     await back_up(server_url, prefix, file)
     await bring_back(server_url, f"{prefix}-2", file)
     order = [ids[at] for at in (3, 0, 4, 1, 2)]
-    assert list(await scores(redis, f"{prefix}-2", "leaves")) == list(await scores(redis, prefix, "leaves")) == order
+    for each in (prefix, f"{prefix}-2"):
+        assert list(await scores(redis, each, f"leaves:{TENANT}")) == order
 
 
 async def test_the_file_says_what_it_is_and_only_its_owner_may_read_it(

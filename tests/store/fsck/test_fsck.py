@@ -125,9 +125,9 @@ async def test_all_shards_are_checked_and_each_is_repaired_alone(server_url: str
         await grow(store, "a", "b" * number)
     await store.close()
     await redis.hset(f"{prefix}:{{01}}:usage", "trees", 1_000)
-    await redis.delete(f"{prefix}:{{02}}:leaves")
+    await redis.delete(f"{prefix}:{{02}}:leaves:{TENANT}")
     report = await check(server_url, prefix, shards=3, repair=True)
-    assert {(each.shard, each.what) for each in report.faults} == {(1, "usage"), (2, "leaf")}
+    assert {(each.shard, each.what) for each in report.faults} == {(1, "usage"), (2, "leaf"), (2, "usage")}
     assert (report.turns, report.left) == (60, 0)
     assert await complaints(redis, prefix) == []
 
@@ -139,9 +139,13 @@ async def test_a_cluster_is_checked_shard_by_shard(tmp_path: Path) -> None:
             await grow(store, "a", "b" * number)
         await store.close()
         for shard in ("00", "04"):
-            servers.owner(f"p:{{{shard}}}:leaves").ask("DEL", f"p:{{{shard}}}:leaves")
+            servers.owner(f"p:{{{shard}}}:leaves").ask("DEL", f"p:{{{shard}}}:leaves:{TENANT}")
         report = await check(servers.url, "p", shards=SHARDS, repair=True)
-        assert {(each.shard, each.what) for each in report.faults} == {(0, "leaf"), (4, "leaf")}
+        assert {(each.shard, each.what) for each in report.faults} == {
+            (shard, what)
+            for shard in (0, 4)
+            for what in ("leaf", "usage")  # a place counts among the bytes
+        }
         assert (report.turns, report.left, report.unjudged) == (80, 0, [])
 
 
@@ -178,7 +182,7 @@ async def test_a_deleted_turn_that_waits_for_the_sweep_is_no_fault_and_goes_with
 
 
 async def test_nobody_s_words_are_in_a_fault(broken: Broken, server_url: str) -> None:
-    await broken.redis.zadd(broken.shared("leaves"), {"a secret": 1})
+    await broken.redis.zadd(broken.leaves, {"a secret": 1})
     await broken.redis.sadd(broken.key("tree", "root"), "a secret")
     report = await check(server_url, broken.prefix)
     assert {each.what for each in report.faults} == {"misnamed"}

@@ -275,9 +275,9 @@ async def test_caps_hold_over_all_tenants(capped: OpenStore) -> None:
     theirs = [store.new_id() for _ in range(2)]
     for id in theirs:
         await store.append("rival", turn(id))
-    assert await alive(store, [mine]) == []
-    assert await usage(store, TENANT) == Usage()
-    assert (await usage(store, "rival")).responses == 2
+    assert await alive(store, [mine]) == [mine]
+    assert (await usage(store)).responses == 2
+    assert (await usage(store, "rival")).responses == 1
 
 
 async def test_a_tree_that_nobody_uses_is_unknown_and_then_swept(capped: OpenStore, redis: Redis, prefix: str) -> None:

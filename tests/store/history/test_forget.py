@@ -130,17 +130,16 @@ async def test_a_turn_that_is_a_leaf_again_is_as_recent_as_its_last_child(
     (other,) = await grow(store, "other")
     await store.get(TENANT, child)
     await store.forget(TENANT, child)
-    members = await redis.zrange(f"{prefix}:{{00}}:leaves", 0, -1)
-    assert [f"resp_{member.decode().split('/')[1]}" for member in members] == [other, root]
+    assert list(await scores(redis, prefix, f"leaves:{TENANT}")) == [other, root]
 
 
 async def test_a_turn_that_is_a_leaf_again_has_the_score_of_its_last_child(
     store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
     root, child = await grow(store, "root", "child")
-    score = (await scores(redis, prefix, "leaves"))[child]
+    score = (await scores(redis, prefix, f"leaves:{TENANT}"))[child]
     await store.forget(TENANT, child)
-    assert await scores(redis, prefix, "leaves") == {root: score}
+    assert await scores(redis, prefix, f"leaves:{TENANT}") == {root: score}
     assert float(str(await redis.hget(f"{prefix}:{{00}}:t:{TENANT}:node:{root[5:]}", "touched"), "ascii")) == score
 
 
@@ -151,7 +150,7 @@ async def test_a_turn_used_after_its_last_child_keeps_its_own_score(
     await store.get(TENANT, root)
     score = (await scores(redis, prefix, "trees"))[root]
     await store.forget(TENANT, child)
-    assert await scores(redis, prefix, "leaves") == {root: score}
+    assert await scores(redis, prefix, f"leaves:{TENANT}") == {root: score}
 
 
 async def test_a_pinned_turn_can_be_continued_by_its_run_though_it_was_forgotten(

@@ -16,7 +16,9 @@ from tests.support.store.audit_jobs import NOTES, is_known, job_complaints, unde
 Dump = dict[str, Any]
 """Every key under a prefix with its value: bytes, a dict, a set, a dict of scores, or a list of entries."""
 
-SINGLES = {"clock", "usage", "leaves", "trees", "secret", "store", "sweeps"}
+SINGLES = {"clock", "usage", "tombstones", "trees", "secret", "store", "sweeps"}
+COUNTERS = ("responses", "tombstones", "trees", "bytes")
+LEAF_BYTES, TREE_BYTES = 195, 320
 HELD = ("node", "messages", "response", "job", "spec")
 KEY_BYTES = 16
 HELD_SLACK_BYTES = 192
@@ -46,9 +48,10 @@ async def replies(redis: Redis, commands: list[tuple[Any, ...]]) -> list[Any]:
 
 
 async def scores(redis: Redis, prefix: str, name: str) -> dict[str, float]:
-    """The `leaves` or `trees` of the only shard by id, least recently used first, with their scores."""
+    """The `trees` of the only shard by id, or the `leaves:TENANT` of a tenant, least recently used first, with their
+    scores."""
     found = await redis.zrange(f"{prefix}:{{00}}:{name}", 0, -1, withscores=True)
-    return {f"resp_{member.decode().split('/')[1]}": score for member, score in found}
+    return {f"resp_{member.decode().rpartition('/')[2]}": score for member, score in found}
 
 
 def _reading(key: bytes, kind: bytes) -> tuple[Any, ...]:
@@ -122,21 +125,32 @@ def _shard_complaints(own: Dump) -> list[str]:
         for turn, families in turns.items()
         if "node" in families
     }
-    known = SINGLES.union(filter(is_known, own))
+    known = SINGLES.union(filter(is_known, own), _orders(own), (f"usage:{counter}" for counter in COUNTERS))
     wrong = [f"unknown key {key}" for key in own if not _FAMILY.fullmatch(key) and key not in known]
     wrong += [f"{turn} has {sorted(turns[turn])} but no node" for turn in turns if turn not in nodes]
     for turn, node in nodes.items():
         wrong += [f"{turn}: {complaint}" for complaint in _turn_complaints(turn, node, turns, nodes)]
-    for name, expected in (("leaves", _leaves(nodes)), ("trees", _roots(nodes))):
+    tombstones = {leaf for leaf in _leaves(nodes) if "deleted" in nodes[leaf]}
+    for name, expected in (("tombstones", _members(tombstones)), ("trees", _roots(nodes))):
         stored = {member.decode() for member in own.get(name, {})}
         if stored != expected:
             wrong.append(f"{name} are {stored}, not {expected}")
-    newest = max((score for name in ("leaves", "trees") for score in own.get(name, {}).values()), default=0.0)
+    leaves = {
+        (tenant, leaf.decode()): score for name, tenant in _orders(own).items() for leaf, score in own[name].items()
+    }
+    if leaves != {leaf: float(nodes[leaf]["touched"]) for leaf in _leaves(nodes) - tombstones}:
+        wrong.append(f"leaves are {leaves}, not {_leaves(nodes) - tombstones} in the order of their use")
+    newest = max((score for scores in (leaves, own.get("trees", {})) for score in scores.values()), default=0.0)
     if int(own.get("clock", 0)) < newest:
         wrong.append(f"the clock is {own.get('clock')}, before the last use at {newest}")
     counters = {name.decode(): int(value) for name, value in own.get("usage", {}).items()}
-    if {name: value for name, value in counters.items() if value} != _usage(nodes):
-        wrong.append(f"usage is {counters}, not {_usage(nodes)}")
+    ranked = {
+        f"{counter}/{tenant.decode()}": int(score)
+        for counter in COUNTERS
+        for tenant, score in own.get(f"usage:{counter}", {}).items()
+    }
+    if counters | ranked != _usage(nodes):
+        wrong.append(f"usage is {counters | ranked}, not {_usage(nodes)}")
     return wrong + job_complaints(own, nodes, turns)
 
 
@@ -171,20 +185,32 @@ def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Dump, n
     return wrong
 
 
-def _leaves(nodes: Dump) -> set[str]:
+def _orders(own: Dump) -> dict[str, str]:
+    """The keys with the leaves of a tenant, and whose they are."""
+    return {key: key.partition(":")[2] for key in own if key.startswith("leaves:")}
+
+
+def _leaves(nodes: Dump) -> set[tuple[str, str]]:
     parents = {(tenant, node["parent"]) for (tenant, _), node in nodes.items()}
-    return {"/".join(turn) for turn, node in nodes.items() if turn not in parents and not under_way(node)}
+    return {turn for turn, node in nodes.items() if turn not in parents and not under_way(node)}
+
+
+def _members(turns: set[tuple[str, str]]) -> set[str]:
+    return {"/".join(turn) for turn in turns}
 
 
 def _roots(nodes: Dump) -> set[str]:
-    return {"/".join(turn) for turn, node in nodes.items() if not node["parent"]}
+    return _members({turn for turn, node in nodes.items() if not node["parent"]})
 
 
 def _usage(nodes: Dump) -> dict[str, int]:
     counted: Counter[str] = Counter()
-    for (tenant, _), node in nodes.items():
-        kind = "tombstones" if "deleted" in node else "responses"
-        for field, change in ((kind, 1), ("trees", 0 if node["parent"] else 1), ("bytes", int(node["held"]))):
+    leaves = _leaves(nodes)
+    for (tenant, digits), node in nodes.items():
+        kind, is_root = "tombstones" if "deleted" in node else "responses", int(not node["parent"])
+        held = int(node["held"]) + LEAF_BYTES * ((tenant, digits) in leaves)
+        for field, change in ((kind, 1), ("trees", is_root), ("bytes", held)):
             counted[field] += change
             counted[f"{field}/{tenant}"] += change
+        counted[f"bytes/{tenant}"] += TREE_BYTES * is_root
     return {field: value for field, value in counted.items() if value}

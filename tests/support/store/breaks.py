@@ -23,6 +23,10 @@ class Broken:
     def shared(self, name: str) -> str:
         return f"{self.prefix}:{{00}}:{name}"
 
+    @property
+    def leaves(self) -> str:
+        return self.shared(f"leaves:{TENANT}")
+
     def digits(self, name: str) -> str:
         return self.ids[name].removeprefix("resp_")
 
@@ -46,7 +50,12 @@ ROOT = ("root", "middle", "leaf", "fork", "end")
 
 BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "keys without a node": ("no-node", lambda b: b.redis.delete(b.key("node", "single")), ("single",)),
-    "a place without a turn": ("no-node", lambda b: b.redis.zadd(b.shared("leaves"), {f"{TENANT}/{'0' * 48}": 1}), ()),
+    "a place without a turn": ("no-node", lambda b: b.redis.zadd(b.leaves, {"0" * 48: 1}), ()),
+    "a tombstone without a turn": (
+        "no-node",
+        lambda b: b.redis.zadd(b.shared("tombstones"), {f"{TENANT}/{'0' * 48}": 1}),
+        (),
+    ),
     "a tree without a turn": ("no-node", lambda b: b.redis.zadd(b.shared("trees"), {f"{TENANT}/{'0' * 48}": 1}), ()),
     "a root that is gone": ("no-parent", lambda b: b.redis.delete(b.key("node", "root")), ROOT),
     "messages that are gone": (
@@ -89,40 +98,53 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "no children": ("children", lambda b: b.lose("deep", "children"), ()),
     "children without a number": ("children", lambda b: b.set("top", children="inf"), ()),
     "a child of a leaf": ("children", lambda b: b.set("leaf", children=1), ()),
-    "a leaf without a place": ("leaf", lambda b: b.redis.zrem(b.shared("leaves"), b.member("leaf")), ()),
-    "a leaf at a wrong place": ("leaf", lambda b: b.redis.zadd(b.shared("leaves"), {b.member("leaf"): 1}), ()),
-    "a tombstone among what is used": (
+    "a leaf without a place": ("leaf", lambda b: b.redis.zrem(b.leaves, b.digits("leaf")), ()),
+    "a leaf at a wrong place": ("leaf", lambda b: b.redis.zadd(b.leaves, {b.digits("leaf"): 1}), ()),
+    "a tombstone among what is used": ("leaf", lambda b: b.redis.zadd(b.leaves, {b.digits("pinned"): 1}), ()),
+    "a tombstone that would stay for ever": (
         "leaf",
-        lambda b: b.redis.zadd(b.shared("leaves"), {b.member("pinned"): 2e15}),
+        lambda b: b.redis.zadd(b.shared("tombstones"), {b.member("pinned"): 2e15}),
         (),
     ),
     "a tombstone before its pin ends": (
         "leaf",
-        lambda b: b.redis.zadd(b.shared("leaves"), {b.member("pinned"): 0}),
+        lambda b: b.redis.zadd(b.shared("tombstones"), {b.member("pinned"): 0}),
         (),
     ),
+    "a leaf among tombstones": (
+        "leaf",
+        lambda b: b.redis.zadd(b.shared("tombstones"), {b.member("leaf"): 2e12}),
+        (),
+    ),
+    "a leaf at a later place": ("leaf", lambda b: b.redis.zadd(b.leaves, {b.digits("leaf"): 2e15}), ()),
     "a leaf that its tree lacks": ("leaf", lambda b: b.redis.srem(b.key("tree", "root"), b.digits("leaf")), ()),
-    "an inner turn as a leaf": ("leaf", lambda b: b.redis.zadd(b.shared("leaves"), {b.member("root"): 1}), ()),
+    "an inner turn as a leaf": ("leaf", lambda b: b.redis.zadd(b.leaves, {b.digits("root"): 1}), ()),
     "no last use": ("leaf", lambda b: b.lose("leaf", "touched"), ()),
     "a last use that is none": ("leaf", lambda b: b.set("leaf", touched="nan"), ()),
-    "no leaves": ("leaf", lambda b: b.redis.delete(b.shared("leaves")), ()),
+    "no leaves": ("leaf", lambda b: b.redis.delete(b.leaves), ()),
     "a tree without a place": ("tree", lambda b: b.redis.zrem(b.shared("trees"), b.member("root")), ()),
     "a tree used before its root": ("tree", lambda b: b.redis.zadd(b.shared("trees"), {b.member("root"): 1}), ()),
     "a forgotten tree that is known": ("tree", lambda b: b.set("single", abandoned="token"), ("single",)),
     "a tree of an inner turn": ("tree", lambda b: b.redis.zadd(b.shared("trees"), {b.member("leaf"): 1}), ()),
     "a leaf of another tree": ("stray", lambda b: b.redis.sadd(b.key("tree", "single"), b.digits("leaf")), ()),
     "a leaf that is nowhere": ("stray", lambda b: b.redis.sadd(b.key("tree", "single"), "0" * 48), ()),
-    "nonsense among leaves": ("misnamed", lambda b: b.redis.zadd(b.shared("leaves"), {"x y": 1}), ()),
+    "nonsense among leaves": ("misnamed", lambda b: b.redis.zadd(b.leaves, {"x y": 1}), ()),
+    "nonsense among tombstones": ("misnamed", lambda b: b.redis.zadd(b.shared("tombstones"), {"x": 1}), ()),
     "nonsense among trees": ("misnamed", lambda b: b.redis.zadd(b.shared("trees"), {"x": 1}), ()),
     "nonsense in a tree": ("misnamed", lambda b: b.redis.sadd(b.key("tree", "root"), "x y"), ()),
     "a pin for ever": ("endless-pin", lambda b: b.redis.persist(b.key("pins", "pinned")), ()),
     "no clock": ("clock", lambda b: b.redis.delete(b.shared("clock")), ()),
     "a clock that is behind": ("clock", lambda b: b.redis.set(b.shared("clock"), "12"), ()),
-    "leaves that are a string": ("shared-type", lambda b: b.redis.set(b.shared("leaves"), "x"), ()),
+    "leaves that are a string": ("shared-type", lambda b: b.redis.set(b.leaves, "x"), ()),
+    "tombstones that are a string": ("shared-type", lambda b: b.redis.set(b.shared("tombstones"), "x"), ()),
+    "counters that are a string": ("shared-type", lambda b: b.redis.set(b.shared("usage:bytes"), "x"), ()),
     "a usage that is a set": ("shared-type", lambda b: _instead(b, b.shared("usage"), "sadd", "x"), ()),
     "no usage": ("usage", lambda b: b.redis.delete(b.shared("usage")), ()),
     "a wrong counter": ("usage", lambda b: b.redis.hincrby(b.shared("usage"), "responses", 1), ()),
-    "a wrong counter of a tenant": ("usage", lambda b: b.redis.hset(b.shared("usage"), f"bytes/{TENANT}", "many"), ()),
-    "a counter of nobody": ("usage", lambda b: b.redis.hset(b.shared("usage"), "trees/nobody", 3), ()),
+    "a wrong counter of a tenant": ("usage", lambda b: b.redis.zincrby(b.shared("usage:bytes"), 0.5, TENANT), ()),
+    "a lost counter of a tenant": ("usage", lambda b: b.redis.zrem(b.shared("usage:responses"), TENANT), ()),
+    "a counter of nobody": ("usage", lambda b: b.redis.zadd(b.shared("usage:trees"), {"nobody": 3}), ()),
+    "an older release's counter": ("usage", lambda b: b.redis.hset(b.shared("usage"), f"bytes/{TENANT}", "many"), ()),
+    "an older release's counter of nobody": ("usage", lambda b: b.redis.hset(b.shared("usage"), "trees/nobody", 3), ()),
 }
 """What somebody does behind the store's back: the word for it, how, and which turns are unknown after a repair."""

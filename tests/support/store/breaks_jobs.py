@@ -133,7 +133,7 @@ JOB_BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "a tree without its jobs": ("jobs", lambda b: b.lose("root", "jobs"), ()),
     "a tree with no job that counts none": ("jobs", lambda b: b.set("ended", jobs=0), ()),
     "a tree with a number of jobs that is none": ("jobs", lambda b: b.set("root", jobs="x"), ()),
-    "a job that is a leaf": ("leaf", lambda b: b.redis.zadd(b.shared("leaves"), {b.member("running"): 1}), ()),
+    "a job that is a leaf": ("leaf", lambda b: b.redis.zadd(b.leaves, {b.digits("running"): 1}), ()),
     "a job among the leaves of its tree": (
         "leaf",
         lambda b: b.redis.sadd(b.key("tree", "root"), b.digits("running")),

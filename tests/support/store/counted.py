@@ -5,11 +5,11 @@ from typing import NamedTuple
 from store.history.history import ConversationHistoryStore
 
 LEAF_BYTES, TREE_BYTES = 195, 320
-"""What a leaf and a tree take beside the keys of the turns (lua/usage.lua)."""
+"""What a place among the leaves and a tree take beside the keys of the turns (lua/usage.lua)."""
 
 
 class Usage(NamedTuple):
-    """Readable responses, tombstones, trees, and bytes; a tenant's are without LEAF_BYTES and TREE_BYTES."""
+    """Readable responses, tombstones, trees, and bytes."""
 
     responses: int = 0
     tombstones: int = 0
@@ -19,13 +19,15 @@ class Usage(NamedTuple):
 
 async def usage(store: ConversationHistoryStore, tenant: str | None = None) -> Usage:
     """The counters of all shards in sum."""
-    fields = [field if tenant is None else f"{field}/{tenant}" for field in Usage._fields]
     rows: list[list[int]] = []
     async with store.server.operation() as operation:
         for keys in store.keyspace.all_shards():
-            row = [int(value or 0) for value in await operation.command("HMGET", keys.usage, *fields)]
             if tenant is None:
+                row = [int(value or 0) for value in await operation.command("HMGET", keys.usage, *Usage._fields)]
                 row[-1] += LEAF_BYTES * await operation.command("ZCARD", keys.leaves)
                 row[-1] += TREE_BYTES * await operation.command("ZCARD", keys.trees)
+            else:
+                scores = [await operation.command("ZSCORE", f"{keys.usage}:{field}", tenant) for field in Usage._fields]
+                row = [int(score or 0) for score in scores]
             rows.append(row)
     return Usage(*map(sum, zip(*rows, strict=True)))

@@ -1,13 +1,15 @@
 """The store as a plain dict of turns, and rules that do the same to both: append, fork, read, pin, forget, erase,
-expire and evict. Both have to agree, victims included.
+expire and evict. Both have to agree, victims included, of three tenants that share the caps.
 
-After every step the keys in Redis must add up (audit.py) and the leaves stand in the order of their last use, which is
-what eviction goes by. The model shares no code with the store. Only the cap on bytes isn't modelled (test_caps.py).
-What it knows of jobs is in model_jobs.py.
+After every step the keys in Redis must add up (audit.py), and the leaves of each tenant stand in the order of their
+last use, which is what eviction goes by. The model shares no code with the store. Only the cap on bytes isn't modelled
+(test_caps.py). What it knows of jobs is in model_jobs.py.
 """
 
 import asyncio
+import math
 import uuid
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
@@ -27,6 +29,7 @@ from tests.support.store.sample import TENANT, said, turn
 
 STEPS = 40
 ENDED = sorted(TERMINAL)
+TENANTS = (TENANT, "globex", "initech")
 
 CAPS = {
     "no caps": Caps(responses=0, bytes=0, idle_grace_seconds=0),
@@ -71,11 +74,16 @@ class Model(RuleBasedStateMachine):
         self.trees: dict[str, int] = {}  # by root, when any of their turns was used last
         self.expired: set[str] = set()  # roots of trees that nobody knows any more
         self.uses = 0
+        self.owners: dict[str, str] = {}
 
     def teardown(self) -> None:
         self.run(self.redis.aclose())
         self.run(self.store.close())
         self.runner.close()
+
+    def owner_of(self, id: str) -> str:
+        """Whose a turn is, or was, or was to be."""
+        return self.owners.get(id, TENANT)
 
     def use(self, id: str) -> None:
         self.uses += 1
@@ -127,8 +135,10 @@ class Model(RuleBasedStateMachine):
         while id is not None and self.turns[id].deleted and not self.turns[id].pins and not self.children(id):
             id = self.remove(id)
 
-    def evicts_enough(self, trees: int, kept: str | None) -> bool:
-        """Take away what stands in the way of one more turn, and of so many more trees; whether that was enough."""
+    def evicts_enough(self, tenant: str, trees: int, kept: str | None) -> bool:
+        """Take away what stands in the way of one more turn of a tenant, and of so many more trees; whether that was
+        enough.
+        """
 
         def goes(id: str) -> bool:
             return id != kept and not self.turns[id].pins
@@ -141,19 +151,33 @@ class Model(RuleBasedStateMachine):
         while True:
             readable = sum(not stored.deleted for stored in self.turns.values())
             if 0 < self.caps.trees < len(self.trees) + trees:
-                roots = sorted(self.trees, key=lambda root: self.trees[root])
-                victims = [id for root in roots if tree_goes(root) for id in self.leaves(root)]
+                has = Counter(self.turns[root].tenant for root in self.trees)
+                over = givers(has + Counter({tenant: trees}), self.caps.trees)
+                roots = sorted(filter(tree_goes, self.trees), key=lambda root: self.trees[root])
+                theirs = [root for root in roots if self.turns[root].tenant in over]
+                theirs = theirs or [root for root in roots if self.turns[root].tenant == tenant]
+                victims = [id for root in theirs for id in self.leaves(root)]
             elif 0 < self.caps.responses < readable + 1:
-                victims = list(filter(goes, self.leaves()))
+                has = Counter(stored.tenant for stored in self.turns.values() if not stored.deleted) + Counter([tenant])
+                over = sorted(givers(has, self.caps.responses), key=lambda each: self.rank(each, has, tenant))
+                order = [each for each in over if each != tenant or has[each]] + [tenant]
+                alive = [id for id in self.leaves() if not self.turns[id].deleted and goes(id)]
+                victims = [id for each in order for id in alive if self.turns[id].tenant == each]
             else:
                 return True
             if not victims:
                 return False
             self.prune(self.remove(victims[0]))
 
-    @rule(target=ids, status=st.sampled_from(ENDED))
-    def append_a_root(self, status: Status) -> str:
+    def rank(self, tenant: str, has: Counter[str], appending: str) -> tuple[int, bool, float]:
+        """By what tenants give room in order: who has most, the one that needs it, whose first leaf is the oldest."""
+        leaves = [self.turns[id].used for id in self.leaves() if self.turns[id].tenant == tenant]
+        return -has[tenant], tenant != appending, min(leaves, default=math.inf)
+
+    @rule(target=ids, tenant=st.sampled_from(TENANTS), status=st.sampled_from(ENDED))
+    def append_a_root(self, tenant: str, status: Status) -> str:
         id = self.store.new_id()
+        self.owners[id] = tenant
         self.store_turn(id, None, status, None)
         return id
 
@@ -167,7 +191,8 @@ class Model(RuleBasedStateMachine):
 
     def append(self, parent: str, status: Status, pin: str | None) -> str:
         id = self.store.new_id(parent)
-        appending = self.store.append(TENANT, turn(id, parent, text=id, status=status), pin=pin)
+        self.owners[id] = self.owner_of(parent)
+        appending = self.store.append(self.owner_of(id), turn(id, parent, text=id, status=status), pin=pin)
         if refusal := self.refusal(parent, pin):
             with pytest.raises(refusal):
                 self.run(appending)
@@ -186,14 +211,14 @@ class Model(RuleBasedStateMachine):
         return ChainTooLong if self.too_long(parent) else None
 
     def store_turn(self, id: str, parent: str | None, status: Status, pin: str | None) -> None:
-        appending = self.store.append(TENANT, turn(id, parent, text=id, status=status), pin=pin)
-        if not self.evicts_enough(trees=parent is None, kept=parent):
+        appending = self.store.append(self.owner_of(id), turn(id, parent, text=id, status=status), pin=pin)
+        if not self.evicts_enough(self.owner_of(id), trees=parent is None, kept=parent):
             with pytest.raises(StoreFull):
                 self.run(appending)
             return
         self.run(appending)
         root = id if parent is None else self.turns[parent].root
-        self.turns[id] = Stored(parent, root, status, 0)
+        self.turns[id] = Stored(parent, root, status, 0, tenant=self.owner_of(id))
         self.use(id)
         if parent is not None:
             self.turns[parent].pins.discard(pin or "")
@@ -202,20 +227,22 @@ class Model(RuleBasedStateMachine):
     def append_again(self, id: str) -> None:
         if id in self.turns and not self.turns[id].under_way:
             stored = self.turns[id]
-            self.run(self.store.append(TENANT, turn(id, stored.parent, text=id, status=stored.status)))
+            self.run(self.store.append(self.owner_of(id), turn(id, stored.parent, text=id, status=stored.status)))
             with pytest.raises(Conflict):
-                self.run(self.store.append(TENANT, turn(id, stored.parent, text="other")))
+                self.run(self.store.append(self.owner_of(id), turn(id, stored.parent, text="other")))
 
     @rule(id=ids)
     def read_a_chain(self, id: str) -> None:
         if not self.readable(id):
             with pytest.raises(ParentNotFound):
-                self.run(self.store.chain(TENANT, id))
+                self.run(self.store.chain(self.owner_of(id), id))
         elif not self.continuable(id):
             with pytest.raises(NotContinuable):
-                self.run(self.store.chain(TENANT, id))
+                self.run(self.store.chain(self.owner_of(id), id))
         else:
-            assert self.run(said(self.store, id)) == [each for each in self.path(id) if not self.turns[each].erased]
+            assert self.run(said(self.store, id, self.owner_of(id))) == [
+                each for each in self.path(id) if not self.turns[each].erased
+            ]
             self.use(id)
 
     @rule(target=pins, id=ids)
@@ -224,9 +251,9 @@ class Model(RuleBasedStateMachine):
             return id, "0" * 24
         if self.too_long(id):
             with pytest.raises(ChainTooLong):
-                self.run(self.store.chain(TENANT, id, pin=True))
+                self.run(self.store.chain(self.owner_of(id), id, pin=True))
             return id, "0" * 24
-        chain = self.run(self.store.chain(TENANT, id, pin=True))
+        chain = self.run(self.store.chain(self.owner_of(id), id, pin=True))
         assert chain.pin is not None
         self.turns[id].pins.add(chain.pin)
         self.use(id)
@@ -235,7 +262,7 @@ class Model(RuleBasedStateMachine):
     @rule(pinned=pins)
     def unpin(self, pinned: tuple[str, str]) -> None:
         id, pin = pinned
-        self.run(self.store.unpin(TENANT, id, pin))
+        self.run(self.store.unpin(self.owner_of(id), id, pin))
         if id in self.turns:
             self.turns[id].pins.discard(pin)
             self.prune(id)
@@ -243,27 +270,27 @@ class Model(RuleBasedStateMachine):
     @rule(id=ids)
     def read_a_response(self, id: str) -> None:
         if self.readable(id):
-            assert self.run(self.store.get(TENANT, id)) == turn(id, text=id).response
+            assert self.run(self.store.get(self.owner_of(id), id)) == turn(id, text=id).response
             if not self.turns[id].under_way:
                 self.use(id)
-            assert list(self.run(self.store.lineage(TENANT, id))) == self.path(id)
+            assert list(self.run(self.store.lineage(self.owner_of(id), id))) == self.path(id)
         else:
             with pytest.raises(NotFound):
-                self.run(self.store.get(TENANT, id))
+                self.run(self.store.get(self.owner_of(id), id))
             with pytest.raises(NotFound):
-                self.run(self.store.lineage(TENANT, id))
+                self.run(self.store.lineage(self.owner_of(id), id))
 
     @rule(id=ids, erase=st.booleans())
     def forget(self, id: str, erase: bool) -> None:
         if self.readable(id) and self.turns[id].under_way:
             with pytest.raises(NotTerminal):
-                self.run(self.store.forget(TENANT, id, erase=erase))
+                self.run(self.store.forget(self.owner_of(id), id, erase=erase))
             return
         if self.readable(id):
-            self.run(self.store.forget(TENANT, id, erase=erase))
+            self.run(self.store.forget(self.owner_of(id), id, erase=erase))
         else:
             with pytest.raises(NotFound):
-                self.run(self.store.forget(TENANT, id, erase=erase))
+                self.run(self.store.forget(self.owner_of(id), id, erase=erase))
         if id in self.turns and not self.gone(self.turns[id].root):
             self.turns[id].deleted = True
             self.turns[id].erased |= erase
@@ -278,13 +305,13 @@ class Model(RuleBasedStateMachine):
     def forget_a_tree(self, id: str) -> None:
         if self.readable(id) and self.at_work(self.turns[id].root):
             with pytest.raises(NotTerminal):
-                self.run(self.store.forget_tree(TENANT, id))
+                self.run(self.store.forget_tree(self.owner_of(id), id))
         elif self.readable(id):
-            self.run(self.store.forget_tree(TENANT, id))
+            self.run(self.store.forget_tree(self.owner_of(id), id))
             self.take_tree(self.turns[id].root)
         else:
             with pytest.raises(NotFound):
-                self.run(self.store.forget_tree(TENANT, id))
+                self.run(self.store.forget_tree(self.owner_of(id), id))
 
     @rule(id=ids)
     def expire_a_tree(self, id: str) -> None:
@@ -294,7 +321,7 @@ class Model(RuleBasedStateMachine):
             self.expired.add(root)
             self.uses += 1
             self.trees[root] = self.uses - 10**9
-            member = f"{TENANT}/{root.removeprefix('resp_')}"
+            member = f"{self.owner_of(root)}/{root.removeprefix('resp_')}"
             self.run(self.redis.zadd(f"{self.prefix}:{{00}}:trees", {member: self.uses}))
 
     @rule()
@@ -310,27 +337,35 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def usage_is_the_model_s(self) -> None:
-        used = self.run(usage(self.store, TENANT))
-        turns = [stored for stored in self.turns.values() if stored.tenant == TENANT]
-        assert used.tombstones == sum(stored.deleted for stored in turns)
-        assert used.responses == len(turns) - used.tombstones
-        assert used.trees == sum(stored.parent is None for stored in turns)
+        for tenant in TENANTS:
+            used = self.run(usage(self.store, tenant))
+            turns = [stored for stored in self.turns.values() if stored.tenant == tenant]
+            assert used.tombstones == sum(stored.deleted for stored in turns)
+            assert used.responses == len(turns) - used.tombstones
+            assert used.trees == sum(stored.parent is None for stored in turns)
 
     @invariant()
     def keys_add_up_and_leaves_and_trees_stand_in_the_order_of_use(self) -> None:
         assert self.run(complaints(self.redis, self.prefix)) == []
         found = self.run(dump(self.redis, self.prefix))
-        leaves = _members(found.get(f"{self.prefix}:{{00}}:leaves", {}))
-        tombstones = [id for id in self.leaves() if self.turns[id].deleted]
-        assert set(leaves[: len(tombstones)]) == set(tombstones)
-        assert leaves[len(tombstones) :] == [id for id in self.leaves() if not self.turns[id].deleted]
+        alive = [id for id in self.leaves() if not self.turns[id].deleted]
+        for tenant in TENANTS:
+            leaves = _members(found.get(f"{self.prefix}:{{00}}:leaves:{tenant}", {}))
+            assert leaves == [id for id in alive if self.turns[id].tenant == tenant]
+        tombstones = _members(found.get(f"{self.prefix}:{{00}}:tombstones", {}))
+        assert set(tombstones) == set(self.leaves()).difference(alive)
         roots = sorted(self.trees, key=lambda root: self.trees[root])
         assert _members(found.get(f"{self.prefix}:{{00}}:trees", {})) == roots
 
 
 def _members(scores: dict[bytes, float]) -> list[str]:
     """The ids in a zset, lowest score first."""
-    return [f"resp_{member.decode().split('/')[1]}" for member in sorted(scores, key=lambda m: scores[m])]
+    return [f"resp_{member.decode().rpartition('/')[2]}" for member in sorted(scores, key=lambda m: scores[m])]
+
+
+def givers(has: Counter[str], cap: int) -> set[str]:
+    """The tenants that have more than their share of a cap."""
+    return {tenant for tenant, number in has.items() if number > cap / len(has)}
 
 
 def run_model(url: str, caps: Caps, examples: int, kind: type[Model] = Model) -> None:

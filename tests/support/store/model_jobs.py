@@ -18,14 +18,13 @@ from store.jobs.model import LEVELS, JobLimits, Lease, Priority
 from store.states import MOVES
 from store.turn import Status
 from tests.support.store.audit import dump
-from tests.support.store.model import ENDED, Model, Stored
+from tests.support.store.model import ENDED, TENANTS, Model, Stored
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import ACCEPTED, date_log, fall_silent, queued
 
 RESUMED = 0
 ENTRY_BYTES = 32
-OTHERS = ("globex", "initech")
-TENANTS = (TENANT, *OTHERS)
+OTHERS = TENANTS[1:]
 PRIORITIES = tuple(Priority)
 DEEDS = ("submit", "submit", "claim", "claim", "write", "finish", "finish", "hand back", "be silent", "cancel")
 LIMITS = JobLimits(lease_seconds=600.0, first_seconds=600.0, waiting=6, log_bytes=1_000)
@@ -194,7 +193,7 @@ class Jobbing(Model):
         self, parent: str | None, pinned: tuple[str, str] | None, priority: Priority, streams: bool, fleeting: bool
     ) -> str:
         parent, pin = pinned or (parent, None)
-        return self.accept(TENANT, parent, pin, priority, streams, fleeting)
+        return self.accept(self.owner_of(parent or ""), parent, pin, priority, streams, fleeting)
 
     @rule(tenant=st.sampled_from(OTHERS), priority=st.sampled_from(Priority))
     def submit_for_another(self, tenant: str, priority: Priority) -> None:
@@ -204,6 +203,7 @@ class Jobbing(Model):
         self, tenant: str, parent: str | None, pin: str | None, priority: Priority, streams: bool, fleeting: bool
     ) -> str:
         id = self.store.new_id(parent)
+        self.owners[id] = tenant
         accepting = self.jobs.submit(
             tenant,
             queued(id, parent, text=id),
@@ -217,7 +217,7 @@ class Jobbing(Model):
         own = sum(work.level is not None and work.tenant == tenant for work in self.work.values())
         kept = 0 if own else max(1, LIMITS.waiting // 8)
         refusal = QueueFull if self.waiting() >= LIMITS.waiting + kept else parent and self.refusal(parent, pin)
-        if not refusal and not self.has_room(parent):
+        if not refusal and not self.has_room(tenant, parent):
             refusal = StoreFull
         if refusal:
             with pytest.raises(refusal):
@@ -236,8 +236,8 @@ class Jobbing(Model):
         self.enqueue(id, priority.value)
         return id
 
-    def has_room(self, parent: str | None) -> bool:
-        return self.evicts_enough(trees=parent is None, kept=parent) and self.log_has_room(
+    def has_room(self, tenant: str, parent: str | None) -> bool:
+        return self.evicts_enough(tenant, trees=parent is None, kept=parent) and self.log_has_room(
             len(ACCEPTED.blob) + ENTRY_BYTES
         )
 
@@ -423,7 +423,7 @@ class Jobbing(Model):
     @rule(id=Model.ids | JOBS)
     @submitted_before
     def cancel(self, id: str) -> None:
-        tenant = self.turns[id].tenant if id in self.turns else TENANT
+        tenant = self.owner_of(id)
         cancelling = self.jobs.cancel(tenant, id)
         stored = self.turns.get(id)
         if stored is None or not self.readable(id):

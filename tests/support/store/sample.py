@@ -12,18 +12,20 @@ def turn(id: str, parent: str | None = None, *, text: str = "hello", status: Sta
     return Turn(id, parent, status, (message,), f'{{"text":"{text}"}}'.encode(), f'["{text}"]'.encode())
 
 
-async def grow(store: ConversationHistoryStore, *names: str, parent: str | None = None) -> list[str]:
+async def grow(
+    store: ConversationHistoryStore, *names: str, parent: str | None = None, tenant: str = TENANT
+) -> list[str]:
     """Append turns with these texts, each the child of the one before; their ids."""
     ids: list[str] = []
     for name in names:
         id = store.new_id(parent)
-        await store.append(TENANT, turn(id, parent, text=name))
+        await store.append(tenant, turn(id, parent, text=name))
         ids.append(id)
         parent = id
     return ids
 
 
-async def said(store: ConversationHistoryStore, tip: str) -> list[str]:
+async def said(store: ConversationHistoryStore, tip: str, tenant: str = TENANT) -> list[str]:
     """The texts of the chain that `tip` ends, oldest first."""
-    chain = await store.chain(TENANT, tip)
+    chain = await store.chain(tenant, tip)
     return [message.tokens.rstrip(b"\0").decode() for message in chain.messages()]

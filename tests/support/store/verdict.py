@@ -15,11 +15,11 @@ async def faults(redis: Redis, url: str, prefix: str, *, shards: int = 1, restar
     return [*await complaints(redis, prefix, restarted=restarted), *map(str, found), *unjudged]
 
 
-async def checked(url: str, prefix: str, shards: int = 1) -> tuple[list[Fault], Report]:
-    """What fsck finds, at once, and its report."""
+async def checked(url: str, prefix: str, shards: int = 1, *, repair: bool = False) -> tuple[list[Fault], Report]:
+    """What fsck finds, at once, and its report; with `repair` it repairs that."""
     fsck = Fsck(connect(url), prefix=prefix, shards=shards, timeout_seconds=30.0)
     try:
-        steps = [step async for step in fsck.run()]
+        steps = [step async for step in fsck.run(repair=repair)]
     finally:
         await fsck.close()
     (report,) = (step for step in steps if isinstance(step, Report))

@@ -1,0 +1,97 @@
+-- Shared by the scripts that bring a store of an older release up to date (former.lua), some of it a call.
+-- Invariant: what is counted stays the same. While there are leaves in `leaves`, those of tenants with more than their share
+-- go first, as an older release would take them.
+
+local function adopting()
+  local QUIET_US = 600 * 1000000 -- so long nobody of an older release has to have written
+  local ADOPTED = 200 -- the most leaves that one call moves, which takes about a millisecond
+  local SHARD_FIELDS = 4 -- those of `usage` that are of the shard
+  local PAGES, PAGE = 4, 100 -- of the other fields one call moves at most about so many
+  local FORMER = '/' -- in `stays` (eviction.lua); no tenant is called so
+
+  local function adopt_counter(field, tenant, noted)
+    local change = tonumber(noted) or 0
+    redis.call('HDEL', usage, field .. '/' .. tenant)
+    note_own(tenant, field, change)
+    note_own(tenant, 'bytes', field == 'trees' and change * TREE_BYTES or 0)
+  end
+
+  -- Move the counters of a tenant.
+  local function counters_of(tenant)
+    for _, field in ipairs({ 'responses', 'tombstones', 'trees', 'bytes' }) do
+      local noted = redis.call('HGET', usage, field .. '/' .. tenant)
+      if noted then
+        adopt_counter(field, tenant, noted)
+      end
+    end
+  end
+
+  -- Move counters of tenants; whether none is left.
+  local function counters()
+    local left = redis.call('HLEN', usage) > SHARD_FIELDS
+    local page, cursor = 0, '0'
+    while left and page < PAGES do
+      local found = redis.call('HSCAN', usage, cursor, 'COUNT', PAGE)
+      cursor, page = found[1], page + 1
+      for at = 1, #found[2], 2 do
+        local field, tenant = string.match(found[2][at], '^(%l+)/(.+)$')
+        if field then
+          adopt_counter(field, tenant, found[2][at + 1])
+        end
+      end
+      left = redis.call('HLEN', usage) > SHARD_FIELDS
+    end
+    return not left
+  end
+
+  -- Move some of all, of leaves and tombstones the newest first and once no older release writes there; whether there may be
+  -- more to move.
+  local function some()
+    local counted = counters()
+    local newest = redis.call('ZRANGE', leaves, 0, 0, 'REV', 'WITHSCORES')[2]
+    if not newest or tonumber(newest) > now_us() - QUIET_US then
+      return not counted
+    end
+    for _, member in ipairs(redis.call('ZRANGE', leaves, 0, ADOPTED - 1, 'REV')) do
+      local tenant, digits = split(member)
+      local turn = turn_of(tenant, digits)
+      leave_former(tenant, digits)
+      if turn.children == '0' and turn.deleted then
+        place_tombstone(tenant, digits, unpinned_from(key('pins', tenant, digits)))
+      elseif turn.children == '0' then
+        place_leaf(tenant, digits, turn.touched)
+      end
+    end
+    return former_leaves() > 0 or not counted
+  end
+
+  -- The first leaf in `leaves` that may go and whose tenant has more than its share: its tenant, its digits and its turn; and
+  -- how many turns may still be looked at.
+  local function oldest(is_over, kept, stays)
+    local rank, looks = stays[FORMER] or 0, LOOKS
+    while rank ~= ALL and former_leaves() > 0 and looks > 0 do
+      looks = looks - 1
+      local member, score = unpack(redis.call('ZRANGE', leaves, rank, rank, 'WITHSCORES'))
+      local name, digits = split(member or FORMER)
+      local turn = member and is_over(name) and turn_of(name, digits)
+      if not member then
+        rank = ALL
+      elseif not turn then
+        rank = rank + 1
+      elseif turn.children ~= '0' then
+        leave_former(name, digits)
+      elseif not turn.deleted and turn.touched ~= score then -- one of ours has used it since
+        leave_former(name, digits)
+        place_leaf(name, digits, turn.touched)
+      elseif member ~= kept and not held_for_a_run('pins', name, digits) then
+        return name, digits, turn, looks
+      else
+        rank = rank + 1
+      end
+      stays[FORMER] = rank
+    end
+    return nil, nil, nil, looks
+  end
+
+  return { counters_of = counters_of, counters = counters, some = some, oldest = oldest }
+end
