@@ -25,6 +25,7 @@ MODES: tuple[Mode, ...] = ("plain", "stream", "background")
 STATUSES = ("completed", "incomplete", "cancelled", "failed")
 ENGINE_ERRORS = ("refused", "overloaded", "unavailable", "failed")
 DOUBTS = ("clock", "gap")
+REMOVALS = ("responses", "trees", "bytes", "memory", "idle")
 STORE_ERRORS = ("timeout", "error", "unconfirmed")
 CONFIRMS = ("met", "unmet")
 REFUSALS = ("requests", "followers", "bodies", "queue")
@@ -156,6 +157,12 @@ class Metrics:
     )
     store_confirm_seconds: Histogram = metric(
         "store_confirm_seconds", "How long such a wait took, met or not.", CONFIRM_BUCKETS
+    )
+    turns_removed: Counter = metric(
+        "turns_removed_total",
+        "Turns of conversations that nobody deleted and that went: evicted for MAX_RESPONSES, MAX_TREES, MAX_BYTES or "
+        "the server's memory, or unused for IDLE_DAYS.",
+        reason=REMOVALS,
     )
     expiry_doubted: Counter = metric(
         "expiry_doubted_total",

@@ -84,6 +84,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
     layout = open_layout(settings, store.server)
     _watch(store.server.health, layout, metrics)
     store.confirmer.waited = metrics.store_waited
+    store.removed = lambda reason, turns: metrics.turns_removed.labels(reason).inc(turns)
     return Service(
         settings=settings,
         store=store,

@@ -5,6 +5,7 @@ so, and calls without the turn's bytes make room first. Never evict more than is
 so several appends at once don't each evict for all.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +20,9 @@ from store.redis import scripts
 from store.redis.clocks import Clocks
 from store.redis.connection import Operation
 from store.turn import CONTINUABLE, Status, Turn
+
+Evicted = Counter[str]
+"""How many turns went, by what there was too much of: `responses`, `trees`, `bytes`, or the `memory` of the server."""
 
 MEMORY_TRIES = 5
 """How often a turn is tried on a server without memory; what was freed is not available at once."""
@@ -64,10 +68,11 @@ def continuable(status: Status) -> str:
 
 async def append(
     operation: Operation, addition: Addition, caps: Caps, max_depth: int, clocks: Clocks, until: float
-) -> None:
+) -> Evicted:
     """Store a turn, not after the moment `until` by the loop's clock. Raises what `with_room` does."""
     script = partial(scripts.append, **addition.arguments(caps, max_depth))
-    await with_room(operation, addition, caps, clocks.bound(until, script))
+    _, evicted = await with_room(operation, addition, caps, clocks.bound(until, script))
+    return evicted
 
 
 def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:
@@ -82,14 +87,14 @@ def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:
 
 async def with_room(
     operation: Operation, addition: Addition, caps: Caps, script: Callable[..., Awaitable[scripts.Reply]]
-) -> bytes:
+) -> tuple[bytes, Evicted]:
     """Run a script that stores a turn, after evicting what it asks for; retry it where the server had no memory.
 
     Where a cap was lowered by so much that `evict_calls` don't suffice, it runs without caps: each turn that is stored
-    then makes room for many, and the new cap is reached step by step. Returns the word of its reply. Raises StoreFull
-    when nothing can go, the errors of a refusal, and redis-py's.
+    then makes room for many, and the new cap is reached step by step. Returns the word of its reply, and what was
+    evicted. Raises StoreFull when nothing can go, the errors of a refusal, and redis-py's.
     """
-    bounds, refusals = _bounds(caps), 0
+    bounds, refusals, evicted = _bounds(caps), 0, Evicted()
     while True:
         try:
             word, *detail = await script(operation, addition.keys, **bounds)
@@ -97,12 +102,14 @@ async def with_room(
             refusals += 1
             if refusals == MEMORY_TRIES:
                 raise StoreFull from error
-            await _evict(operation, addition, caps, memory=refusals * addition.room)
+            await _evict(operation, addition, caps, evicted, memory=refusals * addition.room)
         else:
+            if word in (b"ok", b"again") and detail:
+                _count(evicted, detail[0])
             if word != b"again":
                 _refuse(word, detail, addition.turn)
-                return word
-            if not await _evict(operation, addition, caps, memory=0):
+                return word, evicted
+            if not await _evict(operation, addition, caps, evicted, memory=0):
                 bounds = _bounds(UNBOUNDED)
 
 
@@ -121,13 +128,20 @@ def _bounds(caps: Caps) -> dict[str, int]:
     return {"max_responses": caps.responses, "max_trees": caps.trees, "max_bytes": caps.bytes}
 
 
-async def _evict(operation: Operation, addition: Addition, caps: Caps, *, memory: int) -> bool:
+def _count(evicted: Evicted, told: bytes, *, memory: int = 0) -> None:
+    """Add what a script says it evicted, `responses=3 bytes=1`; the bytes may be for want of `memory`."""
+    for each in told.decode().split():
+        reason, _, turns = each.partition("=")
+        evicted["memory" if memory and reason == "bytes" else reason] += int(turns)
+
+
+async def _evict(operation: Operation, addition: Addition, caps: Caps, evicted: Evicted, *, memory: int) -> bool:
     """Evict turns of this shard until there is room, and `memory` bytes on a server with a limit; False if that takes
-    too many calls. Raises StoreFull, and redis-py's errors.
+    too many calls. Adds what went to `evicted`. Raises StoreFull, and redis-py's errors.
     """
     stays, tree_rank = b"", 0
     for _ in range(caps.evict_calls):
-        word, *looked_at = await scripts.evict(
+        word, *detail = await scripts.evict(
             operation,
             addition.keys,
             parent=addition.parent,
@@ -140,9 +154,10 @@ async def _evict(operation: Operation, addition: Addition, caps: Caps, *, memory
         )
         if word == b"closed":
             raise DiskFull
+        _count(evicted, detail[0], memory=memory)
         if word == b"full":
             raise StoreFull
         if word == b"ok":
             return True
-        stays, tree_rank = looked_at[0], int(looked_at[1])
+        stays, tree_rank = detail[1], int(detail[2])
     return False

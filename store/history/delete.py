@@ -45,12 +45,13 @@ class Doubt(NamedTuple):
     trees: int
 
 
-async def sweep(operation: Operation, shard: ShardKeys, caps: Caps, clock_us: int) -> tuple[bool, Doubt | None]:
-    """Remove some turns of the trees that are gone; whether there may be more, and what kept the unused ones.
+async def sweep(operation: Operation, shard: ShardKeys, caps: Caps, clock_us: int) -> tuple[bool, Doubt | None, int]:
+    """Remove some turns of the trees that are gone; whether there may be more, what kept the unused ones, and how many
+    turns went for being unused.
 
     `clock_us` is the time by this process's clock. Raises redis-py's errors.
     """
-    word, why, trees = await scripts.sweep(
+    word, why, trees, expired = await scripts.sweep(
         operation,
         shard,
         only="",
@@ -59,7 +60,7 @@ async def sweep(operation: Operation, shard: ShardKeys, caps: Caps, clock_us: in
         clock_us=clock_us,
         budget=EVICT_BATCH,
     )
-    return word == b"again", Doubt(why.decode(), int(trees)) if why else None
+    return word == b"again", Doubt(why.decode(), int(trees)) if why else None, int(expired)
 
 
 async def _sweep_tree(operation: Operation, shard: ShardKeys, tree: str) -> bool:

@@ -9,7 +9,7 @@ Never change or delete a key outside a script, and never answer for a turn of an
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -91,6 +91,9 @@ class ConversationHistoryStore:
         self._max_chain_bytes = max_chain_bytes
         self._reader = TurnReader(cache_bytes)
         self._entropy, self._clock = entropy, clock
+        self.removed: Callable[[str, int], None] = lambda reason, turns: None
+        """Called with how many turns went that nobody deleted, by the reason: what there was too much of (`responses`,
+        `trees`, `bytes`, or the `memory` of the server), or `idle`."""
 
     def new_id(self, parent: str | None = None) -> str:
         """A new id, in the parent's shard, or for a root in any shard. Raises ParentNotFound."""
@@ -148,7 +151,7 @@ class ConversationHistoryStore:
         async def store() -> None:
             until = self.clocks.until
             async with self.server.operation() as operation:
-                await append(operation, addition, self.caps, self.max_depth, self.clocks, until)
+                self.note_removed(await append(operation, addition, self.caps, self.max_depth, self.clocks, until))
 
         await self.stored(store, addition.keys, addition.packed.digest)
         self.note_written(tenant, turn)
@@ -164,6 +167,12 @@ class ConversationHistoryStore:
             if await self.confirmer.confirm(turn, digest):
                 return result
         raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
+
+    def note_removed(self, turns: Mapping[str, int]) -> None:
+        """Tell `removed` what went to make room, or for being unused."""
+        for reason, count in turns.items():
+            if count:
+                self.removed(reason, count)
 
     def note_written(self, tenant: str, turn: Turn) -> None:
         """Cache the messages of a turn that this process has stored."""
@@ -271,7 +280,8 @@ class ConversationHistoryStore:
         doubts: dict[ShardKeys, Doubt] = {}
 
         async def remove(operation: Operation, shard: ShardKeys) -> bool:
-            more, doubt = await sweep(operation, shard, self._all_caps, round(self._clock() * 1_000_000))
+            more, doubt, expired = await sweep(operation, shard, self._all_caps, round(self._clock() * 1_000_000))
+            self.note_removed({"idle": expired})
             if doubt is not None:
                 doubts[shard] = doubt
             return more

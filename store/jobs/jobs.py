@@ -113,7 +113,8 @@ class Jobs:
         async def store() -> bytes:
             until = self._clocks.until
             async with self._server.operation() as operation:
-                word = await with_room(operation, addition, history.caps, self._clocks.bound(until, script))
+                word, evicted = await with_room(operation, addition, history.caps, self._clocks.bound(until, script))
+            history.note_removed(evicted)
             self._refuse_queueing(word)
             return word
 

@@ -258,7 +258,7 @@ def prune(turn: TurnKeys, *, path: str) -> None: ...
 def sweep(shard: ShardKeys, *, only: str, idle_us: int, grace_us: int, clock_us: int, budget: int) -> None: ...
 
 
-@script("usage leaves trees", *_EVICTION, out_of_memory=True)
+@script("usage leaves trees", *_EVICTION, *_LOGGING, out_of_memory=True)
 def evict(
     turn: TurnKeys,
     *,

@@ -18,7 +18,7 @@
 --            budget         the most turns that this call removes
 --            messages_blob  what to store under messages
 --            response_blob  what to store under response
--- Result:    {'ok'} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'} |
+-- Result:    {'ok', how many turns were evicted for what (eviction.lua)} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'} |
 --            {'large'} when it can't fit with its own chain alone | {'again'} when more has to go than one call may take,
 --            or was looked at in vain: let evict.lua go on | {'full'} when all that is left has to stay | {'late', the ms
 --            on this clock}
@@ -49,7 +49,7 @@ end
 local verdict = make_room(from.root, math.huge, {}, 0)
 if verdict ~= 'ok' then
   record(usage)
-  return { verdict }
+  return { verdict, told_of_evicted() }
 end
 
 local score = next_score(clock)
@@ -59,4 +59,4 @@ note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 place_leaf(tenant, digits, score)
 redis.call('SADD', key('tree', tenant, from.root), digits)
 record(usage)
-return { 'ok' }
+return { 'ok', told_of_evicted() }

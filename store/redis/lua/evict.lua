@@ -11,14 +11,17 @@
 --                           spaces between
 --            tree_rank      how many trees are known not to be the next to go
 --            budget         the most turns that this call removes
--- Result:    {'ok'} | {'again', stays, tree_rank} to go on with | {'full'} when all that is left has to stay |
---            {'closed'} when the server takes no turns, as its disk is nearly full (store/guard.py)
+-- Result:    {'ok', evicted} | {'again', evicted, stays, tree_rank} to go on with | {'full', evicted} when all that is left
+--            has to stay; evicted is how many turns went for what (eviction.lua) | {'closed'} when the server takes no
+--            turns, as its disk is nearly full (store/guard.py)
 -- Invariant: takes no more than is missing at that moment, so several callers, or a retry after a lost reply, take no
---            more than one would.
+--            more than one would. What event logs hold is taken from those of what has ended, and no conversation goes
+--            for what they hold beyond a part of the server's memory: they will be gone soon, and a conversation for good.
 
 local CLOSED = 1 -- the memory limit of a server that takes no turns
+local LOGS_PART = 4 -- what part of the server's memory logs may have at the expense of conversations
 
--- How many bytes the server lacks until so many are free; nil where it takes no turns.
+-- How many bytes the server lacks until so many are free, and its limit; nil where it takes no turns.
 local function missing(free)
   local memory = redis.call('INFO', 'memory')
   local limit = tonumber(string.match(memory, 'maxmemory:(%d+)'))
@@ -27,7 +30,17 @@ local function missing(free)
   end
   local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
   local uncounted = tonumber(string.match(memory, 'mem_not_counted_for_evict:(%d+)') or 0)
-  return limit > 0 and math.max(0, used - uncounted + free - limit) or 0
+  return limit > 0 and math.max(0, used - uncounted + free - limit) or 0, limit
+end
+
+-- Take logs of what has ended, for so many bytes; how many bytes are still for conversations to give.
+local function without_logs(lacks, limit)
+  local before = logged()
+  if lacks > 0 then
+    make_log_room(0, before - lacks, budget)
+  end
+  local excess = logged() - limit / LOGS_PART
+  return math.max(0, lacks - (before - logged()) - math.max(0, excess))
 end
 
 local known = {}
@@ -37,11 +50,11 @@ end
 local _, _, bytes_now = stored(usage)
 local most_bytes = math.huge
 if memory > 0 then
-  local lacks = missing(memory)
+  local lacks, limit = missing(memory)
   if not lacks then
     return { 'closed' }
   end
-  most_bytes = bytes_now - lacks
+  most_bytes = bytes_now - without_logs(lacks, limit)
 end
 local root = parent ~= '' and redis.call('HGET', key('node', tenant, parent), 'root') or ''
 local verdict, next_rank = make_room(root, most_bytes, known, tree_rank)
@@ -51,6 +64,6 @@ if verdict == 'again' then
   for name, rank in pairs(known) do
     ranks[#ranks + 1] = name .. '=' .. exact(rank)
   end
-  return { 'again', table.concat(ranks, ' '), exact(next_rank) }
+  return { 'again', told_of_evicted(), table.concat(ranks, ' '), exact(next_rank) }
 end
-return { verdict }
+return { verdict, told_of_evicted() }

@@ -9,6 +9,17 @@
 -- `tree_rank`. That stays true while others go: a leaf enters with a score no lower than that of the child that made room
 -- for it.
 
+local evicted = {} -- how many turns went, by what there was too much of
+
+-- What went, as `responses=3 bytes=1`.
+local function told_of_evicted()
+  local told = {}
+  for field, turns in pairs(evicted) do
+    told[#told + 1] = field .. '=' .. turns
+  end
+  return table.concat(told, ' ')
+end
+
 -- The tree that goes next: its tenant and its digits, and the rank from which the search goes on. One that is unknown
 -- already stands before all others. Neither digits nor a rank where there is none.
 local function next_tree(need, kept_tree, tree_rank)
@@ -144,7 +155,9 @@ local function make_room(root, most_bytes, stays, tree_rank)
     elseif found == true then
       return 'again', tree_rank
     end
-    left = left - take(name, found, left, turn)
+    local taken, field = take(name, found, left, turn), need.field
+    evicted[field] = (evicted[field] or 0) + taken
+    left = left - taken
     need = needed()
   end
   return need and 'again' or 'ok', tree_rank

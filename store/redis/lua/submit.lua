@@ -72,7 +72,7 @@ if verdict == 'ok' then
 end
 if verdict ~= 'ok' then
   record(usage)
-  return { verdict }
+  return { verdict, told_of_evicted() }
 end
 
 local score = next_score(clock)
@@ -90,4 +90,4 @@ redis.call('HINCRBY', key('node', tenant, from.root), 'jobs', 1)
 enqueue(level, tenant, digits, score)
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
 record(usage)
-return { 'ok' }
+return { 'ok', told_of_evicted() }

@@ -7,9 +7,9 @@
 --            grace_us  for how long one that was unused for longer is kept, although it is unknown
 --            clock_us  the time by the caller's own clock
 --            budget    the most turns that this call removes
--- Result:    {'ok', doubt, trees} when none is left | {'again', doubt, trees} when some may be; doubt is '' or why no tree
---            is taken for being unused: 'clock' as the two clocks differ, 'gap' as nobody swept for long until lately;
---            and how many trees would be unknown without it
+-- Result:    {'ok', doubt, trees, expired} when none is left | {'again', doubt, trees, expired} when some may be; doubt is ''
+--            or why no tree is taken for being unused: 'clock' as the two clocks differ, 'gap' as nobody swept for long
+--            until lately; how many trees would be unknown without it; and how many turns went for being unused
 -- Invariant: takes nothing of a tree that somebody may still know. A tree goes for being unused only where both clocks
 --            agree, and sweeps have followed each other for as long as the grace: so neither a clock that jumps nor a
 --            store that was off, or was restored from a backup, has anything deleted before somebody could use it.
@@ -40,7 +40,8 @@ end
 local takes_unused = only == '' and idle_us > 0 and doubt == ''
 local since = takes_unused and now_us() - idle_us - grace_us or 0
 
--- Nothing where there is none, or the budget ends before one is found.
+-- Its tenant, its digits, its turn where that was read, and whether the tree goes for being unused. Nothing where there
+-- is none, or the budget ends before one is found.
 local function leaf_of_a_tree_that_is_gone()
   while budget > 0 do
     local member = only
@@ -53,15 +54,16 @@ local function leaf_of_a_tree_that_is_gone()
     end
     local tenant, root = split(member)
     if used == 0 or not has_jobs(tenant, root) then
-      return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root))
+      return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root)), nil, used > 0
     end
     redis.call('ZADD', trees, next_score(shard_key('clock')), member) -- it is in use: look at others first
     budget = budget - 1
   end
 end
 
+local expired = 0
 while budget > 0 do
-  local tenant, digits, turn = leaf_of_a_tree_that_is_gone()
+  local tenant, digits, turn, unused = leaf_of_a_tree_that_is_gone()
   if not digits and budget > 0 then
     if only == '' then
       tenant, digits, turn = unneeded_tombstone()
@@ -69,12 +71,14 @@ while budget > 0 do
     if not digits then
       local older = only == '' and adopting().some()
       record(usage)
-      return { older and 'again' or 'ok', doubt, idle }
+      return { older and 'again' or 'ok', doubt, idle, expired }
     end
   end
   if digits then
-    budget = budget - take(tenant, digits, budget, turn)
+    local taken = take(tenant, digits, budget, turn)
+    expired = expired + (unused and taken or 0)
+    budget = budget - taken
   end
 end
 record(usage)
-return { 'again', doubt, idle }
+return { 'again', doubt, idle, expired }

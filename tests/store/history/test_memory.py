@@ -1,7 +1,9 @@
 """A server out of memory: the least recently used turns go for a new one; all else works as ever."""
 
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -148,3 +150,42 @@ async def test_deleting_makes_room_again(full: ConversationHistoryStore, own: Re
         await full.forget(TENANT, id)
     await full.append(TENANT, large(full.new_id()))
     assert (await usage(full)).responses == TURNS // 2 + 1
+
+
+async def test_event_logs_cost_no_conversation_beyond_a_part_of_the_memory(
+    full: ConversationHistoryStore, own: Redis
+) -> None:
+    """Those of what has ended go first, and those under way will: a turn has to wait for that."""
+    jobs = Jobs(full, JobLimits(lease_seconds=600.0))
+    ended, under_way = await submit(jobs), await submit(jobs)
+    for job, entries in zip((await jobs.claim(0, 2)).jobs, (10, 80), strict=True):
+        for number in range(entries):
+            await jobs.write(job.lease, Entry(5 + number, random.randbytes(TURN_BYTES)))
+        if job.lease.id == ended:
+            await finish(jobs, job, last=4 + entries)
+        else:
+            held = job
+    ids = await fill(full, own)
+    with pytest.raises(StoreFull):
+        await full.append(TENANT, large(full.new_id()))
+    assert await own.exists(full.keyspace.turn(TENANT, ended).key("log")) == 0
+    assert [await status(full, id) for id in ids] == ["completed"] * TURNS
+    assert await status(full, under_way) == "in_progress"
+
+    await finish(jobs, held, last=84)
+    await full.append(TENANT, large(full.new_id()))
+    assert [await status(full, id) for id in ids] == ["completed"] * TURNS
+
+
+async def test_what_went_is_told_with_the_reason(full: ConversationHistoryStore, own: Redis) -> None:
+    removed: Counter[str] = Counter()
+    full.removed = lambda reason, turns: removed.update({reason: turns})
+    await fill(full, own)
+    await full.append(TENANT, large(full.new_id()))
+    assert set(removed) == {"memory"}
+    assert removed["memory"] > TURNS // 4
+
+    removed.clear()
+    full.caps = replace(full.caps, responses=10)
+    await full.append(TENANT, large(full.new_id()))
+    assert set(removed) == {"responses"}
