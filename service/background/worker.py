@@ -152,7 +152,7 @@ class Worker:
                 claim = await self._service.jobs.claim(shard, 0)
             except StoreError as failure:
                 self._under_way.add(shard)
-                logs.event(logger, logging.WARNING, "no jobs can be rescued", shard=shard, reason=str(failure))
+                self._warn("no jobs can be rescued", shard, failure)
                 continue
             self._note_shard(shard, claim)
             await self._begin_all(shard, claim.jobs)
@@ -217,10 +217,15 @@ class Worker:
             return
         except StoreError as failure:
             self._under_way.add(shard)
-            logs.event(logger, logging.WARNING, "no jobs can be claimed", shard=shard, reason=str(failure))
+            self._warn("no jobs can be claimed", shard, failure)
             return
         self._note_shard(shard, claim)
         await self._begin_all(shard, await self._sorted_out(shard, claim.jobs))
+
+    def _warn(self, message: str, shard: int, failure: StoreError) -> None:
+        """Log what failed in one shard. Where the store is away, the log has said so once."""
+        if self._service.store.server.health.away is None:
+            logs.event(logger, logging.WARNING, message, shard=shard, reason=str(failure))
 
     async def _begin_all(self, shard: int, jobs: list[Job]) -> None:
         """Begin with what was claimed: from the renewal on it counts as a try, and nobody else takes it."""

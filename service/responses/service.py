@@ -26,6 +26,7 @@ from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
 from store.layout import Layout, Terms
 from store.redis.client import Client
+from store.redis.conditions import could_not_save
 from store.redis.confirm import Safety
 from store.redis.connection import Server, connect
 from store.redis.health import Health
@@ -114,7 +115,15 @@ def _watch(health: Health, layout: Layout, metrics: Metrics) -> None:
     layout.contradicted = contradicted
     health.failed = metrics.store_failed
     health.gone = lambda failure: event(logger, logging.ERROR, _gone(failure), reason=str(failure))
-    health.back = lambda seconds: event(logger, logging.WARNING, "the store is back", seconds=seconds)
+    health.back = _back
+
+
+def _back(seconds: float, failure: StoreUnavailable) -> None:
+    """Say that the store is back, and what is to be done before it is restarted, where its disk was full."""
+    event(logger, logging.WARNING, "the store is back", seconds=seconds)
+    if could_not_save(failure):
+        remedy = "Let it run BGREWRITEAOF before it is restarted: a write that was cut short can keep it from starting."
+        event(logger, logging.ERROR, "the store could not save", remedy=remedy)
 
 
 def _gone(failure: StoreUnavailable) -> str:

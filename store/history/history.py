@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 from redis.exceptions import RedisError
 
 from store import codec
-from store.errors import NotFound, ParentNotFound, StoreUnavailable
+from store.errors import DiskFull, NotFound, ParentNotFound, StoreUnavailable
 from store.history.append import Addition, append, refuse_continuation
 from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
@@ -91,6 +91,8 @@ class ConversationHistoryStore:
         self._max_chain_bytes = max_chain_bytes
         self._reader = TurnReader(cache_bytes)
         self._entropy, self._clock = entropy, clock
+        self.full = False
+        """Whether the last turn was refused as the server's disk is nearly full: the next may be, too."""
         self.removed: Callable[[str, int], None] = lambda reason, turns: None
         """Called with how many turns went that nobody deleted, by the reason: what there was too much of (`responses`,
         `trees`, `bytes`, or the `memory` of the server), or `idle`."""
@@ -163,7 +165,12 @@ class ConversationHistoryStore:
         StoreUnavailable.
         """
         for _ in range(TRIES):
-            result = await store()
+            try:
+                result = await store()
+            except DiskFull:
+                self.full = True
+                raise
+            self.full = False
             if await self.confirmer.confirm(turn, digest):
                 return result
         raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
@@ -299,15 +306,19 @@ class ConversationHistoryStore:
         shards = self.keyspace.all_shards()
         async with self.server.operation() as operation:
             for shard in shards:
-                await scripts.prove(operation, shard)
+                await scripts.prove(operation, shard, takes_turns="0")
         for shard in shards if self.server.several else shards[:1]:
             await self.confirmer.prove(shard)
 
     async def prove(self, id: str) -> None:
-        """Return if a turn with this id could be written now, and would be safe in time, or raise StoreUnavailable."""
+        """Return if a turn with this id could be written now, and would be safe in time; or raise StoreUnavailable, or
+        DiskFull where the server takes none.
+        """
         shard = self.keyspace.shard(self.keyspace.digits(id))
         async with self.server.operation() as operation:
-            await scripts.prove(operation, shard)
+            (word,) = await scripts.prove(operation, shard, takes_turns="1")
+        if word == b"closed":
+            raise DiskFull
         await self.confirmer.prove(shard)
 
     async def close(self) -> None:

@@ -39,6 +39,12 @@ def refuses_writes(error: BaseException) -> bool:
     return isinstance(error, NotPrimary) or str(error).startswith(_REFUSES_WRITES)
 
 
+def could_not_save(failure: BaseException) -> bool:
+    """Whether a server refused to write, as it could not write its append-only file."""
+    reason = str(failure.__cause__)
+    return reason.startswith("MISCONF") and "AOF" in reason
+
+
 def unwelcome(error: redis_errors.ConnectionError) -> Unwelcome:
     """What an error of a connection's greeting says. The server's own words are lost where it closes quickly."""
     return (TooManyClients if _TOO_MANY_CLIENTS in str(error) else Unwelcome)(str(error))

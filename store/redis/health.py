@@ -21,8 +21,8 @@ class Health:
         """Called for all that raises StoreUnavailable, with the reason: `timeout`, `error` or `unconfirmed`."""
         self.gone: Callable[[StoreUnavailable], None] = lambda failure: None
         """Called when the server goes away."""
-        self.back: Callable[[float], None] = lambda seconds: None
-        """Called when it is back, with for how many seconds it was away."""
+        self.back: Callable[[float, StoreUnavailable], None] = lambda seconds, failure: None
+        """Called when it is back, with for how many seconds it was away, and why."""
         self._since = 0.0
         self._answered = -1.0
         self._wrote = -1.0
@@ -36,8 +36,8 @@ class Health:
         if confirmed:
             self._confirmed = now
         if self.away is not None and self._is_back(wrote=wrote, confirmed=confirmed):
-            self.away = None
-            self.back(now - self._since)
+            failure, self.away = self.away, None
+            self.back(now - self._since, failure)
 
     def _is_back(self, *, wrote: bool, confirmed: bool) -> bool:
         """Whether an operation shows what was lacking."""

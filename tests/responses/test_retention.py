@@ -13,6 +13,7 @@ from openai import OpenAI
 
 from store.guard import CLOSED
 from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.scraped import Scraped
 from tests.support.service.streams import parsed
 from tests.support.waiting import wait_until
 
@@ -103,10 +104,13 @@ def test_a_service_whose_disk_is_nearly_full_stores_nothing_and_says_why(start: 
         redis.config_set("maxmemory", CLOSED)  # as the guard of the disk does
         refused = http.post("/v1/responses", json={"model": MODEL, "input": "hi"})
         queued = http.post("/v1/responses", json={"model": MODEL, "input": "hi", "background": True})
+        sampled = Scraped(http.get("/metrics").text).value("harmonium_output_tokens_total")
+        known_by_now = http.post("/v1/responses", json={"model": MODEL, "input": "hi"})
+        assert Scraped(http.get("/metrics").text).value("harmonium_output_tokens_total") == sampled
         client.responses.delete(deleted)
         assert known(client, [kept, deleted]) == [kept]
         redis.config_set("maxmemory", 0)
-    for answer in (refused, queued):
+    for answer in (refused, queued, known_by_now):
         assert (answer.status_code, answer.json()["error"]["code"]) == (507, "disk_full")
         assert answer.headers["x-should-retry"] == "false"
     assert known(client, [created(client, "three"), kept])

@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from redis.exceptions import ResponseError
 
 from service.engine.port import EngineUnavailable
+from service.responses.service import close_service, open_service
 from service.settings.settings import Settings
+from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout, Terms
 from tests.support.service.inside import answer, scripted, serving
@@ -118,3 +121,26 @@ async def test_the_log_says_once_that_the_store_is_away_and_once_that_it_is_back
     told = [record for record in caplog.records if "the store is" in record.getMessage()]
     assert [record.getMessage() for record in told] == ["the store is away", "the store is back"]
     assert "Check that it runs" in told[0].__dict__["fields"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "lines"),
+    [
+        ("MISCONF Errors writing to the AOF file: No space left on device", 2),
+        ("MISCONF Redis is configured to save RDB snapshots, but can't", 1),
+        ("Connection refused", 1),
+    ],
+)
+async def test_whoever_could_not_write_its_file_is_to_write_it_anew_before_a_restart(
+    settings: Settings, caplog: pytest.LogCaptureFixture, reason: str, lines: int
+) -> None:
+    service = open_service(settings, scripted([]))
+    failure = StoreUnavailable(f"the server failed: {reason}")
+    failure.__cause__ = ResponseError(reason)
+    service.store.server.health.note(failure, "error", time.monotonic())
+    service.store.server.health.succeeded(wrote=True)
+    await close_service(service)
+    lines_of_it = ("the store is back", "the store could not save")
+    told = [record for record in caplog.records if record.getMessage() in lines_of_it]
+    assert len(told) == lines
+    assert [record.levelname for record in told[1:]] == ["ERROR"] * (lines - 1)

@@ -146,9 +146,12 @@ async def _run_of(request: Request, planned: Prepared, mode: Mode) -> tuple[Run,
 
 
 async def _storable(service: Service, planned: Prepared) -> None:
-    """Raises StoreUnavailable where the response is to be stored, and the store known to be away or not safe enough."""
-    if planned.plan.stored and service.store.server.health.away is not None:
-        await service.store.prove(planned.plan.id)
+    """Raises StoreUnavailable where the response is to be stored, and the store known to be away or not safe enough;
+    and DiskFull where it took none the last time.
+    """
+    store = service.store
+    if planned.plan.stored and (store.full or store.server.health.away is not None):
+        await store.prove(planned.plan.id)
 
 
 async def _queued(request: Request, planned: Prepared, wanted: _Wanted) -> HttpResponse:

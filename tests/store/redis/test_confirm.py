@@ -110,7 +110,7 @@ async def test_a_replica_that_stalls_is_told_in_time_and_nobody_else_waits(
     gone: list[str] = []
     store.server.health.gone = lambda failure: gone.append(str(failure))
     back: list[float] = []
-    store.server.health.back = back.append
+    store.server.health.back = lambda seconds, _: back.append(seconds)
     (id,) = await grow(store, "one")
     loop = asyncio.get_running_loop()
     with stalled(pair.replica):
