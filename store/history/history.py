@@ -307,8 +307,7 @@ class ConversationHistoryStore:
         async with self.server.operation() as operation:
             for shard in shards:
                 await scripts.prove(operation, shard, takes_turns="0")
-        for shard in shards if self.server.several else shards[:1]:
-            await self.confirmer.prove(shard)
+        await self.confirmer.prove(*(shards if self.server.several else shards[:1]))
 
     async def prove(self, id: str) -> None:
         """Return if a turn with this id could be written now, and would be safe in time; or raise StoreUnavailable, or

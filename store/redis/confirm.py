@@ -23,7 +23,7 @@ from store.redis import scripts
 from store.redis.connection import Argument, Operation, Server
 
 BATCH = 64
-"""The most turns that one row confirms: the script takes a fraction of a millisecond."""
+"""The most turns that one row confirms: the script takes a fraction of a millisecond. Proofs come on top of it."""
 
 AT_ONCE = 2
 """How many rows a shard has under way: turns that come while one waits needn't wait for its end."""
@@ -93,21 +93,23 @@ class Confirmer:
 
         Raises StoreUnconfirmed where it is there and not as safe as that in time, and StoreUnavailable.
         """
-        if not self.safety.wanted:
-            return True
+        return not self.safety.wanted or await self._confirmed(turn.shard, f"{turn.tenant}/{turn.digits}={digest}")
+
+    async def prove(self, *shards: ShardKeys) -> None:
+        """Return if what is written to these shards now is safe in time. Raises what `confirm` does."""
+        if self.safety.wanted:
+            await asyncio.gather(*(self._confirmed(shard, "") for shard in shards))
+
+    def _confirmed(self, shard: ShardKeys, turn: str) -> asyncio.Future[bool]:
+        """What a row will find of a turn; or of '', for a proof: one row is enough for any number of those."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(turn.shard, []).append((f"{turn.tenant}/{turn.digits}={digest}", answer))
-        if self._rows.get(turn.shard, 0) < AT_ONCE:
-            self._rows[turn.shard] = self._rows.get(turn.shard, 0) + 1
-            task = asyncio.create_task(self._confirm_all(turn.shard))
+        self._waiting.setdefault(shard, []).append((turn, answer))
+        if self._rows.get(shard, 0) < AT_ONCE:
+            self._rows[shard] = self._rows.get(shard, 0) + 1
+            task = asyncio.create_task(self._confirm_all(shard))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return await answer
-
-    async def prove(self, shard: ShardKeys) -> None:
-        """Return if what is written to a shard now is safe in time. Raises what `confirm` does."""
-        if self.safety.wanted:
-            await self._row(shard, [])
+        return answer
 
     async def require(self, shards: list[ShardKeys]) -> None:
         """Return if the servers of these shards know what is to be waited for. Raises Unsupported, StoreUnavailable."""
@@ -130,8 +132,9 @@ class Confirmer:
             while self._waiting[shard]:
                 async with self._room:
                     waiting = self._waiting[shard]  # another row may have taken some by now
-                    some, self._waiting[shard] = waiting[:BATCH], waiting[BATCH:]
-                    await self._answer(shard, some)
+                    proofs, turns = [each for each in waiting if not each[0]], [each for each in waiting if each[0]]
+                    self._waiting[shard] = turns[BATCH:]
+                    await self._answer(shard, [*proofs, *turns[:BATCH]])
         finally:
             self._rows[shard] -= 1
 
@@ -139,7 +142,7 @@ class Confirmer:
         if not some:
             return
         try:
-            missing = await self._row(shard, [turn for turn, _ in some])
+            missing = await self._row(shard, [turn for turn, _ in some if turn])
         except Exception as failure:  # a bug too is for those who wait, who would wait for ever
             for _, answer in some:
                 if not answer.done():  # else nobody waits for it any more

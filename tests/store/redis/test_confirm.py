@@ -130,6 +130,21 @@ async def test_a_replica_that_stalls_is_told_in_time_and_nobody_else_waits(
     assert "0 of 1 replicas" in gone[0]
 
 
+async def test_proofs_while_a_replica_has_stalled_hold_up_nobody(pair: Pair) -> None:
+    """While what is stored is not safe, each request asks first whether it is by now."""
+    store = pair.store(PATIENT)
+    (id,) = await grow(store, "one")
+    with stalled(pair.replica):
+        proofs = [asyncio.create_task(store.prove(store.new_id())) for _ in range(4 * CONNECTIONS)]
+        checks = [asyncio.create_task(store.check()) for _ in range(4 * CONNECTIONS)]
+        await soon(lambda: pair.primary.ask("INFO", "clients")["blocked_clients"] > 0)
+        reads = await asyncio.gather(*(said(store, id) for _ in range(4 * CONNECTIONS)))
+        assert reads == [["one"]] * (4 * CONNECTIONS)
+        assert not any(each.done() for each in [*proofs, *checks])
+    await asyncio.gather(*proofs, *checks, return_exceptions=True)
+    await store.close()
+
+
 async def test_what_is_not_safe_in_time_is_there_and_safe_at_the_next_try(
     pair: Pair, store: ConversationHistoryStore
 ) -> None:

@@ -212,7 +212,7 @@ def _anywhere(folder: Path, options: tuple[str | int, ...], tls: Certificates | 
     """A server on the first free port at which it starts; somebody else may be looking for one, too."""
     program = _program_with_tls() if tls else str(get_binary_path())
     extra = (*tls.server_options, "--tls-port") if tls else ("--port",)
-    for port in random.sample(range(FIRST_PORT, LAST_PORT), 50):
+    for port in random.SystemRandom().sample(range(FIRST_PORT, LAST_PORT), 50):  # tests seed the other one
         place = folder / str(port)
         place.mkdir()
         command = [program, *map(str, options), *extra, str(port), "--dir", str(place), "--bind", "127.0.0.1"]
