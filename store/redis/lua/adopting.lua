@@ -5,7 +5,6 @@
 local function adopting()
   local QUIET_US = 600 * 1000000 -- so long nobody of an older release has to have written
   local ADOPTED = 200 -- the most leaves that one call moves, which takes about a millisecond
-  local SHARD_FIELDS = 4 -- those of `usage` that are of the shard
   local PAGES, PAGE = 4, 100 -- of the other fields one call moves at most about so many
   local FORMER = '/' -- in `stays` (eviction.lua); no tenant is called so
 
@@ -26,11 +25,17 @@ local function adopting()
     end
   end
 
-  -- Move counters of tenants; whether none is left.
+  -- How many fields of `usage` are of tenants, or of nobody that is known here.
+  local function other_fields()
+    return redis.call('HLEN', usage)
+      - redis.call('HEXISTS', usage, 'responses') - redis.call('HEXISTS', usage, 'tombstones')
+      - redis.call('HEXISTS', usage, 'trees') - redis.call('HEXISTS', usage, 'bytes')
+  end
+
+  -- Move counters of tenants; whether none is left. What is no counter of a tenant stays.
   local function counters()
-    local left = redis.call('HLEN', usage) > SHARD_FIELDS
     local page, cursor = 0, '0'
-    while left and page < PAGES do
+    while page < PAGES and other_fields() > 0 do
       local found = redis.call('HSCAN', usage, cursor, 'COUNT', PAGE)
       cursor, page = found[1], page + 1
       for at = 1, #found[2], 2 do
@@ -39,9 +44,11 @@ local function adopting()
           adopt_counter(field, tenant, found[2][at + 1])
         end
       end
-      left = redis.call('HLEN', usage) > SHARD_FIELDS
+      if cursor == '0' then
+        return true
+      end
     end
-    return not left
+    return other_fields() == 0
   end
 
   -- Move some of all, of leaves and tombstones the newest first and once no older release writes there; whether there may be

@@ -1,5 +1,6 @@
 """What an older release stored, and stores beside us, is known, counted, evicted fairly and brought up to date."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.verdict import checked
 
 OTHER = "other"
+SECONDS = 10.0
 
 
 @pytest.fixture
@@ -126,6 +128,30 @@ async def test_thousands_of_leaves_and_hundreds_of_tenants_are_moved_some_at_a_t
     assert (await usage(store)).responses == 901
     await plenty.close()
     await store.close()
+
+
+async def test_the_last_counter_of_an_older_release_is_moved_too(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    await roots(store, OTHER, 3)
+    await redis.hset(f"{prefix}:{{00}}:usage", f"bytes/{TENANT}", 5)
+    await store.sweep()
+    assert not await redis.hexists(f"{prefix}:{{00}}:usage", f"bytes/{TENANT}")
+    assert await redis.zscore(f"{prefix}:{{00}}:usage:bytes", TENANT) == 5
+
+
+async def test_a_sweep_ends_and_caps_hold_whatever_another_release_counts(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    await filled(store)
+    await make_former(redis, prefix, ago_us=0)
+    unknown = {"pages": 5, "words": 7}
+    await redis.hset(f"{prefix}:{{00}}:usage", mapping=unknown)
+    await roots(store, OTHER, 2)
+    assert (await usage(store)).responses == 20
+    async with asyncio.timeout(SECONDS):
+        await store.sweep()
+    assert await redis.hmget(f"{prefix}:{{00}}:usage", *unknown) == [b"5", b"7"]
 
 
 async def test_an_entry_of_what_an_older_release_has_removed_is_passed_over(
