@@ -27,8 +27,13 @@ from bench.attacks import ACME, ANSWER_SECONDS, GLOBEX, PAUSE_SECONDS, Waits, re
 SECONDS = 8.0
 """How long each load goes on, and the quiet before it."""
 
-MAX_RESPONSES = 4_000
-"""The room of the store: Acme asks for more than that."""
+MAX_RESPONSES = 8_000
+"""The room of the store, of which Globex never has half."""
+
+FILLED = MAX_RESPONSES - 1_000
+"""The responses that Acme stored before: it asks for more than there is room for."""
+
+FILLED_AT_ONCE = 16
 
 STORED = 200
 """The responses that Globex stored before."""
@@ -37,6 +42,7 @@ TARGET = 2.0
 """How much longer the slowest of a hundred of Globex' responses may take than in quiet."""
 
 POLL_SECONDS = 0.002
+METRICS_KEY = "m" * 32
 MODEL = "gpt-oss-20b"
 
 
@@ -176,6 +182,27 @@ async def stored(port: int) -> list[str]:
     return ids
 
 
+async def answered(port: int) -> float:
+    """How many responses have ended, whoever's."""
+    connection = Connection(port)
+    _, answer = await connection.ask(request("GET", "/metrics", METRICS_KEY))
+    connection.close()
+    counts = (line for line in answer.decode().splitlines() if line.startswith("harmonium_responses_total{"))
+    return sum(float(line.rpartition(" ")[2]) for line in counts)
+
+
+async def fill(port: int) -> None:
+    """Acme's responses before the load."""
+
+    async def some() -> None:
+        connection = Connection(port)
+        for _ in range(FILLED // FILLED_AT_ONCE):
+            await connection.ask(posted(ACME, input="Hello.", max_output_tokens=1))
+        connection.close()
+
+    await asyncio.gather(*(some() for _ in range(FILLED_AT_ONCE)))
+
+
 async def lost(port: int, ids: Sequence[str]) -> int:
     """How many responses of Globex are gone."""
     connection = Connection(port)
@@ -190,16 +217,20 @@ async def under(name: str) -> bool:
         "HARMONIUM_API_KEYS": f"acme:{ACME},globex:{GLOBEX}",
         "HARMONIUM_LOG_LEVEL": "warning",
         "HARMONIUM_MAX_RESPONSES": str(MAX_RESPONSES),
+        "HARMONIUM_METRICS_KEY": METRICS_KEY,
     }
     with Server(["-m", "service", "serve"], settings=settings) as server:
         ids = await stored(server.port)
+        await fill(server.port)
         await notice(server.port, ids[9], 1)
         quiet = await notice(server.port, ids[9], SECONDS)
         acme = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.tenants", "--load", name, "--port", str(server.port)), cwd=ROOT
         )
         try:
+            before = await answered(server.port)
             noticed = await notice(server.port, ids[9], SECONDS)
+            rate = (await answered(server.port) - before) / SECONDS
         finally:
             acme.kill()
             await acme.wait()
@@ -212,7 +243,7 @@ async def under(name: str) -> bool:
         f"{name:24}"
         + "".join(f"{ms:8.1f}" for ms in times)
         + "".join(f"{ratio:7.1f}x" for ratio in slower)
-        + f"{failed:8}{gone:8}{'' if fine else '  missed'}",
+        + f"{rate:8.0f}{failed:8}{gone:8}{'' if fine else '  missed'}",
         flush=True,
     )
     return fine
@@ -221,7 +252,9 @@ async def under(name: str) -> bool:
 async def rows(names: Sequence[str]) -> bool:
     heads = ("p50, ms", "background", "p99, ms", "background", "p99 slower")
     print(f"{'':24}" + "".join(f"{head:>16}" for head in heads))
-    print(f"{'':24}" + f"{'quiet':>8}{'loaded':>8}" * 4 + f"{'':>8}{'backgr.':>8}{'failed':>8}{'evicted':>8}")
+    print(
+        f"{'':24}" + f"{'quiet':>8}{'loaded':>8}" * 4 + f"{'':>8}{'backgr.':>8}{'all/s':>8}{'failed':>8}{'evicted':>8}"
+    )
     return all([await under(name) for name in names])
 
 

@@ -15,11 +15,14 @@ from time import monotonic, perf_counter
 from types import TracebackType
 from weakref import WeakValueDictionary
 
-LEAST = 2
+LEAST = 1
 """So many of a tenant begin at once, however busy the loop is."""
 
 BRIEF_SECONDS = 0.00025
 """How long one round of the loop may take for more to begin."""
+
+MOST_ROUNDS = 8
+"""For how many rounds of a busy loop a piece of work that has begun waits until it goes on."""
 
 LATELY_SECONDS = 1.0
 """For how long a tenant counts as there after it began with something."""
@@ -71,6 +74,12 @@ class Pacing:
                 while self._has_enough(tenant) and await _round() > BRIEF_SECONDS:
                     pass
         return Work(self._working, tenant)
+
+    async def go_on(self, tenant: str) -> None:
+        """Let others run between two pieces of a tenant's work, while the loop is busy: for MOST_ROUNDS at most."""
+        for _ in range(MOST_ROUNDS):
+            if not self._has_enough(tenant) or await _round() <= BRIEF_SECONDS:
+                return
 
     def _note(self, tenant: str) -> None:
         if tenant != self._last[0]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from service.pacing import BRIEF_SECONDS, LATELY_SECONDS, LEAST, Pacing, Work
+from service.pacing import BRIEF_SECONDS, LATELY_SECONDS, LEAST, MOST_ROUNDS, Pacing, Work
 from tests.support.waiting import until
 
 SECONDS = 10.0
@@ -129,3 +129,25 @@ async def test_what_has_ended_ends_once() -> None:
         waiting = asyncio.create_task(pacing.begin("acme"))
         await passes_rounds(waiting)
         waiting.cancel()
+
+
+async def test_what_has_begun_lets_others_run_for_some_rounds_of_a_busy_loop_and_goes_on() -> None:
+    pacing = Pacing()
+    await begun(pacing, "acme", LEAST)
+    async with busy():
+        assert await rounds(pacing, "acme") == 0
+        await begun(pacing, "globex", 1)
+        assert MOST_ROUNDS <= await rounds(pacing, "acme") < 2 * MOST_ROUNDS
+        assert await rounds(pacing, "initech") == 0
+    await asyncio.sleep(0)
+    assert await rounds(pacing, "acme") <= 2
+
+
+async def rounds(pacing: Pacing, tenant: str) -> int:
+    """How many rounds of the loop pass until it goes on."""
+    count, over = 0, asyncio.create_task(pacing.go_on(tenant))
+    await asyncio.sleep(0)
+    while not over.done():
+        await asyncio.sleep(0)
+        count += 1
+    return count

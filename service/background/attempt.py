@@ -306,7 +306,7 @@ class Attempt:
         try:
             async with aclosing(run.sample()) as batches:
                 async for _ in batches:
-                    pass
+                    await self._service.pacing.go_on(self.job.lease.tenant)
         finally:
             await sink.close()
         if self._lost or isinstance(sink.failure, LeaseLost):
