@@ -4,16 +4,19 @@ The loop runs what is ready in the order in which it came. So with hundreds of r
 waits for a step of all of them, and an answer takes dozens of steps. Where several tenants are there, one that has
 LEAST at work begins with more only while the loop is quick: while all that is ready at a moment takes no longer than
 BRIEF_SECONDS. So the loop does as much as before, for fewer at a time. A tenant that is alone never waits, nor does
-one on a loop that mostly waits for its engine. What waits is bounded by the connections that a process accepts, and by
-the jobs that it claims.
+one on a loop that mostly waits for its engine. However busy the loop stays, a tenant begins with one more each
+WAIT_SECONDS: else a few responses that take long would keep all others of theirs from ever beginning. What waits is
+bounded by the connections that a process accepts, and by the jobs that it claims.
+
+One task measures the loop for all that wait to begin, and looks at one tenant a round. Never let each of them measure
+by itself: with hundreds of tenants that alone would keep the loop busy, and nobody would begin.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from time import monotonic, perf_counter
 from types import TracebackType
-from weakref import WeakValueDictionary
 
 LEAST = 1
 """So many of a tenant begin at once, however busy the loop is."""
@@ -24,6 +27,9 @@ BRIEF_SECONDS = 0.00025
 MOST_ROUNDS = 8
 """For how many rounds of a busy loop a piece of work that has begun waits until it goes on."""
 
+WAIT_SECONDS = 1.0
+"""How long the first that waits of a tenant does so at most, if the loop comes round to it."""
+
 LATELY_SECONDS = 1.0
 """For how long a tenant counts as there after it began with something."""
 
@@ -31,24 +37,30 @@ LATELY_SECONDS = 1.0
 class Work:
     """A piece of work of a tenant, until the end of a `with` block or `end`."""
 
-    def __init__(self, working: Counter[str], tenant: str) -> None:
-        self._working: Counter[str] | None = working
-        self._tenant = tenant
-        working[tenant] += 1
+    def __init__(self, over: Callable[[], None]) -> None:
+        """`over` is called once, at its end."""
+        self._over: Callable[[], None] | None = over
 
     def end(self) -> None:
         """It is done. A second time changes nothing."""
-        working, self._working = self._working, None
-        if working is not None:
-            working[self._tenant] -= 1
-            if not working[self._tenant]:
-                del working[self._tenant]
+        over, self._over = self._over, None
+        if over is not None:
+            over()
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.end()
+
+
+class Line:
+    """Those of a tenant that wait, in the order in which they came."""
+
+    def __init__(self, now: float) -> None:
+        self.waiting: deque[asyncio.Future[Work]] = deque()
+        self.since = now
+        """Since when the first of them has been the first."""
 
 
 class Pacing:
@@ -60,20 +72,85 @@ class Pacing:
         """How many are at work of each tenant, of those that have any."""
         self._last = self._before = ("", float("-inf"))
         """The tenant that came last, and the last other one, each with when that was."""
-        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Where those of a tenant wait, in the order in which they came."""
+        self._lines: dict[str, Line] = {}
+        """The tenants of which some wait, in the order in which they are looked at."""
+        self._looking: asyncio.Task[None] | None = None
 
-    async def begin(self, tenant: str) -> Work:
-        """Wait until a tenant may begin with another one."""
+    async def begin(self, tenant: str, *, hurry: asyncio.Event | None = None) -> Work:
+        """Wait until a tenant may begin with another one, or `hurry` is set."""
         self._note(tenant)
-        if self._has_enough(tenant):
-            line = self._lines.get(tenant)
-            if line is None:
-                line = self._lines[tenant] = asyncio.Lock()
-            async with line:
-                while self._has_enough(tenant) and await _round() > BRIEF_SECONDS:
-                    pass
-        return Work(self._working, tenant)
+        if (tenant in self._lines or self._has_enough(tenant)) and not (hurry and hurry.is_set()):
+            return await self._wait(tenant, hurry)
+        return self._work(tenant)
+
+    async def _wait(self, tenant: str, hurry: asyncio.Event | None) -> Work:
+        """Wait in line."""
+        answer: asyncio.Future[Work] = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(tenant, Line(self._clock())).waiting.append(answer)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        hurrying = hurry and asyncio.create_task(self._hurry(hurry, tenant, answer))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if answer.cancelled():
+                self._leave(tenant, answer)
+            else:
+                answer.result().end()
+            raise
+        finally:
+            if hurrying:
+                hurrying.cancel()
+
+    async def _hurry(self, hurry: asyncio.Event, tenant: str, answer: asyncio.Future[Work]) -> None:
+        """Let one begin at once where it is in a hurry."""
+        await hurry.wait()
+        if not answer.done():
+            self._leave(tenant, answer)
+            answer.set_result(self._work(tenant))
+
+    def _leave(self, tenant: str, answer: asyncio.Future[Work]) -> None:
+        """It waits no longer."""
+        line = self._lines.get(tenant)
+        if line is not None and answer in line.waiting:
+            line.waiting.remove(answer)
+            if not line.waiting:
+                del self._lines[tenant]
+
+    async def _look(self) -> None:
+        """Let those begin that may, as long as any wait: one tenant a round."""
+        while self._lines:
+            quick = await _round() <= BRIEF_SECONDS
+            if not self._lines:
+                return
+            tenant = next(iter(self._lines))
+            line = self._lines[tenant] = self._lines.pop(tenant)  # behind the others, for the next round
+            if quick or not self._has_enough(tenant) or self._clock() - line.since >= WAIT_SECONDS:
+                self._let_begin(tenant)
+
+    def _let_begin(self, tenant: str) -> None:
+        """Let the first of a tenant begin that has not given up."""
+        line = self._lines[tenant]
+        line.since = self._clock()
+        while line.waiting:
+            answer = line.waiting[0]
+            self._leave(tenant, answer)
+            if not answer.done():
+                answer.set_result(self._work(tenant))
+                return
+
+    def _work(self, tenant: str) -> Work:
+        """One more is at work."""
+        self._working[tenant] += 1
+        return Work(lambda: self._end(tenant))
+
+    def _end(self, tenant: str) -> None:
+        """One less is; the next takes its place."""
+        self._working[tenant] -= 1
+        if not self._working[tenant]:
+            del self._working[tenant]
+        if tenant in self._lines and not self._has_enough(tenant):
+            self._let_begin(tenant)
 
     async def go_on(self, tenant: str) -> None:
         """Let others run between two pieces of a tenant's work, while the loop is busy: for MOST_ROUNDS at most."""

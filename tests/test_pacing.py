@@ -1,11 +1,9 @@
 """Pacing: of several tenants one that asks for more than the loop can do waits, and no other one does."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-from service.pacing import BRIEF_SECONDS, LATELY_SECONDS, LEAST, MOST_ROUNDS, Pacing, Work
+from service.pacing import LATELY_SECONDS, LEAST, MOST_ROUNDS, WAIT_SECONDS, Pacing, Work
+from tests.support.service.lag import busy
 from tests.support.waiting import until
 
 SECONDS = 10.0
@@ -19,23 +17,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@asynccontextmanager
-async def busy() -> AsyncIterator[None]:
-    """Every round of the loop takes far longer than one should, until the end of the block."""
-
-    async def burn() -> None:
-        while True:
-            time.sleep(4 * BRIEF_SECONDS)  # noqa: ASYNC251 - which is the point
-            await asyncio.sleep(0)
-
-    burning = asyncio.create_task(burn())
-    await asyncio.sleep(0)
-    try:
-        yield
-    finally:
-        burning.cancel()
 
 
 async def begun(pacing: Pacing, tenant: str, count: int) -> list[Work]:
@@ -102,6 +83,64 @@ async def test_a_tenant_that_was_not_there_lately_keeps_nobody_waiting() -> None
         await passes_rounds(waiting)
         clock.now += LATELY_SECONDS
         await until(waiting.done, SECONDS)
+
+
+async def test_however_busy_the_loop_stays_one_more_begins_each_second() -> None:
+    clock = Clock()
+    pacing = Pacing(clock)
+    await begun(pacing, "globex", 1)
+    async with busy():
+        await begun(pacing, "acme", LEAST)
+        waiting = [asyncio.create_task(pacing.begin("acme")) for _ in range(3)]
+        for count in range(3):
+            await passes_rounds(waiting[count])
+            clock.now += WAIT_SECONDS
+            await until(waiting[count].done, SECONDS)
+
+
+async def test_hundreds_of_tenants_that_wait_do_not_keep_the_loop_busy_by_that() -> None:
+    pacing, tenants = Pacing(lambda: 0.0), [f"tenant-{number}" for number in range(400)]
+    async with busy():
+        for tenant in tenants:
+            await begun(pacing, tenant, LEAST)
+        waiting = [asyncio.create_task(pacing.begin(tenant)) for tenant in tenants]
+        await passes_rounds(waiting[-1])
+    await until(lambda: all(each.done() for each in waiting), SECONDS)
+
+
+async def test_who_is_in_a_hurry_begins_at_once_and_keeps_nobody_behind_it() -> None:
+    pacing, hurry = Pacing(), asyncio.Event()
+    await begun(pacing, "globex", 1)
+    async with busy():
+        held = await begun(pacing, "acme", LEAST)
+        first, hurried, last = (
+            asyncio.create_task(pacing.begin("acme", hurry=each)) for each in (None, hurry, asyncio.Event())
+        )
+        await passes_rounds(hurried)
+        hurry.set()
+        await until(hurried.done, SECONDS)
+        assert not first.done()
+        assert not last.done()
+        for work in [*held, await hurried]:
+            work.end()
+        await until(first.done, SECONDS)
+        (await first).end()
+        await until(last.done, SECONDS)
+
+
+async def test_who_gives_up_as_its_turn_comes_leaves_nothing_at_work() -> None:
+    pacing = Pacing(lambda: 0.0)
+    await begun(pacing, "globex", 1)
+    async with busy():
+        held = await begun(pacing, "acme", LEAST)
+        first, second = (asyncio.create_task(pacing.begin("acme")) for _ in range(2))
+        await passes_rounds(second)
+        held[0].end()
+        first.cancel()
+        await until(second.done, SECONDS)
+        for work in [*held[1:], await second]:
+            work.end()
+        await begun(pacing, "acme", LEAST)
 
 
 async def test_who_gives_up_waiting_keeps_nobody_behind_it() -> None:

@@ -101,7 +101,7 @@ class Attempt:
         self._settings = service.settings
         self._run: Run | None = None
         self._lost = False
-        self._stopped = asyncio.Event()
+        self.stopped = asyncio.Event()
         """Set once somebody wants it to stop."""
         self._cancelled = False
         self._gives_way = False
@@ -126,7 +126,7 @@ class Attempt:
         self.leave()
 
     def _stop(self) -> None:
-        self._stopped.set()
+        self.stopped.set()
         if self._run is not None:
             self._run.stop()
 
@@ -344,7 +344,7 @@ class Attempt:
         """Wait, unless somebody wants it to stop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._stopped.wait()
+                await self.stopped.wait()
 
     async def _hand_back(self, sink: LogSink, *, failed: bool) -> None:
         await sink.flush()

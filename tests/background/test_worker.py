@@ -21,6 +21,7 @@ from service.background.timing import Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
+from service.pacing import LEAST, Pacing
 from service.responses.prepare import prepared
 from service.responses.service import Caller, Service, close_service, job_limits, open_service
 from service.settings.settings import load_settings
@@ -33,6 +34,7 @@ from store.keys import shard_of
 from store.turn import Found, Status
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
 from tests.support.service.inside import answer, opened, scripted
+from tests.support.service.lag import busy
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
 
@@ -154,6 +156,19 @@ async def test_nothing_gives_way_to_what_is_less_urgent(redis_url: str) -> None:
             ids = [await queued(service, tier=tier, tenant="globex") for tier in ("flex", "default")]
             for id in ids:
                 await over(service, id, "globex")
+            assert service.metrics.jobs_handed_back._value.get() == 1
+
+
+async def test_what_has_not_begun_as_the_loop_is_busy_gives_way_at_once(redis_url: str) -> None:
+    async with opened_service(redis_url, scripted([answer("hi")]), worker_concurrency=PLACES) as opened:
+        service = msgspec.structs.replace(opened, pacing=Pacing(lambda: 0.0))
+        for tenant in ("initech", *[TENANT] * LEAST):
+            await service.pacing.begin(tenant)
+        for _ in range(PLACES):
+            await queued(service)
+        async with busy(), working(service) as worker:
+            await until(lambda: worker.running == PLACES, SECONDS)
+            await over(service, await queued(service, tenant="globex"), "globex")
             assert service.metrics.jobs_handed_back._value.get() == 1
 
 

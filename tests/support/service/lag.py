@@ -1,9 +1,12 @@
-"""How late the event loop is, at worst, while a service in it answers a request."""
+"""How late the event loop is, at worst, while a service in it answers a request; and a loop that is busy."""
 
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from service.pacing import BRIEF_SECONDS
 
 STALL_SECONDS = 0.05
 ATTEMPTS = 8
@@ -54,3 +57,20 @@ async def best_lag(
         if best < STALL_SECONDS / 2:
             break
     return best
+
+
+@asynccontextmanager
+async def busy() -> AsyncIterator[None]:
+    """Every round of the loop takes far longer than one should, until the end of the block."""
+
+    async def burn() -> None:
+        while True:
+            time.sleep(4 * BRIEF_SECONDS)  # noqa: ASYNC251 - which is the point
+            await asyncio.sleep(0)
+
+    burning = asyncio.create_task(burn())
+    await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        burning.cancel()
