@@ -6,15 +6,15 @@ between is not there, or is a tombstone. One that is large, or has jobs under wa
 it was not used meanwhile. Of a job under way nothing is read but what it continues.
 
 Nothing here writes, and reading is no use: the order of use stays as it is, and a replica will do. Memory: a name for
-each conversation of a shard, and of a large one a name for each turn.
+each conversation of a shard, of a large one a name for each turn, and the payloads of PIECE_BYTES or one turn.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from time import monotonic
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 from store.backup.nodes import Node, Unreadable, needed, saved
 from store.backup.records import Saved
@@ -35,6 +35,9 @@ ABOVE = 99
 PAYLOAD_BYTES = 1 << 20
 """After how many bytes of payload a command ends, so that others are served; one turn may have more."""
 
+PIECE_BYTES = 8 << 20
+"""How much payload is held at once, as the store has it; a conversation with more is read as a large one."""
+
 ROUNDS = 5
 """How often a conversation is read that is used meanwhile."""
 
@@ -42,6 +45,8 @@ PATIENCE_SECONDS = 30.0
 PATIENCE_ATTEMPTS = 200
 """How long a server may take for an answer, and how often it is asked again, after 0.1 s on average: a failover takes
 some seconds, and who saves for minutes doesn't give up for that."""
+
+T = TypeVar("T")
 
 PLACES = ("leases", *(f"queued:{level}" for level in range(4)))
 """Where the jobs of a shard are named (store/redis/lua/queueing.lua)."""
@@ -96,12 +101,13 @@ class ShardReader:
                 word, used, _ = about.split(" ")
                 if word == "later":
                     left.append(member)
-                elif word == "whole":
-                    whole.append((member, int(float(used)), self._downwards(lines)))
+                elif word == "whole" and _payload(nodes := self._downwards(lines)) <= PIECE_BYTES:
+                    whole.append((member, int(float(used)), nodes))
                 elif word != "gone":
                     slow.append(member)
-            async for piece in self._read(whole):
-                yield piece
+            for trees in _portions(whole, lambda tree: _payload(tree[2]), PIECE_BYTES):
+                async for piece in self._read(trees):
+                    yield piece
         for at in range(0, len(slow), TURNS):
             async for piece in self._slowly(slow[at : at + TURNS]):
                 yield piece
@@ -161,12 +167,12 @@ class ShardReader:
 
     async def _along(self, member: str, path: list[Node], lost: set[str]) -> AsyncGenerator[list[Saved]]:
         for at in range(0, len(path), TURNS):
-            began = monotonic()
-            some = path[at : at + TURNS]
-            turns = await self._payloads([(member, node) for node in some], lost)
-            if found := [turn for turn in turns if turn is not None]:
-                yield found
-            await self._pause(len(some), began)
+            for some in _portions(path[at : at + TURNS], lambda node: node.payload, PIECE_BYTES):
+                began = monotonic()
+                turns = await self._payloads([(member, node) for node in some], lost)
+                if found := [turn for turn in turns if turn is not None]:
+                    yield found
+                await self._pause(len(some), began)
 
     async def _path(self, member: str, leaf: str, known: set[str]) -> list[Node] | None:
         """The turns below a known one, or from the root, down to a leaf; None where that has gone meanwhile."""
@@ -200,7 +206,7 @@ class ShardReader:
         `lost` has TENANT/ROOT/DIGITS of such turns, and grows.
         """
         found: list[Saved | None] = []
-        for some in _portions(named):
+        for some in _portions(named, lambda each: each[1].payload, PAYLOAD_BYTES):
             blobs = await self._blobs(some)
             for (member, node), (messages, response) in zip(some, blobs, strict=True):
                 turn = None
@@ -308,15 +314,19 @@ def _upwards(lines: list[str]) -> list[Node]:
     return nodes
 
 
-def _portions(named: list[tuple[str, Node]]) -> Iterator[list[tuple[str, Node]]]:
-    """The nodes in order, each list with some PAYLOAD_BYTES at most, or one node."""
-    some: list[tuple[str, Node]] = []
-    size = 0
-    for each in named:
-        if some and size + each[1].payload > PAYLOAD_BYTES:
+def _payload(nodes: Iterable[Node]) -> int:
+    return sum(node.payload for node in nodes)
+
+
+def _portions(all_of_them: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """These in order, each list with `most` bytes at most, or one of them."""
+    some: list[T] = []
+    total = 0
+    for each in all_of_them:
+        if some and total + size(each) > most:
             yield some
-            some, size = [], 0
+            some, total = [], 0
         some.append(each)
-        size += each[1].payload
+        total += size(each)
     if some:
         yield some

@@ -2,13 +2,16 @@
 
 import asyncio
 import random
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
 from store.backup.backup import Asked
+from store.backup.reading import PIECE_BYTES
 from store.backup.records import encoded
 from store.backup.restore import Bounds
 from store.embedded import EmbeddedServer
@@ -27,6 +30,7 @@ from tests.support.store.work import claim, finish, submit
 from tests.support.waiting import until
 
 OTHER = "other.tenant-2"
+COUNT = 30
 
 
 @pytest.fixture
@@ -42,6 +46,28 @@ async def second(server_url: str, prefix: str, redis: Redis) -> AsyncIterator[Co
     yield store
     await store.close()
     assert await faults(redis, server_url, own) == []
+
+
+async def test_payloads_of_many_megabytes_are_held_a_few_at_a_time(
+    store: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+) -> None:
+    tip = None
+    for _ in range(COUNT):
+        _, tip = await large(store, None), await large(store, tip)
+    tracemalloc.start()
+    await back_up(server_url, prefix, file)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 6 * PIECE_BYTES  # packed as the store has them, unpacked, and as records of the file
+    assert (await contents_of(file)).turns == 2 * COUNT
+
+
+async def large(store: ConversationHistoryStore, parent: str | None) -> str:
+    """A turn of 2 MiB; its id."""
+    small = turn(store.new_id(parent), parent)
+    items = b'["%b"]' % random.randbytes(1 << 20).hex().encode()
+    await store.append(TENANT, msgspec.structs.replace(small, items=items))
+    return small.id
 
 
 async def mixed(store: ConversationHistoryStore) -> dict[str, str]:
