@@ -39,7 +39,7 @@ PIECE_BYTES = 8 << 20
 """How much payload is held at once, as the store has it; a conversation with more is read as a large one."""
 
 ROUNDS = 5
-"""How often a conversation is read that is used meanwhile."""
+"""How often a conversation is read that is used meanwhile, and a turn that changes."""
 
 PATIENCE_SECONDS = 30.0
 PATIENCE_ATTEMPTS = 200
@@ -220,13 +220,15 @@ class ShardReader:
     async def _turn(self, member: str, node: Node, messages: bytes | None, response: bytes | None) -> Saved | None:
         """A turn; None where it is gone, or can't be read. It is looked at again where it has changed since."""
         try:
-            if node.fits(messages, response):
-                return await saved(node, messages, response)
-            (nodes,) = await self.describe([f"{member.partition('/')[0]}/{node.digits}"])
-            if not nodes:
-                return None
-            ((messages, response),) = await self._blobs([(member, nodes[0])])
-            return await saved(nodes[0], messages, response)
+            for _ in range(ROUNDS):
+                if node.fits(messages, response):
+                    break
+                (nodes,) = await self.describe([f"{member.partition('/')[0]}/{node.digits}"])
+                if not nodes:
+                    return None
+                node = nodes[0]
+                ((messages, response),) = await self._blobs([(member, node)])
+            return await saved(node, messages, response)
         except Unreadable:
             self.broken += 1
             return None

@@ -6,13 +6,16 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
+from store.backup.nodes import Node
+from store.backup.reading import ShardReader
 from store.errors import NotContinuable, NotFound, NotTerminal
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -114,6 +117,36 @@ async def test_what_eight_writers_leave_alone_is_in_the_backup_and_all_of_it_is_
     assert restored.restored == end.turns >= 20 * 6
     for id in {*long, *(id for ids in quiet for id in ids)} - deleted:
         assert await second.get(TENANT, id) == await history.get(TENANT, id)
+
+
+class Overtaken(ShardReader):
+    """A reader before whose reads of payloads something happens each time, as long as there is something left."""
+
+    changes: Sequence[Callable[[], Awaitable[None]]] = ()
+
+    async def _blobs(self, some: list[tuple[str, Node]]) -> list[tuple[bytes | None, bytes | None]]:
+        if self.changes:
+            change, *self.changes = self.changes
+            await change()
+        return await super()._blobs(some)
+
+
+async def test_a_turn_that_changes_again_and_again_while_it_is_read_is_not_taken_for_damaged(
+    history: ConversationHistoryStore,
+) -> None:
+    root, tip = await grow(history, "root", "tip")
+    (shard,) = history.keyspace.all_shards()
+
+    async def erase() -> None:
+        with suppress(NotFound):  # as it was deleted before
+            await history.forget(TENANT, root, erase=True)
+
+    reader = Overtaken(history.server, shard, 0.0)
+    reader.changes = [partial(history.forget, TENANT, root), erase]
+    (piece,) = [piece async for piece in reader.some([f"{TENANT}/{history.keyspace.digits(root)}"])]
+    assert [turn.id for turn in piece.turns] == [root, tip]
+    assert piece.turns[0].erased is not None
+    assert reader.broken == 0
 
 
 async def test_a_restore_beside_eight_writers_and_sweeps_is_whole(
