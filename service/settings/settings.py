@@ -90,13 +90,17 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
                 f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so webhooks could be forged; set "
                 "it to whsec_ and what `openssl rand -base64 32` prints"
             )
+        if len(set(self.vllm_url)) < len(self.vllm_url):
+            raise ValueError(f"{PREFIX}VLLM_URL names a server twice")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tenants(self) -> Self:
         if unknown := set(self.priority_tenants) - self.tenants:
             raise ValueError(
                 f"{PREFIX}PRIORITY_TENANTS names {', '.join(sorted(unknown))}, of which {PREFIX}API_KEYS has no key; "
                 "add one, or leave the tenant out"
             )
-        if len(set(self.vllm_url)) < len(self.vllm_url):
-            raise ValueError(f"{PREFIX}VLLM_URL names a server twice")
         return self
 
     @model_validator(mode="after")
