@@ -1,8 +1,8 @@
 -- Shared by the scripts that make room: which tenant gives it.
 -- Invariant: a tenant's share of a cap is the cap, divided by the tenants that have something of it. Room is given by the
 -- tenant that has most, if that is more than its share, with what is to be stored counted to the one that needs the room. One
--- whose turns all have to stay is passed over for the next. Where nobody is left who has more than a share, it is the one
--- itself that needs the room; so nobody with no more than a share gives anything to another one.
+-- whose turns all have to stay is passed over for the next. Where nobody is left who has more than a share, or many were passed
+-- over, it is the one itself that needs the room; so nobody with no more than a share gives anything to another one.
 --
 -- To define a function costs more than to call it, so what is seldom needed is defined within what needs it.
 
@@ -40,10 +40,10 @@ local function sharing(need)
     for _, rank in pairs(stays) do
       passed = passed + (rank == ALL and 1 or 0)
     end
-    if passed > PASSED then
-      return nil
-    end
     local itself = stays[tenant] ~= ALL and tenant or nil
+    if passed > PASSED then
+      return itself
+    end
     local most, names = itself and own or -math.huge, {}
     local page = redis.call('ZRANGE', counted, 0, passed + TIED, 'REV', 'WITHSCORES')
     for at = 1, #page, 2 do

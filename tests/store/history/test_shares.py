@@ -167,6 +167,20 @@ async def test_many_tenants_whose_turns_all_have_to_stay_are_passed_over(capped:
     assert await alive(store, THIRD, [new]) == [new]
 
 
+async def test_behind_a_hundred_tenants_that_are_passed_over_the_one_that_stores_gives_its_own(
+    capped: OpenStore,
+) -> None:
+    store = capped(responses=130 * 3 + 1)
+    for number in range(130):
+        for id in await roots(store, f"pinned-{number}", 3):
+            await store.chain(f"pinned-{number}", id, pin=True)
+    mine = await roots(store, THIRD, 1)
+    (new,) = await roots(store, THIRD, 1)
+    assert await alive(store, THIRD, [*mine, new]) == [new]
+    with pytest.raises(StoreFull):
+        await roots(store, OTHER, 1)
+
+
 async def test_many_leaves_that_have_to_stay_are_passed_over_some_at_a_time(capped: OpenStore) -> None:
     plenty = capped()
     for tenant in (NOISY, OTHER):
