@@ -2,7 +2,10 @@
 
 StoreError
 ├── NotFound            no such turn for this tenant: unknown, deleted, evicted and foreign are the same
-│   └── ParentNotFound  the turn to continue is not there
+│   ├── ParentNotFound  the turn to continue is not there
+│   └── ConversationNotFound  no such conversation for this tenant
+├── ConversationHeld    somebody else adds to the conversation
+├── ConversationMoved   somebody else has added to the conversation meanwhile
 ├── NotContinuable      the turn is there, but its status forbids a child
 │   └── ChainTooLong    the turn ends a chain that has as much as there may be, of turns, messages or bytes
 ├── Conflict            another turn already has this id
@@ -46,6 +49,26 @@ class NotFound(StoreError):
 
 class ParentNotFound(NotFound):
     """The turn that was to be continued is not there."""
+
+
+class ConversationNotFound(NotFound):
+    """No conversation of this tenant has the id. Never says whether it existed or whose it is."""
+
+
+class ConversationHeld(StoreError):
+    """A run that will be added to the conversation is under way, and there is one at a time."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"conversation {id!r} is held by a run")
+        self.id = id
+
+
+class ConversationMoved(StoreError):
+    """The conversation stands elsewhere by now, as this run's hold had ended and another one came in between."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"conversation {id!r} has moved on meanwhile")
+        self.id = id
 
 
 class NotContinuable(StoreError):

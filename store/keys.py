@@ -39,8 +39,9 @@ and the channels
     PREFIX:{SHARD}:control                   for workers: that a job waits, or was cancelled
     PREFIX:{SHARD}:t:TENANT:events:DIGITS    for followers: what is added to a log
 
-DIGITS and ROOT are the 48 hex digits of an id, without `resp_`. A tree lives in one shard, whose name is the
-only hash tag, so one script can change a tree atomically, on a cluster too. Never build a key elsewhere but in
+DIGITS and ROOT are the 48 hex digits of an id, without `resp_` or `conv_`. A conversation with an id of its own is a
+turn, whose digits have CONVERSATION_MARK behind the shard (lua/standing.lua). A tree lives in one shard, whose name is
+the only hash tag, so one script can change a tree atomically, on a cluster too. Never build a key elsewhere but in
 lua/names.lua.
 """
 
@@ -48,16 +49,23 @@ import re
 from dataclasses import dataclass
 from typing import NewType
 
-from store.errors import NotFound
+from store.errors import ConversationNotFound, NotFound
 
 Key = NewType("Key", str)
 """The complete name of a key in Redis."""
 
 ID_PREFIX = "resp_"
+CONVERSATION_PREFIX = "conv_"
 SHARD_DIGITS = 2
 RANDOM_DIGITS = 46
 HEX_DIGITS = SHARD_DIGITS + RANDOM_DIGITS
 MAX_SHARDS = 16**SHARD_DIGITS
+
+CONVERSATION_MARK = b"conver".hex()
+"""Behind the shard in the digits of a conversation. A random id has it once in 2**48."""
+
+BY_HAND_MARK = b"byhand".hex()
+"""Behind the shard in the digits of a turn that somebody added by hand: no response has its id."""
 
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
 """The counters of a shard, and of each tenant in it (lua/usage.lua)."""
@@ -66,6 +74,10 @@ SECRET_BYTES = 32
 """The length of the store's secret: no key that is derived from it can be stronger."""
 
 _ID = re.compile(rf"{ID_PREFIX}([0-9a-f]{{{HEX_DIGITS}}})", re.ASCII)
+_CONVERSATION = re.compile(
+    rf"{CONVERSATION_PREFIX}([0-9a-f]{{2}}{CONVERSATION_MARK}[0-9a-f]{{{RANDOM_DIGITS - len(CONVERSATION_MARK)}}})",
+    re.ASCII,
+)
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
 
@@ -125,15 +137,12 @@ class Keyspace:
         self._shards = [_shard_keys(f"{prefix}:{{{shard:02x}}}") for shard in range(shards)]
 
     def digits(self, id: str) -> str:
-        """The digits of an id. Raises NotFound for one that no store with these shards can have made."""
-        match = _ID.fullmatch(id)
-        if match is None or int(match[1][:SHARD_DIGITS], 16) >= self.shards:
-            raise NotFound(id)
-        return match[1]
+        """The digits of a turn's id. Raises NotFound for one that no store with these shards can have made."""
+        return self._matched(_ID, id)
 
-    def new_digits(self, shard: int, entropy: bytes) -> str:
-        """The digits of a new id in `shard`, from at least 23 random bytes."""
-        return f"{shard:02x}{entropy.hex()[:RANDOM_DIGITS]}"
+    def new_digits(self, shard: int, entropy: bytes, mark: str = "") -> str:
+        """The digits of a new id in `shard`, from at least 23 random bytes; `mark` says what it is of."""
+        return f"{shard:02x}{mark}{entropy.hex()}"[:HEX_DIGITS]
 
     def shard(self, digits: str) -> ShardKeys:
         """The keys shared by the trees of this turn's shard."""
@@ -143,6 +152,20 @@ class Keyspace:
         """The keys of a turn by its id. Raises NotFound as `digits` does, and ValueError for a malformed tenant."""
         return self.keys(tenant, self.digits(id))
 
+    def response(self, tenant: str, id: str) -> TurnKeys:
+        """The keys of a turn that is a response. Raises as `turn` does, and NotFound for a turn that is none."""
+        keys = self.turn(tenant, id)
+        if mark_of(keys.digits) in (CONVERSATION_MARK, BY_HAND_MARK):
+            raise NotFound(id)
+        return keys
+
+    def conversation(self, tenant: str, id: str) -> TurnKeys:
+        """The keys of a conversation by its id. Raises ConversationNotFound, ValueError."""
+        try:
+            return self.keys(tenant, self._matched(_CONVERSATION, id))
+        except NotFound as error:
+            raise ConversationNotFound(id) from error
+
     def keys(self, tenant: str, digits: str) -> TurnKeys:
         """The keys of a turn by its digits; ValueError for a malformed tenant."""
         return TurnKeys(self.shard(digits), checked_tenant(tenant), digits)
@@ -151,15 +174,36 @@ class Keyspace:
         """The shared keys of every shard, in order."""
         return self._shards
 
+    def _matched(self, form: re.Pattern[str], id: str) -> str:
+        match = form.fullmatch(id)
+        if match is None or int(match[1][:SHARD_DIGITS], 16) >= self.shards:
+            raise NotFound(id)
+        return match[1]
+
 
 def shard_of(digits: str) -> int:
     """The shard that a turn lives in, as its id says."""
     return int(digits[:SHARD_DIGITS], 16)
 
 
+def mark_of(digits: str) -> str:
+    """What stands where a mark would."""
+    return digits[SHARD_DIGITS : SHARD_DIGITS + len(CONVERSATION_MARK)]
+
+
 def id_of(digits: str) -> str:
-    """The id as clients see it."""
+    """The id of a turn; of a response, as clients see it."""
     return ID_PREFIX + digits
+
+
+def conversation_id(digits: str) -> str:
+    """The id of a conversation as clients see it."""
+    return CONVERSATION_PREFIX + digits
+
+
+def name_of(digits: str) -> str:
+    """The id of whatever has these digits, for reports."""
+    return conversation_id(digits) if mark_of(digits) == CONVERSATION_MARK else id_of(digits)
 
 
 def split_path(path: bytes) -> list[str]:

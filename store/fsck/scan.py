@@ -11,7 +11,7 @@ from itertools import islice
 from store import codec
 from store.fsck.faults import Fault
 from store.jobs.model import LEVELS
-from store.keys import COUNTERS, HEX_DIGITS, Keyspace, id_of
+from store.keys import COUNTERS, HEX_DIGITS, Keyspace, name_of
 from store.redis import scripts
 from store.redis.connection import Server
 
@@ -57,7 +57,7 @@ class Shard:
     def fault(self, what: str, member: str = "", detail: str = "") -> Fault:
         """A fault of the turn TENANT/DIGITS, or of the shard."""
         tenant, _, digits = member.partition("/")
-        id = id_of(digits[:HEX_DIGITS]) if digits else None
+        id = name_of(digits[:HEX_DIGITS]) if digits else None
         return Fault(self.number, what, tenant or None, id, detail)
 
     async def moment(self) -> str:

@@ -21,7 +21,7 @@ from store.history.append import Addition, append, refuse_continuation
 from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
 from store.history.read import TurnReader, mget
-from store.keys import Keyspace, ShardKeys, TurnKeys, id_of, shard_of, split_path
+from store.keys import CONVERSATION_MARK, Keyspace, ShardKeys, TurnKeys, id_of, mark_of, shard_of, split_path
 from store.redis import scripts
 from store.redis.clocks import Clocks
 from store.redis.conditions import refuses_writes
@@ -99,13 +99,13 @@ class ConversationHistoryStore:
 
     def new_id(self, parent: str | None = None) -> str:
         """A new id, in the parent's shard, or for a root in any shard. Raises ParentNotFound."""
+        return id_of(self.new_digits(None if parent is None else shard_of(self._parent_digits(parent))))
+
+    def new_digits(self, shard: int | None = None, mark: str = "") -> str:
+        """The digits of a new id, in any shard if not in this one; `mark` says what it is of (keys.py)."""
         random = self._entropy(ENTROPY_BYTES)
-        shard = (
-            int.from_bytes(random[-4:]) % self.keyspace.shards
-            if parent is None
-            else shard_of(self._parent_digits(parent))
-        )
-        return id_of(self.keyspace.new_digits(shard, random))
+        shard = int.from_bytes(random[-4:]) % self.keyspace.shards if shard is None else shard
+        return self.keyspace.new_digits(shard, random, mark)
 
     async def chain(self, tenant: str, tip: str, *, pin: bool = False) -> Chain:
         """The chain that `tip` ends, to continue it, and note that it was used.
@@ -114,27 +114,34 @@ class ConversationHistoryStore:
         most; pass it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises ParentNotFound,
         NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
         """
-        keys = self._parent(tenant, tip)
-        token = self.token() if pin else None
+        return await self.chain_by(self._parent(tenant, tip), tip, self.token() if pin else None, self._pin_ms)
+
+    async def chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int) -> Chain:
+        """What `chain` says of the turn with these keys, which its caller knows by `id`, pinned as `pin` for so long.
+
+        Of a conversation it is the chain of its tip, which may be deleted.
+        """
         async with self.server.operation() as operation:
             word, *detail = await scripts.chain(
                 operation,
                 keys,
-                pin=token or "",
-                pin_ms=self._pin_ms,
+                pin=pin or "",
+                pin_ms=pin_ms,
                 max_depth=self.max_depth,
                 max_messages=self.caps.chain_messages,
                 max_bytes=self._max_chain_bytes,
                 max_held=max(0, self.caps.bytes - ROOM_BYTES),
                 idle_us=self.caps.idle_us,
             )
-            refuse_continuation(word, detail, tip)
+            refuse_continuation(word, detail, id)
             path, erased = split_path(detail[0]), detail[1] == b"1"
+            if mark_of(keys.digits) == CONVERSATION_MARK:
+                path.pop()
             messages = keys.family("messages")
             turns = await self._reader.turns(operation, [messages + each for each in path], erased=erased)
         if turns is None:  # deleted between the script and MGET
-            raise ParentNotFound(tip)
-        return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=token)
+            raise ParentNotFound(id)
+        return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=pin)
 
     async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
         """Store a turn and release its run's `pin` on the parent; storing the same turn again changes nothing.
@@ -205,7 +212,10 @@ class ConversationHistoryStore:
 
         Raises NotFound, StoreUnavailable.
         """
-        keys = self.keyspace.turn(tenant, id)
+        return await self.find_by(self.keyspace.response(tenant, id), id)
+
+    async def find_by(self, keys: TurnKeys, id: str) -> Found:
+        """What `find` says of the turn with these keys, which its caller knows by `id`."""
         async with self.server.operation() as operation:
             try:
                 word, *found = await scripts.touch(operation, keys, idle_us=self.caps.idle_us)
@@ -247,7 +257,7 @@ class ConversationHistoryStore:
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
         """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
-        keys = self.keyspace.turn(tenant, id)
+        keys = self.keyspace.response(tenant, id)
         async with self.server.operation() as operation:
             word, *detail = await scripts.lineage(operation, keys, idle_us=self.caps.idle_us)
         if word == b"missing":
@@ -261,7 +271,7 @@ class ConversationHistoryStore:
         What no descendant and no run needs is removed, also what an earlier call left that was cut short or didn't
         erase. A run that has read the chain uses what it read. Raises NotFound, StoreUnavailable.
         """
-        keys = self.keyspace.turn(tenant, id)
+        keys = self.keyspace.response(tenant, id)
         async with self.server.operation() as operation:
             await forget(operation, keys, token=self.token(), idle_us=self.caps.idle_us, erase=erase)
 
@@ -272,7 +282,7 @@ class ConversationHistoryStore:
         a very large tree goes with the next sweep. Raises NotFound, NotTerminal where a run in it hasn't ended,
         StoreUnavailable.
         """
-        keys = self.keyspace.turn(tenant, id)
+        keys = self.keyspace.response(tenant, id)
         async with self.server.operation() as operation:
             await forget_tree(operation, keys, token=self.token(), caps=self.caps)
 
@@ -343,6 +353,9 @@ class ConversationHistoryStore:
 
     def _parent_digits(self, id: str) -> str:
         try:
-            return self.keyspace.digits(id)
+            digits = self.keyspace.digits(id)
         except NotFound as error:
             raise ParentNotFound(id) from error
+        if mark_of(digits) == CONVERSATION_MARK:
+            raise ParentNotFound(id)
+        return digits

@@ -235,7 +235,7 @@ class Jobs:
         Returns the job for the caller to end it; None where it was cancelled before. Raises NotFound, NotCancellable,
         StoreUnavailable.
         """
-        lease, keys = Lease(tenant, id, self.history.token()), self._keyspace.turn(tenant, id)
+        lease, keys = Lease(tenant, id, self.history.token()), self._keyspace.response(tenant, id)
         async with self._server.operation() as operation:
             word, *detail = await scripts.cancel(
                 operation,

@@ -135,6 +135,9 @@ _EVICTION = (*_REMOVAL, "shares", "adopting", "eviction")
 _ADDING = (*_EVICTION, "walk", "adding")
 """The parts of scripts that add a turn."""
 
+_STANDING = (*_ADDING, "standing")
+"""The parts of scripts that move or change a conversation."""
+
 _LOGGING = ("entries", "log_room")
 """The further parts of scripts that make room for events."""
 
@@ -230,6 +233,51 @@ def restore(
     max_trees: int,
     max_bytes: int,
     messages_blob: bytes,
+    response_blob: bytes,
+) -> None: ...
+
+
+@script("node pins clock leaves trees", "clock", "idle", "pins", out_of_memory=True)
+def hold(turn: TurnKeys, *, token: str, hold_ms: int, idle_us: int) -> None: ...
+
+
+@script("node messages response clock usage leaves trees", *_STANDING)
+def advance(
+    turn: TurnKeys,
+    *,
+    conversation: str,
+    conversation_blob: bytes,
+    no_messages: bytes,
+    parent: str,
+    pin: str,
+    status: str,
+    continuable: str,
+    digest: str,
+    added: int,
+    room: int,
+    not_after: int,
+    max_depth: int,
+    max_responses: int,
+    max_trees: int,
+    max_bytes: int,
+    idle_us: int,
+    budget: int,
+    messages_blob: bytes,
+    response_blob: bytes,
+) -> None: ...
+
+
+@script("node response clock usage leaves trees", *_EVICTION, "walk", "standing")
+def amend(
+    turn: TurnKeys,
+    *,
+    parent: str,
+    room: int,
+    max_responses: int,
+    max_trees: int,
+    max_bytes: int,
+    idle_us: int,
+    budget: int,
     response_blob: bytes,
 ) -> None: ...
 
@@ -435,6 +483,7 @@ def refit(
 
 ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, mark, append, unpin),
+    *(hold, advance, amend),
     *(forget, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
     *(take_webhooks, delay_webhook, drop_webhook, secret, agree),

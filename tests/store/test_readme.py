@@ -20,8 +20,9 @@ def test_the_examples_run_as_they_stand(tmp_path: Path) -> None:
         )
         assert (run.returncode, run.stderr) == (0, "")
         shown.append(run.stdout)
-    talk, work = shown
+    talk, converse, work = shown
     assert talk.count("resp_") == 2  # the reply and the turn that was forgotten
+    assert converse.count("resp_") == 2  # the turn with which the conversation begins, and the reply
     assert work == "[Entry(last=4, blob=b'events 2 to 4'), Entry(last=6, blob=b'events 5 and 6')]\n"
 
 

@@ -1,0 +1,164 @@
+"""Conversations that have a name: each stands at the newest turn that it has, its tip, and moves with each one it gets.
+
+A conversation is a branch in the sense of git: it holds nothing that was said, so to delete it deletes no response, and
+others may continue what it stands at without changing it. One run at a time may add to it and holds it meanwhile; a
+hold that is not renewed is over by itself. Never move one but together with the turn that it moves to (advance.lua).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from store import codec
+from store.errors import ConversationHeld, ConversationMoved, ConversationNotFound, NotFound, ParentNotFound
+from store.history.append import Addition, with_room
+from store.history.caps import EVICT_BATCH
+from store.history.delete import forget, prune
+from store.history.history import ConversationHistoryStore
+from store.keys import BY_HAND_MARK, CONVERSATION_MARK, TurnKeys, conversation_id, id_of, shard_of, split_path
+from store.redis import scripts
+from store.turn import Chain, Messages, Status, Turn
+
+NO_RESPONSE = b"{}"
+"""The response of a turn that was added by hand."""
+
+
+def by_hand(id: str, parent: str | None, messages: Messages, items: bytes = b"[]") -> Turn:
+    """A turn that is no response: items, and the messages that a prompt shows of them. `id` is a `new_turn_id`."""
+    return Turn(id, parent, Status.COMPLETED, messages, NO_RESPONSE, items)
+
+
+class Conversations:
+    """Begin, show, hold, move and delete conversations."""
+
+    def __init__(self, history: ConversationHistoryStore) -> None:
+        self.history = history
+        self._keyspace = history.keyspace
+
+    def new_id(self) -> str:
+        """The id of a new conversation, in any shard."""
+        return conversation_id(self.history.new_digits(mark=CONVERSATION_MARK))
+
+    def new_turn_id(self, id: str) -> str:
+        """An id for a turn that somebody adds by hand to a conversation; no response has it. Raises
+        ConversationNotFound.
+        """
+        return id_of(self.history.new_digits(shard_of(self._keys("-", id).digits), BY_HAND_MARK))
+
+    async def create(self, tenant: str, id: str, first: Turn, shown: bytes) -> None:
+        """Begin a conversation with a turn, a root of `new_turn_id`. `shown` is JSON that the store never reads.
+
+        Raises what `append` does.
+        """
+        await self._advance(tenant, id, first, shown=codec.encode_response(shown, b"[]"))
+
+    async def advance(self, tenant: str, id: str, turn: Turn, *, hold: str) -> None:
+        """Store a turn that continues the tip, have the conversation stand at it, and release the hold.
+
+        Raises ConversationNotFound where it was deleted, ConversationMoved where the hold was over and another run came
+        in between, and what `append` does; nothing is stored then.
+        """
+        await self._advance(tenant, id, turn, hold=hold)
+
+    async def get(self, tenant: str, id: str) -> bytes:
+        """What is shown of a conversation, and note that it was used. Raises ConversationNotFound, StoreUnavailable."""
+        keys = self._keys(tenant, id)
+        try:
+            return (await self.history.find_by(keys, id)).response
+        except NotFound as error:
+            raise ConversationNotFound(id) from error
+
+    async def amend(self, tenant: str, id: str, shown: bytes) -> None:
+        """Change what is shown of a conversation. Raises ConversationNotFound, StoreFull, StoreUnavailable."""
+        keys, caps = self._keys(tenant, id), self.history.caps
+        blob = codec.encode_response(shown, b"[]")
+        itself = Turn(id_of(keys.digits), id_of(keys.digits), Status.COMPLETED, (), shown)
+        addition = Addition(keys, keys.digits, itself, codec.Packed(codec.NO_MESSAGES, blob, ""), "")
+        change = partial(
+            scripts.amend, parent=keys.digits, room=addition.room, idle_us=caps.idle_us, budget=EVICT_BATCH,
+            response_blob=blob,
+        )  # fmt: skip
+        try:
+            async with self.history.server.operation() as operation:
+                _, evicted = await with_room(operation, addition, caps, change)
+        except ParentNotFound as error:
+            raise ConversationNotFound(id) from error
+        self.history.note_removed(evicted)
+
+    async def delete(self, tenant: str, id: str) -> None:
+        """Delete a conversation; the turns that it had stay. Raises ConversationNotFound, StoreUnavailable."""
+        keys = self._keys(tenant, id)
+        try:
+            async with self.history.server.operation() as operation:
+                await forget(
+                    operation, keys, token=self.history.token(), idle_us=self.history.caps.idle_us, erase=False
+                )
+        except NotFound as error:
+            raise ConversationNotFound(id) from error
+
+    async def hold(self, tenant: str, id: str, hold: str, seconds: float) -> None:
+        """Hold a conversation under this name for so many seconds from now on, or for as many more.
+
+        Raises ConversationHeld while another run does, ConversationNotFound, StoreUnavailable.
+        """
+        keys, hold_ms = self._keys(tenant, id), max(1, round(seconds * 1000))
+        async with self.history.server.operation() as operation:
+            (word,) = await scripts.hold(
+                operation, keys, token=hold, hold_ms=hold_ms, idle_us=self.history.caps.idle_us
+            )
+        if word == b"missing":
+            raise ConversationNotFound(id)
+        if word == b"held":
+            raise ConversationHeld(id)
+
+    async def chain(self, tenant: str, id: str) -> Chain:
+        """The chain of a conversation's tip, and note that it was used; whoever holds it keeps it by that, too.
+
+        Raises ConversationNotFound, ChainTooLong where nothing can be added any more, StoreUnavailable.
+        """
+        try:
+            return await self.history.chain_by(self._keys(tenant, id), id, None, 0)
+        except ParentNotFound as error:
+            raise ConversationNotFound(id) from error
+
+    async def release(self, tenant: str, id: str, hold: str) -> None:
+        """Let go of a conversation; the hold may be over already. Raises ConversationNotFound, StoreUnavailable."""
+        keys = self._keys(tenant, id)
+        async with self.history.server.operation() as operation:
+            _, path = await scripts.unpin(operation, keys, pin=hold)
+            await prune(operation, keys, path)
+
+    async def lineage(self, tenant: str, id: str) -> Sequence[str]:
+        """The ids of a conversation's turns, oldest first. Raises ConversationNotFound, StoreUnavailable."""
+        keys = self._keys(tenant, id)
+        async with self.history.server.operation() as operation:
+            word, *detail = await scripts.lineage(operation, keys, idle_us=self.history.caps.idle_us)
+        if word == b"missing":
+            raise ConversationNotFound(id)
+        return tuple(map(id_of, split_path(detail[0])[:-1]))
+
+    def _keys(self, tenant: str, id: str) -> TurnKeys:
+        return self._keyspace.conversation(tenant, id)
+
+    async def _advance(self, tenant: str, id: str, turn: Turn, *, shown: bytes = b"", hold: str = "") -> None:
+        history, conversation = self.history, self._keys(tenant, id)
+        addition = Addition(*history.keys_of(tenant, turn), turn, await codec.pack(turn), hold, shown)
+        script = partial(
+            scripts.advance,
+            **addition.arguments(history.caps, history.max_depth),
+            conversation=conversation.digits,
+            conversation_blob=shown,
+            no_messages=codec.NO_MESSAGES,
+        )
+
+        async def store() -> None:
+            until = history.clocks.until
+            async with history.server.operation() as operation:
+                word, evicted = await with_room(operation, addition, history.caps, history.clocks.bound(until, script))
+            history.note_removed(evicted)
+            if word == b"gone":
+                raise ConversationNotFound(id)
+            if word == b"moved":
+                raise ConversationMoved(id)
+
+        await history.stored(store, addition.keys, addition.packed.digest)
+        history.note_written(tenant, turn)

@@ -1,0 +1,72 @@
+-- Store a turn as append.lua does, and have a conversation stand at it; a conversation begins with a root.
+--
+-- Keys:      node, messages, response, clock, usage, leaves, trees
+-- Arguments: conversation       the digits of the conversation
+--            conversation_blob  how it is shown, where it begins; else ''
+--            no_messages        what is stored as its messages
+--            parent             the parent's digits, at which it stands, or '' for a root
+--            pin                names the run that holds the conversation, or '' where it begins
+--            status             how the response ended
+--            continuable        1
+--            digest             the digest of this content
+--            added              how many messages the turn adds
+--            room               the most bytes that the server may hold for the turn, and for a conversation that begins
+--            not_after          the ms after which the caller has given up
+--            max_depth          the most turns of a chain
+--            max_responses      the most responses in the shard; 0: any number
+--            max_trees          the most trees in the shard; 0: any number
+--            max_bytes          the most bytes that the server may hold for the shard; 0: any number
+--            idle_us            for how long a tree may be unused; 0: for ever
+--            budget             the most turns that this call removes
+--            messages_blob      what to store under messages
+--            response_blob      what to store under response
+-- Result:    {'ok', how many turns were evicted for what} | {'gone'} when the conversation isn't there any more |
+--            {'moved'} when it stands elsewhere, or another run holds it | {'conflict'} | {'missing'} | {'status', the
+--            parent's status} | {'long'} | {'large'} | {'again'} | {'full'} | {'late', the ms on this clock}, as in append.lua
+-- Invariant: both or neither: a turn is stored, and the conversation stands at it and is held by nobody. What it had is
+--            never more than one chain. A retry of what is stored is 'ok'.
+
+local stored_digest, stored_root = unpack(redis.call('HMGET', node, 'digest', 'root'))
+if stored_digest and stored_digest ~= digest then
+  return { 'conflict' }
+elseif stored_digest then
+  release(tenant, parent, stored_root)
+  return { 'ok' }
+end
+if now_ms() > not_after then
+  return { 'late', exact(now_ms()) }
+end
+local why = parent ~= '' and barred(tenant, conversation, parent, pin)
+if why then
+  return { why }
+end
+local from, refusal = inherited(tenant, digits, parent, pin)
+if not from then
+  return refusal
+end
+if parent == '' and max_responses > 1 then
+  max_responses = max_responses - 1 -- there are two turns to make room for
+end
+local verdict = make_room(from.root, math.huge, {}, 0)
+if verdict ~= 'ok' then
+  record(usage)
+  return { verdict, told_of_evicted() }
+end
+
+local score = next_score(clock)
+add_node(tenant, parent, from, score)
+release(tenant, parent, from.root)
+note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
+if parent == '' then
+  local shown = key('response', tenant, conversation)
+  redis.call('MSET', key('messages', tenant, conversation), no_messages, shown, conversation_blob)
+  redis.call('HSET', key('node', tenant, conversation), 'children', 0, 'status', status, 'continuable', continuable,
+    'digest', digest, 'created', exact(now_us()), 'messages_bytes', #no_messages, 'response_bytes', #conversation_blob)
+  count(tenant, 'responses', 1)
+else
+  redis.call('ZREM', key('pins', tenant, conversation), pin)
+  redis.call('ZREM', key('runs', tenant, from.root), pin)
+end
+note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, parent, score))
+record(usage)
+return { 'ok', told_of_evicted() }

@@ -1,0 +1,32 @@
+-- Change how a conversation is shown.
+--
+-- Keys:      node, response, clock, usage, leaves, trees
+-- Arguments: parent         the digits of the conversation itself, which stays while room is made
+--            room           the most bytes that the server may hold for it
+--            max_responses  the most responses in the shard; 0: any number
+--            max_trees      the most trees in the shard; 0: any number
+--            max_bytes      the most bytes that the server may hold for the shard; 0: any number
+--            idle_us        for how long a tree may be unused; 0: for ever
+--            budget         the most turns that this call removes
+--            response_blob  how it is shown from now on
+-- Result:    {'ok', how many turns were evicted for what} | {'missing'} | {'again'} | {'full'}, as in append.lua
+-- Invariant: it stands where it stood. No cap is passed; a retry changes nothing.
+
+local root, deleted, above = unpack(redis.call('HMGET', node, 'root', 'deleted', 'parent'))
+if not root or deleted or gone(tenant, root, idle_us) then
+  return { 'missing' }
+end
+if max_responses > 0 then
+  max_responses = max_responses + 1 -- it is among them already
+end
+local verdict = make_room(root, math.huge, {}, 0)
+if verdict ~= 'ok' then
+  record(usage)
+  return { verdict, told_of_evicted() }
+end
+redis.call('SET', response, response_blob)
+redis.call('HSET', node, 'response_bytes', #response_blob)
+touch(root)
+note_conversation(tenant, digits, redis.call('HGET', key('node', tenant, above), 'chain_held') or 0)
+record(usage)
+return { 'ok', told_of_evicted() }

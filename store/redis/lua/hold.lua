@@ -1,0 +1,20 @@
+-- Hold a conversation for one run, or for longer.
+--
+-- Keys:      node, pins, clock, leaves, trees
+-- Arguments: token    names the run
+--            hold_ms  for how long it is held from now on
+--            idle_us  for how long a tree may be unused; 0: for ever
+-- Result:    {'ok'} | {'missing'} | {'held'} when another run holds it
+-- Invariant: one run at a time holds a conversation; a hold that is over counts for nothing. A retry is 'ok'.
+
+local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
+if not root or deleted or gone(tenant, root, idle_us) then
+  return { 'missing' }
+end
+if pinned(pins) and not holds(pins, token) then
+  return { 'held' }
+end
+touch(root)
+hold(pins, token, hold_ms)
+hold(key('runs', tenant, root), token, hold_ms)
+return { 'ok' }

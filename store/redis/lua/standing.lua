@@ -1,0 +1,56 @@
+-- Shared by the scripts that say where a conversation stands.
+-- Invariant: a conversation is a turn without messages below the newest one that it has, its tip, and never has a child. So
+-- it is a leaf like others: evicted before what it names, gone with its tree, counted among its tenant's turns. What it
+-- continues is never taken away before it, also where that was deleted. It alone of all turns changes its parent: since
+-- nothing is below it, no path (walk.lua) names it. Its `response` is the conversation as it is shown, and its pins are
+-- the hold of the one run that may add to it.
+
+local BARRED_MS = 1000
+
+-- Why a run that began at the turn `parent` may not be added any more, or nil. One whose hold is over has it again for as
+-- long as room is made, which takes nothing that is pinned; and it holds the parent, which may be deleted.
+local function barred(tenant, conversation, parent, token)
+  local node, pins = key('node', tenant, conversation), key('pins', tenant, conversation)
+  local stands_at, deleted = unpack(redis.call('HMGET', node, 'parent', 'deleted'))
+  if not stands_at or deleted then
+    return 'gone'
+  elseif stands_at ~= parent or (pinned(pins) and not holds(pins, token)) then
+    return 'moved'
+  end
+  if not holds(pins, token) then
+    hold(pins, token, BARRED_MS)
+  end
+  hold(key('pins', tenant, parent), token, BARRED_MS)
+end
+
+-- Write the node of a conversation below a turn that was just added; its former place, if it had one, is the parent's.
+local function stand_at(tenant, conversation, digits, parent, score)
+  local node = key('node', tenant, conversation)
+  local above = redis.call('HMGET', key('node', tenant, digits), 'root', 'depth', 'chain_messages', 'chain_bytes',
+    'chain_held')
+  local root, depth, own_bytes = above[1], above[2] + 1, redis.call('STRLEN', key('messages', tenant, conversation))
+  redis.call('HSET', node, 'parent', digits, 'root', root, 'depth', depth, 'touched', score, 'chain_messages', above[3],
+    'chain_bytes', above[4] + own_bytes)
+  if has_path(depth) then
+    redis.call('HSET', node, 'path', path_from(tenant, digits))
+  else
+    redis.call('HDEL', node, 'path')
+  end
+  redis.call('HINCRBY', key('node', tenant, digits), 'children', 1)
+  if parent ~= '' then
+    redis.call('HINCRBY', key('node', tenant, parent), 'children', -1) -- the turn that was added is below it now
+  end
+  place_leaf(tenant, conversation, score)
+  redis.call('SADD', key('tree', tenant, root), conversation)
+  return above[5]
+end
+
+-- The bytes that the server holds for a conversation have changed.
+local function note_conversation(tenant, conversation, above_held)
+  local node = key('node', tenant, conversation)
+  local before = redis.call('HGET', node, 'held') or 0
+  local held = held_by(node) + held_by(key('messages', tenant, conversation))
+    + held_by(key('response', tenant, conversation))
+  redis.call('HSET', node, 'held', held, 'chain_held', exact(above_held + held))
+  count(tenant, 'bytes', held - before)
+end

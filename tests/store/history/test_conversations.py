@@ -1,0 +1,373 @@
+"""Conversations with a name: where they stand, who may add to them, and what of them stays when they go."""
+
+import asyncio
+import os
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import (
+    ConversationHeld,
+    ConversationMoved,
+    ConversationNotFound,
+    NotFound,
+    ParentNotFound,
+)
+from store.fsck.check import Fsck, Report
+from store.history.caps import Caps
+from store.history.conversations import Conversations, by_hand
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from tests.support.store.audit import complaints
+from tests.support.store.backups import back_up, bring_back
+from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.waiting import until
+
+SECONDS = 600.0
+SHOWN = b'{"metadata":{}}'
+
+
+@pytest.fixture
+def conversations(history: ConversationHistoryStore) -> Conversations:
+    """The conversations of a store with nothing in it, whose keys must add up after the test."""
+    return Conversations(history)
+
+
+async def begun(conversations: Conversations, *, text: str = "", tenant: str = TENANT) -> str:
+    """A new conversation, with a first message if there is a text."""
+    id = conversations.new_id()
+    first = conversations.new_turn_id(id)
+    root = turn(first, text=text) if text else by_hand(first, None, ())
+    await conversations.create(tenant, id, root, SHOWN)
+    return id
+
+
+async def add(conversations: Conversations, id: str, *texts: str) -> list[str]:
+    """Add turns to a conversation, each by a run of its own; their ids."""
+    made: list[str] = []
+    for text in texts:
+        await conversations.hold(TENANT, id, text, SECONDS)
+        tip = await tip_of(conversations, id)
+        made.append(conversations.history.new_id(tip))
+        await conversations.advance(TENANT, id, turn(made[-1], tip, text=text), hold=text)
+    return made
+
+
+async def tip_of(conversations: Conversations, id: str) -> str:
+    """The id of the turn at which a conversation stands."""
+    return str((await conversations.chain(TENANT, id)).tip)
+
+
+async def words(conversations: Conversations, id: str) -> Sequence[str]:
+    """What was said in a conversation."""
+    chain = await conversations.chain(TENANT, id)
+    return [message.tokens.rstrip(b"\0").decode() for message in chain.messages()]
+
+
+async def test_a_conversation_stands_at_the_newest_turn_that_it_was_given(conversations: Conversations) -> None:
+    id = await begun(conversations, text="hello")
+    ids = await add(conversations, id, "a", "b")
+    assert await tip_of(conversations, id) == ids[-1]
+    assert await words(conversations, id) == ["hello", "a", "b"]
+    assert list(await conversations.lineage(TENANT, id))[1:] == ids
+
+
+async def test_an_empty_conversation_has_no_words(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    assert await words(conversations, id) == []
+    assert await conversations.get(TENANT, id) == SHOWN
+
+
+async def test_a_path_of_many_turns_is_read_whole(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    texts = [f"turn {number}" for number in range(70)]
+    await add(conversations, id, *texts)
+    assert await words(conversations, id) == texts
+
+
+async def test_one_run_at_a_time_holds_a_conversation(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    await conversations.hold(TENANT, id, "one", SECONDS)
+    await conversations.hold(TENANT, id, "one", SECONDS)  # for longer
+    with pytest.raises(ConversationHeld):
+        await conversations.hold(TENANT, id, "two", SECONDS)
+    await conversations.release(TENANT, id, "one")
+    await conversations.hold(TENANT, id, "two", SECONDS)
+
+
+async def test_a_hold_that_nobody_renews_is_over(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    await conversations.hold(TENANT, id, "one", 0.05)
+
+    async def held_by_another() -> bool:
+        try:
+            await conversations.hold(TENANT, id, "two", SECONDS)
+        except ConversationHeld:
+            return False
+        return True
+
+    await until(held_by_another)
+
+
+async def test_whoever_has_lost_the_hold_to_nobody_may_still_add(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    tip = await tip_of(conversations, id)
+    await conversations.advance(TENANT, id, turn(conversations.history.new_id(tip), tip, text="late"), hold="one")
+    assert await words(conversations, id) == ["late"]
+
+
+async def test_whoever_has_lost_the_hold_to_another_adds_nothing(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    tip = await tip_of(conversations, id)
+    late = turn(conversations.history.new_id(tip), tip, text="late")
+    await conversations.hold(TENANT, id, "two", SECONDS)
+    with pytest.raises(ConversationMoved):
+        await conversations.advance(TENANT, id, late, hold="one")
+    await conversations.release(TENANT, id, "two")
+    await add(conversations, id, "other")
+    with pytest.raises(ConversationMoved):
+        await conversations.advance(TENANT, id, late, hold="one")
+    assert await words(conversations, id) == ["other"]
+    with pytest.raises(NotFound):
+        await conversations.history.get(TENANT, late.id)
+
+
+@pytest.mark.usefixtures("lost_replies")
+async def test_a_lost_reply_doubles_nothing(conversations: Conversations) -> None:
+    id = await begun(conversations, text="hello")
+    await add(conversations, id, "a", "b")
+    await conversations.amend(TENANT, id, b'{"metadata":{"a":"b"}}')
+    assert await words(conversations, id) == ["hello", "a", "b"]
+    assert await conversations.get(TENANT, id) == b'{"metadata":{"a":"b"}}'
+    await conversations.delete(TENANT, id)
+
+
+async def test_of_many_that_add_at_once_one_does(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    outcomes = await asyncio.gather(
+        *(add(conversations, id, f"run {number}") for number in range(20)), return_exceptions=True
+    )
+    added = [each for each in outcomes if isinstance(each, list)]
+    assert added
+    assert all(isinstance(each, ConversationHeld) for each in outcomes if each not in added)
+    assert len(await words(conversations, id)) == len(added)
+
+
+async def test_a_deleted_conversation_leaves_its_responses(conversations: Conversations) -> None:
+    id = await begun(conversations, text="hello")
+    ids = await add(conversations, id, "a", "b")
+    await conversations.delete(TENANT, id)
+    for gone in (conversations.get, conversations.chain, conversations.delete, conversations.lineage):
+        with pytest.raises(ConversationNotFound):
+            await gone(TENANT, id)
+    assert await said(conversations.history, ids[-1]) == ["hello", "a", "b"]
+
+
+async def test_a_conversation_that_is_deleted_under_a_run_takes_nothing_more(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    await conversations.hold(TENANT, id, "one", SECONDS)
+    tip = await tip_of(conversations, id)
+    await conversations.delete(TENANT, id)
+    with pytest.raises(ConversationNotFound):
+        await conversations.advance(TENANT, id, turn(conversations.history.new_id(tip), tip), hold="one")
+    await conversations.release(TENANT, id, "one")
+
+
+async def test_a_deleted_response_stays_in_what_is_said_next(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    ids = await add(conversations, id, "a", "b")
+    await conversations.history.forget(TENANT, ids[-1])
+    assert await add(conversations, id, "c")
+    assert await words(conversations, id) == ["a", "b", "c"]
+
+
+async def test_an_erased_response_is_not_said_again(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    ids = await add(conversations, id, "a", "b")
+    await conversations.history.forget(TENANT, ids[0], erase=True)
+    await add(conversations, id, "c")
+    assert await words(conversations, id) == ["b", "c"]
+
+
+async def test_a_fork_by_a_response_does_not_move_the_conversation(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    ids = await add(conversations, id, "a")
+    await grow(conversations.history, "aside", parent=ids[0])
+    await add(conversations, id, "b")
+    assert await words(conversations, id) == ["a", "b"]
+
+
+async def test_a_conversation_goes_with_its_tree(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    ids = await add(conversations, id, "a")
+    await conversations.history.forget_tree(TENANT, ids[0])
+    with pytest.raises(ConversationNotFound):
+        await conversations.get(TENANT, id)
+
+
+@pytest.mark.parametrize("form", ["resp_{}", "conv_{}0", "conv_", "{}"])
+async def test_a_conversation_is_nothing_but_a_conversation(conversations: Conversations, form: str) -> None:
+    id = await begun(conversations)
+    named = form.format(id.removeprefix("conv_"))
+    history = conversations.history
+    for call in (history.get, history.forget, history.forget_tree, history.lineage):
+        with pytest.raises(NotFound):
+            await call(TENANT, named)
+    with pytest.raises(ParentNotFound):
+        await history.chain(TENANT, named)
+    with pytest.raises(ConversationNotFound):
+        await conversations.get(TENANT, named)
+
+
+async def test_what_was_added_by_hand_is_no_response(conversations: Conversations) -> None:
+    id = await begun(conversations, text="hello")
+    (by_hand,) = await conversations.lineage(TENANT, id)
+    for call in (conversations.history.get, conversations.history.forget, conversations.history.forget_tree):
+        with pytest.raises(NotFound):
+            await call(TENANT, by_hand)
+
+
+async def test_a_response_is_no_conversation(conversations: Conversations) -> None:
+    (id,) = await grow(conversations.history, "a")
+    with pytest.raises(ConversationNotFound):
+        await conversations.get(TENANT, id.replace("resp_", "conv_"))
+
+
+async def test_a_conversation_of_another_tenant_is_not_there(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    for call in (conversations.get, conversations.chain, conversations.delete, conversations.lineage):
+        with pytest.raises(ConversationNotFound):
+            await call("globex", id)
+
+
+async def test_what_a_conversation_has_goes_after_it(unaudited: ConversationHistoryStore, redis: Redis) -> None:
+    unaudited.caps = Caps(responses=6)
+    conversations = Conversations(unaudited)
+    old = await begun(conversations)
+    (kept,) = await add(conversations, old, "kept")
+    new = await begun(conversations)
+    await add(conversations, new, "a", "b")
+    with pytest.raises(ConversationNotFound):
+        await conversations.get(TENANT, old)
+    assert await unaudited.get(TENANT, kept)
+    assert await words(conversations, new) == ["a", "b"]
+    assert await complaints(redis, unaudited.keyspace.prefix) == []
+
+
+async def test_no_number_of_conversations_passes_the_cap(unaudited: ConversationHistoryStore, redis: Redis) -> None:
+    unaudited.caps = Caps(responses=10)
+    conversations = Conversations(unaudited)
+    for _ in range(12):
+        await begun(conversations)
+        assert int(await redis.hget(unaudited.keyspace.all_shards()[0].usage, "responses") or 0) <= 10
+    assert await complaints(redis, unaudited.keyspace.prefix) == []
+
+
+async def test_what_is_shown_of_conversations_stays_below_the_cap_on_bytes(
+    unaudited: ConversationHistoryStore, redis: Redis
+) -> None:
+    conversations = Conversations(unaudited)
+    unaudited.caps, ids = Caps(bytes=100_000), []
+    for _ in range(20):
+        ids.append(await begun(conversations))
+        await conversations.amend(TENANT, ids[-1], os.urandom(15_000))
+    held = int(await redis.hget(unaudited.keyspace.all_shards()[0].usage, "bytes") or 0)
+    assert held < 100_000
+    assert await conversations.get(TENANT, ids[-1])
+    with pytest.raises(ConversationNotFound):
+        await conversations.get(TENANT, ids[0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_is_done_with_conversations_each_says_what_was_added_to_it(
+    unaudited: ConversationHistoryStore, redis: Redis, seed: int
+) -> None:
+    chance = random.Random(seed)
+    unaudited.caps = Caps(responses=60, bytes=chance.choice([0, 90_000]))
+    conversations = Conversations(unaudited)
+    known: dict[str, list[str]] = {}
+    responses: dict[str, str] = {}
+    evicted = 0
+    for step in range(250):
+        id, text = chance.choice([*known, "new"]), f"step {step}"
+        try:
+            if id == "new" or chance.random() < 0.1:
+                known[await begun(conversations, text=text)] = [text]
+            elif chance.random() < 0.7:
+                (response,) = await add(conversations, id, text)
+                known[id].append(text)
+                responses[response] = id
+            elif chance.random() < 0.4 and responses:
+                await unaudited.forget(TENANT, chance.choice([*responses]))
+            elif chance.random() < 0.5 and responses:
+                await grow(unaudited, text, parent=chance.choice([*responses]))
+            elif chance.random() < 0.7:
+                await conversations.amend(TENANT, id, os.urandom(chance.randrange(500)))
+            else:
+                await conversations.delete(TENANT, id)
+                del known[id]
+        except ConversationNotFound:
+            evicted += 1
+            del known[id]
+        except NotFound:
+            pass  # a response that went, or was deleted before
+    for id, expected in known.items():
+        with suppress(ConversationNotFound):
+            assert await words(conversations, id) == expected
+    assert evicted > 5
+    assert await complaints(redis, unaudited.keyspace.prefix) == []
+
+
+async def test_a_conversation_is_idle_with_its_tree(server_url: str, prefix: str) -> None:
+    caps = Caps(idle_seconds=0.3, idle_grace_seconds=0)
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=caps, pin_seconds=0.1)
+    conversations = Conversations(store)
+    id = await begun(conversations)
+
+    async def gone() -> bool:
+        try:
+            await conversations.lineage(TENANT, id)
+        except ConversationNotFound:
+            return True
+        return False
+
+    await until(gone)
+    await store.sweep()
+    await store.close()
+
+
+async def test_fsck_finds_nothing_wrong_with_conversations(conversations: Conversations, server_url: str) -> None:
+    for _ in range(3):
+        id = await begun(conversations, text="hello")
+        ids = await add(conversations, id, *map(str, range(40)))
+        await conversations.amend(TENANT, id, SHOWN * 50)
+        await conversations.hold(TENANT, id, "one", SECONDS)
+        await conversations.history.forget(TENANT, ids[-1])
+    check = Fsck(connect(server_url), prefix=conversations.history.keyspace.prefix)
+    report = [step async for step in check.run()][-1]
+    await check.close()
+    assert isinstance(report, Report)
+    assert (report.found, report.unknown) == (0, 0)
+
+
+async def test_a_conversation_comes_back_from_a_backup(
+    conversations: Conversations, server_url: str, prefix: str, tmp_path: Path
+) -> None:
+    id = await begun(conversations, text="hello")
+    ids = await add(conversations, id, *map(str, range(40)))
+    await conversations.amend(TENANT, id, b'{"metadata":{"a":"b"}}')
+    await conversations.history.forget(TENANT, ids[-1])
+    path = tmp_path / "backup"
+    await back_up(server_url, prefix, path)
+    other = ConversationHistoryStore(connect(server_url), prefix=f"{prefix}-other")
+    await bring_back(server_url, f"{prefix}-other", path)
+    restored = Conversations(other)
+    assert await restored.get(TENANT, id) == b'{"metadata":{"a":"b"}}'
+    assert await words(restored, id) == await words(conversations, id)
+    await add(restored, id, "more")
+    assert (await words(restored, id))[-2:] == ["39", "more"]
+    await other.close()
