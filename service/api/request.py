@@ -73,6 +73,12 @@ class Managing(msgspec.Struct, forbid_unknown_fields=True):
     compact_threshold: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
 
 
+class ConversationParam(msgspec.Struct, forbid_unknown_fields=True):
+    """The conversation that a response is a part of."""
+
+    id: str
+
+
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """How to stream."""
 
@@ -127,12 +133,12 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     enable_response_messages: bool | None = None
     previous_input_messages: msgspec.Raw = ABSENT
     context_management: Annotated[list[Managing], Meta(max_length=1)] | None = None
+    conversation: str | ConversationParam | None = None
     # not served yet: see LATER
-    conversation: msgspec.Raw = ABSENT
     image: msgspec.Raw = ABSENT
 
 
-LATER = ("conversation", "image")
+LATER = ("image",)
 """Parameters that a later release serves; none of them is ever decoded."""
 
 
@@ -178,6 +184,8 @@ class CreateRequest(msgspec.Struct, frozen=True):
     input: msgspec.Raw
     instructions: str | None
     previous_response_id: str | None
+    conversation: str | None
+    """The id of the conversation that it continues, and is added to where it is stored."""
     tools: msgspec.Raw
     parallel_tool_calls: bool
     max_output_tokens: int | None
@@ -246,6 +254,7 @@ def read_create(body: bytes, *, store: bool, unstored_background: bool = False) 
         input=sent.input,
         instructions=sent.instructions,
         previous_response_id=sent.previous_response_id,
+        conversation=sent.conversation.id if isinstance(sent.conversation, ConversationParam) else sent.conversation,
         tools=sent.tools,
         parallel_tool_calls=sent.parallel_tool_calls is not False,
         max_output_tokens=sent.max_output_tokens,
@@ -253,7 +262,7 @@ def read_create(body: bytes, *, store: bool, unstored_background: bool = False) 
         temperature=sent.temperature,
         top_p=sent.top_p,
         effort=(sent.reasoning and sent.reasoning.effort) or "medium",
-        metadata=_metadata(sent.metadata),
+        metadata=read_metadata(sent.metadata),
         store=stored,
         background=bool(sent.background),
         tier=TIERS[sent.service_tier or "auto"],
@@ -307,12 +316,14 @@ def _refuse_what_comes_later(sent: CreateBody) -> None:
 
 def _refuse_what_does_not_go_together(sent: CreateBody, *, store: bool, keeps: bool) -> None:
     """`store` is whether this service stores, `keeps` whether the response is there until its caller comes for it."""
-    if sent.input == ABSENT and sent.previous_response_id is None and sent.prompt is None:
+    if sent.conversation is not None:
+        _refuse_beside_a_conversation(sent)
+    elif sent.input == ABSENT and sent.previous_response_id is None and sent.prompt is None:
         raise missing("input", "Give 'input', or 'previous_response_id' to continue a response.")
     if sent.stream_options is not None and not sent.stream:
         raise invalid_value("stream_options", "given without stream", "It is only allowed with 'stream': true.")
-    if not store and (sent.store or sent.previous_response_id):
-        param = "store" if sent.store else "previous_response_id"
+    if not store and (sent.store or sent.previous_response_id or sent.conversation is not None):
+        param = "store" if sent.store else "previous_response_id" if sent.previous_response_id else "conversation"
         raise unsupported(param, "given", "This service stores no responses; send the whole conversation as input.")
     if sent.previous_response_id is not None and bytes(sent.previous_input_messages) not in (b"null", b"[]"):
         raise invalid_value(
@@ -324,8 +335,24 @@ def _refuse_what_does_not_go_together(sent: CreateBody, *, store: bool, keeps: b
         raise invalid_value("service_tier", sent.service_tier, f"Give one of {', '.join(TIERS)}, or leave it out.")
 
 
-def _metadata(raw: msgspec.Raw) -> dict[str, str]:
-    """At most 16 pairs, keys to 64 and values to 512 characters."""
+def _refuse_beside_a_conversation(sent: CreateBody) -> None:
+    """What does not go together with a conversation, which has a history of its own."""
+    if sent.previous_response_id is not None:
+        raise InvalidRequest(
+            "Mutually exclusive parameters: 'previous_response_id' and 'conversation'. Give the one or the other.",
+            code="mutually_exclusive_parameters",
+            param="conversation",
+        )
+    if bytes(sent.previous_input_messages) not in (b"null", b"[]"):
+        raise invalid_value(
+            "previous_input_messages", "given with conversation", "Continue from the one or from the other."
+        )
+    if sent.background:
+        raise unsupported("conversation", "given with background: true", _LATER)
+
+
+def read_metadata(raw: msgspec.Raw) -> dict[str, str]:
+    """At most 16 pairs, keys to 64 and values to 512 characters. Raises InvalidRequest."""
     if len(memoryview(raw)) > MAX_METADATA_BYTES:
         raise invalid_value("metadata", shown_raw(raw), f"It has at most {MAX_METADATA_PAIRS} short pairs.")
     sent: dict[str, str] = decode(raw, _METADATA, "metadata") or {}
@@ -361,4 +388,4 @@ def read_count(body: bytes, model: str, *, store: bool) -> CreateRequest:
         members: dict[str, msgspec.Raw] = decode(body, _MEMBERS)
         members["model"] = msgspec.Raw(msgspec.json.encode(model))
         body = msgspec.json.encode(members)
-    return read_create(body, store=store, unstored_background=True)
+    return msgspec.structs.replace(read_create(body, store=store, unstored_background=True), store=False)

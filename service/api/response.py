@@ -227,6 +227,8 @@ class Response(msgspec.Struct, tag="response", tag_field="object"):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     prompt: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    conversation: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """The `id` of the conversation that it is a part of, where there is one."""
     input_messages: list[Any] | msgspec.UnsetType = msgspec.UNSET
     """The Harmony messages of the prompt and, below, of the output, where `enable_response_messages` asked for them."""
     output_messages: list[Any] | msgspec.UnsetType = msgspec.UNSET

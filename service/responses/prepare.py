@@ -8,7 +8,7 @@ minutes, and needn't hold on to megabytes meanwhile.
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
@@ -24,6 +24,7 @@ from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard
 from service.errors import ApiError, invalid_value
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
+from service.responses.conversations.joining import Joining, joining
 from service.responses.plan import Plan
 from service.responses.prompt.build import Identity, Prompt, build_prompt
 from service.responses.read import Read, read_request
@@ -93,11 +94,13 @@ class Prepared(msgspec.Struct, frozen=True):
     """The input as listed, as `plan.items` has it in JSON."""
     left_out: tuple[str, ...]
     """Hosted tools that the model isn't told of."""
+    joining: Joining | None = None
+    """The conversation that the response is added to, where it is."""
 
 
 @asynccontextmanager
 async def prepared(service: Service, caller: Caller, request: CreateRequest) -> AsyncGenerator[Prepared, None]:
-    """The plan of a request, whose parent stays pinned until the end of the block.
+    """The plan of a request, whose parent stays pinned, or its conversation held, until the end of the block.
 
     Raises ApiError, StoreError, and EngineUnavailable where no model is known yet.
     """
@@ -110,10 +113,25 @@ async def prepared(service: Service, caller: Caller, request: CreateRequest) -> 
             param="model",
         )
     request = await service.templates.applied(_in_turn(service.settings, caller.tenant, request))
-    async with continuing(service.store, caller.tenant, request.previous_response_id) as parent:
-        made = [await _prepare(service, caller, request, model, parent)]
+    async with AsyncExitStack() as resources:
+        parent, joined = await _continued(service, caller.tenant, request, resources)
+        made = [msgspec.structs.replace(await _prepare(service, caller, request, model, parent), joining=joined)]
         del request
         yield made.pop()  # the block may take minutes, and nothing here refers to what is large
+
+
+async def _continued(
+    service: Service, tenant: str, request: CreateRequest, resources: AsyncExitStack
+) -> tuple[Parent, Joining | None]:
+    """What a request continues, kept as long as its `resources`; and the conversation that it will be added to.
+
+    A response that isn't stored reads its conversation, and is not added. Raises StoreError.
+    """
+    store, id = service.store, request.conversation
+    if id is None:
+        return await resources.enter_async_context(continuing(store, tenant, request.previous_response_id)), None
+    joined = await resources.enter_async_context(joining(service, tenant, id)) if request.store else None
+    return Parent(await service.conversations.chain(tenant, id)), joined
 
 
 def _in_turn(settings: Settings, tenant: str, request: CreateRequest) -> CreateRequest:
@@ -222,6 +240,7 @@ def _base(request: CreateRequest, read: Read, sampling: Sampling, id: str, creat
         top_logprobs=request.top_logprobs,
         presence_penalty=request.sampling.presence_penalty,
         frequency_penalty=request.sampling.frequency_penalty,
+        conversation=msgspec.UNSET if request.conversation is None else {"id": request.conversation},
         prompt=msgspec.UNSET if request.prompt is None else msgspec.structs.asdict(request.prompt),
     )
 

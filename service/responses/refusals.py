@@ -17,6 +17,9 @@ from service.errors import (
 )
 from store.errors import (
     ChainTooLong,
+    ConversationHeld,
+    ConversationMoved,
+    ConversationNotFound,
     DiskFull,
     NewerFormat,
     NotCancellable,
@@ -43,6 +46,20 @@ def response_not_found(id: str) -> ApiError:
     return ApiError(404, f"Response with id '{id[:100]}' not found.", param="response_id")
 
 
+def conversation_not_found(id: str) -> ApiError:
+    """404 for a conversation that isn't there for this tenant, in OpenAI's words."""
+    return ApiError(404, f"Conversation with id '{id[:100]}' not found.")
+
+
+def conversation_locked() -> InvalidRequest:
+    """400 for a second response of a conversation at once, in OpenAI's words: SDKs know the code, and try again."""
+    return InvalidRequest(
+        "Another process is currently operating on this conversation. Please retry in a few seconds.",
+        code="conversation_locked",
+        param="conversation",
+    )
+
+
 def events_gone(seconds: float) -> InvalidRequest:
     """400 for the stream of a response whose events are no longer kept; `seconds` is for how long they are."""
     reason = f"Its events were kept for {seconds:g} s at most, and are gone. Retrieve it without stream."
@@ -53,8 +70,12 @@ def store_refusal(error: StoreError) -> ApiError:
     """What a refusal of the store is over HTTP."""
     if isinstance(error, ParentNotFound):
         return previous_response_not_found(error.id)
+    if isinstance(error, ConversationNotFound):
+        return conversation_not_found(error.id)
     if isinstance(error, NotFound):
         return response_not_found(error.id)
+    if isinstance(error, ConversationHeld | ConversationMoved):
+        return conversation_locked()
     if isinstance(error, NotContinuable | TurnTooLarge):
         return _parent_refusal(error)
     if isinstance(error, NotTerminal):

@@ -21,13 +21,14 @@ from service.backoff import Backoff
 from service.engine.port import Engine, EngineError
 from service.logs import event
 from service.metrics.counters import Metrics, Mode, Pace
+from service.responses.conversations.joining import Joining
 from service.responses.output.items.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
 from service.responses.prepare import Parent
 from service.responses.sampler import Sampler, Step, error_of
-from store.errors import StoreError, StoreUnavailable, StoreUnconfirmed
+from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.turn import Turn
 
@@ -60,16 +61,25 @@ class AppendSink:
     """The sink of a response in the foreground: its turn is stored in one piece, at the end."""
 
     def __init__(
-        self, store: ConversationHistoryStore, tenant: str, parent: Parent, *, streamed: bool, patience: float
+        self,
+        store: ConversationHistoryStore,
+        tenant: str,
+        parent: Parent,
+        *,
+        streamed: bool,
+        patience: float,
+        joining: Joining | None = None,
     ) -> None:
         """`streamed` is whether the caller learns the response's id even where it fails without output; `patience` for
-        how many seconds the end waits for a store that is away.
+        how many seconds the end waits for a store that is away; `joining` the conversation that the response is added
+        to, unless it fails.
         """
         self._store = store
         self._tenant = tenant
         self._parent = parent
         self._streamed = streamed
         self._patience = patience
+        self._joining = joining
         self.unstored: StoreError | None = None
         """Why the turn could not be stored, once that is so."""
 
@@ -84,7 +94,7 @@ class AppendSink:
         unheard = response.status is ResponseStatus.FAILED and not response.output and not self._streamed
         if plan.stored and not unheard:
             try:
-                await self._append(turn_of(plan, machine, response))
+                await self._append(turn_of(plan, machine, response), joins=response.status is not ResponseStatus.FAILED)
                 self._parent.released()
             except StoreUnconfirmed as lack:  # a GET shows it as it is, so nobody is told otherwise
                 self._parent.released()
@@ -92,16 +102,28 @@ class AppendSink:
             except StoreError as error:
                 self.unstored = error
                 event(logger, logging.ERROR, "response not stored", response_id=response.id, reason=str(error))
-                response = _not_stored(response)
+                response = _not_stored(response, error)
+        if self._joining is not None:
+            await self._joining.release()  # before anybody hears of the end, and sends what comes next
         return machine.terminal(response)
 
-    async def _append(self, turn: Turn) -> None:
+    async def _store_turn(self, turn: Turn, *, joins: bool) -> None:
+        """Store the turn, in its conversation if it has one that is still there and the turn `joins` it."""
+        if joins and self._joining is not None:
+            try:
+                await self._joining.add(turn)
+                return
+            except ConversationNotFound:
+                event(logger, logging.INFO, "its conversation was deleted meanwhile", response_id=turn.id)
+        await self._store.append(self._tenant, turn, pin=self._parent.pin)
+
+    async def _append(self, turn: Turn, *, joins: bool) -> None:
         """Store the turn, again and again while the store is away, as storing the same one twice changes nothing."""
         clock = asyncio.get_running_loop().time
         deadline, failures = clock() + self._patience, 0
         while True:
             try:
-                return await self._store.append(self._tenant, turn, pin=self._parent.pin)
+                return await self._store_turn(turn, joins=joins)
             except StoreUnavailable:
                 failures += 1
                 pause = APPEND_BACKOFF.seconds(failures)
@@ -116,7 +138,10 @@ def unconfirmed(response: Response, lack: StoreUnconfirmed) -> Response:
     return msgspec.structs.replace(response, durability="unconfirmed")
 
 
-def _not_stored(response: Response) -> Response:
+def _not_stored(response: Response, error: StoreError) -> Response:
+    reason = "The response could not be stored in time, so it may not be there to be continued."
+    if isinstance(error, ConversationMoved):
+        reason = "Another response was added to the conversation meanwhile, so this one was not stored."
     return msgspec.structs.replace(
         response,
         status=ResponseStatus.FAILED,
@@ -124,7 +149,7 @@ def _not_stored(response: Response) -> Response:
         incomplete_details=None,
         error=ResponseError(
             "server_error",
-            "The response could not be stored in time, so it may not be there to be continued. Its output is complete.",
+            f"{reason} Its output is complete.",
         ),
     )
 

@@ -20,6 +20,7 @@ from service.responses.templates import Templates
 from service.settings.settings import DAY_SECONDS, Settings
 from store.errors import LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import EventLog
@@ -52,6 +53,7 @@ class Service(msgspec.Struct, frozen=True):
     settings: Settings
     store: ConversationHistoryStore
     layout: Layout
+    conversations: Conversations
     jobs: Jobs
     log: EventLog
     listening: Listening
@@ -90,6 +92,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
         settings=settings,
         store=store,
         layout=layout,
+        conversations=Conversations(store),
         jobs=Jobs(store, job_limits(settings)),
         log=EventLog(store),
         listening=Listening(client, timeout_seconds=settings.store_timeout_seconds),

@@ -53,6 +53,7 @@ SERVED: dict[str, Any] = {
     "prompt_cache_key": "k",
     "truncation": "auto",
     "top_logprobs": 20,
+    "conversation": "conv_1",
     "cache_salt": "s",
     "priority": -3,
     "request_id": "job-7:a.b_c",
@@ -112,7 +113,6 @@ def test_members_at_their_defaults_are_accepted(params: dict[str, Any]) -> None:
 # --- what comes later ---
 
 ASKING: dict[str, Any] = {
-    "conversation": "conv_1",
     "image": {},
 }
 

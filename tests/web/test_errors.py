@@ -41,8 +41,8 @@ def test_a_bad_request_says_what_is_wrong_and_where(service: ServiceProcess) -> 
 
 
 def test_a_parameter_of_a_later_release_is_named(service: ServiceProcess) -> None:
-    error = refused(service, model=MODEL, input="hi", conversation="conv_1")
-    assert (error.status_code, error.code, error.param) == (400, "unsupported_parameter", "conversation")
+    error = refused(service, model=MODEL, input="hi", image={})
+    assert (error.status_code, error.code, error.param) == (400, "unsupported_parameter", "image")
 
 
 def test_a_schema_that_can_not_be_held_is_refused_with_its_keyword(service: ServiceProcess) -> None:

@@ -28,7 +28,7 @@ ITEMS_A_STEP = 128
 PARTS_AN_ITEM = 4
 """A request may have so many content parts for each item that it may have."""
 
-_OF_ONE_REQUEST = (AdditionalToolsItem, ConfigurationUpdateItem, CompactionTriggerItem)
+OF_ONE_REQUEST = (AdditionalToolsItem, ConfigurationUpdateItem, CompactionTriggerItem)
 """Items that say how one request is served, and nothing that another could refer to."""
 
 _TEXT = decoder_of(str)
@@ -96,7 +96,7 @@ def resolve(
             if size > MAX_REFERENCED_BYTES:
                 raise too_much_referenced(f"{where}.id", item.reference)
             known = yield from _read_item(raw, where, gathered)
-            if isinstance(known, _OF_ONE_REQUEST):
+            if isinstance(known, OF_ONE_REQUEST):
                 raise invalid_value(f"{where}.id", item.reference, f"An item of type {known.kind} is to be sent whole.")
             yield
         resolved.append(known)

@@ -77,12 +77,12 @@ class Conversion:
         self.messages: list[StoredMessage] = []
 
     def messages_of(
-        self, earlier: Sequence[Earlier], items: Sequence[InputItem]
+        self, earlier: Sequence[Earlier], items: Sequence[InputItem], *, answered: bool = True
     ) -> Generator[None, None, list[StoredMessage]]:
         """The messages of a client's own history, then of the items. Items before a compaction make none.
 
-        Raises TooManyTokens, RunTooLong, and InvalidRequest: for outputs without a call and calls without an output,
-        and for what can't be opened.
+        Raises TooManyTokens, RunTooLong, and InvalidRequest: for outputs without a call, for what can't be opened, and
+        where all has to be `answered` for calls without an output.
         """
         for message in earlier:
             yield from self._add(self._earlier(message))
@@ -95,7 +95,8 @@ class Conversion:
             for at in together:
                 yield from self._add(self._item(items[at], f"input[{at}]"))
             place += len(together)
-        self._calls.refuse_open()
+        if answered:
+            self._calls.refuse_open()
         return self.messages
 
     def _add(self, drafts: Sequence[Draft | StoredMessage]) -> Generator[None, None, None]:

@@ -130,6 +130,7 @@ async def _run_of(request: Request, planned: Prepared, mode: Mode) -> tuple[Run,
         planned.parent,
         streamed=mode == "stream",
         patience=service.settings.store_patience_seconds,
+        joining=planned.joining,
     )
     run = Run(
         plan,

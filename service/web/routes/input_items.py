@@ -1,4 +1,4 @@
-"""The input items of a stored response, page by page: the conversation it continued, then its own input.
+"""The items of stored turns, page by page: what a response was given before its own output, or all of a conversation.
 
 Only the turns that a page touches are read. A page may begin after any item, as an item's id names its turn.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from service.api import ids
-from service.errors import InvalidRequest
+from service.errors import ApiError, InvalidRequest
 from store.history.history import ConversationHistoryStore
 
 TURNS_A_READ = 4
@@ -19,7 +19,7 @@ MAX_PAGE_BYTES = 8 << 20
 
 
 class _Output(msgspec.Struct):
-    output: list[msgspec.Raw]
+    output: list[msgspec.Raw] = []
 
 
 class _Id(msgspec.Struct):
@@ -44,8 +44,25 @@ _ID = msgspec.json.Decoder(_Id)
 async def list_input_items(
     store: ConversationHistoryStore, tenant: str, id: str, *, limit: int, ascending: bool, after: str | None
 ) -> Page:
-    """At most `limit` items behind `after`. Raises InvalidRequest for an `after` of no item here, NotFound."""
-    turns: Sequence[str] = await store.lineage(tenant, id)
+    """At most `limit` items that a response was given. Raises what `page_of` does, and NotFound."""
+    turns = await store.lineage(tenant, id)
+    return await page_of(store, tenant, turns, asked=id, limit=limit, ascending=ascending, after=after)
+
+
+async def page_of(
+    store: ConversationHistoryStore,
+    tenant: str,
+    turns: Sequence[str],
+    *,
+    asked: str | None = None,
+    limit: int,
+    ascending: bool,
+    after: str | None,
+) -> Page:
+    """At most `limit` items behind `after`, of some turns, oldest first; of the one that is `asked` for only its input.
+
+    Raises InvalidRequest for an `after` of no item here.
+    """
     if not ascending:
         turns = turns[::-1]
     found: list[msgspec.Raw] = []
@@ -55,7 +72,7 @@ async def list_input_items(
     for start in range(0, len(turns), TURNS_A_READ):
         some = turns[start : start + TURNS_A_READ]
         for turn, blobs in zip(some, await store.items(tenant, some), strict=True):
-            items = _listed(blobs, own=turn == id)
+            items = _listed(blobs, own=turn == asked)
             for item in items if ascending else reversed(items):
                 if waiting is None:
                     found.append(item)
@@ -74,6 +91,17 @@ async def list_input_items(
         last_id=_ID.decode(page[-1]).id if page else None,
         has_more=unread or len(found) > len(page),
     )
+
+
+async def item_of(store: ConversationHistoryStore, tenant: str, turns: Sequence[str], id: str) -> msgspec.Raw:
+    """The item of one of these turns that has this id. Raises ApiError 404."""
+    turn = ids.response_of(id)
+    if turn is not None and turn in turns:
+        (blobs,) = await store.items(tenant, [turn])
+        for item in _listed(blobs, own=False):
+            if _ID.decode(item).id == id:
+                return item
+    raise ApiError(404, f"Item with id '{id[:100]}' not found.", param="item_id")
 
 
 def _size(item: msgspec.Raw) -> int:

@@ -40,14 +40,14 @@ async def retrieve(
     With `stream`, the events of a background response that was created with it, those behind `starting_after`. Where
     they are no longer kept, its last event tells all.
     """
-    _check_includes([*(include or ()), *(included or ())])
+    check_includes([*(include or ()), *(included or ())])
     service = service_of(request)
     if stream:
         return await _stream(request, response_id, starting_after, include_obfuscation is not False)
     if starting_after is not None:
         raise invalid_value("starting_after", starting_after, "It is only allowed with stream=true.")
     response = await find(service.store, service.jobs, service.log, _tenant(request), response_id)
-    return _with_room(request, exchange_of(request).dialect.answer(response))
+    return with_room(request, exchange_of(request).dialect.answer(response))
 
 
 async def _stream(request: Request, response_id: str, starting_after: int | None, obfuscate: bool) -> HttpResponse:
@@ -100,21 +100,22 @@ async def input_items(
     included: Annotated[list[str] | None, Query(alias="include")] = None,
 ) -> HttpResponse:
     """All that the model was given for a response: the conversation before it and its own input, page by page."""
-    _check_includes([*(include or ()), *(included or ())])
+    check_includes([*(include or ()), *(included or ())])
     service = service_of(request)
     page = await list_input_items(
         service.store, _tenant(request), response_id, limit=limit, ascending=order == "asc", after=after
     )
-    return _with_room(request, JsonResponse(page))
+    return with_room(request, JsonResponse(page))
 
 
-def _with_room(request: Request, answer: JsonResponse) -> JsonResponse:
+def with_room(request: Request, answer: JsonResponse) -> JsonResponse:
     """An answer that stays in memory until its client has read it. Raises ApiError 503 where that is too much."""
     exchange_of(request).slot.take_body(len(answer.body))
     return answer
 
 
-def _check_includes(wanted: list[str]) -> None:
+def check_includes(wanted: list[str]) -> None:
+    """Raise InvalidRequest for what nobody may ask for."""
     unknown = next((each for each in wanted if each not in INCLUDES), None)
     if unknown is not None or len(wanted) > MAX_INCLUDES:
         value = f"{len(wanted)} values" if unknown is None else unknown

@@ -72,7 +72,10 @@ PARAMETERS: Table = {
     "a text for Harmony's messages": create("enable_response_messages", "yes", "invalid_type", "a boolean"),
     "an unknown truncation": create("truncation", "middle", "invalid_value", "auto, disabled"),
     "a boolean for truncation": create("truncation", True, "invalid_type", "a string"),
-    "a conversation": create("conversation", "conv_1", "unsupported_parameter", "conv_1"),
+    "a number for a conversation": create("conversation", 1, "invalid_type", "a string"),
+    "a conversation without an id": create(
+        "conversation", {}, "missing_required_parameter", "id", named="conversation.id"
+    ),
     "a managed context that is no list": create("context_management", {}, "invalid_type", "an array"),
     "a context managed by nothing": create(
         "context_management", [{}], "missing_required_parameter", "type", named="context_management[0].type"

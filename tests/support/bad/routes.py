@@ -42,7 +42,7 @@ ROUTES: Table = {
     "a model of nobody": get("/v1/models/gpt-9", "model_not_found", "model", "gpt-9", 404),
     "an unknown route": get("/v1/completions", None, None, "/v1/completions", 404),
     "chat": post("/v1/chat/completions", None, None, "/v1/chat/completions", 404, model=MODEL, messages=[]),
-    "conversations": post("/v1/conversations", None, None, "/v1/conversations", 404, items=[]),
+    "a list of conversations": get("/v1/conversations", None, None, "GET /v1/conversations", 405),
     "a dialect of nobody": post("/v2/responses", None, None, "/v2/responses", 404, model=MODEL, input="hi"),
     "no route": get("/", None, None, "Invalid URL", 404),
     "an unknown method": Bad(None, None, None, "PATCH", 405, "PATCH"),

@@ -1,0 +1,77 @@
+"""Conversations on the wire: the object, the bodies of its routes, and its items as they are added.
+
+Source of the shapes: openai 3.51's `types/conversations`.
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from service.api.decoding import ABSENT, decode, decoder_of
+from service.api.request import read_metadata
+from service.errors import missing
+
+MAX_ITEMS = 20
+"""The most items that are added by one request."""
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """A conversation as it is shown, and as the store keeps it."""
+
+    id: str
+    created_at: int
+    metadata: dict[str, str]
+    object: Literal["conversation"] = "conversation"
+
+
+class ConversationDeleted(msgspec.Struct, frozen=True):
+    """A conversation that is no longer there."""
+
+    id: str
+    object: Literal["conversation.deleted"] = "conversation.deleted"
+    deleted: bool = True
+
+
+class _New(msgspec.Struct, forbid_unknown_fields=True):
+    items: Raw = ABSENT
+    metadata: Raw = ABSENT
+
+
+class _Changed(msgspec.Struct, forbid_unknown_fields=True):
+    metadata: Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Added(msgspec.Struct, forbid_unknown_fields=True):
+    items: Raw = ABSENT
+
+
+_NEW, _CHANGED, _ADDED = decoder_of(_New), decoder_of(_Changed), decoder_of(_Added)
+_conversation = msgspec.json.Decoder(Conversation)
+
+
+def read_new(body: bytes) -> tuple[Raw, dict[str, str]]:
+    """The items, still JSON, and the metadata of a conversation to be made. Raises InvalidRequest."""
+    sent = decode(body, _NEW)
+    return sent.items, read_metadata(sent.metadata)
+
+
+def read_changed(body: bytes) -> dict[str, str]:
+    """The metadata that a conversation has from now on. Raises InvalidRequest."""
+    sent = decode(body, _CHANGED).metadata
+    if isinstance(sent, msgspec.UnsetType):
+        raise missing("metadata", "Give all of it, as it takes the place of what there is; null is none.")
+    return read_metadata(sent)
+
+
+def read_added(body: bytes) -> Raw:
+    """The items, still JSON, that are added to a conversation. Raises InvalidRequest."""
+    sent = decode(body, _ADDED)
+    if sent.items == ABSENT:
+        raise missing("items", f"Give 1 to {MAX_ITEMS} of them.")
+    return sent.items
+
+
+def decode_conversation(json: bytes) -> Conversation:
+    """The conversation of the store's `json`; it is ours, so a fault is msgspec.DecodeError and nobody's request."""
+    return _conversation.decode(json)

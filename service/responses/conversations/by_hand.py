@@ -1,0 +1,130 @@
+"""Conversations as their routes change them: begun, renamed, and items added to them by hand.
+
+Items that nobody's response has are a turn of their own. They are rendered as input is, so that a prompt of the
+conversation begins with them as it would if they had been sent with it. Nothing here asks the engine.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from service.api import ids
+from service.api.conversation import MAX_ITEMS, Conversation, decode_conversation
+from service.api.decoding import decode_list
+from service.api.input.gathered import Gathered
+from service.api.input.items import InputItem
+from service.api.input.read import OF_ONE_REQUEST, identify, read_input, resolve
+from service.errors import InvalidRequest, invalid_value, missing
+from service.harmony.tokens import RunTooLong, TooManyTokens
+from service.responses.conversations.joining import joining
+from service.responses.prompt.build import SHORTENED_TOKENS
+from service.responses.prompt.drafts import Conversion
+from service.responses.references import stored_items
+from service.responses.rules import Rules
+from service.responses.service import Service
+from service.steps import in_steps
+from store.history.conversations import by_hand
+from store.turn import Chain, Messages, Turn
+
+
+class _Id(msgspec.Struct):
+    id: str | None = None
+
+
+_id = msgspec.json.Decoder(_Id)
+
+
+async def begin(service: Service, tenant: str, sent: msgspec.Raw, metadata: dict[str, str]) -> Conversation:
+    """Begin a conversation with some items, which are still JSON, or none. Raises InvalidRequest, StoreError."""
+    conversations = service.conversations
+    id = conversations.new_id()
+    shown = Conversation(id, int(service.clock()), metadata)
+    first, _ = await _by_hand(service, tenant, conversations.new_turn_id(id), sent, Chain())
+    await conversations.create(tenant, id, first, msgspec.json.encode(shown))
+    return shown
+
+
+async def change(service: Service, tenant: str, id: str, metadata: dict[str, str]) -> Conversation:
+    """Give a conversation other metadata. Raises StoreError."""
+    before = decode_conversation(await service.conversations.get(tenant, id))
+    shown = msgspec.structs.replace(before, metadata=metadata)
+    await service.conversations.amend(tenant, id, msgspec.json.encode(shown))
+    return shown
+
+
+async def add_items(service: Service, tenant: str, id: str, sent: msgspec.Raw) -> Sequence[InputItem]:
+    """Add items, which are still JSON, to a conversation; as they are listed.
+
+    Raises InvalidRequest, ConversationHeld while a response of it is made, StoreError.
+    """
+    async with joining(service, tenant, id) as joined:
+        chain = await service.conversations.chain(tenant, id)
+        _refuse_items_of(chain.ids, sent)
+        turn, items = await _by_hand(service, tenant, service.conversations.new_turn_id(id), sent, chain)
+        if not items:
+            raise missing("items", f"Give 1 to {MAX_ITEMS} of them.")
+        await joined.add(turn)
+    return items
+
+
+def _refuse_items_of(turns: Sequence[str], sent: msgspec.Raw) -> None:
+    """Raise InvalidRequest for an item that one of these turns has already."""
+    for place, raw in enumerate(_listed(sent)):
+        try:
+            item_id = _id.decode(raw).id
+        except msgspec.MsgspecError:
+            continue  # whoever reads it, refuses it
+        if item_id is not None and ids.response_of(item_id) in turns:
+            raise InvalidRequest(
+                f"Item '{item_id}' at items[{place}] is in the conversation already.",
+                code="item_already_in_conversation",
+                param="items",
+            )
+
+
+def _listed(sent: msgspec.Raw) -> list[msgspec.Raw]:
+    """The items of a list. Raises InvalidRequest for another value, and for too many."""
+    if bytes(memoryview(sent)[:1]) not in (b"[", b"n"):
+        raise InvalidRequest("Invalid type for 'items': expected a list of items.", code="invalid_type", param="items")
+    return decode_list(sent, MAX_ITEMS, "items")
+
+
+async def _by_hand(
+    service: Service, tenant: str, id: str, sent: msgspec.Raw, chain: Chain
+) -> tuple[Turn, list[InputItem]]:
+    """A turn of items that follow a chain; and these. Raises InvalidRequest, StoreUnavailable."""
+    _listed(sent)
+    try:
+        items, messages = await _rendered(service, tenant, sent, chain)
+    except InvalidRequest as error:
+        raise _about_items(error) from None
+    identify(items, id)
+    return by_hand(id, chain.tip, messages, msgspec.json.encode(items)), items
+
+
+async def _rendered(service: Service, tenant: str, sent: msgspec.Raw, chain: Chain) -> tuple[list[InputItem], Messages]:
+    """Items, and the messages that a prompt shows of them. Raises InvalidRequest, StoreUnavailable."""
+    gathered = Gathered(images=service.limits.images)
+    items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))
+    for place, item in enumerate(items):
+        if isinstance(item, OF_ONE_REQUEST):
+            raise invalid_value(f"input[{place}].type", item.kind, "Send it with the response that it is about.")
+    if gathered.references:
+        stored = await stored_items(service.store, tenant, tuple(gathered.references))
+        items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))
+    opener = await service.seals.of(tenant)
+    conversion = Conversion(Rules(), opener, list(chain.messages()), SHORTENED_TOKENS)
+    try:
+        return items, tuple(await in_steps(conversion.messages_of((), items, answered=False)))
+    except TooManyTokens:
+        raise InvalidRequest("The items are too long.", code="invalid_value", param="input") from None
+    except RunTooLong as error:
+        raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
+
+
+def _about_items(error: InvalidRequest) -> InvalidRequest:
+    """A refusal of input, where its name is `items`."""
+    message, param = error.message, error.param or ""
+    for before, after in (("'input", "'items"), (" input[", " items[")):
+        message = message.replace(before, after)
+    return InvalidRequest(message, code=error.code, param=param.replace("input", "items", 1) or None)

@@ -1,0 +1,98 @@
+"""Conversations: made, shown, changed and deleted, and the items that they have, page by page.
+
+Responses join a conversation where they are made (routes/create.py). What is listed here is what the next one is given.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response as HttpResponse
+
+from service.api.conversation import ConversationDeleted, read_added, read_changed, read_new
+from service.responses.conversations import by_hand
+from service.web.errors import JsonResponse
+from service.web.routes.input_items import Page, item_of, page_of
+from service.web.routes.received import body_of, exchange_of, preparing, service_of
+from service.web.routes.stored import MAX_PAGE_ITEMS, check_includes, with_room
+
+router = APIRouter()
+
+
+@router.post("/conversations", summary="Create a conversation")
+async def create(request: Request) -> HttpResponse:
+    """A conversation, with `metadata`, and with up to 20 `items` in it."""
+    service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
+    async with preparing(request, body):
+        items, metadata = read_new(body)
+        made = await by_hand.begin(service, exchange.tenant, items, metadata)
+    return JsonResponse(made)
+
+
+@router.get("/conversations/{conversation_id}", summary="Retrieve a conversation")
+async def retrieve(request: Request, conversation_id: str) -> HttpResponse:
+    """The conversation, without its items."""
+    return JsonResponse(await service_of(request).conversations.get(exchange_of(request).tenant, conversation_id))
+
+
+@router.post("/conversations/{conversation_id}", summary="Update a conversation")
+async def update(request: Request, conversation_id: str) -> HttpResponse:
+    """Give a conversation other `metadata` in the place of what it has."""
+    service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
+    return JsonResponse(await by_hand.change(service, exchange.tenant, conversation_id, read_changed(body)))
+
+
+@router.delete("/conversations/{conversation_id}", summary="Delete a conversation")
+async def delete(request: Request, conversation_id: str) -> HttpResponse:
+    """Delete a conversation. Its responses can still be retrieved and continued."""
+    await service_of(request).conversations.delete(exchange_of(request).tenant, conversation_id)
+    return JsonResponse(ConversationDeleted(conversation_id))
+
+
+@router.post("/conversations/{conversation_id}/items", summary="Add items to a conversation")
+async def create_items(
+    request: Request,
+    conversation_id: str,
+    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
+    included: Annotated[list[str] | None, Query(alias="include")] = None,
+) -> HttpResponse:
+    """Add 1 to 20 `items`, which the next response is given; a list of them."""
+    check_includes([*(include or ()), *(included or ())])
+    service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
+    async with preparing(request, body):
+        items = await by_hand.add_items(service, exchange.tenant, conversation_id, read_added(body))
+    listed = [msgspec.Raw(msgspec.json.encode(item)) for item in items]
+    return with_room(request, JsonResponse(Page(listed, items[0].id, items[-1].id, has_more=False)))
+
+
+@router.get("/conversations/{conversation_id}/items", summary="List the items of a conversation")
+async def list_items(
+    request: Request,
+    conversation_id: str,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)] = 20,
+    order: Literal["asc", "desc"] = "desc",
+    after: str | None = None,
+    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
+    included: Annotated[list[str] | None, Query(alias="include")] = None,
+) -> HttpResponse:
+    """All that was said in a conversation, page by page."""
+    check_includes([*(include or ()), *(included or ())])
+    service, tenant = service_of(request), exchange_of(request).tenant
+    turns = await service.conversations.lineage(tenant, conversation_id)
+    page = await page_of(service.store, tenant, turns, limit=limit, ascending=order == "asc", after=after)
+    return with_room(request, JsonResponse(page))
+
+
+@router.get("/conversations/{conversation_id}/items/{item_id}", summary="Retrieve an item of a conversation")
+async def retrieve_item(
+    request: Request,
+    conversation_id: str,
+    item_id: str,
+    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
+    included: Annotated[list[str] | None, Query(alias="include")] = None,
+) -> HttpResponse:
+    """One item."""
+    check_includes([*(include or ()), *(included or ())])
+    service, tenant = service_of(request), exchange_of(request).tenant
+    turns = await service.conversations.lineage(tenant, conversation_id)
+    return with_room(request, JsonResponse(await item_of(service.store, tenant, turns, item_id)))

@@ -1,0 +1,319 @@
+"""Responses of a conversation: what they are given, what joins it, and that there is one at a time."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+
+from service.engine.port import EngineError, Generation
+from service.harmony.tokens import RETURN, encode
+from service.settings.settings import Settings
+from store.history.conversations import Conversations, by_hand
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from tests.support.engine.scripted import Die, Stall, Step
+from tests.support.service.inside import answer, called, opened, scripted, serving
+from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.waiting import until
+
+LOCKED = "Another process is currently operating on this conversation. Please retry in a few seconds."
+WEATHER: Any = {"type": "function", "name": "get_weather", "description": "", "parameters": None, "strict": False}
+
+
+def ask(client: OpenAI, text: str, id: str, **options: Any) -> Any:
+    """One response of a conversation."""
+    return client.responses.create(model=MODEL, input=text, conversation=id, **options)
+
+
+def kinds(client: OpenAI, id: str) -> list[tuple[str, str]]:
+    """The roles, or else types, of a conversation's items with their texts, oldest first."""
+    items = client.conversations.items.list(id, order="asc", limit=100)
+    shown = [item.to_dict() for item in items]
+    return [
+        (str(item.get("role", item["type"])), "".join(part["text"] for part in item["content"]))  # type: ignore
+        for item in shown
+        if item["type"] == "message"
+    ]
+
+
+def test_a_response_is_given_the_conversation_and_joins_it(service: ServiceProcess) -> None:
+    client = service.client()
+    id = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}]).id
+    first = ask(client, "What is my name?", id)
+    assert "Ada" in first.output_text
+    assert first.conversation is not None
+    assert first.conversation.id == id
+    assert first.previous_response_id is None
+    assert client.responses.retrieve(first.id).conversation == first.conversation
+    ask(client, "The secret word is marmalade.", id)
+    last = ask(client, "What is the secret word?", id)
+    assert "marmalade" in last.output_text
+    said = kinds(client, id)
+    assert [role for role, _ in said] == ["user"] + ["user", "assistant"] * 3
+    assert said[2] == ("assistant", first.output_text)
+    assert said[-1] == ("assistant", last.output_text)
+
+
+def test_a_conversation_is_named_by_an_object_too(service: ServiceProcess) -> None:
+    client = service.client()
+    id = client.conversations.create().id
+    response = client.responses.create(model=MODEL, input="hi", conversation={"id": id})
+    assert response.conversation is not None
+    assert response.conversation.id == id
+
+
+def test_a_stream_joins_before_its_last_event(service: ServiceProcess) -> None:
+    client = service.client()
+    id = client.conversations.create().id
+    for number in range(5):  # each begins as soon as it has seen the end of the one before
+        with client.responses.stream(model=MODEL, input=f"Count to {number}.", conversation=id) as events:
+            for event in events:
+                if event.type == "response.completed":
+                    assert event.response.conversation is not None
+                    break
+    assert len(kinds(client, id)) == 10
+
+
+def test_a_response_without_a_conversation_has_none(service: ServiceProcess) -> None:
+    response = service.client().responses.create(model=MODEL, input="hi")
+    assert response.conversation is None
+    assert "conversation" not in response.model_fields_set
+
+
+def test_what_is_not_stored_reads_and_does_not_join(service: ServiceProcess) -> None:
+    client = service.client()
+    id = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}]).id
+    assert "Ada" in ask(client, "What is my name?", id, store=False).output_text
+    assert len(kinds(client, id)) == 1
+
+
+def test_the_conversation_is_counted_and_not_held(service: ServiceProcess) -> None:
+    client = service.client()
+    id = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}]).id
+    alone = client.responses.input_tokens.count(model=MODEL, input="hi").input_tokens
+    counted = client.responses.input_tokens.count(model=MODEL, input="hi", conversation=id).input_tokens
+    assert counted > alone
+    used = ask(client, "hi", id).usage
+    assert used is not None
+    assert used.input_tokens == counted
+
+
+def test_a_response_of_a_conversation_can_be_continued_beside_it(service: ServiceProcess) -> None:
+    client = service.client()
+    id = client.conversations.create().id
+    first = ask(client, "My name is Ada.", id)
+    aside = client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id)
+    assert "Ada" in aside.output_text
+    assert aside.conversation is None
+    assert len(kinds(client, id)) == 2
+    listed = [item for item in client.responses.input_items.list(aside.id) if item.type == "message"]
+    assert len(listed) == 3
+
+
+def test_deleting_a_conversation_keeps_its_responses(service: ServiceProcess) -> None:
+    client = service.client()
+    id = client.conversations.create().id
+    first = ask(client, "My name is Ada.", id)
+    client.conversations.delete(id)
+    assert client.responses.retrieve(first.id).output_text == first.output_text
+    again = client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id)
+    assert "Ada" in again.output_text
+
+
+def test_a_deleted_response_is_still_a_part_of_what_is_said_next(service: ServiceProcess) -> None:
+    client = service.client()
+    id = client.conversations.create().id
+    for text in ("My name is Ada.", "I like tea."):
+        client.responses.delete(ask(client, text, id).id)
+    assert "Ada" in ask(client, "What is my name?", id).output_text
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"previous_response_id": "resp_1"}, "mutually_exclusive_parameters"),
+        ({"background": True}, "unsupported_parameter"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(service: ServiceProcess, options: Any, code: str) -> None:
+    client = service.client()
+    id = client.conversations.create().id
+    with pytest.raises(openai.BadRequestError) as refusal:
+        ask(client, "hi", id, **options)
+    assert (refusal.value.code, refusal.value.param) == (code, "conversation")
+    assert kinds(client, id) == []
+
+
+def test_a_service_that_stores_nothing_has_no_conversations_to_read(
+    start: Callable[..., ServiceProcess],
+) -> None:
+    client = start(store=False).client()
+    with pytest.raises(openai.BadRequestError) as refusal:
+        ask(client, "hi", "conv_1")
+    assert (refusal.value.code, refusal.value.param) == ("unsupported_parameter", "conversation")
+
+
+# --- what can't be caused from outside ---
+
+
+def pausing(silent: asyncio.Event, go: asyncio.Event) -> Callable[[Generation], Iterator[Step]]:
+    """A script that says something, sets `silent`, and says the rest once it may `go`."""
+
+    def script(generation: Generation) -> Iterator[Step]:
+        yield opened("Said so far,")
+        silent.set()
+        yield Stall(go)
+        yield [*encode(" and the rest."), RETURN]
+
+    return script
+
+
+async def overtake(settings: Settings, id: str) -> None:
+    """Add a turn to a conversation as a run of another process would, once this one's hold has ended."""
+    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
+    conversations = Conversations(store)
+    chain = await conversations.chain("default", id)
+    said = b'[{"id":"msg_1","type":"message","role":"user","status":"completed","content":[]}]'
+    turn = by_hand(conversations.new_turn_id(id), chain.tip, (), said)
+    digits = id.removeprefix("conv_")
+    pins = store.keyspace.keys("default", digits).key("pins")
+    client = connect(settings.redis_url)
+    await client.delete(pins)
+    await client.aclose()
+    await conversations.advance("default", id, turn, hold="another")
+    await store.close()
+
+
+async def begun(client: AsyncOpenAI) -> str:
+    """A new conversation."""
+    return (await client.conversations.create()).id
+
+
+async def roles(client: AsyncOpenAI, id: str) -> list[str]:
+    """The types of a conversation's items, oldest first; the roles of messages."""
+    items = [item.to_dict() async for item in client.conversations.items.list(id, order="asc")]
+    return [str(item.get("role", item["type"])) for item in items]
+
+
+async def test_a_second_response_at_once_is_refused_before_anything_is_sampled(settings: Settings) -> None:
+    silent = asyncio.Event()
+
+    engine = scripted(pausing(silent, asyncio.Event()), [answer("second")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        id = await begun(client)
+        async with await client.responses.create(model=MODEL, input="hi", conversation=id, stream=True) as stream:
+            await stream.__anext__()
+            await silent.wait()
+            for refused in (
+                client.responses.create(model=MODEL, input="hi", conversation=id),
+                client.conversations.items.create(id, items=[{"role": "user", "content": "x"}]),
+            ):
+                with pytest.raises(openai.BadRequestError) as refusal:
+                    await refused
+                assert (refusal.value.code, refusal.value.param) == ("conversation_locked", "conversation")
+                assert refusal.value.message.endswith(LOCKED)
+            assert len(engine.generations) == 1
+            aside = await client.responses.create(model=MODEL, input="hi", conversation=id, store=False)
+            assert aside.output_text == "second"
+        await until(lambda: roles(client, id), wanted=lambda found: found == ["user", "assistant"])
+        await until(
+            lambda: client.responses.create(model=MODEL, input="hi", conversation=id),
+            passing=openai.BadRequestError,
+        )
+
+
+async def test_a_client_that_hangs_up_loses_nothing_that_was_said(settings: Settings) -> None:
+    engine = scripted([opened("Said so far."), Stall()], [answer("more")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        id = await begun(client)
+        async with await client.responses.create(model=MODEL, input="hi", conversation=id, stream=True) as stream:
+            async for event in stream:
+                if event.type == "response.output_text.delta":
+                    break
+        await until(lambda: roles(client, id), wanted=lambda found: found == ["user", "assistant"])
+
+
+async def test_a_call_joins_so_that_its_output_finds_it(settings: Settings) -> None:
+    engine = scripted([called("get_weather", "{}")], [answer("Sunny.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        id = await begun(client)
+        first = await client.responses.create(model=MODEL, input="Weather?", conversation=id, tools=[WEATHER])
+        (call,) = [item for item in first.output if item.type == "function_call"]
+        output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "sun"}
+        last = await client.responses.create(model=MODEL, input=[output], conversation=id, tools=[WEATHER])
+        assert last.output_text == "Sunny."
+        assert await roles(client, id) == ["user", "function_call", "function_call_output", "assistant"]
+
+
+async def test_what_failed_does_not_join_and_lets_go(settings: Settings) -> None:
+    engine = scripted([opened("Half"), Die(EngineError("gone"))], [answer("whole")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        id = await begun(client)
+        failed = await client.responses.create(model=MODEL, input="hi", conversation=id)
+        assert failed.status == "failed"
+        assert await roles(client, id) == []
+        assert (await client.responses.create(model=MODEL, input="hi", conversation=id)).output_text == "whole"
+        assert await roles(client, id) == ["user", "assistant"]
+
+
+async def test_a_refused_request_lets_go(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("whole")])) as inside, inside.client() as client:
+        id = await begun(client)
+        output: Any = {"type": "function_call_output", "call_id": "none", "output": "sun"}
+        with pytest.raises(openai.BadRequestError):
+            await client.responses.create(model=MODEL, input=[output], conversation=id)
+        assert (await client.responses.create(model=MODEL, input="hi", conversation=id)).output_text == "whole"
+
+
+async def test_a_response_whose_conversation_is_deleted_under_it_is_stored(settings: Settings) -> None:
+    silent, go = asyncio.Event(), asyncio.Event()
+    async with serving(settings, scripted(pausing(silent, go))) as inside, inside.client() as client:
+        id = await begun(client)
+        asked = asyncio.create_task(client.responses.create(model=MODEL, input="hi", conversation=id))
+        await silent.wait()
+        await client.conversations.delete(id)
+        go.set()
+        response = await asked
+        assert response.status == "completed"
+        assert (await client.responses.retrieve(response.id)).output_text == response.output_text
+
+
+async def test_a_response_that_was_overtaken_says_that_it_failed(settings: Settings) -> None:
+    silent, go = asyncio.Event(), asyncio.Event()
+    async with serving(settings, scripted(pausing(silent, go))) as inside, inside.client() as client:
+        id = await begun(client)
+        asked = asyncio.create_task(client.responses.create(model=MODEL, input="hi", conversation=id))
+        await silent.wait()
+        await overtake(settings, id)
+        go.set()
+        response = await asked
+        assert response.status == "failed"
+        assert response.error is not None
+        assert "Another response was added" in response.error.message
+        assert response.output_text
+        assert await roles(client, id) == ["user"]
+
+
+async def test_a_response_may_take_longer_than_its_lease(settings: Settings) -> None:
+    settings = settings.model_copy(update={"lease_seconds": 2.0})
+    silent, go = asyncio.Event(), asyncio.Event()
+    engine = scripted([answer("warm")], pausing(silent, go))
+    async with serving(settings, engine) as inside, inside.client() as client:
+        await client.responses.create(
+            model=MODEL, input="hi"
+        )  # what the first request loads takes longer than some leases
+        id = await begun(client)
+        asked = asyncio.create_task(client.responses.create(model=MODEL, input="hi", conversation=id))
+        await silent.wait()
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        while loop.time() < since + 3:
+            with pytest.raises(openai.BadRequestError) as refusal:
+                await client.responses.create(model=MODEL, input="hi", conversation=id)
+            assert refusal.value.code == "conversation_locked"
+        go.set()
+        assert (await asked).status == "completed"
+        assert await roles(client, id) == ["user", "assistant"]
