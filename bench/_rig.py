@@ -30,6 +30,10 @@ START_SECONDS = 10.0
 READ_BYTES = 1 << 20
 SETTLE_SECONDS = 10.0
 
+_ASK_TIME = pack(("TIME",))
+_FAR_AHEAD = [b"%d" % 10**11, b"0"]
+"""Seconds and µs, some thousand years from now."""
+
 Commands = list[bytes]
 """Packed commands, of which each asks for one reply."""
 
@@ -109,12 +113,16 @@ class Server:
 
 
 class Recorder(PrimaryPool):
-    """A pool of connections that keep what is sent and always give the same reply."""
+    """A pool of connections that keep what is sent and always give the same reply, but to a question for the time.
+
+    The time that they tell is so far ahead that nothing is late, whenever what was kept is sent.
+    """
 
     def __init__(self, reply: list[bytes]) -> None:
         super().__init__(max_connections=1)
         self.sent: Commands = []
         self._reply = reply
+        self._asks_time = False
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
         """Itself."""
@@ -125,11 +133,13 @@ class Recorder(PrimaryPool):
 
     async def send_packed_command(self, command: bytes) -> None:
         """Keep a command."""
-        self.sent.append(command)
+        self._asks_time = command == _ASK_TIME
+        if not self._asks_time:
+            self.sent.append(command)
 
     async def read_response(self) -> list[bytes]:
-        """The reply that it always gives."""
-        return self._reply
+        """The reply to the last command."""
+        return _FAR_AHEAD if self._asks_time else self._reply
 
 
 Calls = Callable[[ConversationHistoryStore], Awaitable[object]]

@@ -112,7 +112,7 @@ def fill(server: Server, grown: Conversations, plain: PlainWrites, turns: int, c
         task = progress.add_task(f"{turns:,} turns of {grown.size:,} bytes", total=turns)
         for start in range(0, turns, FILL_TURNS):
             commands = grown.commands(min(FILL_TURNS, turns - start), caps)
-            if any(reply != [b"ok"] for reply in server.send(commands, len(commands))):
+            if any(reply[0] != b"ok" for reply in server.send(commands, len(commands))):
                 raise RuntimeError("an append was refused")
             progress.advance(task, len(commands))
         for some in plain.fill():
