@@ -50,6 +50,8 @@ class Worker:
         """The shards in which jobs may wait, each with the first level at which one may."""
         self._under_way: set[int] = set()
         """The shards in which a job waited or was worked on when they last answered, and those that did not answer."""
+        self._given: Counter[tuple[int, str]] = Counter()
+        """How many places were given back for a tenant that waits in a shard, which is asked before all others."""
         self._next_shard = 0
         self._awake = asyncio.Event()
         self._stopping = False
@@ -157,15 +159,17 @@ class Worker:
             self._note_shard(shard, claim)
             await self._begin_all(shard, claim.jobs)
             if not self._room and not self._stopping:
-                self._give_way(claim.waiting)
+                self._give_way(shard, claim.waiting)
 
-    def _give_way(self, waiting: Sequence[WaitingTenant]) -> None:
+    def _give_way(self, shard: int, waiting: Sequence[WaitingTenant]) -> None:
         """Have tenants with the most places here give some back to those that have waited for a while and have fewer.
 
         A response that gives way goes on later behind the last token, so it costs time alone. None does where that
         would only swap the two tenants: then they take turns.
         """
         places = Counter(each.job.lease.tenant for each in self._attempts.values() if not each.leaving)
+        for (_, tenant), given in self._given.items():
+            places[tenant] += given
         for one in waiting:
             if one.seconds < self._timing.give_way_seconds:
                 continue
@@ -176,6 +180,7 @@ class Worker:
                 tenant = attempt.job.lease.tenant
                 places[tenant] -= 1
                 places[one.tenant] += 1
+                self._given[shard, one.tenant] += 1
                 attempt.give_way()
                 message = "response gives way to another tenant's"
                 logs.event(logger, logging.INFO, message, response_id=attempt.id, tenant=tenant, to=one.tenant)
@@ -195,7 +200,19 @@ class Worker:
         )
 
     async def _claim(self) -> None:
-        """Take as many jobs as there is room for, level by level: no shard's flex jobs before another's urgent ones."""
+        """Take as many jobs as there is room for, level by level: no shard's flex jobs before another's urgent ones.
+
+        What was given back for some is not for others, who may have jobs in many more shards.
+        """
+        for shard, tenant in list(self._given):
+            if not self._takes:
+                return
+            places = self._given[shard, tenant]
+            taken = await self._claim_from(shard, LEVELS - 1, places)
+            if 0 < taken < places:
+                self._given[shard, tenant] = places - taken
+            else:
+                del self._given[shard, tenant]
         for level in range(LEVELS):
             shards = [shard for shard, first in self._waits.items() if first <= level]
             for shard in random.sample(shards, len(shards)):
@@ -204,23 +221,24 @@ class Worker:
                 # where no other one is asked, it may give all that it has
                 await self._claim_from(shard, level if len(self._waits) > 1 else LEVELS - 1)
 
-    async def _claim_from(self, shard: int, level: int) -> None:
-        """Take what waits in a shard, up to a level, and note what is left there."""
-        del self._waits[shard]  # before it is asked: what comes meanwhile is announced again
+    async def _claim_from(self, shard: int, level: int, most: int | None = None) -> int:
+        """Take what waits in a shard, up to a level, and note what is left there; how many that were."""
+        self._waits.pop(shard, None)  # before it is asked: what comes meanwhile is announced again
         try:
             if self._failures:
                 await self._service.engine.check()
-            claim = await self._service.jobs.claim(shard, self._room, level)
+            claim = await self._service.jobs.claim(shard, min(self._room, most or self._room), level)
         except EngineError as failure:
             self._waits[shard] = 0
             self._pause(str(failure))
-            return
+            return 0
         except StoreError as failure:
             self._under_way.add(shard)
             self._warn("no jobs can be claimed", shard, failure)
-            return
+            return 0
         self._note_shard(shard, claim)
         await self._begin_all(shard, await self._sorted_out(shard, claim.jobs))
+        return len(claim.jobs)
 
     def _warn(self, message: str, shard: int, failure: StoreError) -> None:
         """Log what failed in one shard. Where the store is away, the log has said so once."""

@@ -38,7 +38,7 @@ from tests.support.service.lag import busy
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
 
-LEASE_SECONDS = 0.4
+LEASE_SECONDS = 1.2
 TENANT = "acme"
 SECONDS = 10.0
 IMPATIENT = Timing(retry_seconds=0.01, poll_seconds=0.2, give_way_seconds=0.2, engine_away=Backoff(0.02, 0.02))
@@ -54,7 +54,7 @@ async def redis_url(tmp_path: Path) -> AsyncIterator[str]:
 @asynccontextmanager
 async def opened_service(url: str, engine: ScriptedEngine, **settings: object) -> AsyncIterator[Service]:
     """A service without HTTP, whose leases are short."""
-    known = load_settings(redis_url=url, store_timeout_seconds=0.1)
+    known = load_settings(redis_url=url, store_timeout_seconds=0.3)
     service = open_service(known.model_copy(update={"lease_seconds": LEASE_SECONDS, **settings}), engine)
     await service.engine.start()
     try:
