@@ -10,10 +10,13 @@ lost reply the same call is sent again.
 """
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha1
 from importlib.resources import files
+from textwrap import indent
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type_hints
 
 from redis.exceptions import NoScriptError
@@ -37,11 +40,30 @@ _READ_ONLY = "#!lua flags=allow-oom,no-writes"
 and of one that the server permits no write. Redis 7.0 and newer and every Valkey know them."""
 
 
+@dataclass(frozen=True)
+class Seldom:
+    """Shared files that most runs don't need. A call of `seldom()` defines what is in them, and returns the function
+    that has the name of the last one.
+    """
+
+    files: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The Lua."""
+        inner = "\n".join([*map(lua, self.files), f"return {self.files[-1]}\n"])
+        return f"local function seldom()\n{indent(inner, '  ')}end\n"
+
+
 class Script(Generic[Names, P]):
     """One Lua script: its declared names, its source with those names bound, and how to run it."""
 
     def __init__(
-        self, declaration: Callable[Concatenate[Names, P], None], keys: str, includes: tuple[str, ...], flags: str
+        self,
+        declaration: Callable[Concatenate[Names, P], None],
+        keys: str,
+        includes: tuple[str | Seldom, ...],
+        flags: str,
     ) -> None:
         self.name = declaration.__name__
         hints = get_type_hints(declaration)
@@ -50,17 +72,22 @@ class Script(Generic[Names, P]):
         self._names = ("turns", "tenant", "digits") if hints[about] is TurnKeys else ("turns",)
         self.arguments = tuple(names)
         self._numbers = frozenset(name for name in names if hints[name] is int)
-        self.includes = ("names", *includes)
+        self._parts = ("names", *includes)
         self._flags = flags
+
+    @property
+    def includes(self) -> list[str]:
+        """The shared files."""
+        return [name for part in self._parts for name in (part.files if isinstance(part, Seldom) else (part,))]
 
     @cached_property
     def source(self) -> str:
-        """The Lua as the server gets it: its flags, the locals on one line, the shared functions, the script itself."""
+        """The Lua as the server gets it: its flags, a line of locals, what it needs of shared files, its own text."""
         bound = [f"local {name} = KEYS[{i}]" for i, name in enumerate(self.keys, 1)]
         for i, name in enumerate(self._names + self.arguments, 1):
             value = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
             bound.append(f"local {name} = {value}")
-        return "\n".join([self._flags, "; ".join(bound), *(lua(part) for part in self.includes), lua(self.name)])
+        return "\n".join([self._flags, "; ".join(bound), *_needed(self._parts, lua(self.name))])
 
     @cached_property
     def sha(self) -> str:
@@ -106,8 +133,27 @@ def lua(name: str) -> str:
     return _LUA.joinpath(f"{name}.lua").read_text()
 
 
+_FUNCTION = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile("--.*")
+
+
+def _needed(parts: tuple[str | Seldom, ...], body: str) -> list[str]:
+    """The shared files, without the functions that nothing behind them mentions, and the script. A run defines all that
+    is there before it begins, and ten functions take as long as a command.
+    """
+    texts = [body]
+    for part in reversed(parts):
+        text = part.text if isinstance(part, Seldom) else lua(part)
+        for found in reversed(list(_FUNCTION.finditer(text))):
+            behind = "\n".join([text[found.end() :], *texts])
+            if not re.search(rf"\b{found[1]}\b", _COMMENT.sub("", behind)):
+                text = text[: found.start()] + text[found.end() :]
+        texts.insert(0, text)
+    return texts
+
+
 def script(
-    keys: str, *includes: str, out_of_memory: bool = False, read_only: bool = False
+    keys: str, *includes: str | Seldom, out_of_memory: bool = False, read_only: bool = False
 ) -> Callable[[Callable[Concatenate[Names, P], None]], Script[Names, P]]:
     """Make the script lua/NAME.lua of a declaration called NAME, after the shared lua/INCLUDE.lua files.
 
@@ -129,7 +175,7 @@ _COUNTING = ("former", "usage", "leaves")
 _REMOVAL = ("clock", "idle", "pins", *_COUNTING, "logs", "removal")
 """The parts of scripts that remove turns."""
 
-_EVICTION = (*_REMOVAL, "shares", "adopting", "eviction")
+_EVICTION = (*_REMOVAL, Seldom(("tombstones", "shares", "adopting", "choosing")), "eviction")
 """The parts of scripts that make room."""
 
 _ADDING = (*_EVICTION, "walk", "adding")
@@ -302,7 +348,7 @@ def abandon(turn: TurnKeys, *, token: str, idle_us: int) -> None: ...
 def prune(turn: TurnKeys, *, path: str) -> None: ...
 
 
-@script("usage leaves trees", *_REMOVAL, "adopting", out_of_memory=True)
+@script("usage leaves trees", *_REMOVAL, "tombstones", "adopting", out_of_memory=True)
 def sweep(shard: ShardKeys, *, only: str, idle_us: int, grace_us: int, clock_us: int, budget: int) -> None: ...
 
 

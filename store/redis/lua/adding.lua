@@ -1,11 +1,16 @@
 -- Shared by the scripts that add a turn: what it has from those above it, and its node.
 -- Invariant: a deleted parent takes no child but from the run that has it pinned; one whose status or depth forbids a
 -- child takes none. A node is written once its place is sure.
+--
+-- A number is made text by each call that it is given to, which takes as long as a short command: so what is always the same
+-- is given as text, here and wherever turns are added or evicted.
 
 -- What a turn inherits from its parent; or nil, and the reply with the reason why it can't be added.
 local function inherited(tenant, digits, parent, pin)
-  local from = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }
-  if parent ~= '' then
+  local from
+  if parent == '' then
+    from = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }
+  else
     local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'continuable', 'status',
       'chain_messages', 'chain_bytes', 'chain_held')
     if not above[1] or gone(tenant, above[1], idle_us)
@@ -36,10 +41,10 @@ end
 -- Write the turn's blobs and its node. Its parent has one child more, and is no leaf.
 local function add_node(tenant, parent, from, score)
   redis.call('MSET', messages, messages_blob, response, response_blob)
-  redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', 0, 'status', status,
+  redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', '0', 'status', status,
     'continuable', continuable, 'digest', digest, 'created', exact(now_us()), 'touched', score,
     'messages_bytes', #messages_blob, 'response_bytes', #response_blob, 'chain_messages', from.messages + added,
-    'chain_bytes', from.bytes + #messages_blob, 'held', 0, 'chain_held', 0)
+    'chain_bytes', from.bytes + #messages_blob, 'held', '0', 'chain_held', '0')
   if has_path(from.depth) then
     redis.call('HSET', node, 'path', path_from(tenant, parent))
   end
@@ -49,7 +54,7 @@ local function add_node(tenant, parent, from, score)
     count(tenant, 'trees', 1)
     return
   end
-  if redis.call('HINCRBY', key('node', tenant, parent), 'children', 1) == 1 then
+  if redis.call('HINCRBY', key('node', tenant, parent), 'children', '1') == 1 then
     displace_leaf(tenant, parent, from.deleted)
     redis.call('SREM', key('tree', tenant, from.root), parent)
   end

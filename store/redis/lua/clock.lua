@@ -2,11 +2,14 @@
 -- Invariant: scores of a shard only rise, even when the server's clock steps back, so no two uses are equally
 -- old.
 
-local time -- it does not change while a script runs
+local now -- it does not change while a script runs
 
 local function now_us()
-  time = time or redis.call('TIME')
-  return time[1] * 1000000 + time[2]
+  if not now then
+    local time = redis.call('TIME')
+    now = time[1] * 1000000 + time[2]
+  end
+  return now
 end
 
 -- A score has sixteen digits and Lua would print fourteen of them.

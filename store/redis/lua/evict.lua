@@ -8,7 +8,7 @@
 --            max_bytes      the most bytes that the server may hold for the shard; 0: any number
 --            memory         how many bytes have to be free in the server, where it has a limit; 0 is none
 --            stays          TENANT=RANK: how many of a tenant's leaves are known to have to stay, -1 for all of them, with
---                           spaces between
+--                           spaces between, of some tenants
 --            tree_rank      how many trees are known not to be the next to go
 --            budget         the most turns that this call removes
 -- Result:    {'ok', evicted} | {'again', evicted, stays, tree_rank} to go on with | {'full', evicted} when all that is left
@@ -19,6 +19,8 @@
 --            for what they hold beyond a part of the server's memory: they will be gone soon, and a conversation for good.
 
 local CLOSED = 1 -- the memory limit of a server that takes no turns
+local ALL = -1 -- instead of a rank (shares.lua)
+local TOLD = 150 -- the most tenants of whose leaves is told what has to stay; more than are passed over (shares.lua)
 local LOGS_PART = 4 -- what part of the server's memory logs may have at the expense of conversations
 
 -- How many bytes the server lacks until so many are free, and its limit; nil where it takes no turns.
@@ -43,6 +45,21 @@ local function without_logs(lacks, limit)
   return math.max(0, lacks - (before - logged()) - math.max(0, excess))
 end
 
+-- What is known of the tenants of which most is: what isn't told is looked at again.
+local function told_of(known)
+  local names, told = {}, {}
+  for name in pairs(known) do
+    names[#names + 1] = name
+  end
+  table.sort(names, function(one, other)
+    return (known[one] == ALL and math.huge or known[one]) > (known[other] == ALL and math.huge or known[other])
+  end)
+  for at = 1, math.min(#names, TOLD) do
+    told[at] = names[at] .. '=' .. exact(known[names[at]])
+  end
+  return table.concat(told, ' ')
+end
+
 local known = {}
 for name, rank in string.gmatch(stays, '([^ =]+)=(-?%d+)') do
   known[name] = tonumber(rank)
@@ -60,10 +77,6 @@ local root = parent ~= '' and redis.call('HGET', key('node', tenant, parent), 'r
 local verdict, next_rank = make_room(root, most_bytes, known, tree_rank)
 record(usage)
 if verdict == 'again' then
-  local ranks = {}
-  for name, rank in pairs(known) do
-    ranks[#ranks + 1] = name .. '=' .. exact(rank)
-  end
-  return { 'again', told_of_evicted(), table.concat(ranks, ' '), exact(next_rank) }
+  return { 'again', told_of_evicted(), told_of(known), exact(next_rank) }
 end
 return { verdict, told_of_evicted() }

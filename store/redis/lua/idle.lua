@@ -3,17 +3,13 @@
 -- `idle_us` where that isn't 0, is unknown from then on, before the sweeper takes it away; none of it is kept by a pin.
 -- A tree with a job is never idle, however long that waits; its root counts its jobs.
 
-local function gone_since(idle_us)
-  return idle_us > 0 and now_us() - idle_us or 0
-end
-
 local function has_jobs(tenant, root)
   return redis.call('HEXISTS', key('node', tenant, root), 'jobs') == 1
 end
 
 local function gone(tenant, root, idle_us)
   local used = tonumber(redis.call('ZSCORE', trees, tenant .. '/' .. root) or 0)
-  if used > gone_since(idle_us) then
+  if used > 0 and (idle_us == 0 or used > now_us() - idle_us) then
     return false
   end
   return used == 0 or not has_jobs(tenant, root)

@@ -2,8 +2,7 @@
 -- Invariant: a pin past its time doesn't count, whether or not its key is still there.
 
 local function now_ms()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  return math.floor(now_us() / 1000)
 end
 
 local function holds(pins, pin)

@@ -15,13 +15,13 @@ local function leave(tenant, digits, root, touched)
   local node = key('node', tenant, digits)
   local children, own, deleted = unpack(redis.call('HMGET', node, 'children', 'touched', 'deleted'))
   if children ~= '1' then
-    redis.call('HINCRBY', node, 'children', -1)
+    redis.call('HINCRBY', node, 'children', '-1')
     return false
   end
   if tonumber(own) < tonumber(touched) then
     own = touched
   end
-  redis.call('HSET', node, 'children', 0, 'touched', own)
+  redis.call('HSET', node, 'children', '0', 'touched', own)
   if deleted then
     place_tombstone(tenant, digits, unpinned_from(key('pins', tenant, digits)))
   else
@@ -73,23 +73,4 @@ local function take(tenant, digits, budget, turn)
     digits, turn = parent, nil
   end
   return budget
-end
-
--- A tombstone that nothing needs, as its tenant, its digits and what is known of it; nothing where there is none.
-local function unneeded_tombstone()
-  local places = former_leaves() > 0 and { shard_key('tombstones'), leaves } or { shard_key('tombstones') }
-  for _, place in ipairs(places) do
-    for _ = 1, LOOKS do
-      local member = redis.call('ZRANGE', place, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, 1)[1]
-      if not member then
-        break
-      end
-      local tenant, digits = split(member)
-      local turn = turn_of(tenant, digits)
-      if turn.deleted and turn.children == '0' then
-        return tenant, digits, turn
-      end
-      displace_leaf(tenant, digits, true)
-    end
-  end
 end

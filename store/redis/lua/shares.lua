@@ -8,15 +8,16 @@
 
 local ALL = -1 -- instead of a rank: all that this tenant has was checked and has to stay
 
--- Of what there is too much of, `need` (eviction.lua): a function that says which tenant gives room, or nil where all that may
--- have to stay, given the ranks or ALL of those looked at before; and one that says whether a tenant has more than its share.
-local function sharing(need)
+-- Of a counter that would pass its limit by what the turn adds: a function that says which tenant gives room, or nil where
+-- all that may have to stay, given the ranks or ALL of those looked at before; and one that says whether a tenant has more
+-- than its share.
+local function sharing(field, limit, adds)
   local TIED = 5 -- the most tenants with the same number whose leaves are compared
   local PASSED = 100 -- the most tenants that are passed over for one turn
-  local counted = usage .. ':' .. need.field
+  local counted = usage .. ':' .. field
   local own, tenants = tonumber(redis.call('ZSCORE', counted, tenant) or nil), redis.call('ZCARD', counted)
-  local share = need.limit / (own and tenants or tenants + 1)
-  own = (own or 0) + need.adds
+  local share = limit / (own and tenants or tenants + 1)
+  own = (own or 0) + adds
 
   -- Of some tenants with the same number the one whose first leaf was used least recently. Of many, others for each turn.
   local function least_recent(names, number, stays)

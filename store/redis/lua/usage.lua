@@ -13,27 +13,27 @@ local KEY_BYTES, LEAF_BYTES, TREE_BYTES = 16, 195, 320
 
 local changes, owned, began = {}, {}, nil
 
-local function count_own(tenant, field, change)
-  owned[field] = owned[field] or {}
-  owned[field][tenant] = (owned[field][tenant] or 0) + change
-end
-
 local function count(tenant, field, change)
-  changes[field] = (changes[field] or 0) + change
-  count_own(tenant, field, change)
-  if field == 'trees' then
-    count_own(tenant, 'bytes', change * TREE_BYTES)
+  local own = owned[tenant]
+  if not own then
+    own = { responses = 0, bytes = 0 } -- nearly all turns change both
+    owned[tenant] = own
   end
+  own[field] = (own[field] or 0) + change
+  changes[field] = (changes[field] or 0) + change
 end
 
 -- A counter of a tenant has changed by so much.
 local function note_own(tenant, field, change)
-  if change ~= 0 and tonumber(redis.call('ZINCRBY', usage .. ':' .. field, change, tenant)) == 0 then
+  if change ~= 0 and redis.call('ZINCRBY', usage .. ':' .. field, change, tenant) == '0' then
     redis.call('ZREM', usage .. ':' .. field, tenant)
   end
 end
 
 local function record(usage)
+  if not next(owned) then
+    return
+  end
   for field, change in pairs(changes) do
     if change ~= 0 and redis.call('HINCRBY', usage, field, change) == 0 then
       redis.call('HDEL', usage, field)
@@ -42,8 +42,11 @@ local function record(usage)
       began[field] = began[field] + change
     end
   end
-  for field, tenants in pairs(owned) do
-    for tenant, change in pairs(tenants) do
+  for tenant, own in pairs(owned) do
+    if own.trees then
+      own.bytes = own.bytes + own.trees * TREE_BYTES
+    end
+    for field, change in pairs(own) do
       note_own(tenant, field, change)
     end
   end
@@ -51,7 +54,7 @@ local function record(usage)
 end
 
 local function held_by(key)
-  local bytes = redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0)
+  local bytes = redis.call('MEMORY', 'USAGE', key, 'SAMPLES', '0')
   return bytes and bytes + KEY_BYTES or 0
 end
 

@@ -7,6 +7,7 @@ test_former.py.
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -14,7 +15,9 @@ from redis.asyncio import Redis
 from store.errors import NotFound, StoreFull
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
-from store.redis.connection import connect
+from store.keys import TurnKeys
+from store.redis import scripts
+from store.redis.connection import Operation, connect
 from store.turn import Status, Turn
 from tests.support.store.audit import complaints
 from tests.support.store.counted import usage
@@ -191,6 +194,28 @@ async def test_many_leaves_that_have_to_stay_are_passed_over_some_at_a_time(capp
     (new,) = await roots(store, THIRD, 1)
     assert await alive(store, OTHER, [free]) == []
     assert await alive(store, THIRD, [new]) == [new]
+
+
+async def test_what_is_told_of_tenants_whose_oldest_leaves_stay_has_a_limit(
+    capped: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plenty, told = capped(), [0]
+    for number in range(450):
+        (pinned,) = await roots(plenty, f"tenant-{number}", 1)
+        await plenty.chain(f"tenant-{number}", pinned, pin=True)
+        await roots(plenty, f"tenant-{number}", 1)
+    evict = scripts.evict
+
+    async def noted(operation: Operation, turn: TurnKeys, **values: Any) -> scripts.Reply:
+        told.append(len(values["stays"].split()))
+        return await evict(operation, turn, **values)
+
+    monkeypatch.setattr(scripts, "evict", noted)
+    store = capped(responses=550)
+    (new,) = await roots(store, THIRD, 1)
+    assert await alive(store, THIRD, [new]) == [new]
+    assert (await usage(store)).responses == 550
+    assert max(told) == 150
 
 
 async def test_of_tenants_with_as_much_the_one_that_used_it_least_recently_gives_room(capped: OpenStore) -> None:

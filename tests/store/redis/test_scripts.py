@@ -59,6 +59,18 @@ def test_no_script_counts_its_keys_or_arguments(path: Path) -> None:
     assert not re.search(r"\b(KEYS|ARGV)\b", path.read_text())
 
 
+def test_a_script_is_sent_without_the_shared_functions_that_it_does_not_need() -> None:
+    assert "local function hold(" in scripts.chain.source
+    assert "local function hold(" not in scripts.append.source
+
+
+def test_what_a_script_seldom_needs_is_defined_by_one_function() -> None:
+    defined = re.findall(r"^( *)local function (\w+)\(", scripts.append.source, re.MULTILINE)
+    assert ("", "seldom") in defined
+    assert ("  ", "sharing") in defined
+    assert "seldom" not in scripts.restore.source  # it evicts nothing
+
+
 def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:
     shared = {path.stem for path in FOLDER.glob("*.lua") if path.read_text().startswith("-- Shared by")}
     assert {path.stem for path in FOLDER.glob("*.lua")} == shared | {script.name for script in ALL}

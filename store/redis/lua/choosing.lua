@@ -1,0 +1,108 @@
+-- Shared by the scripts that make room: what goes next where it isn't simply the first leaf of the tenant that needs the room
+-- (eviction.lua). Most calls don't get here, so all this is defined only once it is needed (scripts.py).
+-- Invariant: that of eviction.lua.
+
+-- A function that says what goes next, for a turn of the tree `root`; it updates `stays`.
+local function choosing(root, stays)
+  local kept, kept_tree = tenant .. '/' .. parent, tenant .. '/' .. root
+
+  -- The tree that goes next: its tenant and its digits, and the rank from which the search goes on. One that is unknown
+  -- already stands before all others. Neither digits nor a rank where there is none.
+  local function next_tree(giver, is_over, tree_rank)
+    local member, used = unpack(redis.call('ZRANGE', trees, 0, 0, 'WITHSCORES'))
+    if used == '0' then
+      local name, root = split(member)
+      return name, root, tree_rank
+    end
+
+    local function may_go(name, root)
+      return name .. '/' .. root ~= kept_tree and not held_for_a_run('runs', name, root) and not has_jobs(name, root)
+    end
+
+    local own
+    for rank = tree_rank, tree_rank + LOOKS do
+      member = redis.call('ZRANGE', trees, rank, rank)[1]
+      if not member then
+        return tenant, own, own and tree_rank
+      end
+      local name, root = split(member)
+      if is_over(name) and may_go(name, root) then
+        return name, root, rank
+      elseif name == tenant and not own and may_go(name, root) then
+        own = root
+      end
+    end
+    local name = giver({}) -- all its trees are behind so many others: that of its first leaf goes
+    for _, digits in ipairs(name and redis.call('ZRANGE', leaves_of(name), 0, LOOKS / 5) or {}) do
+      local root = redis.call('HGET', key('node', name, digits), 'root')
+      if root and may_go(name, root) then
+        return name, root, tree_rank
+      end
+    end
+    return tenant, own, own and tree_rank or tree_rank + LOOKS + 1
+  end
+
+  -- The least recently used leaf of a tenant that may go, its digits and its turn; and how many may still be looked at.
+  local function oldest_leaf(name, looks)
+    local own, rank = leaves_of(name), stays[name] or 0
+    while looks > 0 do
+      looks = looks - 1
+      local found, score = unpack(redis.call('ZRANGE', own, rank, rank, 'WITHSCORES'))
+      if not found then
+        stays[name] = ALL
+        return nil, nil, looks
+      end
+      local turn = turn_of(name, found)
+      if turn.children ~= '0' or turn.deleted then
+        displace_leaf(name, found)
+      elseif turn.touched ~= score then
+        redis.call('ZADD', own, turn.touched, found)
+      elseif name .. '/' .. found ~= kept and not held_for_a_run('pins', name, found) then
+        return found, turn, looks
+      else
+        rank = rank + 1
+        stays[name] = rank
+      end
+    end
+    return nil, nil, 0
+  end
+
+  -- The leaf that goes next: its tenant, its digits and its turn. Without one, whether that takes another call.
+  local function next_leaf(giver, is_over)
+    local name, found, turn, looks = nil, nil, nil, LOOKS
+    if former_leaves() > 0 then
+      name, found, turn, looks = adopting().oldest(is_over, kept, stays)
+    end
+    while not found and looks > 0 do
+      name = giver(stays)
+      if not name then
+        return nil, false
+      end
+      found, turn, looks = oldest_leaf(name, looks)
+    end
+    return found and name, found or true, turn
+  end
+
+  -- The turn that goes next: its tenant, its digits, what is known of it, and the rank of the next tree to look at. Instead
+  -- of digits true where that takes another call, and nothing where all has to stay.
+  return function(field, limit, adds, tree_rank)
+    if former_leaves() > 0 and not adopting().counters() then
+      return nil, true, nil, tree_rank
+    end
+    local giver, is_over = sharing(field, limit, adds)
+    local name, found, turn
+    if field == 'trees' then
+      name, found, tree_rank = next_tree(giver, is_over, tree_rank)
+      if found then
+        redis.call('ZADD', trees, 0, name .. '/' .. found)
+        found = redis.call('SRANDMEMBER', key('tree', name, found))
+      end
+      return name, found or tree_rank and true, nil, tree_rank
+    end
+    name, found, turn = next_leaf(giver, is_over)
+    if not found and field == 'bytes' then
+      name, found, turn = unneeded_tombstone()
+    end
+    return name, found, turn, tree_rank
+  end
+end
