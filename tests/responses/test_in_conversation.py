@@ -17,7 +17,7 @@ from store.redis.connection import connect
 from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.service.inside import answer, called, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_until
 
 LOCKED = "Another process is currently operating on this conversation. Please retry in a few seconds."
 WEATHER: Any = {"type": "function", "name": "get_weather", "description": "", "parameters": None, "strict": False}
@@ -295,6 +295,33 @@ async def test_a_response_that_was_overtaken_says_that_it_failed(settings: Setti
         assert "Another response was added" in response.error.message
         assert response.output_text
         assert await roles(client, id) == ["user"]
+
+
+async def test_of_many_clients_at_once_each_gets_an_answer_or_is_told_to_wait(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
+        id = await begun(client)
+        asked = [client.responses.create(model=MODEL, input=str(each), conversation=id) for each in range(100)]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        refused = [each for each in outcomes if isinstance(each, BaseException)]
+        assert {getattr(each, "code", each) for each in refused} <= {"conversation_locked"}
+        answered = len(outcomes) - len(refused)
+        assert answered >= 1
+        assert await roles(client, id) == ["user", "assistant"] * answered
+
+
+def test_a_service_that_dies_gives_its_conversations_up(start: Callable[..., ServiceProcess]) -> None:
+    service = start(lease_seconds=3, store_timeout_seconds=1, demo_tokens_per_second=20)
+    client = service.client()
+    id = ask(client, "hi", client.conversations.create().id).conversation.id
+    with client.responses.create(model=MODEL, input="Count to 999.", conversation=id, stream=True) as events:
+        next(iter(events))
+        service.process.kill()  # before the client hangs up, which would end the response as cancelled
+        service.kill()
+    service.start()
+    client = service.client()
+    again = wait_until(lambda: ask(client, "Count to 3.", id), passing=openai.APIError, seconds=20)
+    assert again.status == "completed"
+    assert [role for role, _ in kinds(client, id)] == ["user", "assistant"] * 2
 
 
 async def test_a_response_may_take_longer_than_its_lease(settings: Settings) -> None:
