@@ -5,6 +5,7 @@ so, and calls without the turn's bytes make room first. Never evict more than is
 so several appends at once don't each evict for all.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -23,6 +24,9 @@ from store.turn import CONTINUABLE, Status, Turn
 
 Evicted = Counter[str]
 """How many turns went, by what there was too much of: `responses`, `trees`, `bytes`, or the `memory` of the server."""
+
+FREEING_SECONDS = 0.002
+"""How long a server that is freeing memory is left to it, before it is asked again."""
 
 MEMORY_TRIES = 5
 """How often a turn is tried on a server without memory; what was freed is not available at once."""
@@ -154,6 +158,9 @@ async def _evict(operation: Operation, addition: Addition, caps: Caps, evicted: 
         )
         if word == b"closed":
             raise DiskFull
+        if word == b"wait":
+            await asyncio.sleep(FREEING_SECONDS)
+            continue
         _count(evicted, detail[0], memory=memory)
         if word == b"full":
             raise StoreFull

@@ -12,8 +12,8 @@
 --            tree_rank      how many trees are known not to be the next to go
 --            budget         the most turns that this call removes
 -- Result:    {'ok', evicted} | {'again', evicted, stays, tree_rank} to go on with | {'full', evicted} when all that is left
---            has to stay; evicted is how many turns went for what (eviction.lua) | {'closed'} when the server takes no
---            turns, as its disk is nearly full (store/guard.py)
+--            has to stay; evicted is how many turns went for what (eviction.lua) | {'wait'} when memory that was freed is
+--            not there yet | {'closed'} when the server takes no turns, as its disk is nearly full (store/guard.py)
 -- Invariant: takes no more than is missing at that moment, so several callers, or a retry after a lost reply, take no
 --            more than one would. What event logs hold is taken from those of what has ended, and no conversation goes
 --            for what they hold beyond a part of the server's memory: they will be gone soon, and a conversation for good.
@@ -23,7 +23,8 @@ local ALL = -1 -- instead of a rank (shares.lua)
 local TOLD = 150 -- the most tenants of whose leaves is told what has to stay; more than are passed over (shares.lua)
 local LOGS_PART = 4 -- what part of the server's memory logs may have at the expense of conversations
 
--- How many bytes the server lacks until so many are free, and its limit; nil where it takes no turns.
+-- How many bytes the server lacks until so many are free, its limit, and whether more is about to be free; nil where it
+-- takes no turns.
 local function missing(free)
   local memory = redis.call('INFO', 'memory')
   local limit = tonumber(string.match(memory, 'maxmemory:(%d+)'))
@@ -32,7 +33,8 @@ local function missing(free)
   end
   local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
   local uncounted = tonumber(string.match(memory, 'mem_not_counted_for_evict:(%d+)') or 0)
-  return limit > 0 and math.max(0, used - uncounted + free - limit) or 0, limit
+  local freeing = tonumber(string.match(memory, 'lazyfree_pending_objects:(%d+)') or 0) > 0
+  return limit > 0 and math.max(0, used - uncounted + free - limit) or 0, limit, freeing
 end
 
 -- Take logs of what has ended, for so many bytes; how many bytes are still for conversations to give.
@@ -67,9 +69,11 @@ end
 local _, _, bytes_now = stored(usage)
 local most_bytes = math.huge
 if memory > 0 then
-  local lacks, limit = missing(memory)
+  local lacks, limit, freeing = missing(memory)
   if not lacks then
     return { 'closed' }
+  elseif lacks > 0 and freeing then
+    return { 'wait' }
   end
   most_bytes = bytes_now - without_logs(lacks, limit)
 end
