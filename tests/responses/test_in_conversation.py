@@ -11,8 +11,11 @@ from openai import AsyncOpenAI, OpenAI
 from service.engine.port import EngineError, Generation
 from service.harmony.tokens import RETURN, encode
 from service.settings.settings import Settings
+from store.errors import StoreUnconfirmed
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
+from store.keys import TurnKeys
+from store.redis.confirm import Confirmer
 from store.redis.connection import connect
 from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.service.inside import answer, called, opened, scripted, serving
@@ -294,6 +297,20 @@ async def test_a_response_that_was_overtaken_says_that_it_failed(settings: Setti
         assert response.error is not None
         assert "Another response was added" in response.error.message
         assert response.output_text
+        assert await roles(client, id) == ["user"]
+
+
+async def test_items_that_are_stored_and_not_safe_yet_are_not_added_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lacking(self: Confirmer, turn: TurnKeys, digest: str) -> bool:
+        raise StoreUnconfirmed("one replica lags behind")
+
+    async with serving(settings) as inside, inside.client() as client:
+        id = await begun(client)
+        monkeypatch.setattr(Confirmer, "confirm", lacking)
+        added = await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}])
+        assert len(added.data) == 1
         assert await roles(client, id) == ["user"]
 
 

@@ -200,6 +200,25 @@ def test_a_bad_item_is_named_by_its_place_and_adds_nothing(service: ServiceProce
     assert texts(client, id) == ["x"]
 
 
+@pytest.mark.parametrize(
+    "item",
+    [
+        b'{"id": "\xff", "role": "user", "content": "x"}',
+        b'{"id": "\\ud800", "role": "user", "content": "x"}',
+        b'{"a": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b"null",
+        b"{",
+    ],
+)
+def test_what_is_no_item_is_refused_wherever_it_is_sent(service: ServiceProcess, item: bytes) -> None:
+    http, json = service.http(), {"content-type": "application/json"}
+    id = service.client().conversations.create().id
+    for path in ("/v1/conversations", f"/v1/conversations/{id}/items"):
+        answer = http.post(path, content=b'{"items": [' + item + b"]}", headers=json)
+        assert answer.status_code == 400, answer.text
+    assert texts(service.client(), id) == []
+
+
 @pytest.mark.parametrize("items", ["hello", {"role": "user"}, 5])
 def test_items_are_a_list(service: ServiceProcess, items: Any) -> None:
     answer = service.http().post("/v1/conversations", json={"items": items})

@@ -4,13 +4,16 @@ Items that nobody's response has are a turn of their own. They are rendered as i
 conversation begins with them as it would if they had been sent with it. Nothing here asks the engine.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
+from service import logs
 from service.api import ids
 from service.api.conversation import MAX_ITEMS, Conversation, decode_conversation
-from service.api.decoding import decode_list
+from service.api.decoding import decode, decode_list, decoder_of
 from service.api.input.gathered import Gathered
 from service.api.input.items import InputItem
 from service.api.input.read import OF_ONE_REQUEST, identify, read_input, resolve
@@ -23,24 +26,29 @@ from service.responses.references import stored_items
 from service.responses.rules import Rules
 from service.responses.service import Service
 from service.steps import in_steps
+from store.errors import StoreUnconfirmed
 from store.history.conversations import by_hand
 from store.turn import Chain, Messages, Turn
+
+logger = logging.getLogger(__name__)
 
 
 class _Id(msgspec.Struct):
     id: str | None = None
 
 
-_id = msgspec.json.Decoder(_Id)
+_ID = decoder_of(_Id)
 
 
 async def begin(service: Service, tenant: str, sent: msgspec.Raw, metadata: dict[str, str]) -> Conversation:
     """Begin a conversation with some items, which are still JSON, or none. Raises InvalidRequest, StoreError."""
+    _refuse_another_type(sent)
     conversations = service.conversations
     id = conversations.new_id()
     shown = Conversation(id, int(service.clock()), metadata)
     first, _ = await _by_hand(service, tenant, conversations.new_turn_id(id), sent, Chain())
-    await conversations.create(tenant, id, first, msgspec.json.encode(shown))
+    with _told_by_the_log(id):
+        await conversations.create(tenant, id, first, msgspec.json.encode(shown))
     return shown
 
 
@@ -57,23 +65,36 @@ async def add_items(service: Service, tenant: str, id: str, sent: msgspec.Raw) -
 
     Raises InvalidRequest, ConversationHeld while a response of it is made, StoreError.
     """
+    _refuse_another_type(sent)
     async with joining(service, tenant, id) as joined:
         chain = await service.conversations.chain(tenant, id)
-        _refuse_items_of(chain.ids, sent)
+        await in_steps(_refuse_items_of(chain.ids, sent))
         turn, items = await _by_hand(service, tenant, service.conversations.new_turn_id(id), sent, chain)
         if not items:
             raise missing("items", f"Give 1 to {MAX_ITEMS} of them.")
-        await joined.add(turn)
+        with _told_by_the_log(id):
+            await joined.add(turn)
     return items
 
 
-def _refuse_items_of(turns: Sequence[str], sent: msgspec.Raw) -> None:
-    """Raise InvalidRequest for an item that one of these turns has already."""
-    for place, raw in enumerate(_listed(sent)):
+@contextmanager
+def _told_by_the_log(id: str) -> Generator[None]:
+    """The log says what is stored and not as safe as it should be: who is refused, asks again and has it twice."""
+    try:
+        yield
+    except StoreUnconfirmed as lack:
+        message = "conversation not as safe as it should be"
+        logs.event(logger, logging.ERROR, message, conversation_id=id, reason=str(lack))
+
+
+def _refuse_items_of(turns: Sequence[str], sent: msgspec.Raw) -> Generator[None, None, None]:
+    """Raise InvalidRequest for an item that one of these turns has already, yielding between long ones."""
+    for place, raw in enumerate(decode_list(sent, MAX_ITEMS, "items")):
+        yield
         try:
-            item_id = _id.decode(raw).id
-        except msgspec.MsgspecError:
-            continue  # whoever reads it, refuses it
+            item_id = decode(raw, _ID).id
+        except InvalidRequest:
+            continue  # whoever reads it, refuses it in better words
         if item_id is not None and ids.response_of(item_id) in turns:
             raise InvalidRequest(
                 f"Item '{item_id}' at items[{place}] is in the conversation already.",
@@ -82,18 +103,16 @@ def _refuse_items_of(turns: Sequence[str], sent: msgspec.Raw) -> None:
             )
 
 
-def _listed(sent: msgspec.Raw) -> list[msgspec.Raw]:
-    """The items of a list. Raises InvalidRequest for another value, and for too many."""
+def _refuse_another_type(sent: msgspec.Raw) -> None:
+    """Raise InvalidRequest for what is neither a list nor null."""
     if bytes(memoryview(sent)[:1]) not in (b"[", b"n"):
         raise InvalidRequest("Invalid type for 'items': expected a list of items.", code="invalid_type", param="items")
-    return decode_list(sent, MAX_ITEMS, "items")
 
 
 async def _by_hand(
     service: Service, tenant: str, id: str, sent: msgspec.Raw, chain: Chain
 ) -> tuple[Turn, list[InputItem]]:
     """A turn of items that follow a chain; and these. Raises InvalidRequest, StoreUnavailable."""
-    _listed(sent)
     try:
         items, messages = await _rendered(service, tenant, sent, chain)
     except InvalidRequest as error:
