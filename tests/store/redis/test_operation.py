@@ -14,12 +14,19 @@ from redis.asyncio import Redis
 
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.redis.connection import Operation, Room, Server, connect
 from store.redis.health import Health
 from store.redis.links import PooledLink
-from tests.support.store.operations import HISTORY_OPERATIONS, JOB_OPERATIONS, OPERATIONS, read_and_cut
+from tests.support.store.operations import (
+    CONVERSATION_OPERATIONS,
+    HISTORY_OPERATIONS,
+    JOB_OPERATIONS,
+    OPERATIONS,
+    read_and_cut,
+)
 from tests.support.store.sample import TENANT, grow, said, turn
 
 LIMIT_SECONDS = 0.3
@@ -71,8 +78,10 @@ async def test_more_readers_than_connections_wait_for_their_turn(
 
 
 def test_the_operations_that_are_tried_are_all_there_are() -> None:
-    pure = {"new_id", "token", "keys_of", "note_written", "stored", "settle"}
-    assert public(ConversationHistoryStore) == HISTORY_OPERATIONS.keys() | pure | {"close"}
+    pure = {"new_id", "new_digits", "token", "keys_of", "note_written", "note_removed", "stored", "settle"}
+    parts = {"chain_by", "find_by"}  # which `chain` and `find` are
+    assert public(ConversationHistoryStore) == HISTORY_OPERATIONS.keys() | pure | parts | {"close"}
+    assert public(Conversations) == CONVERSATION_OPERATIONS.keys() | {"new_id", "new_turn_id"}
     assert public(Jobs) == JOB_OPERATIONS.keys() | {"shards", "shard_of", "control"}
 
 

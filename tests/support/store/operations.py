@@ -6,11 +6,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from store.errors import LeaseLost, NotCancellable
+from store.errors import LeaseLost, NotCancellable, NotFound, ParentNotFound
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Job, Lease
+from store.keys import CONVERSATION_MARK, conversation_id, shard_of
 from store.secret import shared_secret
 from store.turn import Status
 from tests.support.store.sample import TENANT, turn
@@ -52,6 +54,19 @@ JOB_OPERATIONS: dict[str, Callable[[Jobs, str], Awaitable[Any]]] = {
 }
 
 
+CONVERSATION_OPERATIONS: dict[str, Callable[[Conversations, str, str], Awaitable[Any]]] = {
+    "create": lambda them, id, held: them.create(TENANT, id, turn(them.new_turn_id(id), text="first"), b"{}"),
+    "advance": lambda them, id, held: them.advance(TENANT, id, turn(them.new_turn_id(id), text="next"), hold=held),
+    "get": lambda them, id, held: them.get(TENANT, id),
+    "amend": lambda them, id, held: them.amend(TENANT, id, b"{}"),
+    "delete": lambda them, id, held: them.delete(TENANT, id),
+    "hold": lambda them, id, held: them.hold(TENANT, id, held, 1.0),
+    "chain": lambda them, id, held: them.chain(TENANT, id),
+    "release": lambda them, id, held: them.release(TENANT, id, held),
+    "lineage": lambda them, id, held: them.lineage(TENANT, id),
+}
+
+
 def shard(jobs: Jobs, id: str) -> int:
     """The shard of an id."""
     return jobs.shard_of(Lease(TENANT, id, LOST))
@@ -61,6 +76,13 @@ async def _tried(name: str, store: ConversationHistoryStore, id: str) -> None:
     """Try an operation of jobs on a turn that is none, whose lease nobody holds."""
     with suppress(LeaseLost, NotCancellable):
         await JOB_OPERATIONS[name](Jobs(store), id)
+
+
+async def _tried_on_a_conversation(name: str, store: ConversationHistoryStore, id: str) -> None:
+    """Try an operation of conversations on one that there isn't, in the shard of a turn."""
+    digits = store.new_digits(shard_of(id.removeprefix("resp_")), CONVERSATION_MARK)
+    with suppress(NotFound, ParentNotFound):
+        await CONVERSATION_OPERATIONS[name](Conversations(store), conversation_id(digits), LOST)
 
 
 async def a_whole_life(store: ConversationHistoryStore, parent: str) -> None:
@@ -92,6 +114,7 @@ async def a_whole_life(store: ConversationHistoryStore, parent: str) -> None:
 OPERATIONS: dict[str, Deed] = {
     **HISTORY_OPERATIONS,
     **{name: partial(_tried, name) for name in JOB_OPERATIONS},
+    **{f"conversation {name}": partial(_tried_on_a_conversation, name) for name in CONVERSATION_OPERATIONS},
     "secret": lambda store, id: shared_secret(store),
     "a whole life": a_whole_life,
 }
