@@ -1,12 +1,12 @@
 """Pacing on the event loop: a tenant that asks for more than the loop can do waits, and others don't wait for it.
 
 The loop runs what is ready in the order in which it came. So with hundreds of requests at work each step of another one
-waits for a step of all of them, and an answer takes dozens of steps. Where several tenants are there, one that has
-LEAST at work begins with more only while the loop is quick: while all that is ready at a moment takes no longer than
-BRIEF_SECONDS. So the loop does as much as before, for fewer at a time. A tenant that is alone never waits, nor does
-one on a loop that mostly waits for its engine. However busy the loop stays, a tenant begins with one more each
-WAIT_SECONDS: else a few responses that take long would keep all others of theirs from ever beginning. What waits is
-bounded by the connections that a process accepts, and by the jobs that it claims.
+waits for a step of all of them, and an answer takes dozens of steps. Where several tenants are there, one that asks for
+more than MODEST at a time, and has LEAST at work, begins with more only while the loop is quick: while all that is
+ready at a moment takes no longer than BRIEF_SECONDS. So the loop does as much as before, for fewer at a time. A tenant
+that is alone never waits, nor does one on a loop that mostly waits for its engine. However busy the loop stays, a
+tenant begins with one more each WAIT_SECONDS: else a few responses that take long would keep all others of theirs from
+ever beginning. What waits is bounded by the connections that a process accepts, and by the jobs that it claims.
 
 One task measures the loop for all that wait to begin, and looks at one tenant a round. Never let each of them measure
 by itself: with hundreds of tenants that alone would keep the loop busy, and nobody would begin.
@@ -20,6 +20,9 @@ from types import TracebackType
 
 LEAST = 1
 """So many of a tenant begin at once, however busy the loop is."""
+
+MODEST = 4
+"""Of a tenant that has no more than so many, at work and waiting, none waits."""
 
 BRIEF_SECONDS = 0.00025
 """How long one round of the loop may take for more to begin."""
@@ -79,7 +82,7 @@ class Pacing:
     async def begin(self, tenant: str, *, hurry: asyncio.Event | None = None) -> Work:
         """Wait until a tenant may begin with another one, or `hurry` is set."""
         self._note(tenant)
-        if (tenant in self._lines or self._has_enough(tenant)) and not (hurry and hurry.is_set()):
+        if (tenant in self._lines or self._has_enough(tenant, 1)) and not (hurry and hurry.is_set()):
             return await self._wait(tenant, hurry)
         return self._work(tenant)
 
@@ -163,9 +166,10 @@ class Pacing:
             self._before = self._last
         self._last = tenant, self._clock()
 
-    def _has_enough(self, tenant: str) -> bool:
-        """Whether it is at others' expense if a tenant begins with more."""
-        if self._working.get(tenant, 0) < LEAST:
+    def _has_enough(self, tenant: str, coming: int = 0) -> bool:
+        """Whether it is at others' expense if a tenant begins with more, where so many come besides."""
+        working, line = self._working.get(tenant, 0), self._lines.get(tenant)
+        if working < LEAST or working + (len(line.waiting) if line else 0) + coming <= MODEST:
             return False
         if len(self._working) > 1:
             return True

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from service.pacing import LATELY_SECONDS, LEAST, MOST_ROUNDS, WAIT_SECONDS, Pacing, Work
+from service.pacing import LATELY_SECONDS, MODEST, MOST_ROUNDS, WAIT_SECONDS, Pacing, Work
 from tests.support.service.lag import busy
 from tests.support.waiting import until
 
@@ -41,11 +41,11 @@ async def test_of_several_one_waits_for_more_while_the_loop_is_busy_and_no_other
     pacing = Pacing()
     await begun(pacing, "globex", 1)
     async with busy():
-        held = await begun(pacing, "acme", LEAST)
+        held = await begun(pacing, "acme", MODEST)
         waiting = asyncio.create_task(pacing.begin("acme"))
         await passes_rounds(waiting)
-        await begun(pacing, "globex", LEAST - 1)
-        await begun(pacing, "initech", LEAST)
+        await begun(pacing, "globex", MODEST - 1)
+        await begun(pacing, "initech", MODEST)
         held[0].end()
         await until(waiting.done, SECONDS)
 
@@ -65,7 +65,7 @@ async def test_they_begin_in_the_order_in_which_they_came() -> None:
         order.append(number)
 
     async with busy():
-        await begun(pacing, "acme", LEAST)
+        await begun(pacing, "acme", MODEST)
         tasks = [asyncio.create_task(begin(number)) for number in range(10)]
         await asyncio.sleep(0)
     await asyncio.gather(*tasks)
@@ -78,7 +78,7 @@ async def test_a_tenant_that_was_not_there_lately_keeps_nobody_waiting() -> None
     (other,) = await begun(pacing, "globex", 1)
     other.end()
     async with busy():
-        await begun(pacing, "acme", LEAST)
+        await begun(pacing, "acme", MODEST)
         waiting = asyncio.create_task(pacing.begin("acme"))
         await passes_rounds(waiting)
         clock.now += LATELY_SECONDS
@@ -90,7 +90,7 @@ async def test_however_busy_the_loop_stays_one_more_begins_each_second() -> None
     pacing = Pacing(clock)
     await begun(pacing, "globex", 1)
     async with busy():
-        await begun(pacing, "acme", LEAST)
+        await begun(pacing, "acme", MODEST)
         waiting = [asyncio.create_task(pacing.begin("acme")) for _ in range(3)]
         for count in range(3):
             await passes_rounds(waiting[count])
@@ -102,7 +102,7 @@ async def test_hundreds_of_tenants_that_wait_do_not_keep_the_loop_busy_by_that()
     pacing, tenants = Pacing(lambda: 0.0), [f"tenant-{number}" for number in range(400)]
     async with busy():
         for tenant in tenants:
-            await begun(pacing, tenant, LEAST)
+            await begun(pacing, tenant, MODEST)
         waiting = [asyncio.create_task(pacing.begin(tenant)) for tenant in tenants]
         await passes_rounds(waiting[-1])
     await until(lambda: all(each.done() for each in waiting), SECONDS)
@@ -112,7 +112,7 @@ async def test_who_is_in_a_hurry_begins_at_once_and_keeps_nobody_behind_it() -> 
     pacing, hurry = Pacing(), asyncio.Event()
     await begun(pacing, "globex", 1)
     async with busy():
-        held = await begun(pacing, "acme", LEAST)
+        held = await begun(pacing, "acme", MODEST)
         first, hurried, last = (
             asyncio.create_task(pacing.begin("acme", hurry=each)) for each in (None, hurry, asyncio.Event())
         )
@@ -132,7 +132,7 @@ async def test_who_gives_up_as_its_turn_comes_leaves_nothing_at_work() -> None:
     pacing = Pacing(lambda: 0.0)
     await begun(pacing, "globex", 1)
     async with busy():
-        held = await begun(pacing, "acme", LEAST)
+        held = await begun(pacing, "acme", MODEST)
         first, second = (asyncio.create_task(pacing.begin("acme")) for _ in range(2))
         await passes_rounds(second)
         held[0].end()
@@ -140,14 +140,14 @@ async def test_who_gives_up_as_its_turn_comes_leaves_nothing_at_work() -> None:
         await until(second.done, SECONDS)
         for work in [*held[1:], await second]:
             work.end()
-        await begun(pacing, "acme", LEAST)
+        await begun(pacing, "acme", MODEST)
 
 
 async def test_who_gives_up_waiting_keeps_nobody_behind_it() -> None:
     pacing = Pacing()
     await begun(pacing, "globex", 1)
     async with busy():
-        held = await begun(pacing, "acme", LEAST)
+        held = await begun(pacing, "acme", MODEST)
         first, second = (asyncio.create_task(pacing.begin("acme")) for _ in range(2))
         await passes_rounds(second)
         first.cancel()
@@ -159,7 +159,7 @@ async def test_what_has_ended_ends_once() -> None:
     pacing = Pacing()
     await begun(pacing, "globex", 1)
     async with busy():
-        (one, *_) = await begun(pacing, "acme", LEAST)
+        (one, *_) = await begun(pacing, "acme", MODEST)
         one.end()
         one.end()
         with one:
@@ -172,7 +172,7 @@ async def test_what_has_ended_ends_once() -> None:
 
 async def test_what_has_begun_lets_others_run_for_some_rounds_of_a_busy_loop_and_goes_on() -> None:
     pacing = Pacing()
-    await begun(pacing, "acme", LEAST)
+    await begun(pacing, "acme", MODEST + 1)
     async with busy():
         assert await rounds(pacing, "acme") == 0
         await begun(pacing, "globex", 1)

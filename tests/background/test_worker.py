@@ -21,7 +21,7 @@ from service.background.timing import Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
-from service.pacing import LEAST, Pacing
+from service.pacing import MODEST, Pacing
 from service.responses.prepare import prepared
 from service.responses.service import Caller, Service, close_service, job_limits, open_service
 from service.settings.settings import load_settings
@@ -162,7 +162,7 @@ async def test_nothing_gives_way_to_what_is_less_urgent(redis_url: str) -> None:
 async def test_what_has_not_begun_as_the_loop_is_busy_gives_way_at_once(redis_url: str) -> None:
     async with opened_service(redis_url, scripted([answer("hi")]), worker_concurrency=PLACES) as opened:
         service = msgspec.structs.replace(opened, pacing=Pacing(lambda: 0.0))
-        for tenant in ("initech", *[TENANT] * LEAST):
+        for tenant in ("initech", *[TENANT] * MODEST):
             await service.pacing.begin(tenant)
         for _ in range(PLACES):
             await queued(service)
