@@ -14,7 +14,7 @@ by itself: with hundreds of tenants that alone would keep the loop busy, and nob
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic, perf_counter
 from types import TracebackType
 
@@ -40,9 +40,11 @@ LATELY_SECONDS = 1.0
 class Work:
     """A piece of work of a tenant, until the end of a `with` block or `end`."""
 
-    def __init__(self, over: Callable[[], None]) -> None:
+    def __init__(self, over: Callable[[], None], go_on: Callable[[], Awaitable[None]]) -> None:
         """`over` is called once, at its end."""
         self._over: Callable[[], None] | None = over
+        self.go_on = go_on
+        """To be awaited between two pieces of it: lets others run for a while."""
 
     def end(self) -> None:
         """It is done. A second time changes nothing."""
@@ -145,7 +147,7 @@ class Pacing:
     def _work(self, tenant: str) -> Work:
         """One more is at work."""
         self._working[tenant] += 1
-        return Work(lambda: self._end(tenant))
+        return Work(lambda: self._end(tenant), lambda: self.go_on(tenant))
 
     def _end(self, tenant: str) -> None:
         """One less is; the next takes its place."""

@@ -74,6 +74,7 @@ class RunSource:
             async for batch in batches:
                 self._note(batch)
                 yield batch
+                await self._exchange.work.go_on()
         finally:
             self.stop()
             async with self._resources:
