@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.__main__ import app
-from service.settings.settings import Settings, variable
 from store.embedded import EmbeddedServer
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
@@ -22,9 +21,7 @@ PASSWORD = "sk-very-secret"
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in Settings.model_fields:
-        monkeypatch.delenv(variable(name), raising=False)
+def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
 

@@ -3,7 +3,6 @@
 import asyncio
 import random
 import tracemalloc
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -31,21 +30,6 @@ from tests.support.waiting import until
 
 OTHER = "other.tenant-2"
 COUNT = 30
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "backup.hm"
-
-
-@pytest.fixture
-async def second(server_url: str, prefix: str, redis: Redis) -> AsyncIterator[ConversationHistoryStore]:
-    """An empty store to restore into. After the test fsck finds nothing in it, and all its keys add up."""
-    own = f"{prefix}-2"
-    store = ConversationHistoryStore(connect(server_url), prefix=own)
-    yield store
-    await store.close()
-    assert await faults(redis, server_url, own) == []
 
 
 async def test_payloads_of_many_megabytes_are_held_a_few_at_a_time(

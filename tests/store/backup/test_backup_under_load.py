@@ -6,12 +6,11 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-import pytest
 from redis.asyncio import Redis
 
 from store.backup.nodes import Node
@@ -26,27 +25,12 @@ from tests.support import ROOT
 from tests.support.store.backups import back_up, bring_back, contents_of
 from tests.support.store.sample import TENANT, grow, turn
 from tests.support.store.servers import server
-from tests.support.store.verdict import checked, faults
+from tests.support.store.verdict import checked
 from tests.support.store.work import queued
 from tests.support.waiting import until
 
 WRITERS = 8
 DEADLINE_SECONDS = 60.0
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "backup.hm"
-
-
-@pytest.fixture
-async def second(server_url: str, prefix: str, redis: Redis) -> AsyncIterator[ConversationHistoryStore]:
-    """An empty store to restore into. After the test fsck finds nothing in it, and all its keys add up."""
-    own = f"{prefix}-2"
-    store = ConversationHistoryStore(connect(server_url), prefix=own)
-    yield store
-    await store.close()
-    assert await faults(redis, server_url, own) == []
 
 
 class Writer:

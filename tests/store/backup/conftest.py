@@ -1,0 +1,26 @@
+"""What all tests of backups ask for: a file, and a store to restore into."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from tests.support.store.verdict import faults
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "backup.hm"
+
+
+@pytest.fixture
+async def second(server_url: str, prefix: str, redis: Redis) -> AsyncIterator[ConversationHistoryStore]:
+    """An empty store to restore into. After the test fsck finds nothing in it, and all its keys add up."""
+    own = f"{prefix}-2"
+    store = ConversationHistoryStore(connect(server_url), prefix=own)
+    yield store
+    await store.close()
+    assert await faults(redis, server_url, own) == []
