@@ -16,6 +16,7 @@ from service.api.request import CreateRequest, read_create
 from service.errors import ApiError
 from service.harmony.render import message
 from service.metrics.counters import make_metrics
+from service.pacing import Pacing
 from service.responses.output.next_step import next_generation
 from service.responses.plan import Plan, decode, encode
 from service.responses.prepare import Prepared, prepared
@@ -182,7 +183,9 @@ async def test_what_was_read_of_a_request_is_let_go_of_once_its_plan_is_made(ser
 async def test_a_stream_that_is_over_has_let_go_of_its_parent(service: Service, batches: int) -> None:
     parent, held = await stored(service), contextlib.AsyncExitStack()
     made = await held.enter_async_context(asked(service, previous_response_id=parent, store=False))
-    source = RunSource(run_of(service, made), held, Exchange("acme", "req_1", {}, make_metrics()))
+    exchange = Exchange("acme", "req_1", {}, make_metrics())
+    exchange.work = await Pacing().begin(exchange.tenant)
+    source = RunSource(run_of(service, made), held, exchange)
     async with contextlib.aclosing(source.events()) as events:
         async for _ in events:
             if (batches := batches - 1) == 0:
