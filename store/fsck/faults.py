@@ -64,6 +64,10 @@ MEANINGS: dict[str, Meaning] = {
     "children": Meaning("it counts more or fewer children than it has", "the number is recorded"),
     "leaf": Meaning("it is not where its children and its last use say in the order of eviction", "it is put there"),
     "tree": Meaning("its tree is not where its last use says in the order of trees", "it is put there"),
+    "list": Meaning(
+        "it is a conversation that the list of its tenant lacks or has at another time, or is none and in that list",
+        "the list is made to agree with it",
+    ),
     "stray": Meaning("a tree names it among its leaves, and it is in another or missing", "it is removed"),
     "stray-job": Meaning("it has ended or was deleted, and its job is still there", "the job is deleted"),
     "stray-place": Meaning("it is in a queue, or among leases or logs, and doesn't belong there", "it is removed"),

@@ -17,8 +17,8 @@ MAX_REMEMBERED = 10_000
 
 _FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot"
 _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
-_OWN = re.compile(rb"(line:[0-3]|leaves):([A-Za-z0-9_.-]{1,64})")
-"""What a tenant has of its own: a line of jobs at a level, or the order of its leaves."""
+_OWN = re.compile(rb"(line:[0-3]|leaves|conversations):([A-Za-z0-9_.-]{1,64})")
+"""What a tenant has of its own: a line of jobs at a level, the order of its leaves, its conversations."""
 
 _NOTE = re.compile(rb"(?:claim|outbox-take):[0-9a-f]+")
 _MEMBER = re.compile(rb"[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
@@ -43,7 +43,7 @@ class Inspection:
         """The bytes of all event logs."""
         self.misnamed: dict[str, list[bytes]] = {}
         self.mistyped: list[str] = []
-        """Lines of jobs and orders of leaves that hold another type of value, by the names of their keys."""
+        """What a tenant has of its own where it holds another type of value, by the names of the keys."""
         self.endless: list[str] = []
         """Notes of calls for their retries that never expire."""
         self._shard = shard
@@ -53,7 +53,7 @@ class Inspection:
         self._awaited: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
         self._leftovers: set[str] = set()
         self._mixed: list[str] = []
-        self._own: dict[str, list[str]] = {"line": [], "leaves": []}
+        self._own: dict[str, list[str]] = {"line": [], "leaves": [], "conversations": []}
         self._jobs: Counter[str] = Counter()
         self._jobs_noted: dict[str, int] = {}
 
@@ -68,7 +68,7 @@ class Inspection:
             async for some in self._members_of(place, _MEMBER):
                 async for faults in self._judge(some):
                     yield faults
-        for place in dict.fromkeys(self._own["leaves"]):
+        for place in dict.fromkeys(self._own["leaves"] + self._own["conversations"]):
             tenant = place.partition(":")[2]
             async for some in self._members_of(place, _DIGITS):
                 async for faults in self._judge(f"{tenant}/{digits}" for digits in some):

@@ -169,7 +169,7 @@ def script(
     return declare
 
 
-_COUNTING = ("former", "usage", "leaves")
+_COUNTING = ("former", "usage", "leaves", "listed")
 """The parts of scripts that count what they add or remove."""
 
 _REMOVAL = ("clock", "idle", "pins", *_COUNTING, "logs", "removal")

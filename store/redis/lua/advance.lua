@@ -60,8 +60,10 @@ note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 if parent == '' then
   local shown = key('response', tenant, conversation)
   redis.call('MSET', key('messages', tenant, conversation), no_messages, shown, conversation_blob)
+  local created = exact(now_us())
+  enlist(tenant, conversation, created)
   redis.call('HSET', key('node', tenant, conversation), 'children', 0, 'status', status, 'continuable', continuable,
-    'digest', digest, 'created', exact(now_us()), 'messages_bytes', #no_messages, 'response_bytes', #conversation_blob)
+    'digest', digest, 'created', created, 'messages_bytes', #no_messages, 'response_bytes', #conversation_blob)
   count(tenant, 'responses', 1)
 else
   redis.call('ZREM', key('pins', tenant, conversation), pin)

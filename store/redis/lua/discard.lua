@@ -55,6 +55,9 @@ local function discard(tenant, digits)
     redis.call('UNLINK', key(family[1], tenant, digits))
   end
   unplace(turn)
+  if turn.listed_score then
+    unlist(tenant, digits)
+  end
   redis.call('ZREM', trees, turn.member)
   displace(tenant, found.root, digits)
   count(tenant, found.deleted and 'tombstones' or 'responses', -1)

@@ -7,9 +7,9 @@ local KINDS = {
 }
 local DIGITS = 48
 local FIELDS = { 'depth', 'children', 'touched', 'messages_bytes', 'response_bytes', 'chain_messages', 'chain_bytes',
-  'held', 'parent', 'root', 'status', 'continuable', 'digest', 'path', 'deleted', 'erased', 'abandoned', 'background',
+  'held', 'created', 'parent', 'root', 'status', 'continuable', 'digest', 'path', 'deleted', 'erased', 'abandoned', 'background',
   'submission', 'fleeting', 'log_bytes', 'jobs' }
-local NUMBERS = 8
+local NUMBERS = 9
 
 -- A number that Redis can count with; nil of any other, as one with zeros before it.
 local function integer(value)
@@ -64,6 +64,7 @@ local function facts_of(tenant, digits)
   turn.node, turn.job = key('node', tenant, digits), key('job', tenant, digits)
   turn.leaf_score, turn.former_score = score_in(leaves_of(tenant), digits), score_in(leaves, turn.member)
   turn.tombstone_score = score_in(shard_key('tombstones'), turn.member)
+  turn.listed_score = score_in(list_of(tenant), digits)
   turn.places = (turn.leaf_score and 1 or 0) + (turn.tombstone_score and 1 or 0)
   turn.tree_score = redis.call('ZSCORE', trees, turn.member)
   return turn

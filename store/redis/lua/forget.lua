@@ -28,6 +28,9 @@ if not deleted then
   redis.call('UNLINK', response)
   count(tenant, 'responses', -1)
   count(tenant, 'tombstones', 1)
+  if is_conversation(digits) then
+    unlist(tenant, digits)
+  end
 end
 local erases = erase == '1' and not erased
 if erases then

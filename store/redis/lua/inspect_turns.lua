@@ -31,7 +31,8 @@ end
 local reply = { 'ok' }
 for tenant, digits, listed in each_member(members) do
   local turn, words = judge(tenant, digits, listed, version)
-  local found, bytes = turn.fields, (turn.places or 0) * LEAF_BYTES
+  local found = turn.fields
+  local bytes = (turn.places or 0) * LEAF_BYTES + (turn.listed_score and LISTED_BYTES or 0)
   if found then
     local parent = found.parent and found.parent ~= '' and found.parent or '-'
     local jobs, tree, events = job_sums(turn)

@@ -93,6 +93,14 @@ local function tree_in_place(turn)
   return score and score >= (found.touched or 0)
 end
 
+local function rightly_listed(turn)
+  if not is_conversation(turn.digits) or turn.fields.deleted then
+    return not turn.listed_score
+  end
+  local created = turn.fields.created
+  return turn.listed_score and (not created or turn.listed_score == created)
+end
+
 local function held_now(turn)
   local messages, response = key('messages', turn.tenant, turn.digits), key('response', turn.tenant, turn.digits)
   local held = held_by(turn.node) + held_by(messages) + held_by(response)
@@ -136,6 +144,7 @@ local function judge_node(turn, words)
   note('held', not held_in_full(turn))
   note('leaf', not in_place(turn))
   note('tree', not tree_in_place(turn))
+  note('list', not rightly_listed(turn))
   note('not-marked', not marked(turn))
   note('endless-pin', turn.there.pins and redis.call('PTTL', key('pins', turn.tenant, turn.digits)) == -1)
   note('unneeded', deleted and found.children == 0 and not pinned(key('pins', turn.tenant, turn.digits)))
@@ -151,7 +160,7 @@ local function judge_keys(turn, version, words)
     words[1] = 'mistyped'
   elseif not turn.there.node then
     words[1] = turn.places > 0 and former_leaves() > 0 and 'outlived' or nil
-    words[1] = (turn.any or turn.former_score or turn.tree_score) and 'no-node' or words[1]
+    words[1] = (turn.any or turn.former_score or turn.tree_score or turn.listed_score) and 'no-node' or words[1]
       or turn.places > 0 and 'no-node' or nil
   elseif not (turn.parent and turn.fields.status and turn.fields.continuable and turn.fields.digest) then
     words[1] = 'damaged'

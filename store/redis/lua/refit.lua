@@ -16,7 +16,8 @@ local SECRET_BYTES = 32
 
 -- Whether a member names a turn: by its digits alone in what is a tenant's.
 local function names_a_turn(member, place)
-  local digits = (string.match(place, '^line:') or string.match(place, '^leaves:')) and member or string.match(member, '^[^/]+/(%x+)$')
+  local own = string.match(place, '^line:') or string.match(place, '^leaves:') or string.match(place, '^conversations:')
+  local digits = own and member or string.match(member, '^[^/]+/(%x+)$')
   return digits and #digits == DIGITS and not string.match(digits, '%X')
 end
 

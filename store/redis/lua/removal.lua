@@ -46,6 +46,9 @@ local function remove(tenant, digits, turn)
   local messages, response = key('messages', tenant, digits), key('response', tenant, digits)
   local pins, tree = key('pins', tenant, digits), key('tree', tenant, root)
   displace_leaf(tenant, digits, turn.deleted)
+  if not turn.deleted and is_conversation(digits) then
+    unlist(tenant, digits)
+  end
   count(tenant, turn.deleted and 'tombstones' or 'responses', -1)
   count(tenant, 'bytes', -(turn.held or 0)) -- none is noted in a store of release 0.1
   if turn.log_bytes then

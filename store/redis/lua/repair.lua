@@ -20,6 +20,9 @@ repairs['no-node'] = function(turn)
     redis.call('UNLINK', key(family[1], turn.tenant, turn.digits))
   end
   unplace(turn)
+  if turn.listed_score then
+    unlist(turn.tenant, turn.digits)
+  end
   redis.call('ZREM', trees, turn.member)
 end
 
@@ -52,6 +55,17 @@ function repairs.leaf(turn)
   redis.call('HSET', turn.node, 'touched', exact(touched))
 end
 
+function repairs.list(turn)
+  local found, list = turn.fields, list_of(turn.tenant)
+  if not is('zset', list) and not is('none', list) then
+    return -- the key goes in the next round
+  end
+  unlist(turn.tenant, turn.digits)
+  if is_conversation(turn.digits) and not found.deleted then
+    enlist(turn.tenant, turn.digits, exact(found.created or found.touched or now_us()))
+  end
+end
+
 -- As if it had been deleted: that is what everyone sees of it already.
 repairs['no-response'] = function(turn)
   if turn.under_way then
@@ -63,6 +77,7 @@ repairs['no-response'] = function(turn)
   count(turn.tenant, 'tombstones', 1)
   turn.fields.deleted = 'fsck'
   repairs.leaf(turn)
+  repairs.list(turn)
 end
 
 repairs['kept-response'] = function(turn)

@@ -75,6 +75,9 @@ if deleted ~= '' then
   place_tombstone(tenant, digits, now_ms() + wait_ms)
 else
   place_leaf(tenant, digits, exact(used))
+  if is_conversation(digits) then
+    enlist(tenant, digits, exact(created))
+  end
 end
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 redis.call('SADD', key('tree', tenant, from.root), digits)

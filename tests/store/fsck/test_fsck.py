@@ -14,6 +14,7 @@ from store.fsck.check import Fsck, Report
 from store.fsck.faults import Fault
 from store.fsck.scan import Shard
 from store.history.caps import Caps
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.keys import Keyspace, TurnKeys
 from store.redis.connection import Argument, Operation, Server, connect
@@ -33,8 +34,8 @@ TASKS = 6
 
 @pytest.fixture
 async def broken(unaudited: ConversationHistoryStore, redis: Redis, prefix: str) -> Broken:
-    """A root with a fork; a deleted turn, and an erased one, that others continue; one that a run has pinned; and a
-    chain with a path."""
+    """A root with a fork; a deleted turn, and an erased one, that others continue; one that a run has pinned; a chain
+    with a path; and two conversations, one of which was deleted while a run held it."""
     names = ("root", "middle", "leaf")
     ids = dict(zip(names, await grow(unaudited, *names), strict=True))
     ids["fork"], ids["end"] = await grow(unaudited, "fork", "end", parent=ids["root"])
@@ -46,6 +47,14 @@ async def broken(unaudited: ConversationHistoryStore, redis: Redis, prefix: str)
     await unaudited.forget(TENANT, ids["fork"], erase=True)
     await unaudited.chain(TENANT, ids["pinned"], pin=True)
     await unaudited.forget(TENANT, ids["pinned"])
+    conversations = Conversations(unaudited)
+    for name in ("talk", "over"):
+        ids[name] = conversations.new_id()
+        first = turn(conversations.new_turn_id(ids[name]), text=name)
+        await conversations.create(TENANT, ids[name], first, b"{}")
+        ids.setdefault("first", first.id)
+    await conversations.hold(TENANT, ids["over"], "run", 600.0)
+    await conversations.delete(TENANT, ids["over"])
     return Broken(redis, prefix, ids)
 
 
@@ -78,7 +87,7 @@ async def test_a_sound_store_is_sound_and_a_look_changes_nothing(broken: Broken,
     before = await dump(broken.redis, broken.prefix)
     report = await check(server_url, broken.prefix)
     assert (report.found, report.unjudged, report.unknown) == (0, [], 0), report
-    assert report.turns == PATH_TURNS + 8
+    assert report.turns == PATH_TURNS + 12
     await check(server_url, broken.prefix, repair=True)
     assert await dump(broken.redis, broken.prefix) == before
 

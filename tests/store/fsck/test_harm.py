@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from store.errors import NotFound
 from store.fsck.check import Fsck, Report
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
@@ -24,7 +25,9 @@ NONSENSE = ("0", "1", "-1", "7", "nan", "inf", "", "abc", "1e5", "0" * 48, f"{TE
 
 
 async def plant(store: ConversationHistoryStore, chance: random.Random) -> None:
-    """Trees of any shape, in which some turns were deleted or erased, and some are or were made in the background."""
+    """Trees of any shape, in which some turns were deleted or erased, some are or were made in the background, and some
+    are of conversations.
+    """
     ids: list[str] = []
     jobs = Jobs(store, JobLimits(lease_seconds=600.0, first_seconds=600.0))
     for number in range(TURNS):
@@ -36,8 +39,28 @@ async def plant(store: ConversationHistoryStore, chance: random.Random) -> None:
             if chance.random() < 0.15:
                 await store.forget(TENANT, chance.choice(ids), erase=chance.random() < 0.5)
         with suppress(NotFound):
+            if chance.random() < 0.2:
+                ids.append(await talk(Conversations(store), chance))
+        with suppress(NotFound):
             if chance.random() < 0.3:
                 await work_on(jobs, chance, chance.choice([None, *ids[-6:]]))
+
+
+async def talk(conversations: Conversations, chance: random.Random) -> str:
+    """Begin a conversation, and hold it, delete it, or add a turn to it; its newest turn."""
+    id = conversations.new_id()
+    first = turn(conversations.new_turn_id(id))
+    await conversations.create(TENANT, id, first, b"{}")
+    if chance.random() < 0.5:
+        await conversations.hold(TENANT, id, "run", 600.0)
+    if chance.random() < 0.3:
+        await conversations.delete(TENANT, id)
+        return first.id
+    if chance.random() < 0.5:
+        return first.id
+    next_one = turn(conversations.history.new_id(first.id), first.id, text="next")
+    await conversations.advance(TENANT, id, next_one, hold="run")
+    return next_one.id
 
 
 async def work_on(jobs: Jobs, chance: random.Random, parent: str | None) -> None:

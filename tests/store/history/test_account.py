@@ -7,6 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.history.caps import Caps
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
@@ -113,6 +114,18 @@ async def forgotten(store: ConversationHistoryStore, count: int, size: int) -> N
             await store.forget_tree(TENANT, ids[0])
 
 
+async def conversations(store: ConversationHistoryStore, count: int, size: int) -> None:
+    """A quarter of them are deleted again."""
+    named = Conversations(store)
+    for number in range(count // 2):
+        id = named.new_id()
+        messages = (StoredMessage("user", random.randbytes(size // 3)),)
+        first = Turn(named.new_turn_id(id), None, Status.COMPLETED, messages, b"{}")
+        await named.create(TENANT, id, first, random.randbytes(size - size // 3))
+        if number % 4 == 3:
+            await named.delete(TENANT, id)
+
+
 async def held_bytes(own: Redis) -> int:
     """What the server holds for what is stored: without connections and what waits to be written to its file."""
     memory = await until(
@@ -123,7 +136,9 @@ async def held_bytes(own: Redis) -> int:
 
 
 @pytest.mark.parametrize("size", TURNS)
-@pytest.mark.parametrize("shape", [roots, chains, one_chain, forks, one_wide_fork, tombstones, erased, forgotten])
+@pytest.mark.parametrize(
+    "shape", [roots, chains, one_chain, forks, one_wide_fork, tombstones, erased, forgotten, conversations]
+)
 async def test_the_account_is_what_the_server_holds(
     counted: ConversationHistoryStore, own: Redis, shape: Shape, size: int
 ) -> None:

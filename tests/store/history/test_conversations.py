@@ -21,6 +21,7 @@ from store.fsck.check import Fsck, Report
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
+from store.keys import conversation_id
 from store.redis.connection import connect
 from tests.support.store.audit import complaints
 from tests.support.store.backups import back_up, bring_back
@@ -66,6 +67,27 @@ async def words(conversations: Conversations, id: str) -> Sequence[str]:
     """What was said in a conversation."""
     chain = await conversations.chain(TENANT, id)
     return [message.tokens.rstrip(b"\0").decode() for message in chain.messages()]
+
+
+async def listed(redis: Redis, prefix: str) -> list[tuple[str, float]]:
+    """The conversations of the only shard, and when they began in µs."""
+    found = await redis.zrange(f"{prefix}:{{00}}:conversations:{TENANT}", 0, -1, withscores=True)
+    return [(conversation_id(digits.decode()), score) for digits, score in found]
+
+
+async def test_a_tenant_has_a_list_of_its_conversations(conversations: Conversations, redis: Redis) -> None:
+    prefix = conversations.history.keyspace.prefix
+    ids = [await begun(conversations) for _ in range(3)]
+    await begun(conversations, tenant="globex")
+    before = await listed(redis, prefix)
+    assert [id for id, _ in before] == ids
+    await add(conversations, ids[0], "a", "b")
+    await conversations.amend(TENANT, ids[1], b"{}")
+    assert await listed(redis, prefix) == before  # what is used does not move
+    await conversations.hold(TENANT, ids[0], "run", SECONDS)
+    await conversations.delete(TENANT, ids[0])
+    assert await listed(redis, prefix) == before[1:]
+    await conversations.release(TENANT, ids[0], "run")
 
 
 async def test_a_conversation_stands_at_the_newest_turn_that_it_was_given(conversations: Conversations) -> None:
@@ -355,7 +377,7 @@ async def test_fsck_finds_nothing_wrong_with_conversations(conversations: Conver
 
 
 async def test_a_conversation_comes_back_from_a_backup(
-    conversations: Conversations, server_url: str, prefix: str, tmp_path: Path
+    conversations: Conversations, server_url: str, redis: Redis, prefix: str, tmp_path: Path
 ) -> None:
     id = await begun(conversations, text="hello")
     ids = await add(conversations, id, *map(str, range(40)))
@@ -365,6 +387,7 @@ async def test_a_conversation_comes_back_from_a_backup(
     await back_up(server_url, prefix, path)
     other = ConversationHistoryStore(connect(server_url), prefix=f"{prefix}-other")
     await bring_back(server_url, f"{prefix}-other", path)
+    assert await listed(redis, f"{prefix}-other") == await listed(redis, prefix)
     restored = Conversations(other)
     assert await restored.get(TENANT, id) == b'{"metadata":{"a":"b"}}'
     assert await words(restored, id) == await words(conversations, id)

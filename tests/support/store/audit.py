@@ -18,9 +18,10 @@ Dump = dict[str, Any]
 
 SINGLES = {"clock", "usage", "tombstones", "trees", "secret", "store", "sweeps"}
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
-LEAF_BYTES, TREE_BYTES = 195, 320
+LEAF_BYTES, LISTED_BYTES, TREE_BYTES = 195, 135, 320
 HELD = ("node", "messages", "response", "job", "spec")
 KEY_BYTES = 16
+CONVERSATION_MARK = "636f6e766572"
 HELD_SLACK_BYTES = 192
 """A node that changes may move to the next smaller or larger block, which is 128 bytes away, and gain a field."""
 JOB_SLACK_BYTES = 192
@@ -125,7 +126,8 @@ def _shard_complaints(own: Dump) -> list[str]:
         for turn, families in turns.items()
         if "node" in families
     }
-    known = SINGLES.union(filter(is_known, own), _orders(own), (f"usage:{counter}" for counter in COUNTERS))
+    orders = *_orders(own, "leaves"), *_orders(own, "conversations")
+    known = SINGLES.union(filter(is_known, own), orders, (f"usage:{counter}" for counter in COUNTERS))
     wrong = [f"unknown key {key}" for key in own if not _FAMILY.fullmatch(key) and key not in known]
     wrong += [f"{turn} has {sorted(turns[turn])} but no node" for turn in turns if turn not in nodes]
     for turn, node in nodes.items():
@@ -135,11 +137,11 @@ def _shard_complaints(own: Dump) -> list[str]:
         stored = {member.decode() for member in own.get(name, {})}
         if stored != expected:
             wrong.append(f"{name} are {stored}, not {expected}")
-    leaves = {
-        (tenant, leaf.decode()): score for name, tenant in _orders(own).items() for leaf, score in own[name].items()
-    }
+    leaves, listed = _ordered(own, "leaves"), _ordered(own, "conversations")
     if leaves != {leaf: float(nodes[leaf]["touched"]) for leaf in _leaves(nodes) - tombstones}:
         wrong.append(f"leaves are {leaves}, not {_leaves(nodes) - tombstones} in the order of their use")
+    if listed != {turn: float(nodes[turn]["created"]) for turn in _conversations(nodes)}:
+        wrong.append(f"conversations are {listed}, not {_conversations(nodes)} by when they began")
     newest = max((score for scores in (leaves, own.get("trees", {})) for score in scores.values()), default=0.0)
     if int(own.get("clock", 0)) < newest:
         wrong.append(f"the clock is {own.get('clock')}, before the last use at {newest}")
@@ -185,9 +187,20 @@ def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Dump, n
     return wrong
 
 
-def _orders(own: Dump) -> dict[str, str]:
-    """The keys with the leaves of a tenant, and whose they are."""
-    return {key: key.partition(":")[2] for key in own if key.startswith("leaves:")}
+def _orders(own: Dump, name: str) -> dict[str, str]:
+    """The keys with the leaves or the conversations of a tenant, and whose they are."""
+    return {key: key.partition(":")[2] for key in own if key.startswith(f"{name}:")}
+
+
+def _ordered(own: Dump, name: str) -> dict[tuple[str, str], float]:
+    """What these keys have, of all tenants."""
+    orders = _orders(own, name).items()
+    return {(tenant, each.decode()): score for key, tenant in orders for each, score in own[key].items()}
+
+
+def _conversations(nodes: Dump) -> set[tuple[str, str]]:
+    """The conversations that were not deleted."""
+    return {turn for turn, node in nodes.items() if turn[1][2:14] == CONVERSATION_MARK and "deleted" not in node}
 
 
 def _leaves(nodes: Dump) -> set[tuple[str, str]]:
@@ -205,10 +218,11 @@ def _roots(nodes: Dump) -> set[str]:
 
 def _usage(nodes: Dump) -> dict[str, int]:
     counted: Counter[str] = Counter()
-    leaves = _leaves(nodes)
+    leaves, listed = _leaves(nodes), _conversations(nodes)
     for (tenant, digits), node in nodes.items():
         kind, is_root = "tombstones" if "deleted" in node else "responses", int(not node["parent"])
         held = int(node["held"]) + LEAF_BYTES * ((tenant, digits) in leaves)
+        held += LISTED_BYTES * ((tenant, digits) in listed)
         for field, change in ((kind, 1), ("trees", is_root), ("bytes", held)):
             counted[field] += change
             counted[f"{field}/{tenant}"] += change

@@ -27,8 +27,12 @@ class Broken:
     def leaves(self) -> str:
         return self.shared(f"leaves:{TENANT}")
 
+    @property
+    def listed(self) -> str:
+        return self.shared(f"conversations:{TENANT}")
+
     def digits(self, name: str) -> str:
-        return self.ids[name].removeprefix("resp_")
+        return self.ids[name].partition("_")[2]
 
     def member(self, name: str) -> str:
         return f"{TENANT}/{self.digits(name)}"
@@ -126,6 +130,16 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "a tree used before its root": ("tree", lambda b: b.redis.zadd(b.shared("trees"), {b.member("root"): 1}), ()),
     "a forgotten tree that is known": ("tree", lambda b: b.set("single", abandoned="token"), ("single",)),
     "a tree of an inner turn": ("tree", lambda b: b.redis.zadd(b.shared("trees"), {b.member("leaf"): 1}), ()),
+    "a conversation that is not listed": ("list", lambda b: b.redis.zrem(b.listed, b.digits("talk")), ()),
+    "a conversation that began at another time": ("list", lambda b: b.redis.zadd(b.listed, {b.digits("talk"): 1}), ()),
+    "a deleted conversation that is listed": ("list", lambda b: b.redis.zadd(b.listed, {b.digits("over"): 1}), ()),
+    "a response among conversations": ("list", lambda b: b.redis.zadd(b.listed, {b.digits("root"): 1}), ()),
+    "no list of conversations": ("list", lambda b: b.redis.delete(b.listed), ()),
+    "a listed conversation that there isn't": ("no-node", lambda b: b.redis.zadd(b.listed, {"0" * 48: 1}), ()),
+    "nonsense among conversations": ("misnamed", lambda b: b.redis.zadd(b.listed, {"x y": 1}), ()),
+    "conversations that are a string": ("shared-type", lambda b: b.redis.set(b.listed, "x"), ()),
+    "a conversation without its shown form": ("no-response", lambda b: b.redis.delete(b.key("response", "talk")), ()),
+    "a conversation whose turn is gone": ("no-parent", lambda b: b.redis.delete(b.key("node", "first")), ()),
     "a leaf of another tree": ("stray", lambda b: b.redis.sadd(b.key("tree", "single"), b.digits("leaf")), ()),
     "a leaf that is nowhere": ("stray", lambda b: b.redis.sadd(b.key("tree", "single"), "0" * 48), ()),
     "nonsense among leaves": ("misnamed", lambda b: b.redis.zadd(b.leaves, {"x y": 1}), ()),
