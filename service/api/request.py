@@ -347,8 +347,6 @@ def _refuse_beside_a_conversation(sent: CreateBody) -> None:
         raise invalid_value(
             "previous_input_messages", "given with conversation", "Continue from the one or from the other."
         )
-    if sent.background:
-        raise unsupported("conversation", "given with background: true", _LATER)
 
 
 def read_metadata(raw: msgspec.Raw) -> dict[str, str]:

@@ -188,10 +188,14 @@ class LogSink:
         entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
         turn, after = turn_of(plan, machine, response), batch.events[0].sequence_number - 1
         try:
-            dropped = await self._complete(
+            finished = await self._complete(
                 lambda: self._jobs.finish(self._lease, turn, entry, after=after, announced=self._announced)
             )
-            self._metrics.webhooks.labels("given_up").inc(dropped)
+            self._metrics.webhooks.labels("given_up").inc(finished.dropped)
+            if finished.unjoined:
+                event(
+                    logger, logging.INFO, "not added to its conversation", response_id=plan.id, reason=finished.unjoined
+                )
         except StoreUnconfirmed as lack:  # it has ended all the same
             unconfirmed(response, lack)
         return terminal

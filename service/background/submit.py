@@ -4,6 +4,8 @@ Once it is accepted nothing of the process that accepted it is needed any more. 
 then, so whoever follows the response begins with them.
 """
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import msgspec
@@ -37,22 +39,37 @@ async def submit(jobs: Jobs, metrics: Metrics, tenant: str, prepared: Prepared, 
     events = machine.queued()
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
     turn = turn_of(plan, machine, response)
-    try:
-        await jobs.submit(
-            tenant,
-            turn,
-            await encode(plan),
-            Entry(events[-1].sequence_number, encode_batch(Batch(events))),
-            priority=_PRIORITIES[response.service_tier],
-            streams=streams,
-            fleeting=not plan.stored,
-            pin=prepared.parent.pin,
-        )
-    except StoreUnconfirmed as lack:  # it will be made all the same, and whoever asked again would have it twice
-        response = unconfirmed(response, lack)
-    except QueueFull:
-        metrics.refused.labels("queue").inc()
-        raise
+    spec = await encode(plan)
+    async with _held(jobs, prepared) as pin:
+        try:
+            await jobs.submit(
+                tenant,
+                turn,
+                spec,
+                Entry(events[-1].sequence_number, encode_batch(Batch(events))),
+                priority=_PRIORITIES[response.service_tier],
+                streams=streams,
+                fleeting=not plan.stored,
+                pin=pin,
+                conversation=plan.conversation,
+            )
+        except StoreUnconfirmed as lack:  # it will be made all the same, and whoever asked again would have it twice
+            response = unconfirmed(response, lack)
+        except QueueFull:
+            metrics.refused.labels("queue").inc()
+            raise
     prepared.parent.released()
     metrics.jobs_submitted.inc()
     return Submitted(response, events)
+
+
+@asynccontextmanager
+async def _held(jobs: Jobs, prepared: Prepared) -> AsyncGenerator[str | None]:
+    """The name of what keeps the history of a plan until it is queued: the pin of its parent, or the hold of its
+    conversation. One that isn't added to its conversation needs no more than a name.
+    """
+    if prepared.joining is not None:
+        async with prepared.joining.handing_over() as hold:
+            yield hold
+    else:
+        yield prepared.parent.pin if prepared.plan.conversation is None else jobs.history.token()

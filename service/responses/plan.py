@@ -46,6 +46,12 @@ class Plan(msgspec.Struct, frozen=True):
         return self.base.id
 
     @property
+    def conversation(self) -> str | None:
+        """The id of the conversation that it continues, if it does."""
+        given = self.base.conversation
+        return None if isinstance(given, msgspec.UnsetType) else given["id"]
+
+    @property
     def size(self) -> int:
         """About how many bytes it takes before it is compressed, the response's own aside."""
         said = sum(len(message.tokens) for message in (*self.messages, *self.rules.kept_messages, *self.rules.newest))

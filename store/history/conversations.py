@@ -27,6 +27,14 @@ def by_hand(id: str, parent: str | None, messages: Messages, items: bytes = b"[]
     return Turn(id, parent, Status.COMPLETED, messages, NO_RESPONSE, items)
 
 
+def refuse_joining(word: bytes, id: str | None) -> None:
+    """Raise the error for a script's reply about the conversation that a turn is added to, if it is a refusal."""
+    if word == b"gone":
+        raise ConversationNotFound(str(id))
+    if word == b"moved":
+        raise ConversationMoved(str(id))
+
+
 class Conversations:
     """Begin, show, hold, move and delete conversations."""
 
@@ -155,10 +163,7 @@ class Conversations:
             async with history.server.operation() as operation:
                 word, evicted = await with_room(operation, addition, history.caps, history.clocks.bound(until, script))
             history.note_removed(evicted)
-            if word == b"gone":
-                raise ConversationNotFound(id)
-            if word == b"moved":
-                raise ConversationMoved(id)
+            refuse_joining(word, id)
 
         await history.stored(store, addition.keys, addition.packed.digest)
         history.note_written(tenant, turn)

@@ -19,10 +19,11 @@ from typing import cast
 from store import codec
 from store.errors import LeaseLost, LogBehind, LogFull, NotCancellable, NotFound, QueueFull
 from store.history.append import Addition, continuable, with_room
+from store.history.conversations import refuse_joining
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import Entry
-from store.jobs.model import LEVELS, Claim, Job, JobLimits, Lease, Priority, Queue, WaitingTenant
+from store.jobs.model import LEVELS, Claim, Finished, Job, JobLimits, Lease, Priority, Queue, WaitingTenant
 from store.keys import ShardKeys, TurnKeys, id_of, shard_of
 from store.redis import scripts
 from store.redis.connection import Operation
@@ -84,13 +85,17 @@ class Jobs:
         streams: bool = False,
         fleeting: bool = False,
         pin: str | None = None,
+        conversation: str | None = None,
     ) -> None:
         """Accept a response as a child of its parent, which is then kept until it ends; a retry changes nothing.
 
         `turn` is what is known of it, with the status queued; `entry` begins its log. With `streams` its events are
-        kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. A retry
+        kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. With a
+        `conversation`, whose tip is the parent, `pin` is the hold of that, which ends here: from now on the job holds
+        it until its end, when it is added there; a fleeting one does neither. A retry
         stores one again that has ended and was deleted meanwhile, as with `append`. A server that stood still accepts
-        nothing of which the caller has been told that it failed. Raises QueueFull, and what `append` raises.
+        nothing of which the caller has been told that it failed. Raises QueueFull, what `append` raises, and with a
+        conversation ConversationNotFound and ConversationMoved.
         """
         if turn.status is not Status.QUEUED:
             raise ValueError(f"{turn.id} is {turn.status}: only what is queued can be submitted")
@@ -99,6 +104,7 @@ class Jobs:
         script = partial(
             scripts.submit,
             **addition.arguments(history.caps, history.max_depth),
+            conversation="" if conversation is None else self._keyspace.conversation(tenant, conversation).digits,
             level=priority.value,
             mode="stream" if streams else "plain",
             fleeting="1" if fleeting else "0",
@@ -116,6 +122,7 @@ class Jobs:
                 word, evicted = await with_room(operation, addition, history.caps, self._clocks.bound(until, script))
             history.note_removed(evicted)
             self._refuse_queueing(word)
+            refuse_joining(word, conversation)
             return word
 
         await history.stored(store, addition.keys, addition.packed.digest)
@@ -255,18 +262,19 @@ class Jobs:
 
     async def finish(
         self, lease: Lease, turn: Turn, entry: Entry, *, after: int | None = None, announced: bool = False
-    ) -> int:
+    ) -> Finished:
         """Store the turn of a response that has ended, with the last entry of its log; a retry changes nothing.
 
-        Its room was reserved when it was accepted. `after` is as for `write`. `announced` puts its end into the outbox;
-        returns how many older ones were dropped for it. Raises LeaseLost, LogBehind, StoreUnavailable, and ValueError
-        for an impossible end: states.py has no such move, or the log has its last event already.
+        Its room was reserved when it was accepted. The conversation that it holds then stands at it, unless it failed.
+        `after` is as for `write`. `announced` puts its end into the outbox. Raises LeaseLost, LogBehind,
+        StoreUnavailable, and ValueError for an impossible end: states.py has no such move, or the log has its last
+        event already.
         """
         if turn.id != lease.id or turn.status not in TERMINAL:
             raise ValueError(f"{lease.id} can't end with {turn.id}, which is {turn.status}")
         keys, packed = self._keys(lease), await codec.pack(turn)
 
-        async def store() -> int:
+        async def store() -> Finished:
             async with self._server.operation() as operation:
                 word, *detail = await scripts.finish(
                     operation,
@@ -285,11 +293,11 @@ class Jobs:
                     response_blob=packed.response,
                 )
             _refuse_end(word, detail, turn)
-            return int(detail[0])
+            return Finished(int(detail[0]), detail[1].decode())
 
-        dropped = await self.history.stored(store, keys, packed.digest)
+        finished = await self.history.stored(store, keys, packed.digest)
         self.history.note_written(lease.tenant, turn)
-        return dropped
+        return finished
 
     async def snapshot(self, tenant: str, id: str) -> tuple[int, bytes] | None:
         """The last snapshot, after the number of its last event. Raises NotFound, StoreUnavailable."""

@@ -72,6 +72,14 @@ class Claim(msgspec.Struct, frozen=True):
     waiting: tuple[WaitingTenant, ...] = ()
 
 
+class Finished(msgspec.Struct, frozen=True):
+    """What came of an end: how many older webhooks were `dropped` for its own, and why it wasn't added to the
+    conversation that it was made for: `gone` or `moved`, else empty."""
+
+    dropped: int
+    unjoined: str
+
+
 class Queue(msgspec.Struct, frozen=True):
     """What is under way in a shard: how many jobs wait at each level, how long the oldest has waited (seconds), how
     many are leased, the bytes of all event logs, and how many webhooks wait; and what is stored there, in responses and

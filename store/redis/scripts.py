@@ -368,12 +368,13 @@ def evict(
 ) -> None: ...
 
 
-@script("node messages response job spec clock usage leaves trees", *_ADDING, *_LOGGING, "queueing")
+@script("node messages response job spec clock usage leaves trees", *_STANDING, *_LOGGING, "queueing")
 def submit(
     turn: TurnKeys,
     *,
     parent: str,
     pin: str,
+    conversation: str,
     status: str,
     continuable: str,
     digest: str,
@@ -444,7 +445,7 @@ def cancel(turn: TurnKeys, *, token: str, lease_ms: int, idle_us: int) -> None: 
 
 @script(
     "node messages response job spec clock usage leaves trees",
-    *(*_JOBS, "logs", "entries", *_COUNTING, "outbox"),
+    *(*_JOBS, "logs", "entries", *_COUNTING, "walk", "standing", "outbox"),
     out_of_memory=True,
 )
 def finish(

@@ -138,7 +138,6 @@ def test_a_deleted_response_is_still_a_part_of_what_is_said_next(service: Servic
     ("options", "code"),
     [
         ({"previous_response_id": "resp_1"}, "mutually_exclusive_parameters"),
-        ({"background": True}, "unsupported_parameter"),
     ],
 )
 def test_what_does_not_go_together_is_refused(service: ServiceProcess, options: Any, code: str) -> None:

@@ -42,6 +42,13 @@ class Joining:
             await self._conversations.advance(self._tenant, self.id, turn, hold=self._hold)
             self._held = False
 
+    @asynccontextmanager
+    async def handing_over(self) -> AsyncGenerator[str]:
+        """The name of the hold, for whoever takes it over in the block; where that raises, it stays here."""
+        async with self._turns:
+            yield self._hold
+            self._held = False
+
     async def release(self) -> None:
         """Let go of the conversation, if it is still held; where the store is away the hold ends by itself."""
         async with self._turns:

@@ -39,6 +39,8 @@ end
 local why = parent ~= '' and barred(tenant, conversation, parent, pin)
 if why then
   return { why }
+elseif parent ~= '' then
+  keep_for_room(tenant, conversation, parent, pin)
 end
 local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then
@@ -66,8 +68,7 @@ if parent == '' then
     'digest', digest, 'created', created, 'messages_bytes', #no_messages, 'response_bytes', #conversation_blob)
   count(tenant, 'responses', 1)
 else
-  redis.call('ZREM', key('pins', tenant, conversation), pin)
-  redis.call('ZREM', key('runs', tenant, from.root), pin)
+  let_go(tenant, conversation, from.root, pin)
 end
 note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, parent, score))
 record(usage)

@@ -57,7 +57,7 @@ local function choosing(root, stays)
         displace_leaf(name, found)
       elseif turn.touched ~= score then
         redis.call('ZADD', own, turn.touched, found)
-      elseif name .. '/' .. found ~= kept and not held_for_a_run('pins', name, found) then
+      elseif name .. '/' .. found ~= kept and not is_held(name, found, turn) then
         return found, turn, looks
       else
         rank = rank + 1

@@ -42,7 +42,7 @@ local function first_of_own(field)
   local found, score = unpack(redis.call('ZRANGE', leaves_of(tenant), '0', '0', 'WITHSCORES'))
   local turn = found and found ~= parent and turn_of(tenant, found)
   if turn and turn.children == '0' and not turn.deleted and turn.touched == score
-    and not held_for_a_run('pins', tenant, found) then
+    and not is_held(tenant, found, turn) then
     return found, turn
   end
 end

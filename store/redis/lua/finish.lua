@@ -13,17 +13,19 @@
 --            max_pending    the most webhooks that wait
 --            messages_blob  what to store under messages
 --            response_blob  what to store under response
--- Result:    {'ok', how many webhooks were dropped for this one} | {'lost'} when somebody else holds the lease |
+-- Result:    {'ok', how many webhooks were dropped for this one, '' or why it isn't added to the conversation that it was to
+--            be added to: 'gone' when that isn't there any more, 'moved' when it stands elsewhere} | {'lost'} when somebody else holds the lease |
 --            {'status', the response's} when it can't move from that to the given one | {'written', the number of the
 --            last event in the log} when that is no earlier one | {'behind', the same number} when it is earlier than the
 --            one before
 -- Invariant: who has lost the lease changes nothing; a retry is 'ok'. The place was taken when the job was accepted, so
---            it is never too large and never too much. Nobody sees the last event before the turn is stored.
+--            it is never too large and never too much. Nobody sees the last event before the turn is stored. With it its
+--            conversation stands at it, unless it failed, and is held by nobody.
 
-local mode, root, parent, fleeting, held, stored_digest, before =
-  unpack(redis.call('HMGET', node, 'background', 'root', 'parent', 'fleeting', 'held', 'digest', 'status'))
+local mode, root, parent, fleeting, held, stored_digest, before, conversation =
+  unpack(redis.call('HMGET', node, 'background', 'root', 'parent', 'fleeting', 'held', 'digest', 'status', 'joins'))
 if not holds_lease(tenant, digits, token) then
-  return { mode and stored_digest == digest and 'ok' or 'lost', 0 }
+  return { mode and stored_digest == digest and 'ok' or 'lost', 0, '' }
 end
 local written, log_bytes, snapshot_bytes = unpack(redis.call('HMGET', job, 'last', 'log_bytes', 'snapshot_bytes'))
 if (before == 'cancelled') ~= (status == 'cancelled') then
@@ -54,15 +56,29 @@ end
 redis.call('UNLINK', job, spec)
 redis.call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
 
+local joins = conversation and continuable == '1'
+local why = joins and barred(tenant, conversation, parent, digits) or ''
+if conversation then
+  redis.call('HDEL', node, 'joins')
+  redis.call('HDEL', key('node', tenant, conversation), 'awaits')
+end
 local holds_now = held_by(node) + held_by(messages) + held_by(response)
 redis.call('HSET', node, 'held', holds_now, 'chain_held', exact(above_held + holds_now))
 count(tenant, 'bytes', holds_now - held)
-place_leaf(tenant, digits, score)
 redis.call('ZADD', trees, score, tenant .. '/' .. root)
-redis.call('SADD', key('tree', tenant, root), digits)
+if joins and why == '' then
+  note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, parent, score))
+else
+  place_leaf(tenant, digits, score)
+  redis.call('SADD', key('tree', tenant, root), digits)
+  local stands_at = conversation and redis.call('HGET', key('node', tenant, conversation), 'parent')
+  if stands_at then
+    note_conversation(tenant, conversation, redis.call('HGET', key('node', tenant, stands_at), 'chain_held') or 0)
+  end
+end
 if redis.call('HINCRBY', key('node', tenant, root), 'jobs', -1) == 0 then
   redis.call('HDEL', key('node', tenant, root), 'jobs')
 end
 local dropped = announced == '1' and announce(tenant, digits, status, max_pending) or 0
 record(usage)
-return { 'ok', dropped }
+return { 'ok', dropped, why }

@@ -24,6 +24,12 @@ local function hold(pins, pin, pin_ms)
   end
 end
 
+-- The digits of the job that a conversation waits for (submit.lua), or nil. One that is gone counts for nothing.
+local function awaited(tenant, digits)
+  local job = redis.call('HGET', key('node', tenant, digits), 'awaits')
+  return job and redis.call('EXISTS', key('job', tenant, job)) == 1 and job or nil
+end
+
 -- From when on no run holds a turn, in ms; 0 if none ever did. Scores of uses are in µs, so they are all larger.
 local function unpinned_from(pins)
   return redis.call('ZRANGE', pins, -1, -1, 'WITHSCORES')[2] or 0

@@ -10,6 +10,11 @@ local function held_for_a_run(family, tenant, digits)
   return redis.call('EXISTS', pins) == 1 and pinned(pins)
 end
 
+-- Whether a run holds a leaf of which this is known, or a job is to be added to it.
+local function is_held(tenant, digits, turn)
+  return held_for_a_run('pins', tenant, digits) or (turn.awaits and awaited(tenant, digits))
+end
+
 -- A turn loses a child, used last at `touched`; whether nothing needs it any more.
 local function leave(tenant, digits, root, touched)
   local node = key('node', tenant, digits)
@@ -33,10 +38,10 @@ end
 
 -- What has to be known of a turn to take it away; no `root` where it is gone.
 local function turn_of(tenant, digits)
-  local root, parent, deleted, held, touched, log_bytes, children = unpack(redis.call('HMGET',
-    key('node', tenant, digits), 'root', 'parent', 'deleted', 'held', 'touched', 'log_bytes', 'children'))
+  local root, parent, deleted, held, touched, log_bytes, children, awaits = unpack(redis.call('HMGET',
+    key('node', tenant, digits), 'root', 'parent', 'deleted', 'held', 'touched', 'log_bytes', 'children', 'awaits'))
   return { root = root, parent = parent, deleted = deleted, held = held, touched = touched, log_bytes = log_bytes,
-    children = children }
+    children = children, awaits = awaits }
 end
 
 -- Take a leaf away with all that it has; its parent's digits, or '' of a root, and whether nothing needs that now.

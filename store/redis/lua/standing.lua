@@ -3,24 +3,38 @@
 -- it is a leaf like others: evicted before what it names, gone with its tree, counted among its tenant's turns. What it
 -- continues is never taken away before it, also where that was deleted. It alone of all turns changes its parent: since
 -- nothing is below it, no path (walk.lua) names it. Its `response` is the conversation as it is shown, and its pins are
--- the hold of the one run that may add to it.
+-- the hold of the one run that may add to it. Where that is a job, its node has `awaits` with the digits of that instead,
+-- from the job's acceptance on: it holds as long as the job is there, whoever works on it, and nobody renews it.
 
 local BARRED_MS = 1000
 
--- Why a run that began at the turn `parent` may not be added any more, or nil. One whose hold is over has it again for as
--- long as room is made, which takes nothing that is pinned; and it holds the parent, which may be deleted.
+-- Why a run that began at the turn `parent` may not be added any more, or nil. `token` is that of its hold, or the digits
+-- of its job.
 local function barred(tenant, conversation, parent, token)
   local node, pins = key('node', tenant, conversation), key('pins', tenant, conversation)
   local stands_at, deleted = unpack(redis.call('HMGET', node, 'parent', 'deleted'))
   if not stands_at or deleted then
     return 'gone'
-  elseif stands_at ~= parent or (pinned(pins) and not holds(pins, token)) then
+  elseif stands_at ~= parent or (pinned(pins) and not holds(pins, token))
+    or (awaited(tenant, conversation) or token) ~= token then
     return 'moved'
   end
+end
+
+-- Keep a conversation, and the turn at which it stands and which may be deleted, for as long as room is made, which takes
+-- nothing that is pinned. A run whose hold is over has it again so.
+local function keep_for_room(tenant, conversation, parent, token)
+  local pins = key('pins', tenant, conversation)
   if not holds(pins, token) then
     hold(pins, token, BARRED_MS)
   end
   hold(key('pins', tenant, parent), token, BARRED_MS)
+end
+
+-- A run has done its work for a conversation, which is held by nobody then.
+local function let_go(tenant, conversation, root, token)
+  redis.call('ZREM', key('pins', tenant, conversation), token)
+  redis.call('ZREM', key('runs', tenant, root), token)
 end
 
 -- Write the node of a conversation below a turn that was just added; its former place, if it had one, is the parent's.

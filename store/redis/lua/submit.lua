@@ -3,7 +3,8 @@
 --
 -- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
 -- Arguments: parent         the parent's digits, or '' for a root
---            pin            the token that the caller holds on the parent, or ''
+--            pin            the token that the caller holds on the parent, or on the conversation, or ''
+--            conversation   the digits of the conversation that stands at the parent, or ''
 --            status         queued
 --            continuable    0
 --            digest         the digest of this content
@@ -30,9 +31,11 @@
 -- Result:    {'ok'} | {'queue'} when too many wait, {'crowded'} when their logs have too many bytes: more than that may
 --            only a tenant who has little there | {'conflict'} | {'missing'} | {'status', the parent's status} |
 --            {'long'} | {'large'} | {'again'} | {'full'}, as in append.lua; the last two of event logs, too | {'late', the
---            ms on this clock}
+--            ms on this clock} | {'gone'} when the conversation isn't there any more | {'moved'} when it stands elsewhere, or
+--            another run holds it
 -- Invariant: accepted completely and once, or not at all; a retry is 'ok', even if the response has ended since. What its
 --            caller has given up, and will ask for again, is not accepted. Until it ends it is no leaf, so neither it nor anything above it is evicted.
+--            From now on until its end it holds its conversation, unless it is fleeting: that one is never added to it.
 --
 -- A job's fields: token of who holds its lease, '' while it waits; lease_ms, how long the last lease is; level at which
 -- it waits, '' while it doesn't; own, the level of its priority; epoch, how often it changed hands; tries, how many
@@ -42,7 +45,8 @@
 -- log_bytes, and snapshot_bytes, which are part of them; waiting_bytes, those of a
 -- job that waits and was not begun. It goes when the response ends. Its node has `background` (the
 -- mode) and `submission` (the digest) for good, which is its `digest` too until the end; `fleeting` where it is so; and
--- from the end on `log_bytes`, where it has a log. A tree's root has `jobs`, their number in the tree, where there are any.
+-- from the end on `log_bytes`, where it has a log; until then `joins` with the digits of the conversation that it is added
+-- to, which has it in `awaits` (standing.lua). A tree's root has `jobs`, their number in the tree, where there are any.
 
 local stored_digest, before, root = unpack(redis.call('HMGET', node, 'digest', 'submission', 'root'))
 if stored_digest and before ~= digest then
@@ -61,6 +65,13 @@ local log_bytes = #entry + ENTRY_BYTES
 local own_bytes, all_bytes = waiting_bytes(tenant)
 if all_bytes > 0 and all_bytes + log_bytes > most_for(max_waiting, own_bytes + log_bytes) then
   return { 'crowded' }
+end
+local joins = conversation ~= '' and fleeting ~= '1'
+local why = joins and barred(tenant, conversation, parent, pin)
+if why then
+  return { why }
+elseif conversation ~= '' then
+  keep_for_room(tenant, conversation, parent, pin)
 end
 local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then
@@ -88,6 +99,14 @@ redis.call('HSET', job, 'own', level, 'epoch', 0, 'tries', 0, 'progressed', 0, '
 note_waiting(tenant, log_bytes)
 redis.call('HINCRBY', key('node', tenant, from.root), 'jobs', 1)
 enqueue(level, tenant, digits, score)
+if conversation ~= '' then
+  let_go(tenant, conversation, from.root, pin)
+end
+if joins then
+  redis.call('HSET', node, 'joins', conversation)
+  redis.call('HSET', key('node', tenant, conversation), 'awaits', digits)
+  note_conversation(tenant, conversation, from.held)
+end
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
 record(usage)
 return { 'ok', told_of_evicted() }

@@ -188,7 +188,8 @@ async def test_a_limit_that_was_lowered_is_reached_at_once_and_says_how_many_wer
     jobs = Jobs(box.history, JobLimits(pending=1))
     id = await submit(jobs)
     failed = turn(id, status=Status.FAILED)
-    assert await jobs.finish((await claim(jobs)).lease, failed, Entry(9, b"the end"), announced=True) == 10
+    ended = await jobs.finish((await claim(jobs)).lease, failed, Entry(9, b"the end"), announced=True)
+    assert ended.dropped == 10
     assert [(each.id, each.status) for each in await box.take()] == [(id, "failed")]
 
 

@@ -1,0 +1,193 @@
+"""Background responses of a conversation: it is held from their acceptance to their end, whoever makes them."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from service.engine.port import EngineError
+from service.harmony.tokens import RETURN, encode
+from service.settings.settings import Settings
+from tests.support.engine.scripted import Die, Stall
+from tests.support.service.background import changed, ended, said, submitted
+from tests.support.service.inside import answer, called, opened, scripted, serving
+from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.waiting import wait_until
+
+WEATHER: Any = {"type": "function", "name": "get_weather", "description": "", "parameters": None, "strict": False}
+
+
+async def begun(client: AsyncOpenAI) -> str:
+    """A new conversation."""
+    return (await client.conversations.create()).id
+
+
+async def roles(client: AsyncOpenAI, id: str) -> list[str]:
+    """The roles of a conversation's items, or else their types, oldest first."""
+    items = [item.to_dict() async for item in client.conversations.items.list(id, order="asc")]
+    return [str(item.get("role", item["type"])) for item in items]
+
+
+async def refuse(client: AsyncOpenAI, id: str) -> None:
+    """All that would add to the conversation is refused at once, as somebody else does."""
+    for refused in (
+        client.responses.create(model=MODEL, input="hi", conversation=id),
+        client.responses.create(model=MODEL, input="hi", conversation=id, background=True),
+        client.conversations.items.create(id, items=[{"role": "user", "content": "x"}]),
+    ):
+        with pytest.raises(openai.BadRequestError) as refusal:
+            await refused
+        assert (refusal.value.code, refusal.value.param) == ("conversation_locked", "conversation")
+
+
+async def test_it_holds_its_conversation_while_it_waits_and_while_it_runs_against_every_replica(
+    settings: Settings,
+) -> None:
+    go = asyncio.Event()
+    engine = scripted([opened("Said so far,"), Stall(go), [*encode(" and the rest."), RETURN]], [answer("Next.")])
+    async with serving(changed(settings, worker=False), scripted([])) as idle, idle.client() as other:
+        id = await begun(other)
+        made = await submitted(other, conversation=id)
+        assert (made.status, made.conversation and made.conversation.id) == ("queued", id)
+        await refuse(other, id)
+        async with serving(settings, engine) as working, working.client() as client:
+            await said(client, made.id, "Said so far")
+            await refuse(client, id)
+            await refuse(other, id)
+            assert await roles(client, id) == []
+            go.set()
+            assert (await ended(client, made.id)).output_text == "Said so far, and the rest."
+            assert await roles(client, id) == ["user", "assistant"]
+            again = await client.responses.create(model=MODEL, input="hi", conversation=id)
+            assert again.output_text == "Next."
+            assert await roles(client, id) == ["user", "assistant"] * 2
+
+
+async def test_a_stream_of_it_ends_once_it_has_joined(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
+        id = await begun(client)
+        for number in range(1, 4):
+            stream = await client.responses.create(
+                model=MODEL, input="hi", conversation=id, background=True, stream=True
+            )
+            async for event in stream:
+                if event.type == "response.completed":
+                    break
+            assert await roles(client, id) == ["user", "assistant"] * number
+
+
+async def test_what_is_cancelled_while_it_waits_joins_with_its_input(settings: Settings) -> None:
+    async with serving(changed(settings, worker=False), scripted([answer("x")])) as inside, inside.client() as client:
+        id = await begun(client)
+        await client.responses.cancel((await submitted(client, conversation=id)).id)
+        assert await roles(client, id) == ["user"]
+        await client.responses.create(model=MODEL, input="hi", conversation=id)
+
+
+async def test_what_is_cancelled_amid_its_work_joins_with_what_was_said(settings: Settings) -> None:
+    engine = scripted([opened("Said so far."), Stall()], [answer("Next.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        id = await begun(client)
+        made = await submitted(client, conversation=id)
+        await said(client, made.id, "Said so far")
+        await client.responses.cancel(made.id)
+        assert await roles(client, id) == ["user", "assistant"]
+        await client.responses.create(model=MODEL, input="hi", conversation=id)
+
+
+async def test_what_failed_does_not_join_and_lets_go(settings: Settings) -> None:
+    engine = scripted([Die(EngineError("gone"))])
+    settings = changed(settings, max_attempts=1)
+    async with serving(settings, engine) as inside, inside.client() as client:
+        id = await begun(client)
+        made = await submitted(client, conversation=id)
+        assert (await ended(client, made.id)).status == "failed"
+        assert await roles(client, id) == []
+        await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}])
+
+
+async def test_a_call_joins_so_that_its_output_finds_it(settings: Settings) -> None:
+    engine = scripted([called("get_weather", "{}")], [answer("Sunny.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        id = await begun(client)
+        first = await ended(client, (await submitted(client, conversation=id, tools=[WEATHER])).id)
+        (call,) = [item for item in first.output if item.type == "function_call"]
+        output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "sun"}]
+        last = await ended(client, (await submitted(client, output, conversation=id, tools=[WEATHER])).id)
+        assert last.output_text == "Sunny."
+        assert await roles(client, id) == ["user", "function_call", "function_call_output", "assistant"]
+
+
+async def test_one_whose_conversation_is_deleted_is_made_and_stored(settings: Settings) -> None:
+    async with serving(changed(settings, worker=False), scripted([])) as idle, idle.client() as client:
+        id = await begun(client)
+        made = await submitted(client, conversation=id)
+        await client.conversations.delete(id)
+        async with serving(settings, scripted([answer("Yes.")])):
+            assert (await ended(client, made.id)).output_text == "Yes."
+
+
+async def test_one_that_is_not_stored_reads_and_neither_holds_nor_joins(settings: Settings) -> None:
+    settings = changed(settings, background_without_store=True)
+    async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
+        id = await begun(client)
+        await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}])
+        made = await submitted(client, conversation=id, store=False)
+        assert (await ended(client, made.id)).output_text == "Yes."
+        assert await roles(client, id) == ["user"]
+
+
+async def test_what_is_refused_lets_go(settings: Settings) -> None:
+    async with (
+        serving(changed(settings, worker=False, max_queued=1), scripted([])) as inside,
+        inside.client() as client,
+    ):
+        shards = defaultdict[str, list[str]](list)
+        while len(together := max(shards.values(), key=len, default=[])) < 2:
+            made = await begun(client)
+            shards[made[5:7]].append(made)
+        other, id = together
+        await submitted(client, conversation=other)
+        with pytest.raises(openai.RateLimitError):
+            await submitted(client, conversation=id)
+        await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}])
+
+
+async def test_one_whose_worker_leaves_is_gone_on_with_and_joins_once(settings: Settings) -> None:
+    first, second = scripted([opened("Said so far."), Stall()]), scripted([[*encode(" Rest."), RETURN]])
+    async with serving(changed(settings, worker=False), scripted([])) as idle, idle.client() as client:
+        id = await begun(client)
+        async with serving(settings, first):
+            made = await submitted(client, conversation=id)
+            await said(client, made.id, "Said so far")
+        assert (await client.responses.retrieve(made.id)).status == "in_progress"
+        await refuse(client, id)
+        async with serving(settings, second):
+            assert (await ended(client, made.id)).output_text == "Said so far. Rest."
+        assert await roles(client, id) == ["user", "assistant"]
+
+
+def test_one_whose_worker_is_killed_is_gone_on_with_and_joins_once(start: Callable[..., ServiceProcess]) -> None:
+    service = start(lease_seconds=3, store_timeout_seconds=1, demo_tokens_per_second=20)
+    client = service.client()
+    id = client.conversations.create().id
+    made = client.responses.create(model=MODEL, input="Count to 40.", conversation=id, background=True)
+    wait_until(lambda: client.responses.retrieve(made.id).output_text, wanted=bool, seconds=20)
+    service.process.kill()
+    service.kill()
+    service.start()
+    client = service.client()
+    with pytest.raises(openai.BadRequestError) as refusal:
+        client.responses.create(model=MODEL, input="hi", conversation=id)
+    assert refusal.value.code == "conversation_locked"
+    response = wait_until(
+        lambda: client.responses.retrieve(made.id), wanted=lambda found: found.status == "completed", seconds=30
+    )
+    assert response.output_text.endswith("40")
+    joined = [item.type for item in client.conversations.items.list(id)]
+    assert joined == ["message", "reasoning", "message"]
+    client.responses.create(model=MODEL, input="hi", conversation=id)

@@ -1,0 +1,268 @@
+"""Jobs that are added to a conversation: they hold it from their acceptance to their end, whoever works on them."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from store.errors import ConversationHeld, ConversationMoved, ConversationNotFound, NotTerminal, StoreFull
+from store.fsck.check import Fsck
+from store.history.caps import Caps
+from store.history.conversations import Conversations, by_hand
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.redis.connection import connect
+from store.turn import Status
+from tests.support.store.sample import TENANT, said, turn
+from tests.support.store.work import ACCEPTED, claim, fall_silent, finish, queued, status, submit
+
+SHOWN = b"{}"
+HELD_SECONDS = 60.0
+
+
+@pytest.fixture
+def conversations(history: ConversationHistoryStore) -> Conversations:
+    """The conversations of a store with nothing in it, whose keys must add up after the test."""
+    return Conversations(history)
+
+
+async def begun(conversations: Conversations, text: str = "hello") -> str:
+    """A new conversation with a first message."""
+    id = conversations.new_id()
+    await conversations.create(TENANT, id, turn(conversations.new_turn_id(id), text=text), SHOWN)
+    return id
+
+
+async def tip_of(conversations: Conversations, id: str) -> str:
+    """The turn at which a conversation stands."""
+    return str((await conversations.chain(TENANT, id)).tip)
+
+
+async def words(conversations: Conversations, id: str) -> Sequence[str]:
+    """What was said in a conversation."""
+    chain = await conversations.chain(TENANT, id)
+    return [message.tokens.rstrip(b"\0").decode() for message in chain.messages()]
+
+
+async def queue(jobs: Jobs, conversations: Conversations, id: str, *, fleeting: bool = False) -> str:
+    """A job that is added to a conversation; its id."""
+    hold = jobs.history.token()
+    if not fleeting:
+        await conversations.hold(TENANT, id, hold, HELD_SECONDS)
+    tip = await tip_of(conversations, id)
+    made = jobs.history.new_id(tip)
+    await jobs.submit(
+        TENANT, queued(made, tip), b"one", ACCEPTED, streams=True, fleeting=fleeting, pin=hold, conversation=id
+    )
+    return made
+
+
+async def is_held(conversations: Conversations, id: str) -> bool:
+    """Whether somebody holds a conversation, also against whoever adds to it without a hold."""
+    tip = await tip_of(conversations, id)
+    try:
+        await conversations.advance(TENANT, id, turn(conversations.new_turn_id(id), tip, text="no"), hold="another")
+    except ConversationMoved:
+        with pytest.raises(ConversationHeld):
+            await conversations.hold(TENANT, id, "another", 1.0)
+        return True
+    return False
+
+
+async def test_a_job_holds_its_conversation_until_its_end_and_joins_it(
+    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations
+) -> None:
+    id = await begun(conversations)
+    made = await queue(jobs, conversations, id)
+    assert await is_held(conversations, id)
+    job = await claim(jobs)
+    assert await is_held(conversations, id)
+    assert await words(conversations, id) == ["hello"]
+    await finish(jobs, job, text="answer")
+    assert await words(conversations, id) == ["hello", "answer"]
+    assert await tip_of(conversations, id) == made
+    await conversations.hold(TENANT, id, "next", 1.0)
+    await conversations.release(TENANT, id, "next")
+
+
+@pytest.mark.parametrize("how", [Status.COMPLETED, Status.INCOMPLETE, Status.FAILED])
+async def test_all_that_ended_joins_unless_it_failed(
+    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations, how: Status
+) -> None:
+    id = await begun(conversations)
+    made = await queue(jobs, conversations, id)
+    await finish(jobs, await claim(jobs), status=how, text="answer")
+    assert await words(conversations, id) == ["hello"] + ["answer"] * (how is not Status.FAILED)
+    assert await status(history, made) is how
+    assert not await is_held(conversations, id)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_what_is_cancelled_joins_with_what_was_said(
+    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations, begins: bool
+) -> None:
+    id = await begun(conversations)
+    made = await queue(jobs, conversations, id)
+    if begins:
+        await claim(jobs)
+    job = await jobs.cancel(TENANT, made)
+    assert job is not None
+    assert await is_held(conversations, id)
+    await finish(jobs, job, text="cut")
+    assert await words(conversations, id) == ["hello", "cut"]
+
+
+async def test_a_job_whose_worker_dies_or_leaves_goes_on_holding(jobs: Jobs, conversations: Conversations) -> None:
+    id = await begun(conversations)
+    made = await queue(jobs, conversations, id)
+    dead = await claim(jobs)
+    await fall_silent(jobs, made)
+    rescued = await claim(jobs)
+    assert rescued.lease != dead.lease
+    assert await is_held(conversations, id)
+    await jobs.hand_back(rescued.lease, failed=False)
+    assert await is_held(conversations, id)
+    await finish(jobs, await claim(jobs), text="answer")
+    assert await words(conversations, id) == ["hello", "answer"]
+
+
+async def test_an_end_that_is_retried_joins_once(jobs: Jobs, conversations: Conversations) -> None:
+    id = await begun(conversations)
+    await queue(jobs, conversations, id)
+    job = await claim(jobs)
+    for _ in range(2):
+        await finish(jobs, job, text="answer")
+    assert await words(conversations, id) == ["hello", "answer"]
+
+
+async def test_a_submission_that_is_retried_holds_once(jobs: Jobs, conversations: Conversations) -> None:
+    id = await begun(conversations)
+    await conversations.hold(TENANT, id, "one", HELD_SECONDS)
+    tip = await tip_of(conversations, id)
+    made = queued(jobs.history.new_id(tip), tip)
+    for _ in range(2):
+        await jobs.submit(TENANT, made, b"one", ACCEPTED, pin="one", conversation=id)
+    await finish(jobs, await claim(jobs))
+    assert not await is_held(conversations, id)
+
+
+async def test_a_job_is_not_accepted_behind_another_or_where_nothing_is(
+    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations
+) -> None:
+    id = await begun(conversations)
+    tip = await tip_of(conversations, id)
+    await conversations.hold(TENANT, id, "one", HELD_SECONDS)
+    late = queued(jobs.history.new_id(tip), tip)
+    with pytest.raises(ConversationMoved):
+        await jobs.submit(TENANT, late, b"one", ACCEPTED, pin="two", conversation=id)
+    await conversations.delete(TENANT, id)
+    with pytest.raises(ConversationNotFound):
+        await jobs.submit(TENANT, late, b"one", ACCEPTED, pin="one", conversation=id)
+    assert (await jobs.claim(0, 1)).jobs == []
+
+
+async def test_a_job_whose_conversation_is_deleted_is_stored_all_the_same(
+    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations
+) -> None:
+    id = await begun(conversations)
+    made = await queue(jobs, conversations, id)
+    await conversations.delete(TENANT, id)
+    with pytest.raises(NotTerminal):
+        await history.forget_tree(TENANT, made)
+    job = await claim(jobs)
+    done = turn(made, text="answer")
+    finished = await jobs.finish(job.lease, done, Entry(9, b"end"))
+    assert finished.unjoined == "gone"
+    assert await said(history, made) == ["hello", "answer"]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_fleeting_job_reads_its_conversation_and_neither_holds_nor_joins_it(
+    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations, deleted: bool
+) -> None:
+    id = await begun(conversations)
+    first = await queue(jobs, conversations, id)
+    await finish(jobs, await claim(jobs), text="one")
+    if deleted:
+        await history.forget(TENANT, first)
+    await conversations.hold(TENANT, id, "another", HELD_SECONDS)
+    await queue(jobs, conversations, id, fleeting=True)
+    await finish(jobs, await claim(jobs), text="aside")
+    assert await words(conversations, id) == ["hello", "one"]
+    await conversations.release(TENANT, id, "another")
+
+
+async def test_a_conversation_that_a_job_holds_is_not_evicted(jobs: Jobs, conversations: Conversations) -> None:
+    history = jobs.history
+    id = await begun(conversations)
+    await queue(jobs, conversations, id)
+    history.caps = Caps(responses=5)
+    for _ in range(10):
+        await history.append(TENANT, turn(history.new_id(), text="x" * 100))
+    history.caps = Caps(responses=3)
+    with pytest.raises(StoreFull):
+        await history.append(TENANT, turn(history.new_id(), text="y"))
+    history.caps = Caps()
+    await finish(jobs, await claim(jobs), text="answer")
+    assert await words(conversations, id) == ["hello", "answer"]
+
+
+async def test_a_job_that_is_gone_without_an_end_holds_nothing(
+    jobs: Jobs, conversations: Conversations, server_url: str
+) -> None:
+    id = await begun(conversations)
+    made = await queue(jobs, conversations, id)
+    keys = jobs.history.keyspace.turn(TENANT, made)
+    async with jobs.history.server.operation() as operation:
+        await operation.command("UNLINK", keys.key("job"))
+    await conversations.hold(TENANT, id, "next", 1.0)
+    await conversations.release(TENANT, id, "next")
+    check = Fsck(connect(server_url), prefix=jobs.history.keyspace.prefix)
+    assert [each async for each in check.run(repair=True)]
+    await check.close()
+    await finish(jobs, await claim(jobs), text="answer")  # nobody came in between
+    assert await words(conversations, id) == ["hello", "answer"]
+
+
+async def test_of_many_jobs_at_once_one_is_accepted(jobs: Jobs, conversations: Conversations) -> None:
+    id = await begun(conversations)
+    made = await asyncio.gather(*(queue(jobs, conversations, id) for _ in range(20)), return_exceptions=True)
+    assert [type(each) for each in made].count(str) == 1
+    assert {type(each) for each in made} == {str, ConversationHeld}
+    await finish(jobs, await claim(jobs))
+    assert (await jobs.claim(0, 1)).jobs == []
+
+
+async def test_a_long_conversation_of_jobs_adds_up(
+    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations
+) -> None:
+    id = await begun(conversations)
+    for number in range(40):
+        await queue(jobs, conversations, id)
+        await finish(jobs, await claim(jobs), text=str(number))
+    assert await words(conversations, id) == ["hello", *map(str, range(40))]
+
+
+async def test_what_was_added_by_hand_meanwhile_is_not_lost_to_an_end_that_comes_late(
+    jobs: Jobs, conversations: Conversations
+) -> None:
+    """No release does so; somebody who takes keys away may."""
+    id = await begun(conversations)
+    made = await queue(jobs, conversations, id)
+    job = await claim(jobs)
+    keys = jobs.history.keyspace.conversation(TENANT, id)
+    async with jobs.history.server.operation() as operation:
+        await operation.command("HDEL", keys.key("node"), "awaits")
+    tip = await tip_of(conversations, id)
+    await conversations.advance(TENANT, id, by_hand(conversations.new_turn_id(id), tip, ()), hold="another")
+    finished = await jobs.finish(job.lease, turn(made, text="late"), Entry(9, b"end"))
+    assert finished.unjoined == "moved"
+    assert await words(conversations, id) == ["hello"]
+
+
+async def test_a_job_without_a_conversation_holds_none(jobs: Jobs, conversations: Conversations) -> None:
+    id = await begun(conversations)
+    await submit(jobs, parent=await tip_of(conversations, id))
+    assert not await is_held(conversations, id)
+    await finish(jobs, await claim(jobs))
