@@ -270,5 +270,3 @@ def test_what_is_not_served_yet_says_so(service: ServiceProcess) -> None:
     assert refused(client.conversations.items.delete, item, conversation_id=id).status_code == 405
     assert http.get("/v1/conversations").status_code == 405
     assert http.post("/open-responses/v1/conversations", json={}).status_code == 404
-    error = refused(client.responses.create, model=MODEL, input="hi", conversation=id, background=True)
-    assert (error.status_code, error.code, error.param) == (400, "unsupported_parameter", "conversation")
