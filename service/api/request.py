@@ -138,6 +138,14 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     image: msgspec.Raw = ABSENT
 
 
+class CreateFrame(CreateBody, forbid_unknown_fields=True):
+    """The frame `response.create` of a WebSocket as sent: a body, flat, and what only a frame has."""
+
+    type: Literal["response.create"] = "response.create"
+    stream_id: str | None = None
+    generate: bool | None = None
+
+
 LATER = ("image",)
 """Parameters that a later release serves; none of them is ever decoded."""
 
@@ -170,6 +178,7 @@ TIERS: dict[str, str] = {
 """What a service tier is echoed as. It says which background responses start first; flex ones wait for all others."""
 
 _BODY = decoder_of(CreateBody)
+_FRAME = decoder_of(CreateFrame)
 _METADATA = decoder_of(dict[str, str] | None)
 
 
@@ -220,6 +229,8 @@ class CreateRequest(msgspec.Struct, frozen=True):
     previous_input_messages: msgspec.Raw
     managing: Managing | None
     """Whether the conversation is compacted before it is answered, and from which length on."""
+    generate: bool = True
+    """Whether there is to be an answer: without one, what a WebSocket sends is only kept to be continued."""
 
     @property
     def shows_logprobs(self) -> bool:
@@ -242,13 +253,37 @@ def read_create(body: bytes, *, store: bool, unstored_background: bool = False) 
     """Check a create body. `store` is whether this service stores, `unstored_background` whether a background response
     needn't be stored. Raises ApiError; decodes no more than it must.
     """
-    sent = decode(body, _BODY)
+    return _checked(decode(body, _BODY), store=store, unstored_background=unstored_background)
+
+
+def read_frame(frame: bytes, *, store: bool) -> CreateRequest:
+    """As read_create, of a frame: it is always streamed, in the foreground, and may continue what isn't stored."""
+    sent = decode(frame, _FRAME)
+    if sent.background:
+        raise unsupported("background", "true", "A WebSocket has no background responses; POST it.")
+    if sent.stream is False:
+        raise invalid_value("stream", "false", "What a WebSocket answers is always a stream. Leave it out.")
+    sent.stream = True
+    checked = _checked(sent, store=store, remembers=True)
+    padded = sent.stream_options is not None and sent.stream_options.include_obfuscation is True
+    if sent.generate is False:
+        return msgspec.structs.replace(checked, obfuscate=padded, generate=False, managing=None)
+    return msgspec.structs.replace(checked, obfuscate=padded)
+
+
+def _checked(
+    sent: CreateBody, *, store: bool, unstored_background: bool = False, remembers: bool = False
+) -> CreateRequest:
+    """What was sent, checked. `remembers` is whether a response can be continued that isn't stored."""
     _refuse_what_comes_later(sent)
     if not sent.model:
         raise missing("model", "Ask GET /v1/models what is served here.")
     text = sent.text or TextParam()
     stored = store if sent.store is None else sent.store
-    _refuse_what_does_not_go_together(sent, store=store, keeps=stored or unstored_background)
+    warms = isinstance(sent, CreateFrame) and sent.generate is False
+    _refuse_what_does_not_go_together(
+        sent, store=store, keeps=stored or unstored_background, remembers=remembers, warms=warms
+    )
     return CreateRequest(
         model=sent.model,
         input=sent.input,
@@ -314,16 +349,21 @@ def _refuse_what_comes_later(sent: CreateBody) -> None:
         raise unsupported("reasoning.mode", sent.reasoning.mode, _LATER)
 
 
-def _refuse_what_does_not_go_together(sent: CreateBody, *, store: bool, keeps: bool) -> None:
-    """`store` is whether this service stores, `keeps` whether the response is there until its caller comes for it."""
+def _refuse_what_does_not_go_together(
+    sent: CreateBody, *, store: bool, keeps: bool, remembers: bool, warms: bool
+) -> None:
+    """`store` is whether this service stores, `keeps` whether the response is there until its caller comes for it,
+    `remembers` whether its connection knows what isn't stored, and `warms` whether there is to be no answer.
+    """
     if sent.conversation is not None:
         _refuse_beside_a_conversation(sent)
-    elif sent.input == ABSENT and sent.previous_response_id is None and sent.prompt is None:
+    elif sent.input == ABSENT and sent.previous_response_id is None and sent.prompt is None and not warms:
         raise missing("input", "Give 'input', or 'previous_response_id' to continue a response.")
     if sent.stream_options is not None and not sent.stream:
         raise invalid_value("stream_options", "given without stream", "It is only allowed with 'stream': true.")
-    if not store and (sent.store or sent.previous_response_id or sent.conversation is not None):
-        param = "store" if sent.store else "previous_response_id" if sent.previous_response_id else "conversation"
+    continues = sent.previous_response_id and not remembers
+    if not store and (sent.store or continues or sent.conversation is not None):
+        param = "store" if sent.store else "previous_response_id" if continues else "conversation"
         raise unsupported(param, "given", "This service stores no responses; send the whole conversation as input.")
     if sent.previous_response_id is not None and bytes(sent.previous_input_messages) not in (b"null", b"[]"):
         raise invalid_value(

@@ -34,6 +34,7 @@ from service.commands.watchdog import watched
 from service.metrics.processes import shared_folder
 from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
+from service.web.socket.protocol import SocketProtocol
 from service.web.stopping import STOP_SIGNALS
 from store.errors import DataFolderBusy, StoreUnavailable
 from store.redis.connection import connect
@@ -47,6 +48,9 @@ OPEN_FILES = 2 * MAX_CONNECTIONS
 KEEP_ALIVE_SECONDS = 65
 """How long an idle connection is kept: longer than the pools of clients and proxies (5 to 60 s) keep it, so
 that they are the ones to close it and no request meets a connection that is just being closed."""
+
+PING_SECONDS = 20.0
+"""How often a WebSocket is pinged, and how long its client may take to answer."""
 
 HEALTH_SECONDS = 15
 """How long a worker may leave its supervisor's ping without an answer before it is replaced."""
@@ -323,7 +327,11 @@ def _config(settings: Settings, create_app: CreateApp) -> Config:
         settings,
         create_app,
         http=BoundedHttpProtocol,
-        ws="none",
+        ws=SocketProtocol,
+        ws_max_size=settings.max_body_bytes,
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=PING_SECONDS,
+        ws_per_message_deflate=False,
         loop="uvloop",
         lifespan="on",
         workers=settings.workers,

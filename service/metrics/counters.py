@@ -28,7 +28,7 @@ DOUBTS = ("clock", "gap")
 REMOVALS = ("responses", "trees", "bytes", "memory", "idle")
 STORE_ERRORS = ("timeout", "error", "unconfirmed")
 CONFIRMS = ("met", "unmet")
-REFUSALS = ("requests", "followers", "bodies", "queue")
+REFUSALS = ("requests", "followers", "sockets", "bodies", "queue")
 WEBHOOKS = ("delivered", "failed", "given_up")
 
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -121,8 +121,8 @@ class Metrics:
     )
     refused: Counter = metric(
         "admission_refused_total",
-        "Requests that were refused for a limit: the process had MAX_CONCURRENT_REQUESTS, MAX_FOLLOWERS or "
-        "MAX_BODIES_BYTES, or the queue was full.",
+        "Requests that were refused for a limit: the process had MAX_CONCURRENT_REQUESTS, MAX_FOLLOWERS, MAX_SOCKETS "
+        "or MAX_BODIES_BYTES, or the queue was full.",
         limit=REFUSALS,
     )
     responses: Counter = metric(
@@ -171,6 +171,7 @@ class Metrics:
         why=DOUBTS,
     )
     followers: Gauge = metric("followers", "Open streams that follow a background response.")
+    sockets: Gauge = metric("sockets", "Open WebSockets.")
 
     jobs_submitted: Counter = metric("jobs_submitted_total", "Background responses that were queued.")
     jobs_claimed: Counter = metric("jobs_claimed_total", "Background responses that a worker took, again included.")

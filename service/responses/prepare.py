@@ -6,9 +6,10 @@ What a request holds that is large (its JSON, the history that it continues) goe
 minutes, and needn't hold on to megabytes meanwhile.
 """
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
@@ -25,15 +26,17 @@ from service.errors import ApiError, invalid_value
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.responses.conversations.joining import Joining, joining
+from service.responses.conversations.memory import Remembered
 from service.responses.plan import Plan
 from service.responses.prompt.build import Identity, Prompt, build_prompt
 from service.responses.read import Read, read_request
 from service.responses.references import stored_items
+from service.responses.refusals import unstored_parent
 from service.responses.service import Caller, Service
 from service.settings.settings import Settings, variable
 from service.steps import in_steps
 from store.errors import StoreError
-from store.history.history import ConversationHistoryStore
+from store.history.history import ConversationHistoryStore, Pinned
 from store.turn import Chain, StoredMessage
 
 logger = logging.getLogger(__name__)
@@ -50,17 +53,26 @@ class Parent:
     A pin is released once: by whoever stores the next turn, together with that, or else by `continuing`.
     """
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: Chain, *, remembers: bool = False) -> None:
+        """`remembers` is whether its history stays in memory for whoever continues the next response."""
         self.id = chain.tip
         self.pin = chain.pin
+        self._remembers = remembers
         self.root = chain.ids[0] if chain.ids else None
         """The first response of the conversation."""
         self._chain = chain
 
     def take_history(self) -> list[StoredMessage]:
         """The messages of the conversation so far, oldest first. They are let go of here: take them once."""
-        chain, self._chain = self._chain, Chain()
+        chain = self._chain
+        if not self._remembers:
+            self._chain = Chain()
         return list(chain.messages())
+
+    @property
+    def chain(self) -> Chain:
+        """The conversation so far, where it is remembered."""
+        return self._chain
 
     def released(self) -> None:
         """The pin went with the turn that was stored."""
@@ -68,21 +80,63 @@ class Parent:
 
 
 @asynccontextmanager
-async def continuing(store: ConversationHistoryStore, tenant: str, id: str | None) -> AsyncGenerator[Parent, None]:
+async def continuing(
+    store: ConversationHistoryStore, tenant: str, id: str | None, *, remembers: bool = False
+) -> AsyncGenerator[Parent, None]:
     """The response `id`, pinned until the end of the block: it can be continued even if somebody deletes it meanwhile.
 
     Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable. If the store can't release the pin in the
     end, it expires by itself.
     """
-    parent = Parent(Chain() if id is None else await store.chain(tenant, id, pin=True))
+    parent = Parent(Chain() if id is None else await store.chain(tenant, id, pin=True), remembers=remembers)
     try:
         yield parent
     finally:
-        if parent.id is not None and parent.pin is not None:
-            try:
-                await store.unpin(tenant, parent.id, parent.pin)
-            except StoreError as error:
-                logs.event(logger, logging.WARNING, "pin left to expire", parent_id=parent.id, reason=str(error))
+        await _unpin(store, tenant, parent)
+
+
+async def _unpin(store: ConversationHistoryStore, tenant: str, parent: Parent) -> None:
+    """Release the pin on a parent, if it is still there."""
+    if parent.id is None or parent.pin is None:
+        return
+    try:
+        await store.unpin(tenant, parent.id, parent.pin)
+    except StoreError as error:
+        logs.event(logger, logging.WARNING, "pin left to expire", parent_id=parent.id, reason=str(error))
+
+
+@asynccontextmanager
+async def going_on(
+    store: ConversationHistoryStore, tenant: str, remembered: Remembered
+) -> AsyncGenerator["RememberedParent", None]:
+    """As `continuing`, of a response whose chain is in memory. One that is stored is pinned meanwhile, beside whatever
+    its caller does: nothing is to be sampled before `pinned` has returned.
+    """
+    pinning = asyncio.create_task(store.pin(tenant, str(remembered.id))) if remembered.stored else None
+    parent = RememberedParent(remembered.chain, pinning)
+    try:
+        yield parent
+    finally:
+        with suppress(StoreError):  # it was told by `pinned`, or something else was told instead
+            await parent.pinned()
+        await _unpin(store, tenant, parent)
+
+
+class RememberedParent(Parent):
+    """A parent whose chain is in memory."""
+
+    def __init__(self, chain: Chain, pinning: "asyncio.Task[Pinned] | None") -> None:
+        """`pinning` pins it, where it is stored."""
+        super().__init__(chain, remembers=True)
+        self._pinning = pinning
+        self.erased = False
+        """Whether messages of its tree were erased, so that its chain has to be read again."""
+
+    async def pinned(self) -> None:
+        """Return once it is pinned, if it is stored. Raises what `store.pin` does."""
+        if self._pinning is not None:
+            pinning, self._pinning = self._pinning, None
+            self.pin, self.erased = await pinning
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -98,10 +152,17 @@ class Prepared(msgspec.Struct, frozen=True):
     """The conversation that the response is added to, where it is."""
 
 
+Recall = Callable[[str], Remembered | None]
+"""What is remembered under an id."""
+
+
 @asynccontextmanager
-async def prepared(service: Service, caller: Caller, request: CreateRequest) -> AsyncGenerator[Prepared, None]:
+async def prepared(
+    service: Service, caller: Caller, request: CreateRequest, *, recall: Recall | None = None
+) -> AsyncGenerator[Prepared, None]:
     """The plan of a request, whose parent stays pinned, or its conversation held, until the end of the block.
 
+    `recall` is given where its connection remembers what it made; the parent then keeps its chain for the next one.
     Raises ApiError, StoreError, and EngineUnavailable where no model is known yet.
     """
     model = await known_model(service.engine)
@@ -114,24 +175,39 @@ async def prepared(service: Service, caller: Caller, request: CreateRequest) -> 
         )
     request = await service.templates.applied(_in_turn(service.settings, caller.tenant, request))
     async with AsyncExitStack() as resources:
-        parent, joined = await _continued(service, caller.tenant, request, resources)
+        parent, joined = await _continued(service, caller.tenant, request, resources, recall)
         made = [msgspec.structs.replace(await _prepare(service, caller, request, model, parent), joining=joined)]
+        if isinstance(parent, RememberedParent):
+            await parent.pinned()
+            if parent.erased:
+                parent = await resources.enter_async_context(
+                    continuing(service.store, caller.tenant, parent.id, remembers=True)
+                )
+                made = [await _prepare(service, caller, request, model, parent)]
         del request
         yield made.pop()  # the block may take minutes, and nothing here refers to what is large
 
 
 async def _continued(
-    service: Service, tenant: str, request: CreateRequest, resources: AsyncExitStack
+    service: Service, tenant: str, request: CreateRequest, resources: AsyncExitStack, recall: Recall | None
 ) -> tuple[Parent, Joining | None]:
     """What a request continues, kept as long as its `resources`; and the conversation that it will be added to.
 
     A response that isn't stored reads its conversation, and is not added. Raises StoreError.
     """
-    store, id = service.store, request.conversation
-    if id is None:
-        return await resources.enter_async_context(continuing(store, tenant, request.previous_response_id)), None
-    joined = await resources.enter_async_context(joining(service, tenant, id)) if request.store else None
-    return Parent(await service.conversations.chain(tenant, id)), joined
+    store, id, remembers = service.store, request.conversation, recall is not None
+    if id is not None:
+        joined = await resources.enter_async_context(joining(service, tenant, id)) if request.store else None
+        return Parent(await service.conversations.chain(tenant, id), remembers=remembers), joined
+    before = request.previous_response_id
+    remembered = recall(before) if recall is not None and before is not None else None
+    if remembered is None:
+        return await resources.enter_async_context(continuing(store, tenant, before, remembers=remembers)), None
+    if not remembered.stored:
+        if request.store:
+            raise unstored_parent(str(before))
+        store.refuse_long(remembered.chain)
+    return await resources.enter_async_context(going_on(store, tenant, remembered)), None
 
 
 def _in_turn(settings: Settings, tenant: str, request: CreateRequest) -> CreateRequest:

@@ -60,6 +60,16 @@ def conversation_locked() -> InvalidRequest:
     )
 
 
+def unstored_parent(id: str) -> InvalidRequest:
+    """400 for a response that is to be stored, on top of one that isn't."""
+    return InvalidRequest(
+        f"The response '{id[:100]}' is not stored, so none that continues it can be. Send 'store': false with it, or "
+        "send the whole conversation as input.",
+        code="invalid_store_transition",
+        param="store",
+    )
+
+
 def events_gone(seconds: float) -> InvalidRequest:
     """400 for the stream of a response whose events are no longer kept; `seconds` is for how long they are."""
     reason = f"Its events were kept for {seconds:g} s at most, and are gone. Retrieve it without stream."

@@ -26,8 +26,10 @@ from service.responses.output.items.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
-from service.responses.prepare import Parent
+from service.responses.prepare import Parent, Prepared
 from service.responses.sampler import Sampler, Step, error_of
+from service.responses.seal import seal_for
+from service.responses.service import Service
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.turn import Turn
@@ -174,9 +176,10 @@ class Run:
         since: float,
         seconds: float,
         clock: Callable[[], float],
+        samples: bool = True,
     ) -> None:
         """`machine` is one of the plan, which may have replayed what was sampled elsewhere. Sampling may take
-        `seconds`.
+        `seconds`; a run that never `samples` ends at once, without an answer.
 
         `mode` and `since`, when it was asked for by the monotonic clock, are for metrics.
         """
@@ -190,6 +193,7 @@ class Run:
         self._pace = Pace(since)
         self._seconds = seconds
         self._clock = clock
+        self._samples = samples
         self._sampler = Sampler(engine, plan.generation, machine, seconds=seconds)
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
@@ -213,11 +217,13 @@ class Run:
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """The response's events in batches as they come, the terminal one last and after the turn was stored."""
-        yield self.machine.begin()
-        async with aclosing(self.sample()) as batches:
-            async for batch in batches:
-                yield batch
-        async with aclosing(self.end(self.ending, self.error)) as batches:
+        yield self.machine.begin(samples=self._samples)
+        if self._samples:
+            async with aclosing(self.sample()) as batches:
+                async for batch in batches:
+                    yield batch
+        ending = self.ending if self._samples else Ending.UNASKED
+        async with aclosing(self.end(ending, self.error if self._samples else None)) as batches:
             async for batch in batches:
                 yield batch
         if self._sampler.interrupted:
@@ -255,3 +261,44 @@ class Run:
         self.response = last.response
         self._metrics.ended(self._mode, self.response, self._pace)
         yield terminal
+
+
+async def foreground(
+    service: Service, tenant: str, planned: Prepared, mode: Mode, *, since: float, samples: bool = True
+) -> tuple[Run, AppendSink]:
+    """The run of a plan in this process, and where it is kept. `since` and `samples` are as for Run.
+
+    Raises StoreUnavailable, also where the response is to be stored and the store is known to be away.
+    """
+    plan = planned.plan
+    await storable(service, plan)
+    sink = AppendSink(
+        service.store,
+        tenant,
+        planned.parent,
+        streamed=mode == "stream",
+        patience=service.settings.store_patience_seconds,
+        joining=planned.joining,
+    )
+    run = Run(
+        plan,
+        machine_of(plan, await seal_for(service.seals, tenant, plan.rules)),
+        sink,
+        service.engine,
+        service.metrics,
+        mode=mode,
+        since=since,
+        seconds=service.settings.request_seconds,
+        clock=service.clock,
+        samples=samples,
+    )
+    return run, sink
+
+
+async def storable(service: Service, plan: Plan) -> None:
+    """Raises StoreUnavailable where the response is to be stored, and the store known to be away or not safe enough;
+    and DiskFull where it took none the last time.
+    """
+    store = service.store
+    if plan.stored and (store.full or store.server.health.away is not None):
+        await store.prove(plan.id)

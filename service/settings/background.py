@@ -50,7 +50,7 @@ class BackgroundSettings(BaseSettings):
     """For how long after its end the events of a background response can be streamed again."""
     max_followers: int = Field(2048, ge=1)
     """Streams of background responses that one process has open at once, which take no slot of MAX_CONCURRENT_REQUESTS;
-    more are refused with 503. Both together are at most 4,096."""
+    more are refused with 503."""
     max_log_bytes: int = Field(1024 * MIB, ge=MIB)
     """The most memory that Redis may hold for the events of a shard's background responses, in bytes. Those that ended
     first are deleted for new ones; those of responses that wait may have half of it."""

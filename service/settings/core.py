@@ -180,6 +180,16 @@ class CoreSettings(BaseSettings):
     """Output tokens, reasoning included, when a request names no limit of its own."""
     max_concurrent_requests: int = Field(512, ge=1, le=100_000)
     """Requests that one process works on at once; more are refused with 503."""
+    max_sockets: int = Field(1024, ge=1)
+    """WebSockets that one process has open at once; more are refused with 503. With MAX_CONCURRENT_REQUESTS and
+    MAX_FOLLOWERS they are at most 4,096."""
+    socket_seconds: float = Field(3600, gt=0, le=86_400)
+    """How long a WebSocket may be open. What is under way then ends first, and its client connects again."""
+    socket_idle_seconds: float = Field(900, gt=0, le=86_400)
+    """How long a WebSocket may be without a message and without a response under way, before it is closed."""
+    socket_memory_bytes: int = Field(128 * MIB, ge=0, le=64 * 1024 * MIB)
+    """Memory in which each process keeps what its WebSockets may continue, in bytes. Beyond it, what was used least by
+    the tenant that has most is let go of: what is stored is read again, and what isn't can't be continued."""
     body_seconds: float = Field(60, gt=0, le=3600)
     """How long a request's body may take to arrive."""
     request_seconds: float = Field(600, gt=0, le=86_400)

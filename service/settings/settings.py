@@ -105,11 +105,12 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
 
     @model_validator(mode="after")
     def _check_connections(self) -> Self:
-        if self.max_concurrent_requests + self.max_followers > MAX_CONNECTIONS:
+        if self.max_concurrent_requests + self.max_followers + self.max_sockets > MAX_CONNECTIONS:
             raise ValueError(
-                f"{PREFIX}MAX_CONCURRENT_REQUESTS={self.max_concurrent_requests} and {PREFIX}MAX_FOLLOWERS="
-                f"{self.max_followers} are more together than the {MAX_CONNECTIONS:,} connections that one process "
-                "has, so followers could take all of them; lower one of them"
+                f"{PREFIX}MAX_CONCURRENT_REQUESTS={self.max_concurrent_requests}, {PREFIX}MAX_FOLLOWERS="
+                f"{self.max_followers} and {PREFIX}MAX_SOCKETS={self.max_sockets} are more together than the "
+                f"{MAX_CONNECTIONS:,} connections that one process has, so followers or WebSockets could take all of "
+                "them; lower one of them"
             )
         return self
 

@@ -1,4 +1,4 @@
-"""How much one process works on at once: requests, streams of background responses, and the bytes of requests' bodies.
+"""How much one process works on at once: requests, background streams, WebSockets, and the bytes of bodies.
 
 More is refused at once. A stream that follows a background response may be open for hours and costs little while no
 event comes, so it has a slot of another kind: else a few hundred followers would keep everybody from cancelling what
@@ -73,7 +73,9 @@ class Share:
 class Admission:
     """Slots for requests and for followers, and room for bodies."""
 
-    def __init__(self, refused: Counter, *, requests: int, followers: int, bodies: int, several: bool = False) -> None:
+    def __init__(
+        self, refused: Counter, *, requests: int, followers: int, bodies: int, sockets: int = 0, several: bool = False
+    ) -> None:
         """So many slots of each kind, and so many bytes of bodies, for one tenant or `several`.
 
         `refused` counts what is refused, by the kind.
@@ -87,6 +89,7 @@ class Admission:
             "max_followers",
             refused.labels("followers"),
         )
+        self._sockets = _Slots(Share(sockets, several=several), "WebSockets", "max_sockets", refused.labels("sockets"))
         self._bodies = _Slots(
             Share(bodies, several=several), "bytes of bodies", "max_bodies_bytes", refused.labels("bodies")
         )
@@ -111,6 +114,15 @@ class Admission:
             self._taken -= 1
             if not self._taken:
                 self._empty.set()
+
+    @contextmanager
+    def socket(self, tenant: str) -> Generator["SocketSlot"]:
+        """A WebSocket's slot until the end of the block. Raises ApiError 503 where none is free."""
+        slot = SocketSlot(tenant, self._sockets, self._bodies)
+        try:
+            yield slot
+        finally:
+            slot.leave()
 
     @asynccontextmanager
     async def preparing(self, tenant: str, size: int) -> AsyncGenerator[None]:
@@ -241,3 +253,30 @@ class Slot:
     def _give_back(self, slots: _Slots) -> None:
         if amount := self._taken.pop(slots, 0):
             slots.give_back(self._tenant, amount)
+
+
+class SocketSlot:
+    """What one WebSocket takes up: a place among them, and room for its messages until they are read."""
+
+    def __init__(self, tenant: str, sockets: _Slots, bodies: _Slots) -> None:
+        """A slot among the WebSockets. Raises ApiError 503."""
+        self._tenant = tenant
+        self._sockets, self._bodies = sockets, bodies
+        self._bytes = 0
+        sockets.take(tenant, 1)
+
+    def take(self, size: int) -> None:
+        """Take room for so many bytes more, which is room of bodies. Raises ApiError 503."""
+        self._bodies.take(self._tenant, size)
+        self._bytes += size
+
+    def give_back(self, size: int) -> None:
+        """So many bytes were read."""
+        self._bodies.give_back(self._tenant, size)
+        self._bytes -= size
+
+    def leave(self) -> None:
+        """Give all back."""
+        if self._bytes:
+            self.give_back(self._bytes)
+        self._sockets.give_back(self._tenant, 1)

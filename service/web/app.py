@@ -37,6 +37,7 @@ from service.web.errors import envelope
 from service.web.middleware import METHODS, Gate
 from service.web.routes import conversations, create, health, metrics, models, stored
 from service.web.routes.received import exchange_of
+from service.web.socket.connection import Sockets
 from service.web.stopping import on_stop_signal
 from store.errors import StoreError
 
@@ -72,10 +73,11 @@ def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timi
         service.metrics.refused,
         requests=settings.max_concurrent_requests,
         followers=settings.max_followers,
+        sockets=settings.max_sockets,
         bodies=settings.max_bodies_bytes,
         several=len({each.tenant for each in settings.api_keys}) > 1,
     )
-    return _gated(app, service, background, admission)
+    return _gated(app, service, background, admission, Sockets(service, admission))
 
 
 def create_probe_app(service: Service, background: Background) -> ASGIApp:
@@ -85,7 +87,9 @@ def create_probe_app(service: Service, background: Background) -> ASGIApp:
     return _gated(app, service, background, admission)
 
 
-def _gated(app: FastAPI, service: Service, background: Background, admission: Admission) -> Gate:
+def _gated(
+    app: FastAPI, service: Service, background: Background, admission: Admission, sockets: Sockets | None = None
+) -> Gate:
     """The application with the probes, behind its gate; its state has what routes need."""
     app.state.service, app.state.background, app.state.admission = service, background, admission
     app.state.exposition = Exposition(service.metrics, partial(read_shards, service.jobs))
@@ -93,7 +97,9 @@ def _gated(app: FastAPI, service: Service, background: Background, admission: Ad
     app.include_router(metrics.router)
     settings = service.settings
     keyring = Keyring(settings.api_keys)
-    return Gate(app, keyring, admission, service.pacing, service.metrics, metrics_key=settings.metrics_key)
+    return Gate(
+        app, keyring, admission, service.pacing, service.metrics, metrics_key=settings.metrics_key, sockets=sockets
+    )
 
 
 @asynccontextmanager

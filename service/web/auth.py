@@ -88,6 +88,18 @@ def refuse_foreign(method: str, headers: Headers) -> None:
             )
 
 
+def refuse_foreign_page(headers: Headers) -> None:
+    """Refuse a WebSocket that a web page of another origin opens: no browser asks for permission. Raises ApiError."""
+    origin, host = headers.get(b"origin"), headers.get(b"host", b"")
+    if origin is not None and origin.lower() not in (b"http://" + host.lower(), b"https://" + host.lower()):
+        raise ApiError(
+            403,
+            f"The Origin header {origin.decode('latin-1')[:100]!r} is not that of this service. Without API keys no "
+            "other page may open a WebSocket; set HARMONIUM_API_KEYS, and have a program open it.",
+            code="origin_not_allowed",
+        )
+
+
 def _has_body(headers: Headers) -> bool:
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 

@@ -178,6 +178,8 @@ def _renamed(piece: bytearray) -> bytearray:
 OPENAI = Dialect()
 OPEN_RESPONSES = OpenResponses()
 DIALECTS = (OPENAI, OPEN_RESPONSES)
+SOCKET_PATHS = frozenset(f"{dialect.prefix}/responses" for dialect in DIALECTS)
+"""Where WebSockets are opened."""
 
 
 def dialect_of(path: str) -> Dialect:

@@ -38,6 +38,8 @@ def envelope(error: ApiError) -> JsonResponse:
         headers["retry-after"] = str(error.retry_after)
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
+    if error.status == 426:
+        headers |= {"upgrade": "websocket", "sec-websocket-version": "13"}
     if error.allow:
         headers["allow"] = ", ".join(error.allow)
     body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}

@@ -4,10 +4,13 @@ httptools has none: it keeps an endless URL, header or trailer until memory is f
 made 1.4 GiB of tuples), and waits for ever for a head that comes a byte a minute, or for a client that
 reads nothing of its answer. uvicorn stops its keep-alive clock at any byte, and takes as many requests ahead of
 their answers as fit into one read. Bodies are the application's to bound; never read or answer a request here.
+A request that opens a WebSocket goes to the protocol that is configured for these (socket/protocol.py).
 """
 
 import asyncio
+import binascii
 import json
+from base64 import b64decode
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from service.settings.settings import MAX_CONNECTIONS
+from service.web.dialect import SOCKET_PATHS
 
 MAX_HEAD_BYTES = 64 * 1024
 """The most of URL and headers, or of trailers, in bytes. Common servers and proxies take 8 to 64 KiB."""
@@ -30,6 +34,30 @@ MAX_PIPELINED = 4
 
 BREAK_OFF = "harmonium.break_off"
 """The extension of a request's scope that has `now`, a function that ends the answer without its end."""
+
+
+SOCKET_VERSION = b"13"
+"""The version of WebSockets that is served (RFC 6455, section 4.1)."""
+
+SOCKET_KEY_BYTES = 16
+BODIES = frozenset({b"content-length", b"transfer-encoding"})
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a request that opens a WebSocket."""
+
+    path: str
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    key: bytes
+
+    def handshake(self) -> bytes:
+        """What a WebSocket's protocol needs of it: the other headers are the application's."""
+        return (
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: %b\r\nSec-WebSocket-Version: %b\r\n\r\n" % (self.key, SOCKET_VERSION)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +90,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     """One connection: its heads are bounded in bytes, in number of headers and in time, and so is what isn't read.
 
     Whoever opens connections and sends nothing can't keep others out: the oldest of those makes room. No protocol is
-    changed: a server may ignore a wish to upgrade (RFC 9110, section 7.8), and the request is served as if it had none.
+    changed but to a WebSocket: a server may ignore a wish to upgrade (RFC 9110, section 7.8), and the request is served
+    as if it had none.
     """
 
     parser: httptools.HttpRequestParser
@@ -258,6 +287,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as stopped:
             if self.parser.get_method() == b"CONNECT":
                 self.send_400_response("")
+            elif (head := self._socket_head()) is not None:
+                self._open_socket(head, data[stopped.args[0] :])
             else:
                 head = self._plain_head()
                 self.parser = httptools.HttpRequestParser(self)
@@ -265,6 +296,35 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self._feed(head + data[stopped.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("")
+
+    def _socket_head(self) -> Head | None:
+        """The head that was read, if it is right for opening a WebSocket, and nothing else is under way here."""
+        url, headers = httptools.parse_url(self.url), dict(self.headers)
+        names = [name for name, _ in self.headers]
+        right = (
+            self.ws_protocol_class is not None
+            and not self._busy
+            and self.parser.get_method() == b"GET"
+            and self.parser.get_http_version() == "1.1"
+            and url.path.decode("latin-1") in SOCKET_PATHS
+            and headers.get(b"upgrade", b"").lower() == b"websocket"
+            and headers.get(b"sec-websocket-version") == SOCKET_VERSION
+            and _is_key(headers.get(b"sec-websocket-key", b""))
+            and all(names.count(name) == 1 for name in (b"upgrade", b"sec-websocket-version", b"sec-websocket-key"))
+            and not BODIES.intersection(names)
+        )
+        if not right:
+            return None
+        return Head(url.path.decode("ascii"), url.query or b"", self.headers, headers[b"sec-websocket-key"])
+
+    def _open_socket(self, head: Head, behind: bytes) -> None:
+        """Hand the connection over."""
+        self._leave()
+        self._stop_head_clock()
+        self._unset_keepalive_if_required()
+        self.connections.discard(self)
+        protocol: Any = self.ws_protocol_class(self.config, self.server_state, self.app_state)  # type: ignore[misc]
+        protocol.begin(self.transport, head, behind)
 
     def _plain_head(self) -> bytes:
         """The head that was read, without a wish for another protocol."""
@@ -316,3 +376,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._head_clock is not None:
             self._head_clock.cancel()
             self._head_clock = None
+
+
+def _is_key(key: bytes) -> bool:
+    """Whether this can be the key of a handshake (RFC 6455, section 4.1): 16 bytes as base64."""
+    try:
+        return len(b64decode(key.strip(), validate=True)) == SOCKET_KEY_BYTES
+    except binascii.Error:
+        return False

@@ -22,8 +22,8 @@ from service.errors import ApiError, fault, unavailable
 from service.metrics.counters import Metrics
 from service.pacing import Pacing, Work
 from service.settings.core import DEFAULT_TENANT, ApiKey
-from service.web.admission import Admission, Slot
-from service.web.auth import Keyring, check_headers, refuse_foreign
+from service.web.admission import Admission, Slot, SocketSlot
+from service.web.auth import Keyring, check_headers, refuse_foreign, refuse_foreign_page
 from service.web.dialect import DIALECTS, dialect_of
 from service.web.errors import envelope
 
@@ -39,6 +39,10 @@ STRANGERS_LOGGED = 10
 METRICS_PATH = "/metrics"
 NO_ENDPOINT = "none"
 METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH")
+CREATE = "CREATE"
+"""What stands for a method where a WebSocket asks for a response."""
+
+COUNTED = (*METHODS, CREATE)
 
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]{0,200}")
 """What a log may have of a path."""
@@ -56,12 +60,20 @@ class Exchange:
 
     slot: Slot
     work: Work
-    """Both set once the gate has let it in."""
+    """Both set once the gate has let it in, or where it is a WebSocket the next one."""
+    socket: SocketSlot
 
     def __init__(
-        self, tenant: str, request_id: str, headers: dict[bytes, bytes], metrics: Metrics, path: str = ""
+        self,
+        tenant: str,
+        request_id: str,
+        headers: dict[bytes, bytes],
+        metrics: Metrics,
+        path: str = "",
+        method: str = "GET",
     ) -> None:
         self.at = monotonic()
+        self.method = method
         self.metrics = metrics
         self.tenant = tenant
         self.dialect = dialect_of(path)
@@ -125,9 +137,13 @@ class Gate:
         metrics: Metrics,
         *,
         metrics_key: SecretStr,
+        sockets: ASGIApp | None = None,
     ) -> None:
-        """`metrics_key` opens /metrics; where it is empty, nobody may read them, or everybody if there are no keys."""
+        """`metrics_key` opens /metrics; where it is empty, nobody may read them, or everybody if there are no keys.
+        `sockets` serves WebSockets.
+        """
         self._app = app
+        self._sockets = sockets
         self._admission = admission
         self._pacing = pacing
         self._keyring = keyring
@@ -137,31 +153,17 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request in, or refuse it."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, _briefly(send))
             return
-        exchange = Exchange("", f"req_{secrets.token_hex(16)}", dict(scope["headers"]), self._metrics, scope["path"])
+        exchange = Exchange(
+            "", new_request_id(), dict(scope["headers"]), self._metrics, scope["path"], scope.get("method", "GET")
+        )
         scope["exchange"] = exchange
         token = logs.request_id.set(exchange.request_id)
         answer = _answering(exchange, send)
         try:
-            check_headers(scope)
-            if self._keyring.empty:
-                refuse_foreign(scope["method"], exchange.headers)
-            if scope["path"] in OPEN_PATHS:
-                await self._app(scope, receive, answer)
-            elif scope["path"] == METRICS_PATH:
-                self._check_scraper(exchange.headers)
-                await self._app(scope, receive, answer)
-            else:
-                exchange.tenant = self._keyring.tenant(exchange.headers)
-                exchange.work = await self._pacing.begin(exchange.tenant)
-                with (
-                    exchange.work,
-                    self._metrics.requests_in_progress.track_inprogress(),
-                    self._admission.slot(exchange.tenant) as exchange.slot,
-                ):
-                    await self._app(scope, receive, answer)
+            await self._enter(exchange, scope, receive, answer)
         except ApiError as error:
             exchange.refused(error)
             await envelope(error)(scope, receive, answer)
@@ -177,6 +179,35 @@ class Gate:
             self._log(scope, exchange)
             _count(scope, exchange)
             logs.request_id.reset(token)
+
+    async def _enter(self, exchange: Exchange, scope: Scope, receive: Receive, answer: Send) -> None:
+        """Serve a request whose tenant may enter. Raises ApiError for any other."""
+        check_headers(scope)
+        if self._keyring.empty:
+            refuse_foreign(exchange.method, exchange.headers)
+        if scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, answer)
+        elif scope["path"] == METRICS_PATH:
+            self._check_scraper(exchange.headers)
+            await self._app(scope, receive, answer)
+        elif scope["type"] == "websocket" and self._sockets is not None:
+            if self._keyring.empty:
+                refuse_foreign_page(exchange.headers)
+            exchange.tenant = self._keyring.tenant(exchange.headers)
+            with (
+                self._metrics.sockets.track_inprogress(),
+                self._admission.socket(exchange.tenant) as exchange.socket,
+            ):
+                await self._sockets(scope, receive, answer)
+        else:
+            exchange.tenant = self._keyring.tenant(exchange.headers)
+            exchange.work = await self._pacing.begin(exchange.tenant)
+            with (
+                exchange.work,
+                self._metrics.requests_in_progress.track_inprogress(),
+                self._admission.slot(exchange.tenant) as exchange.slot,
+            ):
+                await self._app(scope, receive, answer)
 
     def _log(self, scope: Scope, exchange: Exchange) -> None:
         fields = _fields(scope, exchange)
@@ -216,12 +247,28 @@ def _briefly(send: Send) -> Send:
     return brief
 
 
+_FIRST = ("http.response.start", "websocket.http.response.start", "websocket.accept")
+SWITCHING = 101
+"""The status of a WebSocket that was accepted."""
+
+
+def new_request_id() -> str:
+    """An id for a request."""
+    return f"req_{secrets.token_hex(16)}"
+
+
+def note_create(scope: Scope, exchange: Exchange) -> None:
+    """Log and count a response that the WebSocket of `scope` asked for, as a request of its own."""
+    logs.event(logger, logging.INFO, "request", **_fields(scope, exchange))
+    _count(scope, exchange)
+
+
 def _answering(exchange: Exchange, send: Send) -> Send:
     """`send` with our headers on the first message."""
 
     async def answer(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            exchange.status = message["status"]
+        if message["type"] in _FIRST:
+            exchange.status = message.get("status", SWITCHING)
             elapsed = round((monotonic() - exchange.at) * 1000)
             message["headers"] = [
                 *message.get("headers", ()),
@@ -238,7 +285,7 @@ def _answering(exchange: Exchange, send: Send) -> Send:
 def _fields(scope: Scope, exchange: Exchange) -> dict[str, Any]:
     """What the log says of a request."""
     fields: dict[str, Any] = {
-        "method": scope["method"],
+        "method": exchange.method,
         "path": _path(scope),
         "status": exchange.status,
         "ms": round((monotonic() - exchange.at) * 1000, 1),
@@ -259,7 +306,7 @@ def _path(scope: Scope) -> str:
 
 
 def _count(scope: Scope, exchange: Exchange) -> None:
-    method = scope["method"] if scope["method"] in METHODS else "other"
+    method = exchange.method if exchange.method in COUNTED else "other"
     endpoint = _endpoint(scope)
     exchange.metrics.requests.labels(endpoint, method, str(exchange.status)).inc()
     exchange.metrics.request_seconds.labels(endpoint, method).observe(monotonic() - exchange.at)
@@ -270,6 +317,8 @@ def _endpoint(scope: Scope) -> str:
 
     Depending on FastAPI's version the template lacks the prefix under which its router was included.
     """
+    if scope["type"] == "websocket":
+        return scope["path"]  # nowhere else is one opened
     template = getattr(scope.get("route"), "path", NO_ENDPOINT)
     for dialect in DIALECTS:
         if scope["path"].startswith(f"{dialect.prefix}/") and template != NO_ENDPOINT:

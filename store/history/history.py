@@ -11,12 +11,12 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from redis.exceptions import RedisError
 
 from store import codec
-from store.errors import DiskFull, NotFound, ParentNotFound, StoreUnavailable
+from store.errors import ChainTooLong, DiskFull, NotFound, ParentNotFound, StoreUnavailable
 from store.history.append import Addition, append, refuse_continuation
 from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
@@ -46,6 +46,14 @@ T = TypeVar("T")
 
 NOTHING_LISTED = (b"", b"")
 """What `items` returns for a deleted turn: neither a response nor input items."""
+
+
+class Pinned(NamedTuple):
+    """A turn that was pinned for whoever has its chain already."""
+
+    pin: str
+    erased: bool
+    """Whether messages of its tree were erased, so that what was read of it before isn't its chain any more."""
 
 
 class ConversationHistoryStore:
@@ -122,18 +130,7 @@ class ConversationHistoryStore:
         Of a conversation it is the chain of its tip, which may be deleted.
         """
         async with self.server.operation() as operation:
-            word, *detail = await scripts.chain(
-                operation,
-                keys,
-                pin=pin or "",
-                pin_ms=pin_ms,
-                max_depth=self.max_depth,
-                max_messages=self.caps.chain_messages,
-                max_bytes=self._max_chain_bytes,
-                max_held=max(0, self.caps.bytes - ROOM_BYTES),
-                idle_us=self.caps.idle_us,
-            )
-            refuse_continuation(word, detail, id)
+            detail = await self._walk(operation, keys, id, pin, pin_ms)
             path, erased = split_path(detail[0]), detail[1] == b"1"
             if mark_of(keys.digits) == CONVERSATION_MARK:
                 path.pop()
@@ -142,6 +139,40 @@ class ConversationHistoryStore:
         if turns is None:  # deleted between the script and MGET
             raise ParentNotFound(id)
         return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=pin)
+
+    async def _walk(self, operation: Operation, keys: TurnKeys, id: str, pin: str | None, pin_ms: int) -> list[bytes]:
+        """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased."""
+        word, *detail = await scripts.chain(
+            operation,
+            keys,
+            pin=pin or "",
+            pin_ms=pin_ms,
+            max_depth=self.max_depth,
+            max_messages=self.caps.chain_messages,
+            max_bytes=self._max_chain_bytes,
+            max_held=max(0, self.caps.bytes - ROOM_BYTES),
+            idle_us=self.caps.idle_us,
+        )
+        refuse_continuation(word, detail, id)
+        return detail
+
+    async def pin(self, tenant: str, tip: str) -> Pinned:
+        """As `chain` with `pin`, for whoever has the chain in memory: its messages are not read.
+
+        Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable.
+        """
+        keys, pin = self._parent(tenant, tip), self.token()
+        async with self.server.operation() as operation:
+            detail = await self._walk(operation, keys, tip, pin, self._pin_ms)
+        return Pinned(pin, detail[1] == b"1")
+
+    def refuse_long(self, chain: Chain) -> None:
+        """Raise ChainTooLong for a chain in memory that could not be continued if it were stored."""
+        messages = list(chain.messages())
+        most = self.caps.chain_messages
+        size = sum(len(message.tokens) for message in messages)
+        if len(chain.ids) >= self.max_depth or 0 < most <= len(messages) or size >= self._max_chain_bytes:
+            raise ChainTooLong(str(chain.tip))
 
     async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
         """Store a turn and release its run's `pin` on the parent; storing the same turn again changes nothing.

@@ -22,6 +22,9 @@ EVERYTHING = (
     '<|start|>assistant<|channel|>commentary to=functions.note<|message|>{{"input":"x"}}<|call|>'
 )
 
+ENDINGS = [ending for ending in Ending if ending is not Ending.UNASKED]
+"""How what was sampled may end; UNASKED is for where nothing is."""
+
 
 def streamed(text: str, **rules: Any) -> list[Json]:
     """The events of a generation, decoded."""
@@ -205,7 +208,7 @@ def test_ten_thousand_odd_streams_are_grammatical() -> None:
     ]
     for _ in range(10_000):
         ids = [*chain.from_iterable(random.choices(samples.FRAGMENTS, k=random.randrange(30)))]
-        stream = run(samples.machine(random.choice(variants)), [ids], random.choice([*Ending]))
+        stream = run(samples.machine(random.choice(variants)), [ids], random.choice(ENDINGS))
         check_stream([as_json(event) for event in stream])
 
 

@@ -103,7 +103,7 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"redis_url": "redis+cluster://h:6379/1"}, "a cluster has only one"),
         ({"shards": 257}, "HARMONIUM_SHARDS"),
         ({"max_bytes": 100 << 20}, "HARMONIUM_MAX_BYTES=104857600 has no room for 4 conversations"),
-        ({"max_followers": 3585}, "HARMONIUM_MAX_FOLLOWERS=3585 are more together than the 4,096 connections"),
+        ({"max_followers": 2561}, "HARMONIUM_MAX_SOCKETS=1024 are more together than the 4,096 connections"),
         ({"lease_seconds": 5}, "LEASE_SECONDS=5 is too short for HARMONIUM_STORE_TIMEOUT_SECONDS=2: .* 5.25 s"),
         ({"lease_seconds": 8, "store_timeout_seconds": 3}, "more than 2.67 times the timeout"),
         ({"idle_days": 0.005}, "HARMONIUM_IDLE_DAYS=0.005 is 432 s, and one response may take 780 s"),

@@ -156,7 +156,7 @@ async def test_what_a_later_release_stored_says_to_upgrade_and_asks_for_no_retry
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
-        ("/v1/responses", "POST"),
+        ("/v1/responses", "GET, POST"),
         (f"/v1/responses/{UNKNOWN}", "GET, DELETE"),
         (f"/v1/responses/{UNKNOWN}/cancel", "POST"),
         ("/open-responses/v1/models", "GET"),

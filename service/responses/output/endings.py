@@ -20,6 +20,7 @@ class Ending(StrEnum):
     ABORT = "abort"
     TIMEOUT = "timeout"
     ERROR = "error"
+    UNASKED = "unasked"
 
 
 STATUS = {
@@ -28,6 +29,7 @@ STATUS = {
     Ending.ABORT: ResponseStatus.CANCELLED,  # the caller went away, or the engine was stopped
     Ending.TIMEOUT: ResponseStatus.FAILED,  # it took longer than a request may
     Ending.ERROR: ResponseStatus.FAILED,  # the engine failed
+    Ending.UNASKED: ResponseStatus.COMPLETED,  # nothing was to be sampled
 }
 _TERMINAL = {
     ResponseStatus.COMPLETED: events.ResponseCompleted,
@@ -51,7 +53,7 @@ def finished(
     """The response at its end. One that has not `answered` is never complete, and `messages` are shown if given."""
     status = STATUS[ending]
     incomplete = None
-    if status is ResponseStatus.COMPLETED and not answered:
+    if ending is Ending.STOP and not answered:
         status, incomplete = ResponseStatus.INCOMPLETE, IncompleteDetails("no_output")
     elif status is ResponseStatus.INCOMPLETE:
         incomplete = IncompleteDetails("max_output_tokens")

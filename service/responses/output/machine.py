@@ -71,12 +71,13 @@ class Machine:
 
     # --- the beginning ---
 
-    def begin(self) -> list[Event]:
-        """The response is created and in progress."""
+    def begin(self, *, samples: bool = True) -> list[Event]:
+        """The response is created and, unless nothing is to be sampled, in progress."""
         self._move(Move.BEGIN)
-        return self._stamp(
-            [events.ResponseCreated(response=self._base), events.ResponseInProgress(response=self._base)]
-        )
+        out: list[Event] = [events.ResponseCreated(response=self._base)]
+        if samples:
+            out.append(events.ResponseInProgress(response=self._base))
+        return self._stamp(out)
 
     def queued(self) -> list[Event]:
         """The response is created and waits for a worker."""

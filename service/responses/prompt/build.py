@@ -82,7 +82,8 @@ def build_prompt(
     if read.references:
         gathered = Gathered(images=read.limits.images)
         items = yield from resolve(items, resolved, gathered, max_items=read.limits.items)
-    _refuse_nothing(chain, read, items)
+    if request.generate:
+        _refuse_nothing(chain, read, items)
     limit = identity.context_tokens
     prefix = [_system_message(read, identity, date)]
     developer = developer_text(

@@ -18,14 +18,13 @@ from starlette.responses import Response as HttpResponse
 from service.api.request import CreateRequest, read_count, read_create
 from service.api.response import Compaction, Response, ResponseStatus
 from service.background.submit import submit
+from service.errors import ApiError
 from service.metrics.counters import Mode
 from service.responses.compaction.request import Compacted, read_compact, window
 from service.responses.output.fold import Fold
 from service.responses.prepare import Prepared, known_model, prepared
 from service.responses.refusals import not_compacted, nothing_said, store_refusal
-from service.responses.run import AppendSink, Run, machine_of
-from service.responses.seal import seal_for
-from service.responses.service import Service
+from service.responses.run import AppendSink, Run, foreground, storable
 from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
 from service.web.routes.received import body_of, caller_of, exchange_of, follow, preparing, service_of
@@ -67,6 +66,17 @@ async def create(request: Request) -> HttpResponse:
             source = RunSource(run, resources.pop_all(), exchange_of(request))
             return EventStream(source, exchange_of(request), settings, obfuscate=wanted.obfuscate)
         return exchange_of(request).dialect.answer(await _whole(request, run, sink))
+
+
+@router.get("/responses", summary="Open a WebSocket")
+async def open_socket() -> HttpResponse:
+    """426: a GET opens a WebSocket, and this one didn't ask for that, or not in the right way."""
+    raise ApiError(
+        426,
+        "GET /v1/responses opens a WebSocket: send Upgrade: websocket, Connection: Upgrade, Sec-WebSocket-Version: 13 "
+        "and a Sec-WebSocket-Key of 16 bytes as base64, over HTTP/1.1. A proxy may have taken them away. Else POST.",
+        code="upgrade_required",
+    )
 
 
 @router.post("/responses/compact", summary="Compact a conversation")
@@ -121,38 +131,8 @@ async def _run_of(request: Request, planned: Prepared, mode: Mode) -> tuple[Run,
 
     Raises StoreUnavailable, also where the response is to be stored and the store is known to be away.
     """
-    service, exchange = service_of(request), exchange_of(request)
-    plan = planned.plan
-    await _storable(service, planned)
-    sink = AppendSink(
-        service.store,
-        exchange.tenant,
-        planned.parent,
-        streamed=mode == "stream",
-        patience=service.settings.store_patience_seconds,
-        joining=planned.joining,
-    )
-    run = Run(
-        plan,
-        machine_of(plan, await seal_for(service.seals, exchange.tenant, plan.rules)),
-        sink,
-        service.engine,
-        service.metrics,
-        mode=mode,
-        since=exchange.at,
-        seconds=service.settings.request_seconds,
-        clock=service.clock,
-    )
-    return run, sink
-
-
-async def _storable(service: Service, planned: Prepared) -> None:
-    """Raises StoreUnavailable where the response is to be stored, and the store known to be away or not safe enough;
-    and DiskFull where it took none the last time.
-    """
-    store = service.store
-    if planned.plan.stored and (store.full or store.server.health.away is not None):
-        await store.prove(planned.plan.id)
+    exchange = exchange_of(request)
+    return await foreground(service_of(request), exchange.tenant, planned, mode, since=exchange.at)
 
 
 async def _queued(request: Request, planned: Prepared, wanted: _Wanted) -> HttpResponse:
@@ -161,7 +141,7 @@ async def _queued(request: Request, planned: Prepared, wanted: _Wanted) -> HttpR
     Once it is queued nothing is refused any more: whoever was, would ask again and have it made twice.
     """
     service, exchange = service_of(request), exchange_of(request)
-    await _storable(service, planned)
+    await storable(service, planned.plan)
     if wanted.stream:
         exchange.slot.take_follower()
     response, events = await submit(service.jobs, service.metrics, exchange.tenant, planned, streams=wanted.stream)

@@ -46,7 +46,7 @@ ROUTES: Table = {
     "a dialect of nobody": post("/v2/responses", None, None, "/v2/responses", 404, model=MODEL, input="hi"),
     "no route": get("/", None, None, "Invalid URL", 404),
     "an unknown method": Bad(None, None, None, "PATCH", 405, "PATCH"),
-    "a list of responses": Bad(None, None, None, "GET /v1/responses", 405, "GET"),
+    "a list of responses": Bad(None, "upgrade_required", None, "WebSocket", 426, "GET"),
     "putting a response": Bad({"a": 1}, None, None, "PUT", 405, "PUT", HERE),
     "getting a cancel": get(f"{HERE}/cancel", None, None, "GET", 405),
     "deleting items": Bad(None, None, None, "DELETE", 405, "DELETE", f"{HERE}/input_items"),

@@ -20,6 +20,7 @@ from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETUR
 from service.settings.settings import Settings
 from service.web.app import create_app
 from service.web.http_protocol import BoundedHttpProtocol
+from service.web.socket.protocol import SocketProtocol
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support.engine.scripted import ScriptedEngine, ScriptSource
@@ -57,7 +58,9 @@ async def serving(settings: Settings, engine: Engine | None = None, timing: Timi
     config = uvicorn.Config(
         create_app(settings, engine=engine, timing=timing),
         http=BoundedHttpProtocol,
-        ws="none",
+        ws=SocketProtocol,
+        ws_max_size=settings.max_body_bytes,
+        ws_per_message_deflate=False,
         lifespan="on",
         log_config=None,
         access_log=False,

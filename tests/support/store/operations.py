@@ -26,6 +26,7 @@ Deed = Callable[[ConversationHistoryStore, str], Awaitable[Any]]
 
 HISTORY_OPERATIONS: dict[str, Deed] = {
     "chain": lambda store, id: store.chain(TENANT, id),
+    "pin": lambda store, id: store.pin(TENANT, id),
     "append": lambda store, id: store.append(TENANT, turn(store.new_id(id), id)),
     "unpin": lambda store, id: store.unpin(TENANT, id, "pin"),
     "get": lambda store, id: store.get(TENANT, id),

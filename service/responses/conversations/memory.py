@@ -1,0 +1,79 @@
+"""What a process remembers of the responses that its WebSockets made last, so that they go on without the store.
+
+A lane of a connection remembers its newest response, with the chain that it ends. One that is stored can be read again
+where this was let go of; one that isn't can then no longer be continued. What all remember together is bounded: beyond
+it the tenant that has most lets go of what it used least. Never remember anything beyond its connection.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Hashable
+
+import msgspec
+
+from store.turn import Chain, Messages
+
+TURN_BYTES = 512
+"""About what a turn takes beside its tokens."""
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """A response, by the chain that it ends. `size` is about how many bytes of memory that takes."""
+
+    chain: Chain
+    stored: bool
+    size: int
+
+    @property
+    def id(self) -> str | None:
+        """The response's id."""
+        return self.chain.tip
+
+
+def remembered(before: Chain, id: str, messages: Messages, *, stored: bool) -> Remembered:
+    """The response `id`, which adds `messages` to the chain before it."""
+    turns = (*before.turns, messages)
+    size = sum(TURN_BYTES + sum(len(message.tokens) for message in turn) for turn in turns)
+    return Remembered(Chain(ids=(*before.ids, id), turns=turns), stored, size)
+
+
+class Memory:
+    """What is remembered, each under a key of its own: of which lane it is."""
+
+    def __init__(self, limit: int) -> None:
+        """So many bytes at most."""
+        self._limit = limit
+        self._by_tenant: defaultdict[str, OrderedDict[Hashable, Remembered]] = defaultdict(OrderedDict)
+        """Of each tenant, what it used least first."""
+        self._sizes: defaultdict[str, int] = defaultdict(int)
+
+    @property
+    def size(self) -> int:
+        """How many bytes all of it takes."""
+        return sum(self._sizes.values())
+
+    def put(self, tenant: str, key: Hashable, response: Remembered) -> None:
+        """Remember a response in the place of the one before it."""
+        self.drop(tenant, key)
+        self._by_tenant[tenant][key] = response
+        self._sizes[tenant] += response.size
+        while self.size > self._limit:
+            most = max(self._sizes, key=self._sizes.__getitem__)
+            self.drop(most, next(iter(self._by_tenant[most])))
+
+    def get(self, tenant: str, key: Hashable) -> Remembered | None:
+        """What is remembered under a key, if anything still is; it was used."""
+        found = self._by_tenant[tenant].get(key) if tenant in self._by_tenant else None
+        if found is not None:
+            self._by_tenant[tenant].move_to_end(key)
+        return found
+
+    def drop(self, tenant: str, key: Hashable) -> None:
+        """Forget what is remembered under a key, if anything is."""
+        if tenant not in self._by_tenant:
+            return
+        dropped = self._by_tenant[tenant].pop(key, None)
+        if dropped is not None:
+            self._sizes[tenant] -= dropped.size
+        if not self._by_tenant[tenant]:
+            del self._by_tenant[tenant]
+            del self._sizes[tenant]

@@ -1,0 +1,250 @@
+"""A WebSocket from its first frame to its close: its lanes, how many run at once, and why it ends.
+
+    receive ─▶ frame ─▶ lane ─▶ Reply ─▶ frames
+                 └─▶ cancel
+
+One task reads as long as the connection lives, whatever is under way: a cancel, a ping or a close is seen at once. A
+client that goes stops what it asked for, and that is stored, as over HTTP. Whatever else ends a connection lets what is
+under way end first: its time, or a service that stops, which closes with a code at which clients connect again.
+"""
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from typing import Any, cast
+
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.utils import ClientDisconnected
+from websockets.frames import CloseCode
+
+from service.errors import ApiError, InvalidRequest, unavailable
+from service.responses.conversations.memory import Memory, Remembered
+from service.responses.service import Service
+from service.web.admission import Admission
+from service.web.socket.frames import CANCEL, CREATE, ClientFrame, error_frame, lane_of, read_envelope
+from service.web.socket.lane import Lane
+from service.web.socket.protocol import WIRE, Room, SocketProtocol
+from service.web.socket.reply import Opened, Reply
+
+MAX_LANES = 32
+"""The most names of lanes that one connection uses, besides the lane without a name (OpenAI's limit)."""
+
+MAX_IN_FLIGHT = 16
+"""The most responses that one connection has under way; more wait (OpenAI's limit)."""
+
+MAX_WAITING = 64
+"""The most frames of one connection that wait for their turn."""
+
+
+class Sockets:
+    """Serves WebSockets, as an ASGI application."""
+
+    def __init__(self, service: Service, admission: Admission) -> None:
+        self.service = service
+        self.admission = admission
+        self.memory = Memory(service.settings.socket_memory_bytes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one, to its end."""
+        await send({"type": "websocket.accept"})
+        await Connection(self, scope, receive, send).serve()
+
+
+class Connection:
+    """One WebSocket that was accepted."""
+
+    def __init__(self, sockets: Sockets, scope: Scope, receive: Receive, send: Send) -> None:
+        self._settings = sockets.service.settings
+        self._memory = sockets.memory
+        self._wire = cast(SocketProtocol, scope["extensions"][WIRE])
+        self._opened = Opened(sockets.service, sockets.admission, scope, self._wire)
+        self._exchange = self._opened.exchange
+        self._room = self._exchange.socket
+        self._receive, self._send = receive, send
+        self._lanes: dict[str | None, Lane] = {}
+        self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._loop = asyncio.get_running_loop()
+        self._quiet_since = self._loop.time()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        """Done when the connection is to be closed."""
+        self._leaving: tuple[CloseCode, ApiError] | None = None
+        """Why nothing new is begun, once that is so, and the code with which it will be closed."""
+        self._creates = 0
+
+    async def serve(self) -> None:
+        """Serve it, until its client goes or it is closed."""
+        self._wire.use(Room(self._room.take, self._room.give_back), self._stop)
+        limit = self._loop.call_later(self._settings.socket_seconds, self._time_is_up)
+        idle = asyncio.create_task(self._watch_idleness(self._settings.socket_idle_seconds))
+        reading = asyncio.create_task(self._read())
+        try:
+            await asyncio.wait((reading, self._over), return_when=asyncio.FIRST_COMPLETED)
+            await self._close()
+        except asyncio.CancelledError:  # the server stops, and the time for that is over
+            await self._end_all()
+            self._wire.close_now(CloseCode.SERVICE_RESTART, "The service is stopping.")
+            raise
+        finally:
+            limit.cancel()
+            for task in (idle, reading):
+                task.cancel()
+            await self._end_all()
+            for lane in self._lanes.values():
+                lane.close()
+            self._wire.use_no_more()
+            self._exchange.facts["creates"] = self._creates
+
+    # --- frames ---
+
+    async def _read(self) -> None:
+        """Take frames until the client is gone."""
+        with suppress(ClientDisconnected):
+            while (message := await self._receive())["type"] != "websocket.disconnect":
+                if message["type"] == "websocket.receive":
+                    self._quiet_since = self._loop.time()
+                    await self._take(message)
+                    await asyncio.sleep(0)  # so that many that have come leave the loop to others
+
+    async def _take(self, message: Any) -> None:
+        """Do what a frame asks for, or say why not."""
+        frame: bytes = (message.get("text") or "").encode()
+        try:
+            if message.get("bytes") is not None:
+                raise InvalidRequest("A binary frame is not read. Send JSON as text.", code="binary_frame")
+            read = read_envelope(frame)
+            if read.kind == CREATE:
+                self._queue(read, frame)
+            elif read.kind == CANCEL:
+                self._cancel(read)
+        except ApiError as error:
+            await self._wire.send_texts([error_frame(error, lane_of(frame))])
+
+    def _queue(self, read: ClientFrame, frame: bytes) -> None:
+        """Have a response made, at its turn. Raises ApiError."""
+        if self._leaving is not None:
+            raise self._leaving[1]
+        lane = self._lanes.get(read.lane)
+        if lane is None:
+            if read.lane is not None and len(self._lanes.keys() - {None}) >= MAX_LANES:
+                raise InvalidRequest(
+                    f"This WebSocket has used {MAX_LANES} names for 'stream_id' already. Use one of them, or connect "
+                    "again.",
+                    code="websocket_stream_limit_reached",
+                    param="stream_id",
+                )
+            lane = self._lanes[read.lane] = Lane(self._exchange.tenant, read.lane, self._memory)
+        if sum(len(each.waiting) for each in self._lanes.values()) >= MAX_WAITING:
+            raise ApiError(
+                429,
+                f"{MAX_WAITING} frames of this WebSocket wait already. Wait for the end of a response.",
+                type="rate_limit_error",
+                code="queue_full",
+            )
+        self._room.take(len(frame))
+        lane.waiting.append(frame)
+        if lane.working is None:
+            lane.working = asyncio.create_task(self._work(lane))
+
+    async def _work(self, lane: Lane) -> None:
+        """Make the responses of a lane, one after the other."""
+        try:
+            while lane.waiting:
+                async with self._in_flight:
+                    frame = lane.waiting.popleft()
+                    self._creates += 1
+                    await Reply(self._opened, lane, partial(self._recall, lane)).answer(frame)
+        finally:
+            lane.working = None
+            self._quiet_since = self._loop.time()
+            self._leave_if_quiet()
+
+    def _recall(self, lane: Lane, id: str) -> Remembered | None:
+        """What this connection remembers under an id: its own lane first, or another of which this is a fork."""
+        for each in (lane, *self._lanes.values()):
+            if (found := each.recall(id)) is not None:
+                return found
+        return None
+
+    def _cancel(self, read: ClientFrame) -> None:
+        """Stop a run: the one with the id, or the lane's. Its terminal event is the answer. Raises ApiError."""
+        lane = self._lanes.get(read.lane)
+        lanes = self._lanes.values() if read.response_id is not None else (lane,) if lane else ()
+        for each in lanes:
+            if each.run is not None and read.response_id in (None, each.run.plan.id):
+                each.run.stop()
+                return
+        named = f"The response '{read.response_id[:100]}'" if read.response_id else "No response"
+        raise ApiError(
+            404,
+            f"{named} is {'not ' if read.response_id else ''}under way on this WebSocket. Its end may just have come.",
+            code="response_not_active",
+            param="response_id",
+        )
+
+    # --- the end ---
+
+    @property
+    def _busy(self) -> bool:
+        return any(lane.busy for lane in self._lanes.values())
+
+    def _leave(self, code: CloseCode, reason: ApiError) -> None:
+        """Begin nothing new, and close once all that was begun has ended."""
+        if self._leaving is None:
+            self._leaving = code, reason
+            self._leave_if_quiet()
+
+    def _leave_if_quiet(self) -> None:
+        if self._leaving is not None and not self._busy and not self._over.done():
+            self._over.set_result(None)
+
+    def _stop(self) -> None:
+        """The server stops."""
+        self._leave(CloseCode.SERVICE_RESTART, unavailable("The service is stopping. Try again in a moment."))
+
+    def _time_is_up(self) -> None:
+        seconds = self._settings.socket_seconds
+        limit = f"{seconds / 60:g} minutes" if seconds >= 60 else f"{seconds:g} seconds"
+        reason = InvalidRequest(
+            f"Responses websocket connection limit reached ({limit}). Create a new websocket connection to continue.",
+            code="websocket_connection_limit_reached",
+        )
+        self._leave(CloseCode.GOING_AWAY, reason)
+
+    async def _watch_idleness(self, seconds: float) -> None:
+        """Close the connection when nothing was asked for, and nothing under way, for so long."""
+        while True:
+            left = self._quiet_since + seconds - self._loop.time()
+            if self._busy:
+                left = seconds
+            elif left <= 0:
+                reason = unavailable(f"Nothing came for {seconds:g} s. Connect again.")
+                self._leave(CloseCode.GOING_AWAY, reason)
+                return
+            await asyncio.sleep(left)
+
+    async def _close(self) -> None:
+        """Close it, if it is still open, and say why where that isn't what a stop is."""
+        if self._leaving is None or not self._over.done():
+            return
+        code, reason = self._leaving
+        with suppress(ClientDisconnected):
+            if reason.code == "websocket_connection_limit_reached":
+                await self._wire.send_texts([error_frame(reason, None)])
+            await self._send({"type": "websocket.close", "code": code, "reason": reason.message[:100]})
+
+    async def _end_all(self) -> None:
+        """Stop what is under way, which is stored, and forget what waits. Returns once that is so."""
+        tasks: list[asyncio.Task[None]] = []
+        for lane in self._lanes.values():
+            for frame in lane.waiting:
+                self._room.give_back(len(frame))
+            lane.waiting.clear()
+            if lane.working is None:
+                continue
+            tasks.append(lane.working)
+            if lane.run is not None:
+                lane.run.stop()
+            else:
+                lane.working.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

@@ -1,0 +1,110 @@
+"""The frames of a WebSocket: what a client's says it is, and events and errors as frames. No I/O.
+
+A client's frame is read here just so far that its kind and its lane are known; what it asks for is read at its turn.
+An event is the same JSON as over HTTP, in the same dialect, and behind it the lane's name where it has one.
+"""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from service.api import events
+from service.api.decoding import decode, decoder_of
+from service.api.events import Event
+from service.errors import ApiError, InvalidRequest, missing, shown
+from service.web.dialect import EventEncoder
+
+CREATE = "response.create"
+CANCEL = "response.cancel"
+PROCESSED = "response.processed"
+"""What older clients tell of what they have read. Nothing comes of it."""
+
+KINDS = (CREATE, CANCEL)
+
+_LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+_DATA = b"\ndata: "
+
+
+class _Envelope(msgspec.Struct):
+    """Of a frame, what kind it is and which lane it is for."""
+
+    type: str | None = None
+    stream_id: msgspec.Raw = msgspec.Raw(b"null")
+    response_id: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_ENVELOPE = decoder_of(_Envelope)
+_TEXT = decoder_of(str | None)
+
+
+class ClientFrame(msgspec.Struct, frozen=True):
+    """A frame: its kind, the name of its lane, and for a cancel the response that it names."""
+
+    kind: str
+    lane: str | None = None
+    response_id: str | None = None
+
+
+def lane_of(frame: bytes) -> str | None:
+    """The lane that a frame names, where that can be told, for an error about it."""
+    try:
+        name = _TEXT.decode(_ENVELOPE.decode(frame).stream_id)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return name if name is not None and _LANE.fullmatch(name) else None
+
+
+def read_envelope(frame: bytes) -> ClientFrame:
+    """What a frame is. Raises InvalidRequest."""
+    sent = decode(frame, _ENVELOPE)
+    if sent.type == PROCESSED:
+        return ClientFrame(PROCESSED)
+    if sent.type is None:
+        raise missing("type", f"Give one of {', '.join(KINDS)}.")
+    if sent.type not in KINDS:
+        raise InvalidRequest(
+            f"Unknown type of frame: '{shown(sent.type)}'. Give one of {', '.join(KINDS)}.",
+            code="unknown_event_type",
+            param="type",
+        )
+    response_id = decode(sent.response_id, _TEXT, "response_id") if sent.type == CANCEL else None
+    return ClientFrame(sent.type, _read_lane(sent.stream_id), response_id)
+
+
+def _read_lane(sent: msgspec.Raw) -> str | None:
+    """The name of a lane, None for the one without a name. Raises InvalidRequest."""
+    try:
+        name = _TEXT.decode(sent)
+    except msgspec.MsgspecError:
+        name = ""
+    if name is not None and not _LANE.fullmatch(name):
+        raise InvalidRequest(
+            f"Invalid value for 'stream_id': {shown(bytes(sent).decode())}. Give 1 to 256 of A-Z a-z 0-9 _ . - or "
+            "leave it out.",
+            code="invalid_stream_id",
+            param="stream_id",
+        )
+    return name
+
+
+def event_frames(encoder: EventEncoder, batch: Sequence[Event], lane: str | None) -> list[bytes]:
+    """A batch of events as frames. An `error` event is none: one answers a frame, and `response.failed` says it."""
+    buffer = bytearray()
+    encoder.append([event for event in batch if not isinstance(event, events.Error)], buffer)
+    frames = [piece[piece.index(_DATA) + len(_DATA) :] for piece in bytes(buffer).split(b"\n\n")[:-1]]
+    return frames if lane is None else [_of_lane(frame, lane) for frame in frames]
+
+
+def error_frame(error: ApiError, lane: str | None, request_id: str | None = None) -> bytes:
+    """An error as its sender gets it: the envelope of HTTP, with the status and the headers that it had there."""
+    headers = {} if request_id is None else {"x-request-id": request_id}
+    if error.retry_after is not None:
+        headers["retry-after"] = str(error.retry_after)
+    body = {"type": error.type, "code": error.code, "message": error.message, "param": error.param, "headers": headers}
+    frame = msgspec.json.encode({"type": "error", "status": error.status, "error": body})
+    return frame if lane is None else _of_lane(frame, lane)
+
+
+def _of_lane(frame: bytes, lane: str) -> bytes:
+    return b'%b,"stream_id":"%b"}' % (frame[:-1], lane.encode())

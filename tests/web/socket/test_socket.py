@@ -1,0 +1,429 @@
+"""A WebSocket: the same events as over HTTP, one response after another, continued without the store."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from service.engine.port import EngineUnavailable, Generation
+from service.settings.settings import Settings
+from tests.support.engine.scripted import Die, Stall, Step
+from tests.support.oracles import open_responses
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.service.inside import Inside, answer, opened, scripted, serving
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
+from tests.support.service.sockets import Socket, socket
+from tests.support.waiting import until
+
+TWO = f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"
+
+
+def said(response: dict[str, Any]) -> str:
+    """The text of an answer."""
+    return response["output"][-1]["content"][0]["text"]
+
+
+async def status(inside: Inside, id: str) -> str:
+    """How a response is stored, as soon as it is."""
+    async with inside.http() as http:
+        found = await until(
+            lambda: http.get(f"/v1/responses/{id}"), 5, "not stored", wanted=lambda answer: answer.status_code != 404
+        )
+    return found.json()["status"]
+
+
+class Silent:
+    """An engine's script that says something and falls silent."""
+
+    def __init__(self) -> None:
+        self.silent = asyncio.Event()
+
+    def __call__(self, generation: Generation) -> Iterator[Step]:
+        """The steps of one generation."""
+        yield opened("Said so far.")
+        self.silent.set()
+        yield Stall()
+
+
+async def test_a_response_has_the_events_of_a_stream_and_is_stored(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws, inside.client() as client:
+        await ws.ask("Count to 3.")
+        events = await ws.rest()
+        assert check_stream(events)["status"] == "completed"
+        stored = await client.responses.retrieve(events[-1]["response"]["id"])
+    assert stored.output_text.startswith("1\n2\n3")
+    assert not any("stream_id" in event for event in events)
+
+
+async def test_the_other_dialect_has_its_own_events(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url, "/open-responses/v1/responses") as ws:
+        await ws.ask("Say hello.")
+        assert open_responses.check_stream(await ws.rest())["status"] == "completed"
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_response_is_continued_by_its_id(settings: Settings, store: bool) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        first = await ws.answer("Hello! My name is Ada.", store=store)
+        second = await ws.answer("Count to 2.", store=store, previous_response_id=first["id"])
+        third = await ws.answer("What is my name?", store=store, previous_response_id=second["id"])
+    assert "Ada" in said(third)
+    assert third["previous_response_id"] == second["id"]
+
+
+async def test_the_prompt_over_a_socket_is_the_one_over_http(settings: Settings) -> None:
+    prompts: list[list[int]] = []
+
+    def note(generation: Generation) -> list[list[int]]:
+        prompts.append(list(generation.prompt))
+        return [answer("Fine.")]
+
+    async with serving(settings, scripted(note)) as inside, socket(inside.url) as ws, inside.client() as client:
+        for store in (True, False):
+            first = await ws.answer("One.", store=store)
+            await ws.answer("Two.", store=store, previous_response_id=first["id"])
+        one = await client.responses.create(model=MODEL, input="One.")
+        await client.responses.create(model=MODEL, input="Two.", previous_response_id=one.id)
+    assert prompts[1] == prompts[3] == prompts[5]
+
+
+async def test_what_http_made_is_continued_here_and_what_is_made_here_over_http(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws, inside.client() as client:
+        first = await client.responses.create(model=MODEL, input="Hello! My name is Ada.")
+        second = await ws.answer("Count to 2.", previous_response_id=first.id)
+        third = await client.responses.create(model=MODEL, input="What is my name?", previous_response_id=second["id"])
+        assert (await client.responses.input_items.list(third.id, order="asc")).data[0].role == "user"  # type: ignore[union-attr]
+    assert "Ada" in third.output_text
+
+
+async def test_nothing_is_answered_where_nothing_is_to_be_generated(settings: Settings) -> None:
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside, socket(inside.url) as ws:
+        for store in (True, False):
+            await ws.ask("My name is Ada.", generate=False, store=store)
+            created, completed = await ws.rest()
+            assert (created["type"], completed["type"]) == ("response.created", "response.completed")
+            assert (created["sequence_number"], completed["sequence_number"]) == (0, 1)
+            assert completed["response"]["output"] == []
+            assert completed["response"]["status"] == "completed"
+            assert not engine.generations
+            await ws.answer("And?", store=store, previous_response_id=completed["response"]["id"])
+            assert len(engine.generations.pop().prompt) > completed["response"]["usage"]["input_tokens"]
+
+
+async def test_a_warm_up_may_be_empty(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        await ws.send(model=MODEL, generate=False, store=False, input=[])
+        warm = (await ws.rest())[-1]["response"]
+        assert said(await ws.answer("Count to 2.", store=False, previous_response_id=warm["id"])) == "1\n2"
+
+
+async def test_lanes_run_side_by_side_and_a_lane_one_after_the_other(settings: Settings) -> None:
+    silent = Silent()
+    async with serving(settings, scripted(silent, [answer("Quick.")])) as inside, socket(inside.url) as ws:
+        await ws.ask("Wait.", stream_id="a")
+        await silent.silent.wait()
+        await ws.ask("Next.", stream_id="a")
+        await ws.ask("Quick.", stream_id="b")
+        frames = [await ws.next()]
+        while frames[-1]["type"] != "response.completed":
+            frames.append(await ws.next())
+        assert frames[-1]["stream_id"] == "b"
+        assert {each["stream_id"] for each in frames} == {"a", "b"}
+        await ws.send("response.cancel", stream_id="a")
+        first, second = await ws.rest(), await ws.rest()
+    assert first[-1]["response"]["status"] == "cancelled"
+    assert {each["stream_id"] for each in [*first, *second]} == {"a"}
+    assert second[-1]["type"] == "response.completed"
+
+
+async def test_sixteen_run_at_once_and_more_wait(settings: Settings) -> None:
+    engine = scripted([opened("On and on."), Stall()])
+    async with serving(settings, engine) as inside, socket(inside.url) as ws:
+        for lane in range(20):
+            await ws.ask("Go on.", stream_id=f"lane-{lane}")
+        await until(lambda: engine.running == 16)
+        await ws.send("response.cancel", stream_id="lane-19")
+        frames = await ws.rest()
+        assert (frames[-1]["status"], frames[-1]["error"]["code"]) == (404, "response_not_active")
+        await ws.send("response.cancel", stream_id="lane-3")
+        assert (await ws.rest())[-1]["stream_id"] == "lane-3"
+        await until(lambda: engine.running == 16)
+        begun = {each["stream_id"] for each in await ws.until("lane-16")}
+        assert "lane-17" not in begun
+    await until(lambda: engine.running == 0)
+
+
+async def test_a_fork_goes_on_from_another_lane_and_a_failure_there_forgets_nothing(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        first = await ws.answer("Hello! My name is Ada.", store=False, stream_id="a")
+        await ws.ask("And?", store=False, stream_id="b", previous_response_id=first["id"], temperature=9)
+        assert (await ws.rest())[-1]["error"]["param"] == "temperature"
+        for lane in ("b", "a"):
+            answered = await ws.answer(
+                "What is my name?", store=False, stream_id=lane, previous_response_id=first["id"]
+            )
+            assert "Ada" in said(answered)
+
+
+async def test_a_continuation_that_fails_lets_its_parent_be_forgotten(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        for store in (False, True):
+            first = await ws.answer("Hello! My name is Ada.", store=store)
+            wrong = {"type": "function_call_output", "call_id": "call_none", "output": "x"}
+            await ws.ask([wrong], store=store, previous_response_id=first["id"])
+            assert (await ws.rest())[-1]["status"] == 400
+            await ws.ask("What is my name?", store=store, previous_response_id=first["id"])
+            last = (await ws.rest())[-1]
+            if store:
+                assert "Ada" in said(last["response"])
+            else:
+                assert last["error"]["code"] == "previous_response_not_found"
+
+
+async def test_what_is_not_stored_is_known_to_its_connection_alone(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws, socket(inside.url) as other:
+        first = await ws.answer("Hello! My name is Ada.", store=False)
+        await other.ask("What is my name?", store=False, previous_response_id=first["id"])
+        assert (await other.rest())[-1]["error"]["code"] == "previous_response_not_found"
+        await ws.ask("What is my name?", previous_response_id=first["id"])
+        assert (await ws.rest())[-1]["error"]["code"] == "invalid_store_transition"
+
+
+async def test_a_deleted_parent_is_not_found_though_it_is_remembered(settings: Settings) -> None:
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside, socket(inside.url) as ws, inside.client() as client:
+        first = await ws.answer("Hello! My name is Ada.")
+        await client.responses.delete(first["id"])
+        await ws.ask("What is my name?", previous_response_id=first["id"])
+        assert (await ws.rest())[-1]["error"]["code"] == "previous_response_not_found"
+    assert len(engine.generations) == 1
+
+
+async def test_erased_messages_are_not_in_the_prompt_though_they_are_remembered(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws, inside.http() as http:
+        first = await ws.answer("Hello! My name is Ada.")
+        second = await ws.answer("Count to 2.", previous_response_id=first["id"])
+        assert (await http.delete(f"/v1/responses/{first['id']}?erase=true")).status_code == 200
+        third = await ws.answer("What is my name?", previous_response_id=second["id"])
+    assert "Ada" not in said(third)
+
+
+async def test_without_room_what_is_stored_is_read_again_and_what_is_not_is_gone(settings: Settings) -> None:
+    settings = settings.model_copy(update={"socket_memory_bytes": 0})
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        first = await ws.answer("Hello! My name is Ada.")
+        assert "Ada" in said(await ws.answer("What is my name?", previous_response_id=first["id"]))
+        first = await ws.answer("Hello! My name is Ada.", store=False)
+        await ws.ask("What is my name?", store=False, previous_response_id=first["id"])
+        assert (await ws.rest())[-1]["error"]["code"] == "previous_response_not_found"
+
+
+async def test_a_service_that_stores_nothing_remembers_all_the_same(settings: Settings) -> None:
+    settings = settings.model_copy(update={"store": False})
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        first = await ws.answer("Hello! My name is Ada.")
+        assert "Ada" in said(await ws.answer("What is my name?", previous_response_id=first["id"]))
+
+
+async def test_a_response_joins_its_conversation(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws, inside.client() as client:
+        conversation = await client.conversations.create()
+        await ws.answer("Hello! My name is Ada.", conversation=conversation.id)
+        assert "Ada" in said(await ws.answer("What is my name?", conversation=conversation.id))
+        assert len((await client.conversations.items.list(conversation.id)).data) >= 4
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_cancel_stops_the_engine_and_what_was_said_is_kept(settings: Settings, named: bool) -> None:
+    silent, engine = Silent(), None
+    engine = scripted(silent, [answer("Fine.")])
+    async with serving(settings, engine) as inside, socket(inside.url) as ws:
+        await ws.ask("Wait.")
+        id = (await ws.next())["response"]["id"]
+        await silent.silent.wait()
+        await ws.send("response.cancel", **({"response_id": id} if named else {}))
+        last = (await ws.rest())[-1]
+        assert (last["type"], last["response"]["status"]) == ("response.failed", "cancelled")
+        assert engine.running == 0
+        assert await status(inside, id) == "cancelled"
+        assert said(await ws.answer("Go on.", previous_response_id=id)) == "Fine."
+
+
+async def test_a_client_that_goes_stops_the_engine_and_what_was_said_is_kept(settings: Settings) -> None:
+    silent = Silent()
+    engine = scripted(silent)
+    async with serving(settings, engine) as inside:
+        async with socket(inside.url) as ws:
+            await ws.ask("Wait.")
+            id = (await ws.next())["response"]["id"]
+            await silent.silent.wait()
+            ws.connection.transport.abort()
+        await until(lambda: engine.running == 0)
+        assert await status(inside, id) == "cancelled"
+
+
+async def test_a_failure_is_told_once_and_the_socket_stays(settings: Settings) -> None:
+    broken = scripted([Die(EngineUnavailable("no"))], [answer("Fine.")])
+    async with serving(settings, broken) as inside, socket(inside.url) as ws:
+        await ws.ask("hi")
+        assert [each["type"] for each in await ws.rest()] == [
+            "response.created",
+            "response.in_progress",
+            "response.failed",
+        ]
+        assert said(await ws.answer("hi")) == "Fine."
+
+
+async def test_the_official_client_talks_over_it(settings: Settings) -> None:
+    async with (
+        serving(settings) as inside,
+        AsyncOpenAI(base_url=f"{inside.url}/v1", api_key="none") as client,
+        client.responses.connect() as connection,
+    ):
+        await connection.response.create(model=MODEL, input="Say hello.")
+        async for event in connection:
+            if event.type == "response.completed":
+                assert event.response.output_text
+                break
+
+
+async def test_who_has_no_key_gets_a_plain_401(settings: Settings) -> None:
+    keyed = Settings(**{**settings.model_dump(), "api_keys": TWO})
+    async with serving(keyed) as inside:
+        with pytest.raises(InvalidStatus) as refused:
+            async with socket(inside.url):
+                pass
+        assert refused.value.response.status_code == 401
+        assert json.loads(refused.value.response.body)["error"]["code"] == "invalid_api_key"
+        assert refused.value.response.headers["x-request-id"].startswith("req_")
+        async with (
+            socket(inside.url, additional_headers={"authorization": f"Bearer {ACME_KEY}"}) as acme,
+            socket(inside.url, additional_headers={"authorization": f"Bearer {GLOBEX_KEY}"}) as globex,
+        ):
+            first = await acme.answer("Hello! My name is Ada.")
+            await globex.ask("What is my name?", previous_response_id=first["id"])
+            assert (await globex.rest())[-1]["error"]["code"] == "previous_response_not_found"
+
+
+async def test_one_too_many_is_a_503_with_a_time_to_come_back(settings: Settings) -> None:
+    settings = settings.model_copy(update={"max_sockets": 1})
+    async with serving(settings) as inside:
+        async with socket(inside.url):
+            with pytest.raises(InvalidStatus) as refused:
+                async with socket(inside.url):
+                    pass
+        assert refused.value.response.status_code == 503
+        assert refused.value.response.headers["retry-after"] == "1"
+        assert "HARMONIUM_MAX_SOCKETS" in refused.value.response.body.decode()
+        async with socket(inside.url) as ws:
+            assert said(await ws.answer("Count to 2.")) == "1\n2"
+
+
+async def test_a_page_of_another_origin_opens_none_without_keys(settings: Settings) -> None:
+    async with serving(settings) as inside:
+        with pytest.raises(InvalidStatus) as refused:
+            async with socket(inside.url, origin="http://evil.example"):
+                pass
+        assert refused.value.response.status_code == 403
+        async with socket(inside.url, origin=inside.url):
+            pass
+
+
+async def test_its_time_is_up_between_responses_and_never_within_one(settings: Settings) -> None:
+    settings = settings.model_copy(update={"socket_seconds": 0.3, "demo_tokens_per_second": 30})
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        answered = await ws.answer("Count to 20.")
+        assert said(answered).endswith("20")
+        error = await ws.next()
+        assert (error["status"], error["error"]["code"]) == (400, "websocket_connection_limit_reached")
+        with pytest.raises(ConnectionClosed) as closed:
+            await ws.next()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+
+
+async def test_an_idle_one_is_closed(settings: Settings) -> None:
+    settings = settings.model_copy(update={"socket_idle_seconds": 0.2})
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        with pytest.raises(ConnectionClosed) as closed:
+            await ws.next()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+
+
+async def test_each_response_has_a_line_in_the_log_and_the_connection_one(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(settings) as inside:
+        async with socket(inside.url) as ws:
+            first = await ws.answer("a secret", store=False)
+            await ws.refusal(json.dumps({"type": "response.create", "model": MODEL, "input": 5}))
+        await until(lambda: len(lines(caplog)) == 3)
+    made, refused, whole = lines(caplog)
+    assert (made["method"], made["status"], made["response_id"]) == ("CREATE", 200, first["id"])
+    assert (refused["status"], refused["code"], refused["param"]) == (400, "invalid_type", "input")
+    assert (whole["method"], whole["path"], whole["status"], whole["creates"]) == ("GET", "/v1/responses", 101, 2)
+    assert "a secret" not in caplog.text
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The fields of the lines about requests."""
+    return [record.fields for record in caplog.records if record.getMessage() == "request"]  # type: ignore[attr-defined]
+
+
+async def test_a_stop_lets_what_runs_end_and_closes_with_1012(settings: Settings) -> None:
+    settings = settings.model_copy(update={"demo_tokens_per_second": 60})
+    codes: list[int] = []
+
+    async def client(inside: Inside, asked: asyncio.Event) -> str:
+        async with socket(inside.url) as ws:
+            await ws.ask("Count to 20.")
+            await ws.next()
+            asked.set()
+            last = (await ws.rest())[-1]
+            await closed(ws, codes)
+        return said(last["response"])
+
+    asked = asyncio.Event()
+    async with serving(settings) as inside:
+        talking = asyncio.create_task(client(inside, asked))
+        await asked.wait()
+    assert (await talking).endswith("20")
+    assert codes == [1012]
+
+
+async def closed(ws: Socket, codes: list[int]) -> None:
+    """Wait for the close, and note its code."""
+    with pytest.raises(ConnectionClosed) as raised:
+        await ws.next()
+    assert raised.value.rcvd is not None
+    codes.append(raised.value.rcvd.code)
+
+
+async def test_a_stop_cuts_what_takes_too_long_and_keeps_what_was_said(settings: Settings) -> None:
+    silent = Silent()
+    codes: list[int] = []
+
+    async def client(inside: Inside) -> str:
+        async with socket(inside.url) as ws:
+            await ws.ask("Wait.")
+            id = (await ws.next())["response"]["id"]
+            await silent.silent.wait()
+            await ws.rest()
+            await closed(ws, codes)
+            return str(id)
+
+    async with serving(settings, scripted(silent)) as inside:
+        talking = asyncio.create_task(client(inside))
+        await silent.silent.wait()
+    id = await talking
+    assert codes == [1012]
+    async with serving(settings) as inside:
+        assert await status(inside, id) == "cancelled"
