@@ -2,9 +2,10 @@
 
 The loop runs what is ready in the order in which it came. So with hundreds of requests at work each step of another one
 waits for a step of all of them, and an answer takes dozens of steps. Where several tenants are there, one that asks for
-more than MODEST at a time, and has LEAST at work, begins with more only while the loop is quick: while all that is
-ready at a moment takes no longer than BRIEF_SECONDS. So the loop does as much as before, for fewer at a time. A tenant
-that is alone never waits, nor does one on a loop that mostly waits for its engine. However busy the loop stays, a
+more than MODEST at a time, and has LEAST at work, begins with more only once the loop has been quick for QUICK_SECONDS:
+once all that was ready at a moment took no longer than BRIEF_SECONDS, again and again. A moment alone says little: while
+another's request waits for the store the loop is idle, and would be taken just before the answer comes. A tenant that
+is alone never waits, nor does one on a loop that mostly waits for its engine. However busy the loop stays, a
 tenant begins with one more each WAIT_SECONDS: else a few responses that take long would keep all others of theirs from
 ever beginning. What waits is bounded by the connections that a process accepts, and by the jobs that it claims.
 
@@ -26,6 +27,9 @@ MODEST = 4
 
 BRIEF_SECONDS = 0.00025
 """How long one round of the loop may take for more to begin."""
+
+QUICK_SECONDS = 0.001
+"""For how long each round of the loop has to be so brief."""
 
 MOST_ROUNDS = 8
 """For how many rounds of a busy loop a piece of work that has begun waits until it goes on."""
@@ -125,7 +129,7 @@ class Pacing:
     async def _look(self) -> None:
         """Let those begin that may, as long as any wait: one tenant a round."""
         while self._lines:
-            quick = await _round() <= BRIEF_SECONDS
+            quick = await _quick()
             if not self._lines:
                 return
             tenant = next(iter(self._lines))
@@ -177,6 +181,17 @@ class Pacing:
             return True
         _, at = self._before if self._last[0] == tenant else self._last
         return self._clock() - at < LATELY_SECONDS
+
+
+async def _quick() -> bool:
+    """Whether the loop is quick for a while."""
+    lasted = 0.0
+    while lasted < QUICK_SECONDS:
+        took = await _round()
+        if took > BRIEF_SECONDS:
+            return False
+        lasted += took
+    return True
 
 
 async def _round() -> float:
