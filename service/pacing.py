@@ -3,11 +3,11 @@
 The loop runs what is ready in the order in which it came. So with hundreds of requests at work each step of another one
 waits for a step of all of them, and an answer takes dozens of steps. Where several tenants are there, one that asks for
 more than MODEST at a time, and has LEAST at work, begins with more only once the loop has been quick for QUICK_SECONDS:
-once all that was ready at a moment took no longer than BRIEF_SECONDS, again and again. A moment alone says little: while
-another's request waits for the store the loop is idle, and would be taken just before the answer comes. A tenant that
-is alone never waits, nor does one on a loop that mostly waits for its engine. However busy the loop stays, a
-tenant begins with one more each WAIT_SECONDS: else a few responses that take long would keep all others of theirs from
-ever beginning. What waits is bounded by the connections that a process accepts, and by the jobs that it claims.
+once all that was ready at a moment took no longer than BRIEF_SECONDS, again and again. A moment alone says little, as
+the loop is idle while another's request waits for the store; what begins then is in its way when the answer comes. A
+tenant that is alone never waits, nor does one on a loop that mostly waits for its engine. However busy the loop stays,
+a tenant begins with one more each WAIT_SECONDS: else a few responses that take long would keep all others of theirs
+from ever beginning. What waits is bounded by the connections that a process accepts, and by the jobs that it claims.
 
 One task measures the loop for all that wait to begin, and looks at one tenant a round. Never let each of them measure
 by itself: with hundreds of tenants that alone would keep the loop busy, and nobody would begin.

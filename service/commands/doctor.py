@@ -104,6 +104,7 @@ def expected_of(settings: Settings) -> Expected:
         settings.max_bytes,
         log_bytes=settings.max_log_bytes,
         local=all(part.scheme == "unix" or is_loopback(part.hostname or "localhost") for part in parts),
+        replicas=settings.store_replicas,
         password=bool(parts[0].password or "password" in parse_qs(parts[0].query)),
     )
 

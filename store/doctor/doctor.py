@@ -50,6 +50,8 @@ class Expected:
     password: bool = False
     disk_bytes: int | None = None
     """How much is free on an embedded server's disk, where it is known."""
+    replicas: int = 0
+    """How many replicas have to have a response before its end is told (STORE_REPLICAS)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +260,14 @@ def _disk(expected: Expected, node: Node) -> Verdict | None:
 
 
 def _replicas(expected: Expected, node: Node) -> Verdict | None:
-    if expected.kind is Kind.SINGLE:
+    if expected.kind is Kind.SINGLE and not expected.replicas:
         return None
     if "connected_slaves" not in node.info:
-        return Level.WARN, UNSAID, "check that it has a replica"
+        return Level.WARN, UNSAID, f"check that it has {max(1, expected.replicas)} or more"
     count = _number(node, "connected_slaves")
+    if count < expected.replicas:
+        now = f"{count} connected, and HARMONIUM_STORE_REPLICAS is {expected.replicas}: no response is stored as safely"
+        return Level.UNSAFE, now, "add replicas, or lower HARMONIUM_STORE_REPLICAS"
     return Level.OK if count else Level.WARN, f"{count} connected", "add a replica on another machine"
 
 

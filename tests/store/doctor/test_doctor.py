@@ -104,6 +104,8 @@ def test_a_setting_of_the_server_is_judged(change: dict[str, Any], expected: dic
         ({"log_bytes": GIB // 2 + 1}, {"memory": "warn"}),
         ({"disk_bytes": 6 * GIB}, {}),
         ({"disk_bytes": 6 * GIB - 1}, {"room on the disk": "warn"}),
+        ({"replicas": 1}, {}),
+        ({"replicas": 2}, {"replicas": "unsafe"}),
         ({"kind": Kind.CLUSTER, "shards": 1}, {"shards": "warn"}),
         ({"kind": Kind.CLUSTER, "shards": 2}, {}),
     ],
