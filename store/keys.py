@@ -104,6 +104,10 @@ class ShardKeys:
         """One of the keys by its name, such as `clock`."""
         return getattr(self, name)
 
+    def conversations_of(self, tenant: str) -> Key:
+        """The list of a tenant's conversations; ValueError for a malformed tenant."""
+        return Key(f"{self.turns.removesuffix('t:')}conversations:{checked_tenant(tenant)}")
+
 
 @dataclass(frozen=True, slots=True)
 class TurnKeys:

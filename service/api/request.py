@@ -401,11 +401,16 @@ def read_metadata(raw: msgspec.Raw) -> dict[str, str]:
             param="metadata",
         )
     for key, value in sent.items():
-        if len(key) > 64:
-            raise invalid_value("metadata", key, "A key has at most 64 characters.")
-        if len(value) > 512:
-            raise invalid_value(f"metadata.{key}", value, "A value has at most 512 characters.")
+        check_pair(key, value)
     return sent
+
+
+def check_pair(key: str, value: str) -> None:
+    """Raise InvalidRequest for what can't be in metadata, as it is too long."""
+    if len(key) > 64:
+        raise invalid_value("metadata", key, "A key has at most 64 characters.")
+    if len(value) > 512:
+        raise invalid_value(f"metadata.{key}", value, "A value has at most 512 characters.")
 
 
 class _Model(msgspec.Struct):

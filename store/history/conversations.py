@@ -14,6 +14,7 @@ from store.history.append import Addition, with_room
 from store.history.caps import EVICT_BATCH
 from store.history.delete import forget, prune
 from store.history.history import ConversationHistoryStore
+from store.history.listing import Listing
 from store.keys import BY_HAND_MARK, CONVERSATION_MARK, TurnKeys, conversation_id, id_of, shard_of, split_path
 from store.redis import scripts
 from store.turn import Chain, Messages, Status, Turn
@@ -91,6 +92,12 @@ class Conversations:
         except ParentNotFound as error:
             raise ConversationNotFound(id) from error
         self.history.note_removed(evicted)
+
+    def listing(self, tenant: str, *, after: str | None = None, ascending: bool = False) -> Listing:
+        """A tenant's conversations in the order in which they began, the newest first if not `ascending`; with `after`
+        those behind that one. Reading it raises ConversationNotFound where that isn't there, StoreUnavailable.
+        """
+        return Listing(self.history, tenant, after=after, ascending=ascending)
 
     async def delete(self, tenant: str, id: str) -> None:
         """Delete a conversation; the turns that it had stay. Raises ConversationNotFound, StoreUnavailable."""

@@ -287,6 +287,10 @@ def restore(
 def hold(turn: TurnKeys, *, token: str, hold_ms: int, idle_us: int) -> None: ...
 
 
+@script("trees", "clock", "idle", "listed", read_only=True)
+def page(shard: ShardKeys, *, tenant: str, began: str, after: str, ascending: int, most: int, idle_us: int) -> None: ...
+
+
 @script("node messages response clock usage leaves trees", *_STANDING)
 def advance(
     turn: TurnKeys,
@@ -530,7 +534,7 @@ def refit(
 
 ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, mark, append, unpin),
-    *(hold, advance, amend),
+    *(hold, advance, amend, page),
     *(forget, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
     *(take_webhooks, delay_webhook, drop_webhook, secret, agree),

@@ -12,6 +12,7 @@ from starlette.responses import Response as HttpResponse
 from service.api.conversation import ConversationDeleted, read_added, read_changed, read_new
 from service.responses.conversations import by_hand
 from service.web.errors import JsonResponse
+from service.web.routes.conversation_list import page_of_conversations, read_filter
 from service.web.routes.input_items import Page, item_of, page_of
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
 from service.web.routes.stored import MAX_PAGE_ITEMS, check_includes, with_room
@@ -27,6 +28,26 @@ async def create(request: Request) -> HttpResponse:
         items, metadata = read_new(body)
         made = await by_hand.begin(service, exchange.tenant, items, metadata)
     return JsonResponse(made)
+
+
+@router.get("/conversations", summary="List conversations")
+async def list_conversations(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)] = 20,
+    order: Literal["asc", "desc"] = "desc",
+    after: str | None = None,
+) -> HttpResponse:
+    """All conversations, or those with `metadata[key]=value`, in the order in which they began, page by page."""
+    wanted = read_filter(request.query_params.multi_items())
+    page = await page_of_conversations(
+        service_of(request).conversations,
+        exchange_of(request).tenant,
+        limit=limit,
+        ascending=order == "asc",
+        after=after,
+        wanted=wanted,
+    )
+    return with_room(request, JsonResponse(page))
 
 
 @router.get("/conversations/{conversation_id}", summary="Retrieve a conversation")

@@ -21,9 +21,10 @@ from store.fsck.check import Fsck, Report
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
+from store.history.listing import Listing
 from store.keys import conversation_id
 from store.redis.connection import connect
-from tests.support.store.audit import complaints
+from tests.support.store.audit import complaints, dump
 from tests.support.store.backups import back_up, bring_back
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.waiting import until
@@ -88,6 +89,89 @@ async def test_a_tenant_has_a_list_of_its_conversations(conversations: Conversat
     await conversations.delete(TENANT, ids[0])
     assert await listed(redis, prefix) == before[1:]
     await conversations.release(TENANT, ids[0], "run")
+
+
+async def ids_of(listing: Listing, at_once: int = 7) -> list[str]:
+    """The ids of those in a list that are known."""
+    found: list[str] = []
+    while some := await listing.some(at_once):
+        found += [each.id for each in some if each.shown is not None]
+    return found
+
+
+@pytest.mark.parametrize("shards", [1, 3, 40])
+async def test_a_list_has_the_conversations_of_all_shards_in_order(server_url: str, prefix: str, shards: int) -> None:
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=shards)
+    conversations = Conversations(store)
+    ids = [await begun(conversations) for _ in range(60)]
+    await begun(conversations, tenant="globex")
+    for at_once in (1, 20, 100):
+        assert await ids_of(conversations.listing(TENANT, ascending=True), at_once) == ids
+        assert await ids_of(conversations.listing(TENANT), at_once) == ids[::-1]
+    for place in (0, 30, 59):
+        assert await ids_of(conversations.listing(TENANT, after=ids[place], ascending=True)) == ids[place + 1 :]
+        assert await ids_of(conversations.listing(TENANT, after=ids[place])) == ids[:place][::-1]
+    assert [each.shown for each in await conversations.listing(TENANT).some(3)] == [SHOWN] * 3
+    await store.close()
+
+
+async def test_a_list_of_nothing_has_nothing(conversations: Conversations) -> None:
+    assert await conversations.listing(TENANT).some(10) == []
+
+
+async def test_those_that_began_in_the_same_microsecond_are_listed_once(
+    unaudited: ConversationHistoryStore, redis: Redis
+) -> None:
+    conversations = Conversations(unaudited)
+    ids = sorted([await begun(conversations) for _ in range(30)])
+    list_of = unaudited.keyspace.all_shards()[0].conversations_of(TENANT)
+    await redis.zadd(list_of, {id.removeprefix("conv_"): 1_700_000_000_000_000 for id in ids})
+    for ascending, expected in ((True, ids), (False, ids[::-1])):
+        for place in range(30):
+            listing = conversations.listing(TENANT, after=expected[place], ascending=ascending)
+            assert await ids_of(listing, 1) == expected[place + 1 :]
+
+
+async def test_what_is_deleted_or_begun_under_a_list_does_not_move_the_others(conversations: Conversations) -> None:
+    ids = [await begun(conversations) for _ in range(30)]
+    listing = conversations.listing(TENANT)
+    assert [each.id for each in await listing.some(10)] == ids[:19:-1]
+    for gone in (ids[20], ids[19], ids[5]):
+        await conversations.delete(TENANT, gone)
+    newer = await begun(conversations)
+    rest = [id for id in ids[18::-1] if id != ids[5]]
+    assert await ids_of(listing) == rest
+    assert await ids_of(conversations.listing(TENANT)) == [newer, *ids[:20:-1], *rest]
+
+
+async def test_a_conversation_that_is_unknown_is_not_listed_as_shown(
+    conversations: Conversations, server_url: str, prefix: str, redis: Redis
+) -> None:
+    ids = [await begun(conversations) for _ in range(3)]
+    (root,) = await conversations.lineage(TENANT, ids[1])
+    trees = conversations.history.keyspace.all_shards()[0].trees
+    await redis.zadd(trees, {f"{TENANT}/{root.removeprefix('resp_')}": 1})
+    strict = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=Caps(idle_seconds=1000.0))
+    assert await ids_of(Conversations(strict).listing(TENANT)) == [ids[2], ids[0]]
+    assert await ids_of(Conversations(strict).listing(TENANT, after=ids[1])) == [ids[0]]
+    await strict.close()
+
+
+@pytest.mark.parametrize("after", ["conv_1", "resp_" + "0" * 48, "other", "deleted"])
+async def test_a_list_goes_on_behind_what_is_in_it(conversations: Conversations, after: str) -> None:
+    known = {"other": await begun(conversations, tenant="globex"), "deleted": await begun(conversations)}
+    await conversations.delete(TENANT, known["deleted"])
+    await begun(conversations)
+    with pytest.raises(ConversationNotFound):
+        await conversations.listing(TENANT, after=known.get(after, after)).some(10)
+
+
+async def test_to_be_listed_is_no_use(conversations: Conversations, redis: Redis) -> None:
+    for _ in range(3):
+        await begun(conversations)
+    before = await dump(redis, conversations.history.keyspace.prefix)
+    await ids_of(conversations.listing(TENANT))
+    assert await dump(redis, conversations.history.keyspace.prefix) == before
 
 
 async def test_a_conversation_stands_at_the_newest_turn_that_it_was_given(conversations: Conversations) -> None:

@@ -42,7 +42,21 @@ ROUTES: Table = {
     "a model of nobody": get("/v1/models/gpt-9", "model_not_found", "model", "gpt-9", 404),
     "an unknown route": get("/v1/completions", None, None, "/v1/completions", 404),
     "chat": post("/v1/chat/completions", None, None, "/v1/chat/completions", 404, model=MODEL, messages=[]),
-    "a list of conversations": get("/v1/conversations", None, None, "GET /v1/conversations", 405),
+    "a list of too many conversations": get("/v1/conversations?limit=101", "invalid_value", "limit", "100"),
+    "a list in no order": get("/v1/conversations?order=up", "invalid_value", "order", "asc"),
+    "a list behind what is not there": get("/v1/conversations?after=conv_1", "invalid_value", "after", "conv_1"),
+    "a filter without a key": get("/v1/conversations?metadata=a", "invalid_value", "metadata", "metadata[key]=value"),
+    "a filter that is not closed": get(
+        "/v1/conversations?metadata[a=1", "invalid_value", "metadata", "metadata[key]=value"
+    ),
+    "a filter given twice": get("/v1/conversations?metadata[a]=1&metadata[a]=2", "invalid_value", "metadata", "once"),
+    "a filter with a long key": get(f"/v1/conversations?metadata[{'k' * 65}]=1", "invalid_value", "metadata", "64"),
+    "a filter with a long value": get(
+        f"/v1/conversations?metadata[k]={'v' * 513}", "invalid_value", "metadata.k", "512"
+    ),
+    "a filter with many keys": get(
+        "/v1/conversations?" + "&".join(f"metadata[{n}]=1" for n in range(17)), "invalid_value", "metadata", "16"
+    ),
     "a dialect of nobody": post("/v2/responses", None, None, "/v2/responses", 404, model=MODEL, input="hi"),
     "no route": get("/", None, None, "Invalid URL", 404),
     "an unknown method": Bad(None, None, None, "PATCH", 405, "PATCH"),
