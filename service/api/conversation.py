@@ -3,7 +3,7 @@
 Source of the shapes: openai 3.51's `types/conversations`.
 """
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -36,6 +36,13 @@ class ConversationDeleted(msgspec.Struct, frozen=True):
 class _New(msgspec.Struct, forbid_unknown_fields=True):
     items: Raw = ABSENT
     metadata: Raw = ABSENT
+    harmonium: Raw = ABSENT
+
+
+class _Extensions(msgspec.Struct, forbid_unknown_fields=True):
+    """What only harmonium knows of a new conversation."""
+
+    fork_of: str | None = None
 
 
 class _Changed(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,14 +53,24 @@ class _Added(msgspec.Struct, forbid_unknown_fields=True):
     items: Raw = ABSENT
 
 
+class New(NamedTuple):
+    """A conversation to be made: its first items, still JSON, its metadata, and what it is a fork of."""
+
+    items: Raw
+    metadata: dict[str, str]
+    fork_of: str | None
+
+
 _NEW, _CHANGED, _ADDED = decoder_of(_New), decoder_of(_Changed), decoder_of(_Added)
+_EXTENSIONS = decoder_of(_Extensions | None)
 _conversation = msgspec.json.Decoder(Conversation)
 
 
-def read_new(body: bytes) -> tuple[Raw, dict[str, str]]:
-    """The items, still JSON, and the metadata of a conversation to be made. Raises InvalidRequest."""
+def read_new(body: bytes) -> New:
+    """The conversation that a request asks for. Raises InvalidRequest."""
     sent = decode(body, _NEW)
-    return sent.items, read_metadata(sent.metadata)
+    extensions = decode(sent.harmonium, _EXTENSIONS, "harmonium") or _Extensions()
+    return New(sent.items, read_metadata(sent.metadata), extensions.fork_of)
 
 
 def read_changed(body: bytes) -> dict[str, str]:

@@ -163,6 +163,12 @@ def _parent_refusal(error: NotContinuable | TurnTooLarge) -> InvalidRequest:
     )
 
 
+def fork_refusal(error: NotFound | NotContinuable | TurnTooLarge) -> ApiError:
+    """Why nothing can be a fork of what a request names."""
+    refused = store_refusal(error)
+    return ApiError(refused.status, refused.message, code=refused.code, param="harmonium.fork_of")
+
+
 def _not_continuable(error: NotContinuable) -> str:
     """Why a response can't be continued, and what to do."""
     if error.status in MOVES:

@@ -15,7 +15,16 @@ from store.history.caps import EVICT_BATCH
 from store.history.delete import forget, prune
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
-from store.keys import BY_HAND_MARK, CONVERSATION_MARK, TurnKeys, conversation_id, id_of, shard_of, split_path
+from store.keys import (
+    BY_HAND_MARK,
+    CONVERSATION_MARK,
+    CONVERSATION_PREFIX,
+    TurnKeys,
+    conversation_id,
+    id_of,
+    shard_of,
+    split_path,
+)
 from store.redis import scripts
 from store.turn import Chain, Messages, Status, Turn
 
@@ -43,9 +52,12 @@ class Conversations:
         self.history = history
         self._keyspace = history.keyspace
 
-    def new_id(self) -> str:
-        """The id of a new conversation, in any shard."""
-        return conversation_id(self.history.new_digits(mark=CONVERSATION_MARK))
+    def new_id(self, source: str | None = None) -> str:
+        """The id of a new conversation, in any shard, or in that of what it is a fork of. Raises NotFound,
+        ConversationNotFound.
+        """
+        shard = None if source is None else shard_of(self._source("-", source).digits)
+        return conversation_id(self.history.new_digits(shard, CONVERSATION_MARK))
 
     def new_turn_id(self, id: str) -> str:
         """An id for a turn that somebody adds by hand to a conversation; no response has it. Raises
@@ -53,12 +65,23 @@ class Conversations:
         """
         return id_of(self.history.new_digits(shard_of(self._keys("-", id).digits), BY_HAND_MARK))
 
-    async def create(self, tenant: str, id: str, first: Turn, shown: bytes) -> None:
-        """Begin a conversation with a turn, a root of `new_turn_id`. `shown` is JSON that the store never reads.
-
-        Raises what `append` does.
+    async def create(self, tenant: str, id: str, first: Turn, shown: bytes, *, pin: str = "") -> None:
+        """Begin a conversation with a turn of `new_turn_id`: a root, or of a fork one that continues the tip of
+        `branch`, whose `pin` is released. `shown` is JSON that the store never reads. Raises what `append` does.
         """
-        await self._advance(tenant, id, first, shown=codec.encode_response(shown, b"[]"))
+        await self._advance(tenant, id, first, shown=codec.encode_response(shown, b"[]"), hold=pin)
+
+    async def branch(self, tenant: str, source: str) -> Chain:
+        """The chain that a fork of a conversation or of a response begins with, pinned; pass the pin to `create`, or to
+        the history's `unpin`. Who holds the conversation doesn't matter.
+
+        Raises ConversationNotFound, NotFound, NotContinuable, ChainTooLong, StoreUnavailable.
+        """
+        keys, history = self._source(tenant, source), self.history
+        try:
+            return await history.chain_by(keys, source, history.token(), history.pin_ms)
+        except ParentNotFound as error:
+            raise _not_found(source) from error
 
     async def advance(self, tenant: str, id: str, turn: Turn, *, hold: str) -> None:
         """Store a turn that continues the tip, have the conversation stand at it, and release the hold.
@@ -154,6 +177,10 @@ class Conversations:
     def _keys(self, tenant: str, id: str) -> TurnKeys:
         return self._keyspace.conversation(tenant, id)
 
+    def _source(self, tenant: str, id: str) -> TurnKeys:
+        """The keys of what a fork is made of: a conversation, or a response. Raises ConversationNotFound, NotFound."""
+        return self._keys(tenant, id) if _is_of_a_conversation(id) else self._keyspace.response(tenant, id)
+
     async def _advance(self, tenant: str, id: str, turn: Turn, *, shown: bytes = b"", hold: str = "") -> None:
         history, conversation = self.history, self._keys(tenant, id)
         addition = Addition(*history.keys_of(tenant, turn), turn, await codec.pack(turn), hold, shown)
@@ -174,3 +201,11 @@ class Conversations:
 
         await history.stored(store, addition.keys, addition.packed.digest)
         history.note_written(tenant, turn)
+
+
+def _is_of_a_conversation(id: str) -> bool:
+    return id.startswith(CONVERSATION_PREFIX)
+
+
+def _not_found(id: str) -> NotFound:
+    return ConversationNotFound(id) if _is_of_a_conversation(id) else NotFound(id)

@@ -94,7 +94,7 @@ class ConversationHistoryStore:
         self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self.clocks = Clocks(self.server)
         self.confirmer = Confirmer(self.server, safety)
-        self._pin_ms = max(1, round(pin_seconds * 1000))
+        self.pin_ms = max(1, round(pin_seconds * 1000))
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
         self._max_chain_bytes = max_chain_bytes
         self._reader = TurnReader(cache_bytes)
@@ -122,12 +122,12 @@ class ConversationHistoryStore:
         most; pass it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises ParentNotFound,
         NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
         """
-        return await self.chain_by(self._parent(tenant, tip), tip, self.token() if pin else None, self._pin_ms)
+        return await self.chain_by(self._parent(tenant, tip), tip, self.token() if pin else None, self.pin_ms)
 
     async def chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int) -> Chain:
         """What `chain` says of the turn with these keys, which its caller knows by `id`, pinned as `pin` for so long.
 
-        Of a conversation it is the chain of its tip, which may be deleted.
+        Of a conversation it is the chain of its tip, which may be deleted, and is what is pinned.
         """
         async with self.server.operation() as operation:
             detail = await self._walk(operation, keys, id, pin, pin_ms)
@@ -163,7 +163,7 @@ class ConversationHistoryStore:
         """
         keys, pin = self._parent(tenant, tip), self.token()
         async with self.server.operation() as operation:
-            detail = await self._walk(operation, keys, tip, pin, self._pin_ms)
+            detail = await self._walk(operation, keys, tip, pin, self.pin_ms)
         return Pinned(pin, detail[1] == b"1")
 
     def refuse_long(self, chain: Chain) -> None:

@@ -200,7 +200,7 @@ _REPAIR = (*_REMOVAL, *_JUDGING, "placing", "repair_jobs")
 """The parts of scripts that repair turns."""
 
 
-@script("node pins clock leaves trees", "clock", "idle", "pins", "walk", out_of_memory=True)
+@script("node pins clock leaves trees", "clock", "idle", "pins", "listed", "walk", out_of_memory=True)
 def chain(
     turn: TurnKeys,
     *,

@@ -8,6 +8,7 @@ import openai
 import pytest
 from openai import OpenAI
 
+from service.api.conversation import New
 from service.responses.conversations.by_hand import begin
 from service.responses.service import Service, close_service, open_service
 from service.settings.settings import Settings
@@ -125,7 +126,7 @@ async def test_a_filter_that_matches_little_goes_on_from_where_it_was(settings: 
     ids: list[str] = []
     for number in range(2 * MAX_LOOKED_AT + 50):
         metadata = {"found": "yes"} if number == MAX_LOOKED_AT + 30 else {}
-        ids.append((await begin(service, "acme", msgspec.Raw(b"[]"), metadata)).id)
+        ids.append((await begin(service, "acme", New(msgspec.Raw(b"[]"), metadata, None))).id)
     assert await pages_of(service, {"found": "yes"}) == [
         (0, ids[MAX_LOOKED_AT - 1], True),
         (1, ids[2 * MAX_LOOKED_AT - 1], True),
@@ -138,7 +139,7 @@ async def test_a_filter_ends_a_page_after_so_many_bytes(settings: Settings) -> N
     service = open_service(settings)
     metadata = {f"key {number}": "é" * 512 for number in range(16)}
     size = len(msgspec.json.encode(metadata))
-    ids = [(await begin(service, "acme", msgspec.Raw(b"[]"), metadata)).id for _ in range(500)]
+    ids = [(await begin(service, "acme", New(msgspec.Raw(b"[]"), metadata, None))).id for _ in range(500)]
     most = -(-MAX_LOOKED_AT_BYTES // size // AT_ONCE) * AT_ONCE
     assert most < 400
     assert (await pages_of(service, {"found": "yes"}))[0] == (0, ids[most - 1], True)

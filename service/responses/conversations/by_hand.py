@@ -6,13 +6,13 @@ conversation begins with them as it would if they had been sent with it. Nothing
 
 import logging
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 
 from service import logs
 from service.api import ids
-from service.api.conversation import MAX_ITEMS, Conversation, decode_conversation
+from service.api.conversation import MAX_ITEMS, Conversation, New, decode_conversation
 from service.api.decoding import decode, decode_list, decoder_of
 from service.api.input.gathered import Gathered
 from service.api.input.items import InputItem
@@ -23,10 +23,11 @@ from service.responses.conversations.joining import joining
 from service.responses.prompt.build import SHORTENED_TOKENS
 from service.responses.prompt.drafts import Conversion
 from service.responses.references import stored_items
+from service.responses.refusals import fork_refusal
 from service.responses.rules import Rules
 from service.responses.service import Service
 from service.steps import in_steps
-from store.errors import StoreUnconfirmed
+from store.errors import NotContinuable, NotFound, StoreError, StoreUnconfirmed, TurnTooLarge
 from store.history.conversations import by_hand
 from store.turn import Chain, Messages, Turn
 
@@ -40,15 +41,38 @@ class _Id(msgspec.Struct):
 _ID = decoder_of(_Id)
 
 
-async def begin(service: Service, tenant: str, sent: msgspec.Raw, metadata: dict[str, str]) -> Conversation:
-    """Begin a conversation with some items, which are still JSON, or none. Raises InvalidRequest, StoreError."""
-    _refuse_another_type(sent)
+async def begin(service: Service, tenant: str, new: New) -> Conversation:
+    """Begin a conversation with some items, or none, or with all that another one has. Raises ApiError, StoreError."""
+    _refuse_another_type(new.items)
+    if new.fork_of is None:
+        return await _begin(service, tenant, service.conversations.new_id(), new, Chain())
+    try:
+        return await _fork(service, tenant, new, new.fork_of)
+    except (NotFound, NotContinuable, TurnTooLarge) as error:
+        raise fork_refusal(error) from error
+
+
+async def _fork(service: Service, tenant: str, new: New, source: str) -> Conversation:
+    """Begin a conversation below the newest turn of another one, or below a response. Raises ApiError, StoreError."""
     conversations = service.conversations
-    id = conversations.new_id()
-    shown = Conversation(id, int(service.clock()), metadata)
-    first, _ = await _by_hand(service, tenant, conversations.new_turn_id(id), sent, Chain())
+    id, chain = conversations.new_id(source), await conversations.branch(tenant, source)
+    made = False
+    try:
+        await in_steps(_refuse_items_of(chain.ids, new.items))
+        shown = await _begin(service, tenant, id, new, chain)
+        made = True
+    finally:
+        if not made:
+            with suppress(StoreError):  # it stops counting by itself
+                await service.store.unpin(tenant, str(chain.tip), str(chain.pin))
+    return shown
+
+
+async def _begin(service: Service, tenant: str, id: str, new: New, chain: Chain) -> Conversation:
+    shown = Conversation(id, int(service.clock()), new.metadata)
+    first, _ = await _by_hand(service, tenant, service.conversations.new_turn_id(id), new.items, chain)
     with _told_by_the_log(id):
-        await conversations.create(tenant, id, first, msgspec.json.encode(shown))
+        await service.conversations.create(tenant, id, first, msgspec.json.encode(shown), pin=chain.pin or "")
     return shown
 
 

@@ -22,11 +22,10 @@ router = APIRouter()
 
 @router.post("/conversations", summary="Create a conversation")
 async def create(request: Request) -> HttpResponse:
-    """A conversation, with `metadata`, and with up to 20 `items` in it."""
+    """A conversation, with `metadata`, and with up to 20 `items` in it; with `harmonium.fork_of` a fork."""
     service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
     async with preparing(request, body):
-        items, metadata = read_new(body)
-        made = await by_hand.begin(service, exchange.tenant, items, metadata)
+        made = await by_hand.begin(service, exchange.tenant, read_new(body))
     return JsonResponse(made)
 
 

@@ -1,11 +1,12 @@
--- Store a turn as append.lua does, and have a conversation stand at it; a conversation begins with a root.
+-- Store a turn as append.lua does, and have a conversation stand at it. A conversation begins with a root, or, as a fork,
+-- with a child of any turn.
 --
 -- Keys:      node, messages, response, clock, usage, leaves, trees
 -- Arguments: conversation       the digits of the conversation
 --            conversation_blob  how it is shown, where it begins; else ''
 --            no_messages        what is stored as its messages
---            parent             the parent's digits, at which it stands, or '' for a root
---            pin                names the run that holds the conversation, or '' where it begins
+--            parent             the parent's digits, at which it stands, or from which it begins; '' for a root
+--            pin                names the run that holds the conversation, or where it begins the pin on the parent, or ''
 --            status             how the response ended
 --            continuable        1
 --            digest             the digest of this content
@@ -26,6 +27,7 @@
 -- Invariant: both or neither: a turn is stored, and the conversation stands at it and is held by nobody. What it had is
 --            never more than one chain. A retry of what is stored is 'ok'.
 
+local begins = conversation_blob ~= ''
 local stored_digest, stored_root = unpack(redis.call('HMGET', node, 'digest', 'root'))
 if stored_digest and stored_digest ~= digest then
   return { 'conflict' }
@@ -36,17 +38,17 @@ end
 if now_ms() > not_after then
   return { 'late', exact(now_ms()) }
 end
-local why = parent ~= '' and barred(tenant, conversation, parent, pin)
+local why = not begins and barred(tenant, conversation, parent, pin)
 if why then
   return { why }
-elseif parent ~= '' then
+elseif not begins then
   keep_for_room(tenant, conversation, parent, pin)
 end
 local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then
   return refusal
 end
-if parent == '' and max_responses > 1 then
+if begins and max_responses > 1 then
   max_responses = max_responses - 1 -- there are two turns to make room for
 end
 local verdict = make_room(from.root, math.huge, {}, 0)
@@ -59,7 +61,7 @@ local score = next_score(clock)
 add_node(tenant, parent, from, score)
 release(tenant, parent, from.root)
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
-if parent == '' then
+if begins then
   local shown = key('response', tenant, conversation)
   redis.call('MSET', key('messages', tenant, conversation), no_messages, shown, conversation_blob)
   local created = exact(now_us())
@@ -70,6 +72,6 @@ if parent == '' then
 else
   let_go(tenant, conversation, from.root, pin)
 end
-note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, parent, score))
+note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, begins and '' or parent, score))
 record(usage)
 return { 'ok', told_of_evicted() }

@@ -2,7 +2,7 @@
 -- asked to.
 --
 -- Keys:      node, pins, clock, leaves, trees
--- Arguments: pin           the token to pin it with, or '' for no pin
+-- Arguments: pin           the token to pin it with, or '' for no pin; of a conversation it pins its tip, and isn't its hold
 --            pin_ms        for how long the pin counts
 --            max_depth     the most turns of a chain
 --            max_messages  how many messages a chain has that can't be continued; 0: any number can
@@ -32,7 +32,8 @@ end
 local ids = walk(tenant, digits, tonumber(depth))
 touch(root)
 if pin ~= '' then
-  hold(pins, pin, pin_ms)
+  local tip = is_conversation(digits) and redis.call('HGET', node, 'parent')
+  hold(tip and key('pins', tenant, tip) or pins, pin, pin_ms)
   hold(key('runs', tenant, root), pin, pin_ms)
 end
 local erased = redis.call('HGET', key('node', tenant, root), 'has_erased') or ''

@@ -37,8 +37,8 @@ local function let_go(tenant, conversation, root, token)
   redis.call('ZREM', key('runs', tenant, root), token)
 end
 
--- Write the node of a conversation below a turn that was just added; its former place, if it had one, is the parent's.
-local function stand_at(tenant, conversation, digits, parent, score)
+-- Write the node of a conversation below a turn that was just added; `former` is the turn at which it stood, '' of none.
+local function stand_at(tenant, conversation, digits, former, score)
   local node = key('node', tenant, conversation)
   local above = redis.call('HMGET', key('node', tenant, digits), 'root', 'depth', 'chain_messages', 'chain_bytes',
     'chain_held')
@@ -51,8 +51,8 @@ local function stand_at(tenant, conversation, digits, parent, score)
     redis.call('HDEL', node, 'path')
   end
   redis.call('HINCRBY', key('node', tenant, digits), 'children', 1)
-  if parent ~= '' then
-    redis.call('HINCRBY', key('node', tenant, parent), 'children', -1) -- the turn that was added is below it now
+  if former ~= '' then
+    redis.call('HINCRBY', key('node', tenant, former), 'children', -1) -- the turn that was added is below it now
   end
   place_leaf(tenant, conversation, score)
   redis.call('SADD', key('tree', tenant, root), conversation)

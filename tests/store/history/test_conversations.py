@@ -22,7 +22,7 @@ from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
-from store.keys import conversation_id
+from store.keys import CONVERSATION_MARK, conversation_id
 from store.redis.connection import connect
 from tests.support.store.audit import complaints, dump
 from tests.support.store.backups import back_up, bring_back
@@ -31,6 +31,7 @@ from tests.support.waiting import until
 
 SECONDS = 600.0
 SHOWN = b'{"metadata":{}}'
+UNKNOWN = "conv_00" + CONVERSATION_MARK + "0" * 34
 
 
 @pytest.fixture
@@ -305,6 +306,131 @@ async def test_a_fork_by_a_response_does_not_move_the_conversation(conversations
     await grow(conversations.history, "aside", parent=ids[0])
     await add(conversations, id, "b")
     assert await words(conversations, id) == ["a", "b"]
+
+
+async def forked(conversations: Conversations, source: str, *, text: str = "") -> str:
+    """A fork of a conversation or of a response, with a first message of its own if there is a text."""
+    id, chain = conversations.new_id(source), await conversations.branch(TENANT, source)
+    first = conversations.new_turn_id(id)
+    turned = turn(first, chain.tip, text=text) if text else by_hand(first, chain.tip, ())
+    await conversations.create(TENANT, id, turned, SHOWN, pin=str(chain.pin))
+    return id
+
+
+async def test_a_fork_begins_with_all_that_was_said_and_goes_on_by_itself(conversations: Conversations) -> None:
+    id = await begun(conversations, text="hello")
+    await add(conversations, id, "a")
+    other = await forked(conversations, id)
+    assert await words(conversations, other) == ["hello", "a"]
+    third = await forked(conversations, other, text="more")
+    await add(conversations, id, "b")
+    await add(conversations, other, "c", "d")
+    assert await words(conversations, id) == ["hello", "a", "b"]
+    assert await words(conversations, other) == ["hello", "a", "c", "d"]
+    assert await words(conversations, third) == ["hello", "a", "more"]
+    assert await ids_of(conversations.listing(TENANT, ascending=True)) == [id, other, third]
+    shared = set(await conversations.lineage(TENANT, id)) & set(await conversations.lineage(TENANT, other))
+    assert len(shared) == 2  # the same turns, and no copies
+
+
+async def test_a_fork_of_a_response_has_what_that_continued(conversations: Conversations) -> None:
+    ids = await grow(conversations.history, "a", "b", "c")
+    id = await forked(conversations, ids[1])
+    assert await words(conversations, id) == ["a", "b"]
+    await add(conversations, id, "d")
+    assert await words(conversations, id) == ["a", "b", "d"]
+    assert await said(conversations.history, ids[2]) == ["a", "b", "c"]
+
+
+async def test_a_fork_outlives_what_it_was_made_of(conversations: Conversations) -> None:
+    id = await begun(conversations, text="hello")
+    ids = await add(conversations, id, "a", "b")
+    other = await forked(conversations, id)
+    await conversations.delete(TENANT, id)
+    for each in ids:
+        await conversations.history.forget(TENANT, each)
+    assert await words(conversations, other) == ["hello", "a", "b"]
+
+
+async def test_a_conversation_that_a_run_holds_can_be_forked(conversations: Conversations) -> None:
+    id = await begun(conversations, text="hello")
+    await conversations.hold(TENANT, id, "run", SECONDS)
+    other = await forked(conversations, id)
+    with pytest.raises(ConversationHeld):
+        await conversations.hold(TENANT, id, "another", SECONDS)
+    await add(conversations, other, "a")
+    tip = await tip_of(conversations, id)
+    await conversations.advance(TENANT, id, turn(conversations.history.new_id(tip), tip, text="b"), hold="run")
+    assert [await words(conversations, each) for each in (id, other)] == [["hello", "b"], ["hello", "a"]]
+
+
+async def test_a_fork_goes_on_although_its_source_is_deleted_or_moves_meanwhile(conversations: Conversations) -> None:
+    id = await begun(conversations, text="hello")
+    (response,) = await add(conversations, id, "a")
+    chains = [await conversations.branch(TENANT, id) for _ in range(3)]
+    await conversations.history.forget(TENANT, response)  # it is the tip, and stays while somebody may continue it
+    await add(conversations, id, "b")
+    await conversations.delete(TENANT, id)
+    for chain in chains[:2]:
+        other = conversations.new_id(id)
+        first = turn(conversations.new_turn_id(other), chain.tip, text="c")
+        await conversations.create(TENANT, other, first, SHOWN, pin=str(chain.pin))
+        assert await words(conversations, other) == ["hello", "a", "c"]
+    await conversations.history.unpin(TENANT, str(chains[2].tip), str(chains[2].pin))
+
+
+async def test_a_deleted_tip_can_be_forked(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    (response,) = await add(conversations, id, "a")
+    await conversations.history.forget(TENANT, response)
+    assert await words(conversations, await forked(conversations, id)) == ["a"]
+    with pytest.raises(NotFound):
+        await conversations.branch(TENANT, response)
+
+
+async def test_a_pin_that_ends_lets_go_of_a_deleted_tip(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    (response,) = await add(conversations, id, "a")
+    chain = await conversations.branch(TENANT, id)
+    await conversations.delete(TENANT, id)
+    await conversations.history.forget(TENANT, response)
+    await conversations.history.unpin(TENANT, str(chain.tip), str(chain.pin))
+
+
+@pytest.mark.parametrize("source", ["conv_1", "resp_1", "", UNKNOWN, "resp_" + "0" * 48])
+async def test_what_is_not_there_is_not_forked(conversations: Conversations, source: str) -> None:
+    with pytest.raises(NotFound):
+        await conversations.branch(TENANT, source)
+
+
+async def test_another_tenants_are_not_forked(conversations: Conversations) -> None:
+    id = await begun(conversations, tenant="globex")
+    (response,) = await grow(conversations.history, "a", tenant="globex")
+    (by_hand,) = await conversations.lineage("globex", id)
+    for source in (id, response, by_hand):
+        with pytest.raises(NotFound):
+            await conversations.branch(TENANT, source)
+
+
+@pytest.mark.usefixtures("lost_replies")
+async def test_a_fork_whose_replies_are_lost_is_made_once(conversations: Conversations) -> None:
+    id = await begun(conversations, text="hello")
+    other = await forked(conversations, id, text="a")
+    assert await words(conversations, other) == ["hello", "a"]
+    assert await ids_of(conversations.listing(TENANT)) == [other, id]
+
+
+async def test_no_number_of_forks_passes_the_caps(unaudited: ConversationHistoryStore, redis: Redis) -> None:
+    unaudited.caps = Caps(responses=12, bytes=60_000)
+    conversations = Conversations(unaudited)
+    id = await begun(conversations, text="hello")
+    for _ in range(20):
+        id = await forked(conversations, id)
+        counters = await redis.hgetall(unaudited.keyspace.all_shards()[0].usage)
+        assert int(counters[b"responses"]) <= 12
+        if len(await conversations.lineage(TENANT, id)) > 6:
+            id = await begun(conversations, text="hello")
+    assert await complaints(redis, unaudited.keyspace.prefix) == []
 
 
 async def test_a_conversation_goes_with_its_tree(conversations: Conversations) -> None:

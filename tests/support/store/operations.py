@@ -65,6 +65,7 @@ CONVERSATION_OPERATIONS: dict[str, Callable[[Conversations, str, str], Awaitable
     "chain": lambda them, id, held: them.chain(TENANT, id),
     "release": lambda them, id, held: them.release(TENANT, id, held),
     "lineage": lambda them, id, held: them.lineage(TENANT, id),
+    "branch": lambda them, id, held: them.branch(TENANT, id),
     "listing": lambda them, id, held: them.listing(TENANT).some(10),
 }
 
