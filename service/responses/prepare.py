@@ -115,6 +115,7 @@ async def going_on(
     pinning = asyncio.create_task(store.pin(tenant, str(remembered.id))) if remembered.stored else None
     parent = RememberedParent(remembered.chain, pinning)
     try:
+        await asyncio.sleep(0)  # so that Redis works on it while the prompt is built
         yield parent
     finally:
         with suppress(StoreError):  # it was told by `pinned`, or something else was told instead

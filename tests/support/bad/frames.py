@@ -1,0 +1,236 @@
+"""What no client should send over a WebSocket: frames that are refused one by one, and bytes that end a connection.
+
+Every bad body of a create request is a bad frame, too, with the same refusal; the few that differ are left out or told
+anew here.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import pack
+from typing import Any
+
+from tests.support.bad.readers import READ
+from tests.support.bad.table import CREATE, LIMIT, MODEL, Bad
+from tests.support.bad.table import UNKNOWN as UNKNOWN_ID
+
+ASKED = {"type": "response.create", "model": MODEL, "input": "hi"}
+
+
+@dataclass(frozen=True)
+class BadFrame:
+    """A frame and what its error holds; `words` stand in the message."""
+
+    frame: str | bytes
+    code: str | None
+    param: str | None
+    words: str
+    status: int = 400
+
+
+def frame(code: str | None, param: str | None, words: str, status: int = 400, /, **fields: Any) -> BadFrame:
+    """A frame with these fields."""
+    return BadFrame(json.dumps(fields), code, param, words, status)
+
+
+def create(code: str, param: str, words: str, /, **fields: Any) -> BadFrame:
+    """A `response.create` that is right but for these fields."""
+    return BadFrame(json.dumps({**ASKED, **fields}), code, param, words)
+
+
+def lane(name: Any) -> BadFrame:
+    """A `response.create` for a lane that can't be."""
+    return create("invalid_stream_id", "stream_id", "'stream_id'", stream_id=name)
+
+
+def kind(name: str) -> BadFrame:
+    """A frame of a type that isn't served."""
+    return frame("unknown_event_type", "type", "response.create", type=name)
+
+
+KINDS = (
+    *(
+        "response.steer",
+        "response.inject",
+        "response.retrieve",
+        "response.delete",
+        "response.created",
+        "session.update",
+    ),
+    *(
+        "input_audio_buffer.append",
+        "conversation.item.create",
+        "RESPONSE.CREATE",
+        "response.create ",
+        "",
+        "error",
+        "ping",
+    ),
+    *("response.completed", "null", "__proto__", "response.create\u0000", "λ", "x" * 10_000),
+)
+LANES = (
+    *("", " ", "a b", "a/b", "a\n", "λ", "a" * 257, "a\u0000", "💥", "%61", 'a"b', "a\\b"),
+    *(5, True, [], ["a"], {}, 1.5),
+)
+
+FRAMES: dict[str, BadFrame] = {
+    **{f"the type {name[:40]!r}": kind(name) for name in KINDS},
+    **{f"the lane {str(name)[:40]!r}": lane(name) for name in LANES},
+    "nothing": BadFrame("", "invalid_json", None, "could not be parsed"),
+    "a space": BadFrame(" ", "invalid_json", None, "could not be parsed"),
+    "no JSON": BadFrame("hello", "invalid_json", None, "could not be parsed"),
+    "half of a JSON": BadFrame('{"type": "response.cre', "invalid_json", None, "could not be parsed"),
+    "two JSONs": BadFrame(json.dumps(ASKED) * 2, "invalid_json", None, "could not be parsed"),
+    "an event of server-sent events": BadFrame("event: a\ndata: {}\n\n", "invalid_json", None, "could not be parsed"),
+    "a mark of byte order": BadFrame("\ufeff{}", "invalid_json", None, "could not be parsed"),
+    "a lone surrogate": BadFrame(json.dumps({**ASKED, "input": "\ud800"}), "invalid_json", None, "surrogate"),
+    "NaN": BadFrame('{"type":NaN}', "invalid_json", None, "could not be parsed"),
+    "deep": BadFrame('{"type":"response.create","x":' + "[" * 100_000, "invalid_json", None, "deep"),
+    "an array": BadFrame(json.dumps([ASKED]), "invalid_type", None, "expected an object"),
+    "a string": BadFrame('"response.create"', "invalid_type", None, "expected an object"),
+    "a number": BadFrame("5", "invalid_type", None, "expected an object"),
+    "null": BadFrame("null", "invalid_type", None, "expected an object"),
+    "true": BadFrame("true", "invalid_type", None, "expected an object"),
+    "no type": frame("missing_required_parameter", "type", "response.create", model=MODEL, input="hi"),
+    "a type that is null": frame("missing_required_parameter", "type", "response.create", type=None),
+    "a number for a type": frame("invalid_type", "type", "a string", type=5),
+    "a list for a type": frame("invalid_type", "type", "a string", type=["response.create"]),
+    "an object for a type": frame("invalid_type", "type", "a string", type={}),
+    "a binary frame": BadFrame(json.dumps(ASKED).encode(), "binary_frame", None, "text"),
+    "an empty binary frame": BadFrame(b"", "binary_frame", None, "text"),
+    "a binary frame of bytes": BadFrame(bytes(range(256)), "binary_frame", None, "text"),
+    "a body within": frame("unknown_parameter", "response", "response", type="response.create", response=ASKED),
+    "in the background": create("unsupported_parameter", "background", "POST", background=True),
+    "in the background and not stored": create(
+        "unsupported_parameter", "background", "POST", background=True, store=False
+    ),
+    "a text for background": create("invalid_type", "background", "a boolean", background="yes"),
+    "no stream": create("invalid_value", "stream", "always a stream", stream=False),
+    "a number for stream": create("invalid_type", "stream", "a boolean", stream=1),
+    "a text for generate": create("invalid_type", "generate", "a boolean", generate="no"),
+    "a number for generate": create("invalid_type", "generate", "a boolean", generate=0),
+    "a warm-up that is wrong": create("invalid_value", "temperature", "2", generate=False, temperature=9),
+    "a warm-up with a wrong tool": create("invalid_type", "tools[0]", "object", generate=False, tools=[5]),
+    "a warm-up of nothing known": create(
+        "previous_response_not_found", "previous_response_id", "not found", generate=False, previous_response_id="a"
+    ),
+    "an unknown response": create(
+        "previous_response_not_found", "previous_response_id", "not found", previous_response_id=UNKNOWN_ID
+    ),
+    "an unknown response that is not to be stored": create(
+        "previous_response_not_found",
+        "previous_response_id",
+        "not found",
+        previous_response_id=UNKNOWN_ID,
+        store=False,
+    ),
+    "an unknown member": create("unknown_parameter", "event_id", "event_id", event_id="a"),
+    "a cancel of nothing": frame("response_not_active", "response_id", "under way", 404, type="response.cancel"),
+    "a cancel of what is unknown": frame(
+        "response_not_active", "response_id", "under way", 404, type="response.cancel", response_id=UNKNOWN_ID
+    ),
+    "a cancel of a long id": frame(
+        "response_not_active", "response_id", "under way", 404, type="response.cancel", response_id="a" * 10_000
+    ),
+    "a cancel in an unknown lane": frame(
+        "response_not_active", "response_id", "under way", 404, type="response.cancel", stream_id="a"
+    ),
+    "a cancel in a lane that can't be": frame(
+        "invalid_stream_id", "stream_id", "'stream_id'", type="response.cancel", stream_id="a b"
+    ),
+    "a cancel of a number": frame("invalid_type", "response_id", "a string", type="response.cancel", response_id=5),
+    "a cancel of a list": frame("invalid_type", "response_id", "a string", type="response.cancel", response_id=[]),
+}
+"""Frames that are wrong in ways of their own."""
+
+OTHERWISE = frozenset(
+    {
+        "stream options without a stream",  # a frame always streams
+        "a number for stream",
+        "a background that is not stored",
+        "a text for background",
+    }
+)
+"""Bad bodies that a frame is told something else of, or nothing."""
+
+
+def framed(bad: Bad) -> str | None:
+    """A bad body as a frame, if it can be one."""
+    if isinstance(bad.body, dict):
+        return json.dumps({"type": "response.create", **bad.body})
+    raw = bad.body() if bad.body is not None else b""
+    if not raw.startswith(b"{"):
+        return None
+    try:
+        json.loads(raw)
+        return '{"type":"response.create",' + raw[1:].decode() if len(raw) > 2 else None
+    except ValueError:
+        return None
+
+
+BODIES: dict[str, BadFrame] = {
+    name: BadFrame(sent, bad.code, bad.param, bad.words, bad.status)
+    for name, bad in READ.items()
+    if bad.path == CREATE and name not in OTHERWISE and (sent := framed(bad)) is not None
+}
+"""Bad bodies as frames."""
+
+
+def raw(opcode: int, payload: bytes = b"", *, fin: bool = True, masked: bool = True, reserved: int = 0) -> bytes:
+    """A frame as bytes (RFC 6455, section 5.2), with a mask of zeros."""
+    size, mask = len(payload), 0x80 if masked else 0
+    length = (
+        bytes([mask | size])
+        if size < 126
+        else bytes([mask | 126]) + pack("!H", size)
+        if size < 65_536
+        else bytes([mask | 127]) + pack("!Q", size)
+    )
+    return bytes([(0x80 if fin else 0) | reserved | opcode]) + length + (bytes(4) if masked else b"") + payload
+
+
+TEXT, BINARY, CONTINUED, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
+Bytes = Callable[[], bytes]
+
+ENDING: dict[str, tuple[Bytes, int]] = {
+    "a frame without a mask": (lambda: raw(TEXT, b"{}", masked=False), 1002),
+    "a first reserved bit": (lambda: raw(TEXT, b"{}", reserved=0x40), 1002),
+    "a second reserved bit": (lambda: raw(TEXT, b"{}", reserved=0x20), 1002),
+    "a third reserved bit": (lambda: raw(TEXT, b"{}", reserved=0x10), 1002),
+    **{
+        f"the opcode {code}": ((lambda code=code: raw(code, b"{}")), 1002)
+        for code in (3, 4, 5, 6, 7, 11, 12, 13, 14, 15)
+    },
+    "a ping in fragments": (lambda: raw(PING, b"a", fin=False), 1002),
+    "a close in fragments": (lambda: raw(CLOSE, b"\x03\xe8", fin=False), 1002),
+    "a long ping": (lambda: raw(PING, bytes(126)), 1002),
+    "a long pong": (lambda: raw(PONG, bytes(126)), 1002),
+    "a close of one byte": (lambda: raw(CLOSE, b"\x03"), 1002),
+    "a close with a code that is none": (lambda: raw(CLOSE, pack("!H", 999)), 1002),
+    "a close with a code for nobody": (lambda: raw(CLOSE, pack("!H", 1005)), 1002),
+    "a close whose reason is no UTF-8": (lambda: raw(CLOSE, pack("!H", 1000) + b"\xff"), 1007),
+    "a continuation of nothing": (lambda: raw(CONTINUED, b"{}"), 1002),
+    "a text within a text": (lambda: raw(TEXT, b"{", fin=False) + raw(TEXT, b"}"), 1002),
+    "a binary message within a text": (lambda: raw(TEXT, b"{", fin=False) + raw(BINARY, b"}"), 1002),
+    "a close within a text": (lambda: raw(TEXT, b"{", fin=False) + raw(CLOSE, pack("!H", 1000)), 1002),
+    "a text that is no UTF-8": (lambda: raw(TEXT, b"\xff\xfe"), 1007),
+    "half a character": (lambda: raw(TEXT, "λ".encode()[:1]), 1007),
+    "a surrogate as bytes": (lambda: raw(TEXT, b"\xed\xa0\x80"), 1007),
+    "a message that is too large": (lambda: raw(TEXT, b" " * (LIMIT + 1)), 1009),
+    "a message that announces 2^62 bytes": (lambda: b"\x81\xff" + pack("!Q", 1 << 62) + bytes(4), 1009),
+    "a length with its first bit": (lambda: b"\x81\xff" + pack("!Q", 1 << 63) + bytes(4), 1009),
+    "a binary message that is too large": (lambda: raw(BINARY, bytes(LIMIT + 1)), 1009),
+    "a message that is too large in fragments": (
+        lambda: raw(TEXT, b" " * (LIMIT // 2), fin=False) + raw(CONTINUED, b" " * (LIMIT // 2 + 1)),
+        1009,
+    ),
+    "a message of a million empty fragments": (
+        lambda: raw(TEXT, b"", fin=False) + raw(CONTINUED, b"", fin=False) * 1_000_000,
+        1009,
+    ),
+    "ten thousand pings": (lambda: raw(PING, b"hello") * 10_000, 1008),
+    "ten thousand pongs": (lambda: raw(PONG, b"hello") * 10_000, 1008),
+    "an HTTP request": (lambda: b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 1002),
+    "bytes that are no frame": (lambda: b"\xff" * 64, 1002),
+}
+"""What ends a connection, and the code with which it is closed."""

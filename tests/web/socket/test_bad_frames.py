@@ -1,0 +1,252 @@
+"""Bad frames: each is refused by name and leaves the WebSocket open; bytes that are no frames end it with a code."""
+
+import asyncio
+import base64
+import json
+import os
+import socket as sockets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+from tests.support.bad.frames import ASKED, BODIES, ENDING, FRAMES, TEXT, BadFrame, raw
+from tests.support.service.process import ServiceProcess
+from tests.support.waiting import wait_until
+
+SECONDS = 20
+
+
+@contextmanager
+def opened(service: ServiceProcess) -> Iterator[ClientConnection]:
+    """A WebSocket."""
+    address = service.url.replace("http", "ws", 1) + "/v1/responses"
+    with connect(address, compression=None, max_size=None, proxy=None, ping_interval=None) as ws:
+        yield ws
+
+
+@pytest.fixture(scope="module")
+def ws(service: ServiceProcess) -> Iterator[ClientConnection]:
+    """One WebSocket for all that leaves it open."""
+    with opened(service) as ws:
+        yield ws
+
+
+def check(ws: ClientConnection, bad: BadFrame) -> None:
+    """A frame is refused as the table says."""
+    ws.send(bad.frame)
+    told = json.loads(ws.recv(timeout=SECONDS))
+    assert told["type"] == "error", told
+    error = told["error"]
+    assert error.keys() == {"type", "code", "message", "param", "headers"}
+    assert (told["status"], error["type"]) == (bad.status, "invalid_request_error"), error
+    assert (error["code"], error["param"]) == (bad.code, bad.param), error
+    assert bad.words in error["message"]
+    assert len(error["message"]) < 1000
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_bad_frame_is_refused_by_name(ws: ClientConnection, name: str) -> None:
+    check(ws, FRAMES[name])
+
+
+@pytest.mark.parametrize("name", list(BODIES)[::4])
+def test_what_is_a_bad_body_over_http_is_a_bad_frame(ws: ClientConnection, name: str) -> None:
+    check(ws, BODIES[name])
+
+
+def test_after_all_of_them_a_response_is_made(ws: ClientConnection) -> None:
+    ws.send(json.dumps({**ASKED, "store": False}))
+    frames = [json.loads(ws.recv(timeout=SECONDS))]
+    while frames[-1]["type"] != "response.completed":
+        assert frames[-1]["type"] != "error"
+        frames.append(json.loads(ws.recv(timeout=SECONDS)))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", BODIES)
+def test_every_bad_body_is_a_bad_frame(ws: ClientConnection, name: str) -> None:
+    check(ws, BODIES[name])
+
+
+def test_the_tables_are_long_enough() -> None:
+    assert len(FRAMES) + len(ENDING) >= 100
+    assert len(BODIES) >= 300
+
+
+class Raw:
+    """A WebSocket by hand, for what no library sends."""
+
+    def __init__(self, service: ServiceProcess, *, behind: bytes = b"") -> None:
+        """`behind` is sent together with the upgrade."""
+        self.connection = sockets.create_connection(("127.0.0.1", service.port), timeout=SECONDS)
+        key = base64.b64encode(os.urandom(16)).decode()
+        lines = [
+            "GET /v1/responses HTTP/1.1",
+            "Host: localhost",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            "Sec-WebSocket-Version: 13",
+            f"Sec-WebSocket-Key: {key}",
+        ]
+        self.connection.sendall("\r\n".join([*lines, "", ""]).encode() + behind)
+        self.head = b""
+        while not self.head.endswith(b"\r\n\r\n"):
+            self.head += self.connection.recv(1)
+
+    def sent(self, data: bytes) -> bytes:
+        """All that comes until the connection is closed."""
+        with suppress(OSError):
+            self.connection.sendall(data)
+        return self.rest()
+
+    def rest(self) -> bytes:
+        """All that comes until the connection is closed."""
+        received = b""
+        with suppress(ConnectionResetError), self.connection:
+            while piece := self.connection.recv(65_536):
+                received += piece
+        return received
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_what_is_no_frame_ends_the_connection_with_its_code(service: ServiceProcess, name: str) -> None:
+    made, code = ENDING[name]
+    before = service.memory_bytes()
+    received = Raw(service).sent(made())
+    if received:  # a connection that is reset with much unread may lose what was sent last
+        assert b"\x88" in received
+        at = received.rindex(b"\x88")
+        assert int.from_bytes(received[at + 2 : at + 4], "big") == code
+    else:
+        assert len(made()) > 100_000
+    assert service.memory_bytes() - before < 100 << 20
+    assert service.http().get("/ready").status_code == 200
+
+
+def test_a_text_in_fragments_is_one_message(service: ServiceProcess) -> None:
+    whole = b'{"type":"ping"}'
+    pieces = [raw(TEXT, whole[:1], fin=False), *(raw(0, bytes([each]), fin=False) for each in whole[1:-1])]
+    client = Raw(service)
+    for piece in (*pieces, raw(9, b"between"), raw(0, whole[-1:])):
+        for byte in piece:
+            client.connection.sendall(bytes([byte]))
+    pong = client.connection.recv(9, sockets.MSG_WAITALL)
+    assert pong == b"\x8a\x07between"
+    assert b"unknown_event_type" in client.connection.recv(4096)
+    client.connection.close()
+
+
+def test_what_is_sent_with_the_upgrade_is_read_behind_it(service: ServiceProcess) -> None:
+    client = Raw(service, behind=raw(9, b"early") + raw(TEXT, b"{}"))
+    assert client.head.startswith(b"HTTP/1.1 101")
+    assert client.connection.recv(7, sockets.MSG_WAITALL) == b"\x8a\x05early"
+    assert b"missing_required_parameter" in client.connection.recv(4096)
+    client.connection.close()
+
+
+def open_sockets(service: ServiceProcess) -> float:
+    """How many WebSockets the service has."""
+    (line,) = [
+        line for line in service.http().get("/metrics").text.splitlines() if line.startswith("harmonium_sockets ")
+    ]
+    return float(line.split()[1])
+
+
+def test_a_client_that_closes_its_side_is_gone(service: ServiceProcess) -> None:
+    before = open_sockets(service)
+    client = Raw(service)
+    client.connection.sendall(raw(TEXT, b'{"type":', fin=False))
+    wait_until(lambda: open_sockets(service) == before + 1)
+    client.connection.shutdown(sockets.SHUT_WR)
+    wait_until(lambda: open_sockets(service) == before)
+    assert client.rest() == b""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"Sec-WebSocket-Version": "8"},
+        {"Sec-WebSocket-Version": ""},
+        {"Sec-WebSocket-Key": "short"},
+        {"Sec-WebSocket-Key": base64.b64encode(bytes(15)).decode()},
+        {"Sec-WebSocket-Key": ""},
+        {"Upgrade": "h2c"},
+        {"Connection": "keep-alive"},
+        {"Content-Length": "2"},
+    ],
+)
+def test_an_upgrade_that_is_not_right_is_a_426_that_says_how(service: ServiceProcess, wrong: dict[str, str]) -> None:
+    headers = {
+        "Host": "localhost",
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode(),
+    } | wrong
+    lines = [f"{name}: {value}" for name, value in headers.items() if value]
+    body = "{}" if "Content-Length" in wrong else ""
+    with sockets.create_connection(("127.0.0.1", service.port), timeout=SECONDS) as connection:
+        request = "\r\n".join(["GET /v1/responses HTTP/1.1", *lines, "", body])
+        connection.sendall(request.encode())
+        answer = connection.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 426 ")
+    assert b"upgrade_required" in answer
+    assert b"upgrade: websocket" in answer
+    assert b"sec-websocket-version: 13" in answer
+    assert b"x-request-id: req_" in answer
+
+
+@pytest.mark.parametrize("path", ["/v1/conversations", "/health", "/v1/responses/resp_1", "/", "/v1/responses/"])
+def test_elsewhere_the_wish_for_a_socket_is_ignored(service: ServiceProcess, path: str) -> None:
+    headers = {
+        "upgrade": "websocket",
+        "connection": "upgrade",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": base64.b64encode(bytes(16)).decode(),
+    }
+    assert service.http().get(path, headers=headers).status_code in (200, 404, 405)
+
+
+def test_33_lanes_are_one_too_many_and_the_nameless_does_not_count(service: ServiceProcess) -> None:
+    with opened(service) as ws:
+        ws.send(json.dumps({**ASKED, "temperature": 9}))
+        for lane in range(33):
+            ws.send(json.dumps({**ASKED, "temperature": 9, "stream_id": f"lane-{lane}"}))
+        told = [json.loads(ws.recv(timeout=SECONDS)) for _ in range(34)]
+        codes = {each.get("stream_id"): each["error"]["code"] for each in told}
+        assert codes.pop("lane-32") == "websocket_stream_limit_reached"
+        assert set(codes.values()) == {"invalid_value"}
+
+
+def test_many_frames_at_once_wait_up_to_their_bound(service: ServiceProcess) -> None:
+    with opened(service) as ws:
+        for _ in range(200):
+            ws.send(json.dumps({**ASKED, "store": False, "input": "Count to 30."}))
+        ended: list[str] = []
+        while len(ended) < 200:
+            event = json.loads(ws.recv(timeout=SECONDS))
+            if event["type"] in ("response.completed", "error"):
+                ended.append(event["error"]["code"] if event["type"] == "error" else "completed")
+    assert set(ended) == {"completed", "queue_full"}
+    assert ended.count("completed") >= 64
+
+
+async def test_a_flood_of_frames_leaves_the_loop_to_others(service: ServiceProcess) -> None:
+    client = await asyncio.to_thread(Raw, service)
+
+    def flood() -> None:
+        client.connection.settimeout(0.5)
+        with suppress(OSError):  # it isn't read from, as it reads nothing
+            client.connection.sendall(raw(TEXT, b"x") * 100_000)
+
+    flooding = asyncio.create_task(asyncio.to_thread(flood))
+    loop, slowest = asyncio.get_running_loop(), 0.0
+    while not flooding.done():
+        began = loop.time()
+        assert (await asyncio.to_thread(service.http().get, "/health")).status_code == 200
+        slowest = max(slowest, loop.time() - began)
+    await flooding
+    client.connection.close()
+    assert slowest < 1
