@@ -23,12 +23,13 @@ pytestmark = pytest.mark.clients
 class Codex:
     """The command, with a home of its own and a folder to work in."""
 
-    def __init__(self, url: str, folder: Path, model: str = MODEL) -> None:
+    def __init__(self, url: str, folder: Path, model: str = MODEL, *, websockets: bool = False) -> None:
         self._folder = folder / "work"
         self._folder.mkdir()
         self._environment = environment(url, folder)
         (folder / ".codex").mkdir()
         config = block("docs/clients.md", "toml").replace(ADDRESS, url).replace(MODEL, model)
+        config += "\nsupports_websockets = true\n" if websockets else ""
         (folder / ".codex" / "config.toml").write_text(config)
 
     def run(self, *arguments: str | Path) -> list[dict[str, Any]]:
@@ -100,3 +101,24 @@ def test_a_custom_tool_among_additional_ones_is_called(tmp_path: Path) -> None:
     finally:
         service.stop()
     assert "\ncobalt" in items(events, "agent_message")[-1]["text"]
+
+
+def creates(service: ServiceProcess) -> int:
+    """How many responses were asked for over WebSockets."""
+    return service.log.count("method=CREATE")
+
+
+def test_a_websocket_is_used_where_the_provider_has_them(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path / "service")
+    try:
+        codex = Codex(service.url, tmp_path, websockets=True)
+        (tmp_path / "work" / "notes.txt").write_text("the secret word is cobalt\n")
+        asked = 'Hello! My name is Ada. Please run the shell command "cat notes.txt" for me.'
+        events = codex.run("--sandbox", "danger-full-access", asked)
+        assert "the secret word is cobalt" in items(events, "agent_message")[-1]["text"]
+        assert creates(service) >= 3, "a warm-up, the call and the answer"
+        (answer,) = items(codex.run("resume", "--last", "What is my name?"), "agent_message")
+        assert "Ada" in answer["text"]
+        assert "POST" not in service.log
+    finally:
+        service.stop()

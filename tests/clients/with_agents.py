@@ -2,13 +2,14 @@
 
 import os
 
-from agents import Agent, ModelSettings, RunConfig, Runner, SQLiteSession, function_tool
+from agents import Agent, ModelSettings, OpenAIProvider, RunConfig, Runner, SQLiteSession, function_tool
 from agents.memory import OpenAIResponsesCompactionSession
 from openai.types.shared import Reasoning
 from pydantic import BaseModel
 
 MODEL = os.environ["MODEL"]
 WEATHER = "What is the weather in Paris? Use the tool."
+SOCKET = RunConfig(model_provider=OpenAIProvider(use_responses_websocket=True))
 STATELESS = ModelSettings(store=False, response_include=["reasoning.encrypted_content"])
 
 
@@ -117,3 +118,21 @@ async def test_reasoning_comes_with_a_summary_where_one_is_asked_for():
     result = await Runner.run(agent(), "Say hello.", run_config=RunConfig(model_settings=settings))
     (reasoning,) = [item.raw_item for item in result.new_items if item.type == "reasoning_item"]
     assert reasoning.summary[0].text
+
+
+async def test_a_tool_s_output_is_in_the_answer_over_a_websocket():
+    result = await Runner.run(agent(tools=[get_weather]), WEATHER, run_config=SOCKET)
+    assert "18 degrees in Paris" in result.final_output
+    assert kinds(result).count("tool_call_item") == 1
+
+
+async def test_a_conversation_goes_on_over_a_websocket():
+    first = await Runner.run(
+        agent(tools=[get_weather]), f"My name is Ada. {WEATHER}", auto_previous_response_id=True, run_config=SOCKET
+    )
+    result = Runner.run_streamed(
+        agent(), "What is my name?", previous_response_id=first.last_response_id, run_config=SOCKET
+    )
+    events = [event async for event in result.stream_events()]
+    assert events
+    assert "Ada" in result.final_output

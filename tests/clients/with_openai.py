@@ -3,7 +3,7 @@
 import json
 import os
 
-from openai import OpenAI, pydantic_function_tool
+from openai import AsyncOpenAI, OpenAI, pydantic_function_tool
 from pydantic import BaseModel
 
 MODEL = os.environ["MODEL"]
@@ -102,3 +102,45 @@ def test_a_compacted_conversation_goes_on():
     items = [item.model_dump(exclude_none=True, warnings=False) for item in compacted.output]
     response = client.responses.create(model=MODEL, input=[*items, {"role": "user", "content": "What is my name?"}])
     assert "Ada" in response.output_text
+
+
+def test_a_websocket_holds_a_conversation_of_which_nothing_is_stored():
+    kept = {"model": MODEL, "store": False}
+    with client.responses.connect() as connection:
+
+        def answered(**asked):
+            connection.response.create(**kept, **asked)
+            return next(event.response for event in connection if event.type == "response.completed")
+
+        first = answered(input="Hello! My name is Ada.")
+        second = answered(input="What is my name?", previous_response_id=first.id)
+    assert "Ada" in second.output_text
+
+
+def test_tools_are_called_over_a_websocket():
+    asked = "What is the weather in Paris and London? Use the tool."
+    with client.responses.connect() as connection:
+        connection.response.create(model=MODEL, input=asked, tools=[WEATHER])
+        first = next(event.response for event in connection if event.type == "response.completed")
+        connection.response.create(
+            model=MODEL, input=outputs(first), previous_response_id=first.id, tools=[WEATHER], stream_id="a"
+        )
+        events = []
+        for event in connection:
+            events.append(event)
+            if event.type == "response.completed":
+                break
+    assert "18 degrees in London" in events[-1].response.output_text
+    assert {event.stream_id for event in events} == {"a"}
+
+
+async def test_a_websocket_s_error_is_told_and_it_stays_open():
+    async with AsyncOpenAI(max_retries=0) as asynchronous, asynchronous.responses.connect() as connection:
+        await connection.response.create(model=MODEL, input="hi", previous_response_id="resp_none")
+        refused = await connection.recv()
+        assert (refused.type, refused.error.code) == ("error", "previous_response_not_found")
+        await connection.response.create(model=MODEL, input="Say hello.")
+        async for event in connection:
+            if event.type == "response.completed":
+                break
+        assert event.response.output_text

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import OpenAI from 'openai'
+import { ResponsesWS } from 'openai/resources/responses/ws'
 import { zodResponsesFunction, zodTextFormat } from 'openai/helpers/zod'
 import { z } from 'zod'
 
@@ -101,4 +102,21 @@ export async function test_a_stream_in_the_background_is_resumed() {
 export async function test_a_chain_that_is_not_there_is_told_by_its_code() {
   const gone = { model, input: 'Hello.', previous_response_id: `resp_${'0'.repeat(48)}` }
   await assert.rejects(client.responses.create(gone), (error) => error.code === 'previous_response_not_found')
+}
+
+export async function test_a_websocket_holds_a_conversation_of_which_nothing_is_stored() {
+  const socket = new ResponsesWS(client)
+  const answered = (asked) =>
+    new Promise((resolve, reject) => {
+      socket.once('response.completed', (event) => resolve(event.response))
+      socket.once('error', reject)
+      socket.send({ type: 'response.create', model, store: false, ...asked })
+    })
+  try {
+    const first = await answered({ input: 'Hello! My name is Ada.' })
+    const second = await answered({ input: 'What is my name?', previous_response_id: first.id })
+    assert.match(JSON.stringify(second.output), /Ada/)
+  } finally {
+    socket.close()
+  }
 }
