@@ -191,6 +191,8 @@ def test_an_upgrade_that_is_not_right_is_a_426_that_says_how(service: ServicePro
         request = "\r\n".join(["GET /v1/responses HTTP/1.1", *lines, "", body])
         connection.sendall(request.encode())
         answer = connection.recv(65_536)
+        while not answer.endswith(b"}}"):
+            answer += connection.recv(65_536)
     assert answer.startswith(b"HTTP/1.1 426 ")
     assert b"upgrade_required" in answer
     assert b"upgrade: websocket" in answer
