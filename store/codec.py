@@ -4,14 +4,16 @@
     response blob   version | packing | msgpack of (response, items), as it is or in one zstd frame
 
 Every blob begins with its format version, so that a later release reads all older ones and an older release refuses
-newer ones. Never change what a version means: add the next one.
+newer ones. Never change what a version means: add the next one. Only what an older release passes over may be
+added, as a field at the end of a message.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import overload
 
 import msgspec
@@ -90,18 +92,31 @@ class StoredTurns(Sequence[Messages]):
     """The messages of a chain's turns; blobs are decoded on first use.
 
     Decoding takes a quarter as long as fetching, and is the CPU's work instead of a wait: so it is left to whoever
-    renders. `decoded(at, messages)` is called for each blob, which is then dropped. Raises NewerFormat when made, not
-    later.
+    renders. `decoded(at, messages)` is called for each blob, which is then dropped. `omitted` has the places of
+    messages to leave out, by the places of their turns. Raises NewerFormat when made, not later.
     """
 
     def __init__(
-        self, stored: Sequence[bytes | Messages], decoded: Callable[[int, Messages], None] | None = None
+        self,
+        stored: Sequence[bytes | Messages],
+        decoded: Callable[[int, Messages], None] | None = None,
+        omitted: Mapping[int, Collection[int]] = MappingProxyType({}),
     ) -> None:
         for each in stored:
             if isinstance(each, bytes):
                 check_version(each)
         self._stored: Sequence[bytes | Messages] = stored
         self._decoded = decoded
+        self._omitted = omitted
+
+    def alone(self, at: int) -> Messages:
+        """The messages of one turn, while the others stay as they are."""
+        each = self._stored[at]
+        return _messages_decoder.decode(each[1:]) if isinstance(each, bytes) else each
+
+    def without(self, omitted: Mapping[int, Collection[int]]) -> "StoredTurns":
+        """These turns, without the messages at some places of some of them."""
+        return StoredTurns(self._stored, self._decoded, omitted)
 
     @cached_property
     def _turns(self) -> tuple[Messages, ...]:
@@ -111,6 +126,8 @@ class StoredTurns(Sequence[Messages]):
                 each = _messages_decoder.decode(each[1:])
                 if self._decoded is not None:
                     self._decoded(at, each)
+            if at in self._omitted:
+                each = tuple(message for place, message in enumerate(each) if place not in self._omitted[at])
             turns.append(each)
         self._stored, self._decoded = tuple(turns), None
         return self._stored

@@ -34,6 +34,7 @@
     PREFIX:{SHARD}:t:TENANT:spec:DIGITS      string, all that a worker needs to work on it
     PREFIX:{SHARD}:t:TENANT:log:DIGITS       stream, its events (log.py)
     PREFIX:{SHARD}:t:TENANT:snapshot:DIGITS  string, what its events up to some number come to
+    PREFIX:{SHARD}:t:TENANT:remains:DIGITS   string, the response of a deleted turn, for lists of conversations
 
 and the channels
 
@@ -67,6 +68,12 @@ CONVERSATION_MARK = b"conver".hex()
 
 BY_HAND_MARK = b"byhand".hex()
 """Behind the shard in the digits of a turn that somebody added by hand: no response has its id."""
+
+OMISSION_MARK = b"omits:".hex()
+"""Behind the shard in the digits of a turn that says what a conversation goes without (history/omissions.py)."""
+
+NO_RESPONSES = (CONVERSATION_MARK, BY_HAND_MARK, OMISSION_MARK)
+"""What stands in the digits of turns that are no responses."""
 
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
 """The counters of a shard, and of each tenant in it (lua/usage.lua)."""
@@ -160,7 +167,7 @@ class Keyspace:
     def response(self, tenant: str, id: str) -> TurnKeys:
         """The keys of a turn that is a response. Raises as `turn` does, and NotFound for a turn that is none."""
         keys = self.turn(tenant, id)
-        if mark_of(keys.digits) in (CONVERSATION_MARK, BY_HAND_MARK):
+        if mark_of(keys.digits) in NO_RESPONSES:
             raise NotFound(id)
         return keys
 

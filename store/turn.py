@@ -27,7 +27,10 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True):
     """One Harmony message as it stands in a prompt.
 
     `tokens` are little-endian u32 ids from `<|start|>` to the closing token. With the header fields they are the only
-    copy of the message: its text is decoded from them. `call_id` is set on a function call and on its output.
+    copy of the message: its text is decoded from them. `call_id` is set on a function call and on its output. `item` is
+    the number of the item that it shows among those of its turn; None says that nobody noted it.
+
+    One without tokens is a note: no prompt has it, and its `role` says what its `name`, a JSON text, is about.
     """
 
     role: str
@@ -37,6 +40,7 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True):
     name: str | None = None
     content_type: str | None = None
     call_id: str | None = None
+    item: int | None = None
 
 
 Messages = tuple[StoredMessage, ...]
@@ -61,12 +65,14 @@ class Chain(msgspec.Struct, frozen=True):
     """The turns from a root to `tip`, oldest first: ids, and the messages that each turn added.
 
     `turns` compares like a tuple; what the store returns is decoded on first use. `pin` is set when the chain was read
-    to be continued, and goes to `append` or `unpin`.
+    to be continued, and goes to `append` or `unpin`. It is `cut` where messages of it are left out or were erased, so
+    that a call may lack its output, and an output its call.
     """
 
     ids: tuple[str, ...] = ()
     turns: Sequence[Messages] = ()
     pin: str | None = None
+    cut: bool = False
 
     @property
     def tip(self) -> str | None:
@@ -74,9 +80,18 @@ class Chain(msgspec.Struct, frozen=True):
         return self.ids[-1] if self.ids else None
 
     def messages(self) -> Iterator[StoredMessage]:
-        """Every message of the chain, oldest first."""
+        """Every message of the chain that a prompt may have, oldest first."""
         for turn in self.turns:
-            yield from turn
+            for message in turn:
+                if message.tokens:
+                    yield message
+
+    def notes(self, role: str) -> Iterator[StoredMessage]:
+        """Every note of this role, oldest first."""
+        for turn in self.turns:
+            for message in turn:
+                if message.role == role and not message.tokens:
+                    yield message
 
 
 class Found(msgspec.Struct, frozen=True):

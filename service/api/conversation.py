@@ -33,6 +33,12 @@ class ConversationDeleted(msgspec.Struct, frozen=True):
     deleted: bool = True
 
 
+class Omitted(msgspec.Struct, frozen=True):
+    """An item that was deleted from a conversation, as the turn that notes it keeps it."""
+
+    omits: str
+
+
 class _New(msgspec.Struct, forbid_unknown_fields=True):
     items: Raw = ABSENT
     metadata: Raw = ABSENT
@@ -63,6 +69,7 @@ class New(NamedTuple):
 
 _NEW, _CHANGED, _ADDED = decoder_of(_New), decoder_of(_Changed), decoder_of(_Added)
 _EXTENSIONS = decoder_of(_Extensions | None)
+_omitted = msgspec.json.Decoder(Omitted)
 _conversation = msgspec.json.Decoder(Conversation)
 
 
@@ -92,3 +99,8 @@ def read_added(body: bytes) -> Raw:
 def decode_conversation(json: bytes) -> Conversation:
     """The conversation of the store's `json`; it is ours, so a fault is msgspec.DecodeError and nobody's request."""
     return _conversation.decode(json)
+
+
+def decode_omitted(json: bytes) -> str:
+    """The id of the item that a turn of the store leaves out; it is ours, as that of `decode_conversation`."""
+    return _omitted.decode(json).omits

@@ -44,6 +44,11 @@ class Place(NamedTuple):
     own_input: bool
     place: int
 
+    @property
+    def number(self) -> int:
+        """Its number among all items of the response, as its id ends with."""
+        return _FIRST_INPUT + self.place if self.own_input else self.place
+
 
 def output_item_id(response_id: str, kind: str, index: int) -> str:
     """The id of the response's output item at `index`."""
@@ -53,6 +58,11 @@ def output_item_id(response_id: str, kind: str, index: int) -> str:
 def input_item_id(response_id: str, kind: str, index: int) -> str:
     """The id of the `index`-th item of the response's own input."""
     return f"{_PREFIXES[kind]}{response_id[5:]}{_FIRST_INPUT + index:04x}"
+
+
+def input_number(index: int) -> int:
+    """The number of the `index`-th item of a response's own input, whose output items have their index."""
+    return _FIRST_INPUT + index
 
 
 def call_id(response_id: str, index: int) -> str:

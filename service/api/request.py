@@ -379,7 +379,7 @@ def _refuse_beside_a_conversation(sent: CreateBody) -> None:
     """What does not go together with a conversation, which has a history of its own."""
     if sent.previous_response_id is not None:
         raise InvalidRequest(
-            "Mutually exclusive parameters: 'previous_response_id' and 'conversation'. Give the one or the other.",
+            "Mutually exclusive parameters: previous_response_id, conversation. Give the one or the other.",
             code="mutually_exclusive_parameters",
             param="conversation",
         )

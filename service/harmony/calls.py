@@ -6,7 +6,7 @@ Calls have ids but for those of a history that the client keeps itself, in Harmo
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 
-from store.turn import StoredMessage
+from store.turn import Chain, StoredMessage
 
 
 class UnnamedCalls:
@@ -61,3 +61,29 @@ def answered_calls(messages: Sequence[StoredMessage]) -> dict[int, int]:
         elif message.role == "tool" and (claimed := unnamed.claim(message.name) or unnamed.claim()) is not None:
             answered[place] = claimed[0]
     return answered
+
+
+def paired(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """Messages without outputs of no call, and without calls of no output, but for those behind which nobody spoke:
+    these may still get theirs. What was cut out of a history may have left such, and no model has seen any.
+    """
+    answered = answered_calls(messages)
+    calls = set(answered.values())
+    since = next((at for at in range(len(messages), 0, -1) if _speaks(messages[at - 1])), 0)
+    return [
+        message
+        for place, message in enumerate(messages)
+        if (message.role != "tool" or place in answered)
+        and (message.role != "assistant" or message.recipient is None or place in calls or place >= since)
+    ]
+
+
+def _speaks(message: StoredMessage) -> bool:
+    """Whether a message is neither a call nor an output."""
+    return message.recipient is None and message.role != "tool"
+
+
+def history_of(chain: Chain) -> list[StoredMessage]:
+    """The messages of a chain as its next prompt has them, oldest first."""
+    messages = list(chain.messages())
+    return paired(messages) if chain.cut else messages

@@ -17,6 +17,7 @@ from hashlib import blake2b
 import msgspec
 
 from service import logs
+from service.api.input.configuration import Configuration
 from service.api.input.items import InputItem
 from service.api.input.read import identify
 from service.api.request import CreateRequest
@@ -24,12 +25,14 @@ from service.api.response import Response, ResponseStatus
 from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard, Sampling
 from service.errors import ApiError, invalid_value
 from service.harmony import tokens
+from service.harmony.calls import history_of
 from service.harmony.messages import harmony_messages
 from service.responses.conversations.joining import Joining, joining
 from service.responses.conversations.memory import Remembered
+from service.responses.conversations.standing import configuration_of
 from service.responses.plan import Plan
 from service.responses.prompt.build import Identity, Prompt, build_prompt
-from service.responses.read import Read, read_request
+from service.responses.read import NOTHING_SET, Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
 from service.responses.service import Caller, Service
@@ -53,13 +56,16 @@ class Parent:
     A pin is released once: by whoever stores the next turn, together with that, or else by `continuing`.
     """
 
-    def __init__(self, chain: Chain, *, remembers: bool = False) -> None:
-        """`remembers` is whether its history stays in memory for whoever continues the next response."""
+    def __init__(self, chain: Chain, standing: Configuration = NOTHING_SET, *, remembers: bool = False) -> None:
+        """`standing` is what is in effect in the conversation that a request continues; `remembers` is whether its
+        history stays in memory for whoever continues the next response.
+        """
         self.id = chain.tip
         self.pin = chain.pin
         self._remembers = remembers
         self.root = chain.ids[0] if chain.ids else None
         """The first response of the conversation."""
+        self.standing = standing
         self._chain = chain
 
     def take_history(self) -> list[StoredMessage]:
@@ -67,7 +73,7 @@ class Parent:
         chain = self._chain
         if not self._remembers:
             self._chain = Chain()
-        return list(chain.messages())
+        return history_of(chain)
 
     @property
     def chain(self) -> Chain:
@@ -199,7 +205,8 @@ async def _continued(
     store, id, remembers = service.store, request.conversation, recall is not None
     if id is not None:
         joined = await resources.enter_async_context(joining(service, tenant, id)) if request.store else None
-        return Parent(await service.conversations.chain(tenant, id), remembers=remembers), joined
+        chain = await service.conversations.chain(tenant, id)
+        return Parent(chain, configuration_of(chain), remembers=remembers), joined
     before = request.previous_response_id
     remembered = recall(before) if recall is not None and before is not None else None
     if remembered is None:
@@ -229,7 +236,8 @@ async def _prepare(
     service: Service, caller: Caller, request: CreateRequest, model: ModelCard, parent: Parent
 ) -> Prepared:
     id, created_at = service.store.new_id(parent.id), service.clock()
-    read = await in_steps(read_request(request, service.limits, await service.seals.of(caller.tenant)))
+    opener = await service.seals.of(caller.tenant)
+    read = await in_steps(read_request(request, service.limits, opener, parent.standing))
     settings = service.settings
     prompt = await in_steps(
         build_prompt(

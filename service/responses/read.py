@@ -8,6 +8,8 @@ from collections.abc import Generator
 
 import msgspec
 
+from service.api.decoding import ABSENT
+from service.api.input.configuration import Configuration
 from service.api.input.gathered import Gathered, Images
 from service.api.input.history import Earlier, read_previous
 from service.api.input.items import InputItem
@@ -19,6 +21,8 @@ from service.api.tools.read import Tools, read_tools
 from service.errors import invalid_value
 from service.responses.rules import Rules
 from service.responses.sealed import Opener
+
+NOTHING_SET = Configuration()
 
 PARALLEL_CALLS = 16
 """The most calls that one response makes side by side."""
@@ -53,10 +57,13 @@ class Read(msgspec.Struct, frozen=True):
     limits: Limits
 
 
-def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Generator[None, None, Read]:
+def read_request(
+    request: CreateRequest, limits: Limits, opener: Opener, standing: Configuration = NOTHING_SET
+) -> Generator[None, None, Read]:
     """Read the members of a request that are still JSON, yielding between pieces of a few milliseconds.
 
-    Raises InvalidRequest, naming the member.
+    What is `standing` in its conversation holds before what the request says, and its own items before that. Raises
+    InvalidRequest, naming the member.
     """
     gathered = Gathered(images=limits.images)
     items = yield from read_input(request.input, gathered, max_items=limits.items)
@@ -64,7 +71,8 @@ def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Gene
         request.tools, max_tools=limits.tools, max_bytes=limits.tools_bytes, added=gathered.added
     )
     chosen = read_choice(request.tool_choice, tools)
-    form = yield from read_format(*(gathered.format or (request.format, WHERE)))
+    asked = request.format if standing.format == ABSENT else standing.format
+    form = yield from read_format(*(gathered.format or (asked, WHERE)))
     if form.content is not None and request.stop:
         raise invalid_value("stop", "given with text.format", "An answer cut at a stop would not match its format.")
     earlier = yield from read_previous(request.previous_input_messages, max_messages=limits.items)
@@ -73,7 +81,7 @@ def read_request(request: CreateRequest, limits: Limits, opener: Opener) -> Gene
         chosen=chosen,
         items=items,
         references=tuple(gathered.references),
-        effort=gathered.effort or request.effort,
+        effort=gathered.effort or standing.effort or request.effort,
         format=form,
         rules=_rules(request, tools, chosen, form, compacting=gathered.trigger is not None),
         earlier=earlier,

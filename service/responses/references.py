@@ -5,15 +5,21 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 import msgspec
 
 from service.api import ids
+from service.api.conversation import decode_omitted
 from service.api.input.gathered import BYTES_A_STEP, MAX_REFERENCED_BYTES
 from service.api.input.read import too_much_referenced
 from service.errors import InvalidRequest
 from service.steps import in_steps
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
+from store.history.omissions import omissions_of
 
 MAX_RESPONSES = 64
 """The most responses whose items one request may name: each is read whole."""
+
+
+_IN_HARMONY = ("input_messages", "output_messages")
+"""The members of a response that show its messages as the model has them."""
 
 
 class _Item(msgspec.Struct):
@@ -26,6 +32,7 @@ class _Output(msgspec.Struct):
 
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 _output = msgspec.json.Decoder(_Output)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _id = msgspec.json.Decoder(_Item)
 
 
@@ -64,6 +71,28 @@ async def stored_items(
             if size > MAX_REFERENCED_BYTES:
                 raise too_much_referenced("input", name)
     return found
+
+
+async def omitted_items(store: ConversationHistoryStore, tenant: str, turns: Sequence[str]) -> frozenset[str]:
+    """The ids of the items that a conversation with these turns has and goes without. Raises StoreUnavailable."""
+    blobs = await store.items(tenant, omissions_of(turns))
+    return frozenset(decode_omitted(shown) for shown, _ in blobs if shown)
+
+
+def without_item(response: bytes, items: bytes, id: str) -> tuple[bytes, bytes]:
+    """The JSON of a response and of its input items, without the item with this id. What the response shows of
+    its messages in Harmony's form goes whole, as nothing says which of them are of the item.
+    """
+    members = _members.decode(response)
+    if "output" in members:
+        members["output"] = msgspec.Raw(_without(members["output"], id))
+    for name in _IN_HARMONY:
+        members.pop(name, None)
+    return msgspec.json.encode(members), _without(items, id)
+
+
+def _without(items: bytes | msgspec.Raw, id: str) -> bytes:
+    return msgspec.json.encode([raw for raw in _items.decode(items) if _id.decode(raw).id != id])
 
 
 def _named(

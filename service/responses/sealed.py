@@ -70,7 +70,7 @@ _compaction = msgspec.msgpack.Decoder(Compaction)
 
 def reasoning(thought: StoredMessage | str) -> bytes:
     """The payload of a reasoning: the message as it was sampled, or its text where that is all there is."""
-    return _VERSION + msgspec.msgpack.encode(thought)
+    return _VERSION + msgspec.msgpack.encode(thought if isinstance(thought, str) else _bare(thought))
 
 
 def read_reasoning(payload: bytes) -> StoredMessage | str:
@@ -81,13 +81,13 @@ def read_reasoning(payload: bytes) -> StoredMessage | str:
 def compaction(summary: str, kept: Sequence[StoredMessage] = (), newest: Sequence[StoredMessage] = ()) -> bytes:
     """The payload of a compaction."""
     if newest:
-        return _WITH_NEWEST + msgspec.msgpack.encode((summary, kept, newest))
-    return _VERSION + msgspec.msgpack.encode((summary, kept))
+        return _WITH_NEWEST + msgspec.msgpack.encode((summary, _all_bare(kept), _all_bare(newest)))
+    return _VERSION + msgspec.msgpack.encode((summary, _all_bare(kept)))
 
 
 def size_of(message: StoredMessage) -> int:
     """How many bytes a message takes in the payload of a compaction."""
-    return len(msgspec.msgpack.encode(message))
+    return len(msgspec.msgpack.encode(_bare(message)))
 
 
 def read_compaction(payload: bytes) -> Compaction:
@@ -116,3 +116,12 @@ def _read(payload: bytes, decoder: msgspec.msgpack.Decoder[T], versions: Sequenc
     if payload[:1] not in versions:
         raise Unsealable("it was sealed by a later release than the one that answers")
     return decoder.decode(payload[1:])
+
+
+def _all_bare(messages: Sequence[StoredMessage]) -> list[tuple[object, ...]]:
+    return list(map(_bare, messages))
+
+
+def _bare(message: StoredMessage) -> tuple[object, ...]:
+    """A message as a payload has it: without the number of its item, which is another one wherever it is read."""
+    return msgspec.structs.astuple(message)[:-1]

@@ -191,6 +191,7 @@ def open_store(settings: Settings, client: Client | None = None) -> Conversation
             bytes=settings.max_bytes,
             chain_messages=settings.max_chain_messages,
             idle_seconds=settings.idle_days * DAY_SECONDS,
+            named_idle_seconds=settings.conversation_idle_days * DAY_SECONDS,
         ),
         cache_bytes=settings.store_cache_bytes,
         pin_seconds=settings.pin_seconds,

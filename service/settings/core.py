@@ -153,11 +153,14 @@ class CoreSettings(BaseSettings):
     the tenant that has most are evicted for new ones. 0 is no limit."""
     change_limits: bool = False
     """Whether this process makes its limits those of the store, where the store was used with others. Without it, it
-    doesn't start then. It is about MAX_RESPONSES, MAX_TREES, MAX_BYTES, IDLE_DAYS, MAX_LOG_BYTES,
-    STREAM_RETENTION_SECONDS and MAX_WEBHOOKS_PENDING, by which each process deletes for all. An embedded server's
-    follow its own."""
+    doesn't start then. It is about MAX_RESPONSES, MAX_TREES, MAX_BYTES, IDLE_DAYS, CONVERSATION_IDLE_DAYS,
+    MAX_LOG_BYTES, STREAM_RETENTION_SECONDS and MAX_WEBHOOKS_PENDING, by which each process deletes for all. An
+    embedded server's follow its own."""
     idle_days: float = Field(30, ge=0, le=36_500)
-    """A conversation that nobody used for so many days is deleted. 0 keeps it."""
+    """A chain of responses that nobody used for so many days is deleted. 0 keeps it."""
+    conversation_idle_days: float = Field(0, ge=0, le=36_500)
+    """A conversation with an id, and the responses in it, are deleted once nobody used them for so many days, no fewer
+    than IDLE_DAYS. 0 keeps them, until they are deleted or evicted."""
     sweep_seconds: float = Field(60, gt=0, le=1_800)
     """How often such conversations are searched for and deleted."""
 

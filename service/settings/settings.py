@@ -32,7 +32,7 @@ PREPARING_SECONDS = 60
 """What a pin lasts beyond the run itself: for building the prompt, and for storing the turn."""
 
 STORE_LIMITS = (
-    *("max_responses", "max_trees", "max_bytes", "idle_days"),
+    *("max_responses", "max_trees", "max_bytes", "idle_days", "conversation_idle_days"),
     *("max_log_bytes", "stream_retention_seconds", "max_webhooks_pending"),
 )
 """The limits by which one process deletes what all others keep: they have to be the same for all."""
@@ -72,6 +72,12 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
             raise ValueError(
                 f"{PREFIX}IDLE_DAYS={self.idle_days:g} is {self.idle_days * DAY_SECONDS:g} s, and one response may "
                 f"take {self.pin_seconds:g} s: its conversation could be deleted meanwhile; set it to more, or to 0"
+            )
+        if self.conversation_idle_days and not 0 < self.idle_days <= self.conversation_idle_days:
+            raise ValueError(
+                f"{PREFIX}CONVERSATION_IDLE_DAYS={self.conversation_idle_days:g} is less than {PREFIX}IDLE_DAYS="
+                f"{self.idle_days:g} (0 is for ever), and responses in a conversation stay as long as any; set it to "
+                "no less, or to 0"
             )
         if 0 < self.max_bytes < CHAINS_KEPT * self.max_chain_bytes:
             raise ValueError(

@@ -57,7 +57,10 @@ MEANINGS: dict[str, Meaning] = {
         "its events are not those that are recorded, or will never be deleted",
         "what is there is recorded, also where there are none",
     ),
-    "kept-response": Meaning("it was deleted, and its response is still there", "the response is deleted"),
+    "kept-response": Meaning(
+        "it was deleted, and its response is still there; or it was not, and has what remains of one that was",
+        "what should not be there is deleted",
+    ),
     "not-marked": Meaning("its messages were erased, and its root doesn't say so", "it is recorded in the root"),
     "length": Meaning("its messages or its response have another length than recorded", "the length is recorded"),
     "held": Meaning("the server holds another number of bytes for it than recorded", "the number is recorded"),

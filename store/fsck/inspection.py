@@ -15,7 +15,7 @@ from store.fsck.scan import KINDS, PLACES, Shard
 MAX_REMEMBERED = 10_000
 """How many turns of a kind are remembered for a repair or a recount; the next inspection finds the others."""
 
-_FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot"
+_FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
 _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
 _OWN = re.compile(rb"(line:[0-3]|leaves|conversations):([A-Za-z0-9_.-]{1,64})")
 """What a tenant has of its own: a line of jobs at a level, the order of its leaves, its conversations."""

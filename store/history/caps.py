@@ -28,8 +28,9 @@ class Caps:
 
     `bytes` is what the server holds for the shard's turns, by its own account. A chain with `chain_messages` messages
     can't be continued. A tree that nobody used for `idle_seconds` is unknown from then on, and deleted when another
-    `idle_grace_seconds` have passed; nothing expires before sweeps have followed each other for as long. `evict_calls`
-    and `tree_calls` bound how many calls one operation makes to remove turns.
+    `idle_grace_seconds` have passed; nothing expires before sweeps have followed each other for as long. One in which a
+    conversation stands goes after `named_idle_seconds`, no fewer, or never where that is 0. `evict_calls` and
+    `tree_calls` bound how many calls one operation makes to remove turns.
     """
 
     responses: int = 1_000_000
@@ -38,6 +39,7 @@ class Caps:
     chain_messages: int = 20_000
     idle_seconds: float = 30 * DAY_SECONDS
     idle_grace_seconds: float = DAY_SECONDS
+    named_idle_seconds: float = 0
     evict_calls: int = EVICT_CALLS
     tree_calls: int = TREE_CALLS
 
@@ -46,11 +48,18 @@ class Caps:
         for name in self.__slots__:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive, or 0 for no cap")
+        if self.named_idle_seconds and not 0 < self.idle_seconds <= self.named_idle_seconds:
+            raise ValueError(f"{self.named_idle_seconds=} must be 0, or no less than {self.idle_seconds=}")
 
     @property
     def idle_us(self) -> int:
         """The microseconds that a tree may be unused; 0 for ever."""
         return round(self.idle_seconds * 1_000_000)
+
+    @property
+    def named_us(self) -> int:
+        """The microseconds that a tree with a conversation may be unused; 0 for ever."""
+        return round(self.named_idle_seconds * 1_000_000)
 
     @property
     def idle_grace_us(self) -> int:

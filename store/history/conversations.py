@@ -59,11 +59,11 @@ class Conversations:
         shard = None if source is None else shard_of(self._source("-", source).digits)
         return conversation_id(self.history.new_digits(shard, CONVERSATION_MARK))
 
-    def new_turn_id(self, id: str) -> str:
+    def new_turn_id(self, id: str, mark: str = BY_HAND_MARK) -> str:
         """An id for a turn that somebody adds by hand to a conversation; no response has it. Raises
         ConversationNotFound.
         """
-        return id_of(self.history.new_digits(shard_of(self._keys("-", id).digits), BY_HAND_MARK))
+        return id_of(self.history.new_digits(shard_of(self._keys("-", id).digits), mark))
 
     async def create(self, tenant: str, id: str, first: Turn, shown: bytes, *, pin: str = "") -> None:
         """Begin a conversation with a turn of `new_turn_id`: a root, or of a fork one that continues the tip of

@@ -56,6 +56,7 @@ async def sweep(operation: Operation, shard: ShardKeys, caps: Caps, clock_us: in
         shard,
         only="",
         idle_us=caps.idle_us,
+        named_us=caps.named_us,
         grace_us=caps.idle_grace_us,
         clock_us=clock_us,
         budget=EVICT_BATCH,
@@ -65,7 +66,9 @@ async def sweep(operation: Operation, shard: ShardKeys, caps: Caps, clock_us: in
 
 async def _sweep_tree(operation: Operation, shard: ShardKeys, tree: str) -> bool:
     """Remove some turns of one tree that was forgotten; whether there may be more. Raises redis-py's errors."""
-    word, *_ = await scripts.sweep(operation, shard, only=tree, idle_us=0, grace_us=0, clock_us=0, budget=EVICT_BATCH)
+    word, *_ = await scripts.sweep(
+        operation, shard, only=tree, idle_us=0, named_us=0, grace_us=0, clock_us=0, budget=EVICT_BATCH
+    )
     return word == b"again"
 
 

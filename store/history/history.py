@@ -7,6 +7,7 @@ are read by plain MGET, as bytes through Lua cost ten times as much.
 Never change or delete a key outside a script, and never answer for a turn of another tenant: it is not found.
 """
 
+import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,10 +17,11 @@ from typing import NamedTuple, TypeVar, cast
 from redis.exceptions import RedisError
 
 from store import codec
-from store.errors import ChainTooLong, DiskFull, NotFound, ParentNotFound, StoreUnavailable
+from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNotFound, StoreUnavailable
 from store.history.append import Addition, append, refuse_continuation
 from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
+from store.history.omissions import may_omit, without_omitted
 from store.history.read import TurnReader, mget
 from store.keys import CONVERSATION_MARK, Keyspace, ShardKeys, TurnKeys, id_of, mark_of, shard_of, split_path
 from store.redis import scripts
@@ -28,7 +30,7 @@ from store.redis.conditions import refuses_writes
 from store.redis.confirm import ENDED, TRIES, Confirmer, Safety
 from store.redis.connection import Client, Operation, Server
 from store.states import TERMINAL
-from store.turn import Chain, Found, Status, Turn
+from store.turn import Chain, Found, Messages, Status, Turn
 
 MAX_DEPTH = 10_000
 """The most turns of a chain; reading so many takes tens of milliseconds, and no context has room for them."""
@@ -39,10 +41,16 @@ MAX_CHAIN_BYTES = 32 << 20
 ENTROPY_BYTES = 27
 TOKEN_BYTES = 12
 
+REDACTIONS_AT_ONCE = 8
+"""How often a turn is read again that others redact meanwhile; whoever holds its conversation is alone with it."""
+
 UNSAFE = Safety()
 """Nothing is waited for."""
 
 T = TypeVar("T")
+
+Edit = Callable[[Messages, bytes, bytes], tuple[Messages, bytes, bytes]]
+"""What is left of a turn's messages, its response and its items."""
 
 NOTHING_LISTED = (b"", b"")
 """What `items` returns for a deleted turn: neither a response nor input items."""
@@ -138,7 +146,10 @@ class ConversationHistoryStore:
             turns = await self._reader.turns(operation, [messages + each for each in path], erased=erased)
         if turns is None:  # deleted between the script and MGET
             raise ParentNotFound(id)
-        return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=pin)
+        omits = may_omit(detail[0])
+        if omits:
+            turns = without_omitted(path, turns)
+        return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=pin, cut=omits or erased)
 
     async def _walk(self, operation: Operation, keys: TurnKeys, id: str, pin: str | None, pin_ms: int) -> list[bytes]:
         """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased."""
@@ -270,10 +281,11 @@ class ConversationHistoryStore:
         """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""
         return (await self.find(tenant, id)).response
 
-    async def items(self, tenant: str, ids: Sequence[str]) -> list[tuple[bytes, bytes]]:
+    async def items(self, tenant: str, ids: Sequence[str], *, remains: bool = False) -> list[tuple[bytes, bytes]]:
         """(response JSON, input items JSON) of several turns of one chain, in the order of `ids`.
 
-        A turn that is deleted or missing is NOTHING_LISTED. Raises NotFound for an id that can't exist, ValueError for
+        A turn that is deleted or missing is NOTHING_LISTED, unless with `remains` that is asked for which is kept of
+        deleted ones for the lists of conversations. Raises NotFound for an id that can't exist, ValueError for
         turns of several shards, StoreUnavailable.
         """
         path = list(map(self.keyspace.digits, ids))
@@ -281,10 +293,23 @@ class ConversationHistoryStore:
             return []
         if len({shard_of(digits) for digits in path}) > 1:
             raise ValueError("the turns of one chain are in one shard, these are not")
-        responses = self.keyspace.keys(tenant, path[0]).family("response")
+        keys = self.keyspace.keys(tenant, path[0])
         async with self.server.operation() as operation:
-            blobs = await mget(operation, [responses + digits for digits in path])
+            blobs = await mget(operation, [keys.family("response") + digits for digits in path])
+            deleted = [at for at, blob in enumerate(blobs) if blob is None] if remains else []
+            kept = await mget(operation, [keys.family("remains") + path[at] for at in deleted])
+        for at, blob in zip(deleted, kept, strict=True):
+            blobs[at] = blob
         return [NOTHING_LISTED if blob is None else await codec.unpack_response(blob) for blob in blobs]
+
+    async def messages(self, tenant: str, id: str) -> Messages:
+        """All that one turn added, itself alone. Raises NotFound, StoreUnavailable."""
+        key = self.keyspace.turn(tenant, id).key("messages")
+        async with self.server.operation() as operation:
+            blob = await operation.command("GET", key)
+        if blob is None:
+            raise NotFound(id)
+        return codec.decode_messages(blob)
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
         """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
@@ -305,6 +330,42 @@ class ConversationHistoryStore:
         keys = self.keyspace.response(tenant, id)
         async with self.server.operation() as operation:
             await forget(operation, keys, token=self.token(), idle_us=self.caps.idle_us, erase=erase)
+
+    async def redact(self, tenant: str, id: str, edit: Edit) -> None:
+        """Take something out of a turn for good, for all who continue it: `edit` makes of its messages, its response
+        and its items what is left of them. What is deleted is as gone as by `forget` with `erase`.
+
+        Raises what `edit` raises, NotFound, NotTerminal, StoreUnavailable.
+        """
+        keys = self.keyspace.turn(tenant, id)
+        for _ in range(REDACTIONS_AT_ONCE):
+            async with self.server.operation() as operation:
+                redactions = await operation.command("HGET", keys.key("node"), "redactions")
+                blobs = await mget(operation, [keys.key(name) for name in ("messages", "response", "remains")])
+            said, shown = blobs[0], blobs[1] or blobs[2]
+            if said is None or shown is None:
+                raise NotFound(id)
+            before = codec.decode_messages(said), *await codec.unpack_response(shown)
+            if sum(map(len, before[1:])) > codec.THREAD_FROM_BYTES:
+                messages, response, items = await asyncio.to_thread(edit, *before)
+            else:
+                messages, response, items = edit(*before)
+            async with self.server.operation() as operation:
+                (word,) = await scripts.redact(
+                    operation,
+                    keys,
+                    redactions=(redactions or b"").decode(),
+                    idle_us=self.caps.idle_us,
+                    messages_blob=codec.encode_messages(messages),
+                    response_blob=codec.encode_response(response, items),
+                )
+            if word == b"ok":
+                return
+            if word == b"missing":
+                raise NotFound(id)
+            if word == b"running":
+                raise NotTerminal(id)
+        raise StoreUnavailable(f"{id} was changed {REDACTIONS_AT_ONCE} times while an item of it was to be erased")
 
     async def forget_tree(self, tenant: str, id: str) -> None:
         """Delete the tree of a turn: the conversation, and all its forks.
@@ -335,7 +396,7 @@ class ConversationHistoryStore:
             return more
 
         await in_pieces(self.server, self.keyspace, remove)
-        self.caps = replace(self._all_caps, idle_seconds=0) if doubts else self._all_caps
+        self.caps = replace(self._all_caps, idle_seconds=0, named_idle_seconds=0) if doubts else self._all_caps
         if not doubts:
             return None
         return Doubt(min(each.why for each in doubts.values()), sum(each.trees for each in doubts.values()))

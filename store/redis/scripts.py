@@ -344,6 +344,14 @@ def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: str, no_messages: bytes) -> None: ...
 
 
+@script(
+    "node messages response usage leaves trees",
+    *("clock", "idle", "pins", *_COUNTING, "logs"),
+    out_of_memory=True,
+)
+def redact(turn: TurnKeys, *, redactions: str, idle_us: int, messages_blob: bytes, response_blob: bytes) -> None: ...
+
+
 @script("node trees", "clock", "idle", out_of_memory=True)
 def abandon(turn: TurnKeys, *, token: str, idle_us: int) -> None: ...
 
@@ -353,7 +361,9 @@ def prune(turn: TurnKeys, *, path: str) -> None: ...
 
 
 @script("usage leaves trees", *_REMOVAL, "tombstones", "adopting", out_of_memory=True)
-def sweep(shard: ShardKeys, *, only: str, idle_us: int, grace_us: int, clock_us: int, budget: int) -> None: ...
+def sweep(
+    shard: ShardKeys, *, only: str, idle_us: int, named_us: int, grace_us: int, clock_us: int, budget: int
+) -> None: ...
 
 
 @script("usage leaves trees", *_EVICTION, *_LOGGING, out_of_memory=True)
@@ -535,7 +545,7 @@ def refit(
 ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, mark, append, unpin),
     *(hold, advance, amend, page),
-    *(forget, abandon, prune, sweep, evict),
+    *(forget, redact, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
     *(take_webhooks, delay_webhook, drop_webhook, secret, agree),
     *(survey, describe, restore),

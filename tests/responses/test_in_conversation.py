@@ -134,18 +134,13 @@ def test_a_deleted_response_is_still_a_part_of_what_is_said_next(service: Servic
     assert "Ada" in ask(client, "What is my name?", id).output_text
 
 
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ({"previous_response_id": "resp_1"}, "mutually_exclusive_parameters"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(service: ServiceProcess, options: Any, code: str) -> None:
+def test_a_conversation_and_a_response_are_not_continued_together(service: ServiceProcess) -> None:
     client = service.client()
     id = client.conversations.create().id
     with pytest.raises(openai.BadRequestError) as refusal:
-        ask(client, "hi", id, **options)
-    assert (refusal.value.code, refusal.value.param) == (code, "conversation")
+        ask(client, "hi", id, previous_response_id="resp_1")
+    assert (refusal.value.code, refusal.value.param) == ("mutually_exclusive_parameters", "conversation")
+    assert "Mutually exclusive parameters: previous_response_id, conversation." in refusal.value.message
     assert kinds(client, id) == []
 
 

@@ -106,6 +106,11 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"max_followers": 2561}, "HARMONIUM_MAX_SOCKETS=1024 are more together than the 4,096 connections"),
         ({"lease_seconds": 5}, "LEASE_SECONDS=5 is too short for HARMONIUM_STORE_TIMEOUT_SECONDS=2: .* 5.25 s"),
         ({"lease_seconds": 8, "store_timeout_seconds": 3}, "more than 2.67 times the timeout"),
+        ({"conversation_idle_days": 29}, "HARMONIUM_CONVERSATION_IDLE_DAYS=29 is less than HARMONIUM_IDLE_DAYS=30"),
+        (
+            {"conversation_idle_days": 29, "idle_days": 0},
+            "HARMONIUM_CONVERSATION_IDLE_DAYS=29 is less than HARMONIUM_IDLE_DAYS=0",
+        ),
         ({"idle_days": 0.005}, "HARMONIUM_IDLE_DAYS=0.005 is 432 s, and one response may take 780 s"),
         ({"engine": "steam"}, "HARMONIUM_ENGINE"),
         ({"seal_keys": f"{SEAL_KEY},{SECRET}"}, "HARMONIUM_SEAL_KEYS: entry 2: should be 32 to 512 printable"),

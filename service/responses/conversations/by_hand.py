@@ -5,30 +5,34 @@ conversation begins with them as it would if they had been sent with it. Nothing
 """
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 
 import msgspec
 
 from service import logs
 from service.api import ids
-from service.api.conversation import MAX_ITEMS, Conversation, New, decode_conversation
+from service.api.conversation import MAX_ITEMS, Conversation, New, Omitted, decode_conversation
 from service.api.decoding import decode, decode_list, decoder_of
 from service.api.input.gathered import Gathered
-from service.api.input.items import InputItem
+from service.api.input.items import ConfigurationUpdateItem, InputItem
 from service.api.input.read import OF_ONE_REQUEST, identify, read_input, resolve
+from service.api.tools.format import read_format
 from service.errors import InvalidRequest, invalid_value, missing
+from service.harmony.calls import history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
-from service.responses.conversations.joining import joining
+from service.responses.conversations.joining import Joining, joining
 from service.responses.prompt.build import SHORTENED_TOKENS
 from service.responses.prompt.drafts import Conversion
-from service.responses.references import stored_items
+from service.responses.references import omitted_items, stored_items, without_item
 from service.responses.refusals import fork_refusal
 from service.responses.rules import Rules
 from service.responses.service import Service
 from service.steps import in_steps
-from store.errors import NotContinuable, NotFound, StoreError, StoreUnconfirmed, TurnTooLarge
+from store.errors import ItemsUntold, NotContinuable, NotFound, StoreError, StoreUnconfirmed, TurnTooLarge
 from store.history.conversations import by_hand
+from store.history.omissions import omission, omitting, without_text
+from store.keys import OMISSION_MARK
 from store.turn import Chain, Messages, Turn
 
 logger = logging.getLogger(__name__)
@@ -58,7 +62,8 @@ async def _fork(service: Service, tenant: str, new: New, source: str) -> Convers
     id, chain = conversations.new_id(source), await conversations.branch(tenant, source)
     made = False
     try:
-        await in_steps(_refuse_items_of(chain.ids, new.items))
+        omitted = await omitted_items(service.store, tenant, chain.ids)
+        await in_steps(_refuse_items_of(chain.ids, new.items, omitted))
         shown = await _begin(service, tenant, id, new, chain)
         made = True
     finally:
@@ -92,13 +97,61 @@ async def add_items(service: Service, tenant: str, id: str, sent: msgspec.Raw) -
     _refuse_another_type(sent)
     async with joining(service, tenant, id) as joined:
         chain = await service.conversations.chain(tenant, id)
-        await in_steps(_refuse_items_of(chain.ids, sent))
+        omitted = await omitted_items(service.store, tenant, chain.ids)
+        await in_steps(_refuse_items_of(chain.ids, sent, omitted))
         turn, items = await _by_hand(service, tenant, service.conversations.new_turn_id(id), sent, chain)
         if not items:
             raise missing("items", f"Give 1 to {MAX_ITEMS} of them.")
         with _told_by_the_log(id):
             await joined.add(turn)
     return items
+
+
+async def omit_item(service: Service, joined: Joining, tenant: str, turns: Sequence[str], item_id: str) -> None:
+    """Have a conversation, whose turns these are, go on without an item that one of them has.
+
+    Raises InvalidRequest for an item of a release that didn't note what it added, StoreError.
+    """
+    conversations, place = service.conversations, _place_of(item_id)
+    shown = msgspec.json.encode(Omitted(item_id))
+    messages = await service.store.messages(tenant, place.response_id)
+    try:
+        note = omitting(place.response_id, messages, place.number)
+    except ItemsUntold:
+        raise _untold(item_id) from None
+    turn = omission(conversations.new_turn_id(joined.id, OMISSION_MARK), turns[-1], note, shown)
+    with _told_by_the_log(joined.id):
+        await joined.add(turn)
+
+
+async def erase_item(service: Service, tenant: str, item_id: str) -> None:
+    """Take an item out of its turn, for all that continue that. Raises InvalidRequest, StoreError."""
+    place = _place_of(item_id)
+
+    def edit(messages: Messages, response: bytes, items: bytes) -> tuple[Messages, bytes, bytes]:
+        left = without_text(place.response_id, messages, place.number)
+        return left, *without_item(response, items, item_id)
+
+    try:
+        await service.store.redact(tenant, place.response_id, edit)
+    except ItemsUntold:
+        raise _untold(item_id) from None
+
+
+def _place_of(item_id: str) -> ids.Place:
+    place = ids.place_of(item_id)
+    if place is None:
+        raise ValueError(f"{item_id} is no id of an item")
+    return place
+
+
+def _untold(item_id: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"Item '{item_id}' was made by an older release, which did not note what it added, so it can't be deleted "
+        f"alone. Delete its response with 'erase', or begin a new conversation.",
+        code="invalid_value",
+        param="item_id",
+    )
 
 
 @contextmanager
@@ -111,15 +164,17 @@ def _told_by_the_log(id: str) -> Generator[None]:
         logs.event(logger, logging.ERROR, message, conversation_id=id, reason=str(lack))
 
 
-def _refuse_items_of(turns: Sequence[str], sent: msgspec.Raw) -> Generator[None, None, None]:
-    """Raise InvalidRequest for an item that one of these turns has already, yielding between long ones."""
+def _refuse_items_of(turns: Sequence[str], sent: msgspec.Raw, omitted: Collection[str]) -> Generator[None, None, None]:
+    """Raise InvalidRequest for an item that one of these turns has already and doesn't omit, yielding between
+    long ones.
+    """
     for place, raw in enumerate(decode_list(sent, MAX_ITEMS, "items")):
         yield
         try:
             item_id = decode(raw, _ID).id
         except InvalidRequest:
             continue  # whoever reads it, refuses it in better words
-        if item_id is not None and ids.response_of(item_id) in turns:
+        if item_id is not None and item_id not in omitted and ids.response_of(item_id) in turns:
             raise InvalidRequest(
                 f"Item '{item_id}' at items[{place}] is in the conversation already.",
                 code="item_already_in_conversation",
@@ -150,13 +205,16 @@ async def _rendered(service: Service, tenant: str, sent: msgspec.Raw, chain: Cha
     gathered = Gathered(images=service.limits.images)
     items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))
     for place, item in enumerate(items):
-        if isinstance(item, OF_ONE_REQUEST):
+        if isinstance(item, ConfigurationUpdateItem):
+            if item.text is not None:  # nobody could be given an answer in a format that can't be
+                await in_steps(read_format(item.text["format"], f"input[{place}].text.format"))
+        elif isinstance(item, OF_ONE_REQUEST):
             raise invalid_value(f"input[{place}].type", item.kind, "Send it with the response that it is about.")
     if gathered.references:
         stored = await stored_items(service.store, tenant, tuple(gathered.references))
         items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))
     opener = await service.seals.of(tenant)
-    conversion = Conversion(Rules(), opener, list(chain.messages()), SHORTENED_TOKENS)
+    conversion = Conversion(Rules(), opener, history_of(chain), SHORTENED_TOKENS)
     try:
         return items, tuple(await in_steps(conversion.messages_of((), items, answered=False)))
     except TooManyTokens:

@@ -33,7 +33,7 @@ def remembered(before: Chain, id: str, messages: Messages, *, stored: bool) -> R
     """The response `id`, which adds `messages` to the chain before it."""
     turns = (*before.turns, messages)
     size = sum(TURN_BYTES + sum(len(message.tokens) for message in turn) for turn in turns)
-    return Remembered(Chain(ids=(*before.ids, id), turns=turns), stored, size)
+    return Remembered(Chain(ids=(*before.ids, id), turns=turns, cut=before.cut), stored, size)
 
 
 class Memory:

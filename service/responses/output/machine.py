@@ -6,7 +6,7 @@ numbers are stamped here and nowhere else. Events depend on the tokens alone, ne
 machine that `replay`s the tokens of another goes on as that one would have. No clock and no I/O: times are passed in.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 import msgspec
 
@@ -134,7 +134,7 @@ class Machine:
             self._making = Making(self._base.id, self._all_rules.then, self._making.seal)
             self.stretches.begin_anew(feedback.prefix_tokens, self.messages)
         elif feedback is not None:
-            self.messages.append(feedback)
+            self._keep([feedback])
             self.stretches.give_feedback(feedback)
 
     def replay(self, packed: bytes, logprobs: Sequence[TokenLogprobs] | None = None) -> Generator[None, None, None]:
@@ -213,7 +213,7 @@ class Machine:
         if self.phase is not _FULL:
             self._take(self._segmenter.end(), out, complete=ending is Ending.STOP)
         if isinstance(self.feedback, StoredMessage):
-            self.messages.append(self.feedback)  # whoever goes on with the conversation finds the call answered
+            self._keep([self.feedback])  # whoever goes on with the conversation finds the call answered
         self.feedback = None
         if ending is Ending.STOP and not self.calls and self.rules.choice == "required" and self.fault is None:
             self.fault = "The model called no tool, although it had to."
@@ -313,7 +313,7 @@ class Machine:
         out += closing
         if isinstance(done, Reasoning) and closed is not None:
             self.stretches.reasoning += len(closed.ids)
-        self.messages += item.kept(done, sampled, self.rules)
+        self._keep(item.kept(done, sampled, self.rules))
         if status != "completed":
             return
         if isinstance(done, Compaction) and self.after_compaction is not None and self.phase is not _FULL:
@@ -324,6 +324,11 @@ class Machine:
                 self._move(Move.FILL)
         elif item.target is not None:
             self._undeclared(item.target, item.header.channel)
+
+    def _keep(self, messages: Iterable[StoredMessage]) -> None:
+        """Messages for later prompts, which show the newest item, or answer it."""
+        number = len(self.output) - 1
+        self.messages += [msgspec.structs.replace(message, item=number) for message in messages]
 
     def _undeclared(self, target: str, channel: str | None) -> None:
         """The model called a tool that isn't declared, or may not be called."""

@@ -101,7 +101,8 @@ def build_prompt(
         raise context_length_exceeded(limit, None) from None
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
-    messages = in_prompt([*chain, *new], all_thoughts=request.thoughts == "all_turns")
+    said = [message for message in new if message.tokens]
+    messages = in_prompt([*chain, *said], all_thoughts=request.thoughts == "all_turns")
     rules, messages, ending = _fitted(request, read.rules, prefix, messages, limit)
     joined = tokens.unpack(b"".join((*prefix, *(message.tokens for message in messages), *ending)))
     if len(joined) >= limit:

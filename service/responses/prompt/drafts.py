@@ -8,11 +8,14 @@ from collections.abc import Generator, Sequence
 
 import msgspec
 
+from service.api import ids
+from service.api.input import configuration
 from service.api.input.history import Earlier, unknown_call
 from service.api.input.items import (
     CALL_NAME,
     CodeInterpreterCallItem,
     CompactionItem,
+    ConfigurationUpdateItem,
     CustomToolCallItem,
     FunctionCallItem,
     FunctionCallOutputItem,
@@ -79,7 +82,7 @@ class Conversion:
     def messages_of(
         self, earlier: Sequence[Earlier], items: Sequence[InputItem], *, answered: bool = True
     ) -> Generator[None, None, list[StoredMessage]]:
-        """The messages of a client's own history, then of the items. Items before a compaction make none.
+        """The messages of a client's own history, then of the items. Items before a compaction make none but notes.
 
         Raises TooManyTokens, RunTooLong, and InvalidRequest: for outputs without a call, for what can't be opened, and
         where all has to be `answered` for calls without an output.
@@ -87,24 +90,26 @@ class Conversion:
         for message in earlier:
             yield from self._add(self._earlier(message))
         first = max((place for place, item in enumerate(items) if isinstance(item, CompactionItem)), default=0)
-        for item in items[:first]:
+        for at, item in enumerate(items[:first]):
             self._record(item)
+            if isinstance(item, ConfigurationUpdateItem):
+                yield from self._add([_note(item)], ids.input_number(at))
         place = first
         while place < len(items):
             together = self._calls.together(items, place)
             for at in together:
-                yield from self._add(self._item(items[at], f"input[{at}]"))
+                yield from self._add(self._item(items[at], f"input[{at}]"), ids.input_number(at))
             place += len(together)
         if answered:
             self._calls.refuse_open()
         return self.messages
 
-    def _add(self, drafts: Sequence[Draft | StoredMessage]) -> Generator[None, None, None]:
-        """Add the messages of one item, made of what was drafted."""
+    def _add(self, drafts: Sequence[Draft | StoredMessage], number: int | None = None) -> Generator[None, None, None]:
+        """Add the messages of one item, by its number, made of what was drafted."""
         size = 0
         for draft in drafts:
             message = (yield from self._rendered(draft)) if isinstance(draft, Draft) else draft
-            self.messages.append(message)
+            self.messages.append(msgspec.structs.replace(message, item=number))
             size += len(message.tokens)
         self._room -= size // tokens.BYTES_A_TOKEN
         self._unbroken += size + BYTES_AN_ITEM
@@ -185,6 +190,8 @@ class Conversion:
                 return self._output(item, where)
             case CompactionItem():
                 return self._compaction(item, where)
+            case ConfigurationUpdateItem():
+                return [_note(item)]
             case CodeInterpreterCallItem():
                 return self._code(item)
             case McpCallItem():
@@ -296,6 +303,11 @@ class Conversion:
         call = Draft(item.arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE)
         answer = _answer(text, name, "commentary")
         return [call, answer]
+
+
+def _note(item: ConfigurationUpdateItem) -> StoredMessage:
+    """What the responses of a conversation that come later have to know."""
+    return StoredMessage(configuration.ROLE, b"", name=configuration.noted(item))
 
 
 def _answer(text: str, name: str, channel: str, call_id: str | None = None) -> Draft:

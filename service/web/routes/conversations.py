@@ -11,6 +11,7 @@ from starlette.responses import Response as HttpResponse
 
 from service.api.conversation import ConversationDeleted, read_added, read_changed, read_new
 from service.responses.conversations import by_hand
+from service.responses.conversations.joining import joining
 from service.web.errors import JsonResponse
 from service.web.routes.conversation_list import page_of_conversations, read_filter
 from service.web.routes.input_items import Page, item_of, page_of
@@ -99,7 +100,7 @@ async def list_items(
     check_includes([*(include or ()), *(included or ())])
     service, tenant = service_of(request), exchange_of(request).tenant
     turns = await service.conversations.lineage(tenant, conversation_id)
-    page = await page_of(service.store, tenant, turns, limit=limit, ascending=order == "asc", after=after)
+    page = await page_of(service.store, tenant, turns, remains=True, limit=limit, ascending=order == "asc", after=after)
     return with_room(request, JsonResponse(page))
 
 
@@ -116,3 +117,19 @@ async def retrieve_item(
     service, tenant = service_of(request), exchange_of(request).tenant
     turns = await service.conversations.lineage(tenant, conversation_id)
     return with_room(request, JsonResponse(await item_of(service.store, tenant, turns, item_id)))
+
+
+@router.delete("/conversations/{conversation_id}/items/{item_id}", summary="Delete an item of a conversation")
+async def delete_item(request: Request, conversation_id: str, item_id: str, erase: bool = False) -> HttpResponse:
+    """Delete an item: the next response is not given it. Responses that were keep it, but with `erase` it is gone for
+    all, also where it was deleted before.
+    """
+    service, tenant = service_of(request), exchange_of(request).tenant
+    async with joining(service, tenant, conversation_id) as joined:
+        turns = await service.conversations.lineage(tenant, conversation_id)
+        await item_of(service.store, tenant, turns, item_id, also_omitted=erase)
+        if erase:
+            await by_hand.erase_item(service, tenant, item_id)
+        else:
+            await by_hand.omit_item(service, joined, tenant, turns, item_id)
+    return JsonResponse(await service.conversations.get(tenant, conversation_id))

@@ -4,13 +4,14 @@ Only the turns that a page touches are read. A page may begin after any item, as
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from service.api import ids
 from service.errors import ApiError, InvalidRequest
+from service.responses.references import omitted_items
 from store.history.history import ConversationHistoryStore
 
 TURNS_A_READ = 4
@@ -55,14 +56,17 @@ async def page_of(
     turns: Sequence[str],
     *,
     asked: str | None = None,
+    remains: bool = False,
     limit: int,
     ascending: bool,
     after: str | None,
 ) -> Page:
     """At most `limit` items behind `after`, of some turns, oldest first; of the one that is `asked` for only its input.
+    With `remains`, as for a conversation, those of deleted responses, too.
 
     Raises InvalidRequest for an `after` of no item here.
     """
+    omitted = await omitted_items(store, tenant, turns)
     if not ascending:
         turns = turns[::-1]
     found: list[msgspec.Raw] = []
@@ -71,11 +75,11 @@ async def page_of(
     waiting, unread = after, False
     for start in range(0, len(turns), TURNS_A_READ):
         some = turns[start : start + TURNS_A_READ]
-        for turn, blobs in zip(some, await store.items(tenant, some), strict=True):
+        for turn, blobs in zip(some, await store.items(tenant, some, remains=remains), strict=True):
             items = _listed(blobs, own=turn == asked)
             for item in items if ascending else reversed(items):
                 if waiting is None:
-                    found.append(item)
+                    found += [item] if _is_left(item, omitted) else []
                 elif _ID.decode(item).id == waiting:
                     waiting = None
         if waiting is not None:
@@ -93,13 +97,16 @@ async def page_of(
     )
 
 
-async def item_of(store: ConversationHistoryStore, tenant: str, turns: Sequence[str], id: str) -> msgspec.Raw:
-    """The item of one of these turns that has this id. Raises ApiError 404."""
+async def item_of(
+    store: ConversationHistoryStore, tenant: str, turns: Sequence[str], id: str, *, also_omitted: bool = False
+) -> msgspec.Raw:
+    """The item of a conversation with these turns that has this id. Raises ApiError 404."""
     turn = ids.response_of(id)
     if turn is not None and turn in turns:
-        (blobs,) = await store.items(tenant, [turn])
+        (blobs,) = await store.items(tenant, [turn], remains=True)
+        omitted = () if also_omitted else await omitted_items(store, tenant, turns)
         for item in _listed(blobs, own=False):
-            if _ID.decode(item).id == id:
+            if _ID.decode(item).id == id and _is_left(item, omitted):
                 return item
     raise ApiError(404, f"Item with id '{id[:100]}' not found.", param="item_id")
 
@@ -116,6 +123,10 @@ def _fitting(items: list[msgspec.Raw]) -> list[msgspec.Raw]:
         if place and size > MAX_PAGE_BYTES:
             return items[:place]
     return items
+
+
+def _is_left(item: msgspec.Raw, omitted: Collection[str]) -> bool:
+    return not omitted or _ID.decode(item).id not in omitted
 
 
 def _listed(blobs: tuple[bytes, bytes], *, own: bool) -> list[msgspec.Raw]:

@@ -30,7 +30,8 @@
 -- touched (µs), messages_bytes, response_bytes, held (usage.lua), chain_messages, chain_bytes and chain_held (the sums of
 -- messages, of their bytes and of `held` from the root, as they were when the turn was added); at some depths path
 -- (walk.lua); once deleted, `deleted` with the token of the call that did it; `erased` when its messages were too, and
--- `has_erased` on the root of a tree with such a turn; and those of a background response (submit.lua).
+-- `has_erased` on the root of a tree with such a turn, and `redactions`, how often a part of them was (redact.lua); `named`
+-- on the root of a tree that ever had a conversation; and those of a background response (submit.lua).
 
 local stored_digest = redis.call('HGET', node, 'digest')
 if stored_digest and stored_digest ~= digest then

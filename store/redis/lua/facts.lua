@@ -4,6 +4,7 @@
 local KINDS = {
   { 'node', 'hash' }, { 'messages', 'string' }, { 'response', 'string' }, { 'pins', 'zset' }, { 'tree', 'set' },
   { 'runs', 'zset' }, { 'job', 'hash' }, { 'spec', 'string' }, { 'log', 'stream' }, { 'snapshot', 'string' },
+  { 'remains', 'string' },
 }
 local DIGITS = 48
 local FIELDS = { 'depth', 'children', 'touched', 'messages_bytes', 'response_bytes', 'chain_messages', 'chain_bytes',

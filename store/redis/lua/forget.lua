@@ -10,10 +10,12 @@
 --            {'running', ''} when it is under way; path is what to prune: the digits up to the root, newest first, or
 --            '' if it has a child
 -- Invariant: a tombstone keeps its node, its place and its pins, and its messages unless they were erased, whenever that
---            is asked; its response is gone.
+--            is asked; its response is gone. In a tree that had a conversation it goes to `remains`, for that one's lists,
+--            unless it is erased.
 
-local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth', 'held', 'erased', 'log_bytes')
-local root, deleted, children, depth, held, erased, log_bytes = unpack(turn)
+local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth', 'held', 'erased', 'log_bytes',
+  'messages_bytes')
+local root, deleted, children, depth, held, erased, log_bytes, messages_bytes = unpack(turn)
 if not root or gone(tenant, root, idle_us) then
   return { 'missing', '' }
 elseif redis.call('EXISTS', key('job', tenant, digits)) == 1 then
@@ -25,21 +27,29 @@ if log_bytes then
 end
 if not deleted then
   redis.call('HSET', node, 'deleted', token, 'response_bytes', 0)
-  redis.call('UNLINK', response)
+  local listed = children ~= '0' and redis.call('HEXISTS', key('node', tenant, root), 'named') == 1
+  if listed and redis.call('EXISTS', response) == 1 then
+    redis.call('RENAME', response, key('remains', tenant, digits))
+  else
+    redis.call('UNLINK', response)
+  end
   count(tenant, 'responses', -1)
   count(tenant, 'tombstones', 1)
   if is_conversation(digits) then
     unlist(tenant, digits)
   end
 end
-local erases = erase == '1' and not erased
+local remains = key('remains', tenant, digits)
+local erases = erase == '1'
+  and (not erased or tonumber(messages_bytes) > #no_messages or redis.call('EXISTS', remains) == 1)
 if erases then
+  redis.call('UNLINK', remains)
   redis.call('SET', messages, no_messages)
   redis.call('HSET', node, 'erased', 1, 'messages_bytes', #no_messages)
   redis.call('HSET', key('node', tenant, root), 'has_erased', 1)
 end
 if erases or not deleted then
-  local holds_now = held_by(node) + held_by(messages)
+  local holds_now = held_by(node) + held_by(messages) + held_by(remains)
   redis.call('HSET', node, 'held', holds_now)
   count(tenant, 'bytes', holds_now - (held or 0))
 end

@@ -104,6 +104,7 @@ end
 local function held_now(turn)
   local messages, response = key('messages', turn.tenant, turn.digits), key('response', turn.tenant, turn.digits)
   local held = held_by(turn.node) + held_by(messages) + held_by(response)
+    + held_by(key('remains', turn.tenant, turn.digits))
   return turn.under_way and held + held_by(turn.job) + held_by(key('spec', turn.tenant, turn.digits)) or held
 end
 
@@ -138,7 +139,7 @@ local function judge_node(turn, words)
   note('no-messages', not turn.messages)
   note('lineage', wanted and turn.messages and not follows(found, wanted))
   note('no-response', not deleted and not turn.answered)
-  note('kept-response', deleted and turn.there.response)
+  note('kept-response', (deleted and turn.there.response) or (not deleted and turn.there.remains))
   note('length', found.messages_bytes ~= turn.messages_bytes
     or found.response_bytes ~= (deleted and 0 or turn.response_bytes))
   note('held', not held_in_full(turn))

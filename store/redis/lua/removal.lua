@@ -44,6 +44,13 @@ local function turn_of(tenant, digits)
     children = children, awaits = awaits }
 end
 
+-- Only what was deleted has any, and most turns that go were not.
+local function unlink_remains(tenant, digits, turn)
+  if turn.deleted then
+    redis.call('UNLINK', key('remains', tenant, digits))
+  end
+end
+
 -- Take a leaf away with all that it has; its parent's digits, or '' of a root, and whether nothing needs that now.
 local function remove(tenant, digits, turn)
   turn = turn or turn_of(tenant, digits)
@@ -61,11 +68,13 @@ local function remove(tenant, digits, turn)
   end
   if parent == '' then
     redis.call('UNLINK', node, messages, response, pins, tree, key('runs', tenant, digits))
+    unlink_remains(tenant, digits, turn)
     redis.call('ZREM', trees, tenant .. '/' .. digits)
     count(tenant, 'trees', -1)
     return '', false
   end
   redis.call('UNLINK', node, messages, response, pins)
+  unlink_remains(tenant, digits, turn)
   local unneeded = leave(tenant, parent, root, turn.touched)
   redis.call('SREM', tree, digits)
   return parent, unneeded

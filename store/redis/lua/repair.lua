@@ -81,7 +81,8 @@ repairs['no-response'] = function(turn)
 end
 
 repairs['kept-response'] = function(turn)
-  redis.call('UNLINK', key('response', turn.tenant, turn.digits))
+  local deleted = redis.call('HEXISTS', turn.node, 'deleted') == 1
+  redis.call('UNLINK', key(deleted and 'response' or 'remains', turn.tenant, turn.digits))
 end
 
 function repairs.length(turn)

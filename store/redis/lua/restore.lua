@@ -63,6 +63,9 @@ redis.call('HSET', node, 'created', exact(created))
 if background ~= '' then
   redis.call('HSET', node, 'background', background, 'submission', submission)
 end
+if is_conversation(digits) then
+  redis.call('HSET', key('node', tenant, from.root), 'named', 1)
+end
 if erased ~= '' then
   redis.call('HSET', node, 'erased', 1, 'chain_bytes', exact(from.bytes + erased))
   redis.call('HSET', key('node', tenant, from.root), 'has_erased', 1)

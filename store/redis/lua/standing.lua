@@ -51,6 +51,7 @@ local function stand_at(tenant, conversation, digits, former, score)
     redis.call('HDEL', node, 'path')
   end
   redis.call('HINCRBY', key('node', tenant, digits), 'children', 1)
+  redis.call('HSET', key('node', tenant, root), 'named', 1)
   if former ~= '' then
     redis.call('HINCRBY', key('node', tenant, former), 'children', -1) -- the turn that was added is below it now
   end

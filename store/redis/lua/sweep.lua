@@ -4,6 +4,7 @@
 -- Keys:      usage, leaves, trees
 -- Arguments: only      TENANT/ROOT of the one tree to sweep, or '' for all
 --            idle_us   for how long a tree may be unused; 0: for ever
+--            named_us  the same for one in which a conversation stands, no shorter
 --            grace_us  for how long one that was unused for longer is kept, although it is unknown
 --            clock_us  the time by the caller's own clock
 --            budget    the most turns that this call removes
@@ -14,8 +15,12 @@
 --            agree, and sweeps have followed each other for as long as the grace: so neither a clock that jumps nor a
 --            store that was off, or was restored from a backup, has anything deleted before somebody could use it.
 --
+-- A conversation that is kept for longer than its tree would be is met again some DAY_US later. Until then its tree has a score
+-- that was never a use: its root notes that as `idle_score`, and in `idle_since` the last use.
+--
 -- The hash `sweeps` has the time of the `last` one and when those `began` that followed each other, in µs.
 
+local DAY_US = 86400 * 1000000
 local GAP_US = 3600 * 1000000 -- the most that clocks may differ, and that sweeps may lie apart
 
 -- Why nothing may be taken for being unused, or ''.
@@ -40,6 +45,22 @@ end
 local takes_unused = only == '' and idle_us > 0 and doubt == ''
 local since = takes_unused and now_us() - idle_us - grace_us or 0
 
+-- Keep the tree of a conversation for now, or say that nobody has used it for too long.
+local function keeps(member, tenant, root, used)
+  local node = key('node', tenant, root)
+  local given, before = unpack(redis.call('HMGET', node, 'idle_score', 'idle_since'))
+  if given and tonumber(given) == used then
+    used = tonumber(before)
+  end
+  if named_us > 0 and used <= now_us() - named_us - grace_us then
+    return false
+  end
+  local score = exact(math.min(since + DAY_US, now_us()))
+  redis.call('ZADD', trees, score, member)
+  redis.call('HSET', node, 'idle_score', score, 'idle_since', exact(used))
+  return true
+end
+
 -- Its tenant, its digits, its turn where that was read, and whether the tree goes for being unused. Nothing where there
 -- is none, or the budget ends before one is found.
 local function leaf_of_a_tree_that_is_gone()
@@ -53,10 +74,16 @@ local function leaf_of_a_tree_that_is_gone()
       return nil
     end
     local tenant, root = split(member)
-    if used == 0 or not has_jobs(tenant, root) then
+    local busy = used > 0 and has_jobs(tenant, root)
+    local conversation = used > 0 and not busy and conversation_in(tenant, root)
+    if busy then
+      redis.call('ZADD', trees, next_score(shard_key('clock')), member) -- it is in use: look at others first
+    elseif not conversation then
       return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root)), nil, used > 0
+    elseif not keeps(member, tenant, root, used) then -- without its conversations the tree is as idle as others
+      return tenant, type(conversation) == 'string' and conversation or redis.call('SRANDMEMBER', key('tree', tenant, root)),
+        nil, true
     end
-    redis.call('ZADD', trees, next_score(shard_key('clock')), member) -- it is in use: look at others first
     budget = budget - 1
   end
 end

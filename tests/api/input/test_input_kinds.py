@@ -142,13 +142,14 @@ def test_an_answer_bears_the_name_under_which_a_tool_is_declared_though_the_mode
 def test_sealed_reasoning_is_the_very_message_that_was_sampled() -> None:
     item = reasoning(ENVELOPES.seal(sealed.REASONING, sealed.reasoning(THOUGHT)), "Shown otherwise.")
 
-    assert prompt(input=[item, CALL, output("function_call_output")]).messages[0] == THOUGHT
+    made = prompt(input=[item, CALL, output("function_call_output")]).messages[0]
+    assert msgspec.structs.replace(made, item=None) == THOUGHT
 
 
 def test_sealed_reasoning_may_be_a_text() -> None:
     item = reasoning(ENVELOPES.seal(sealed.REASONING, sealed.reasoning("Hm, hm.")))
 
-    assert prompt(input=[item, USER]).messages[0] == THOUGHT
+    assert prompt(input=[item, USER]).messages[0].tokens == THOUGHT.tokens
 
 
 def test_sealed_reasoning_is_listed_as_it_came() -> None:

@@ -34,7 +34,7 @@ def test_an_update_changes_the_effort_and_the_last_one_holds() -> None:
 
     assert read(input=[USER, *updates, USER]).effort == "high"
     assert "Reasoning: high" in decode(made.tokens)
-    assert len(made.messages) == 2
+    assert len([message for message in made.messages if message.tokens]) == 2
 
 
 def test_an_update_changes_the_format_of_the_answer() -> None:

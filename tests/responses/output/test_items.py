@@ -175,7 +175,7 @@ def test_sealed_reasoning_carries_its_message_as_later_prompts_have_it(summary: 
     kind, _, payload = str(item.encrypted_content).partition(":")
 
     assert kind == "reasoning"
-    assert read_reasoning(bytes.fromhex(payload)) == machine.messages[0]
+    assert read_reasoning(bytes.fromhex(payload)) == msgspec.structs.replace(machine.messages[0], item=None)
 
 
 def test_malformed_reasoning_is_sealed_as_text() -> None:

@@ -268,6 +268,7 @@ async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broke
     assert {name for name, line in flags.items() if "no-writes" in line} == {
         "lineage",
         "look",
+        "page",
         "inspect_turns",
         "recount",
         "gauge",

@@ -152,6 +152,8 @@ async def test_a_conversation_that_is_unknown_is_not_listed_as_shown(
     (root,) = await conversations.lineage(TENANT, ids[1])
     trees = conversations.history.keyspace.all_shards()[0].trees
     await redis.zadd(trees, {f"{TENANT}/{root.removeprefix('resp_')}": 1})
+    node = conversations.history.keyspace.turn(TENANT, root).key("node")
+    await redis.hdel(node, "named")  # as where an older release began it
     strict = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=Caps(idle_seconds=1000.0))
     assert await ids_of(Conversations(strict).listing(TENANT)) == [ids[2], ids[0]]
     assert await ids_of(Conversations(strict).listing(TENANT, after=ids[1])) == [ids[0]]
@@ -554,13 +556,14 @@ async def test_whatever_is_done_with_conversations_each_says_what_was_added_to_i
     assert await complaints(redis, unaudited.keyspace.prefix) == []
 
 
-async def test_a_conversation_is_idle_with_its_tree(server_url: str, prefix: str) -> None:
-    caps = Caps(idle_seconds=0.3, idle_grace_seconds=0)
+async def test_a_conversation_is_idle_with_its_tree_where_it_has_a_bound(server_url: str, prefix: str) -> None:
+    caps = Caps(idle_seconds=0.3, idle_grace_seconds=0, named_idle_seconds=0.3)
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=caps, pin_seconds=0.1)
     conversations = Conversations(store)
     id = await begun(conversations)
 
     async def gone() -> bool:
+        await store.sweep()
         try:
             await conversations.lineage(TENANT, id)
         except ConversationNotFound:
@@ -568,7 +571,6 @@ async def test_a_conversation_is_idle_with_its_tree(server_url: str, prefix: str
         return False
 
     await until(gone)
-    await store.sweep()
     await store.close()
 
 

@@ -78,7 +78,17 @@ async def test_more_readers_than_connections_wait_for_their_turn(
 
 
 def test_the_operations_that_are_tried_are_all_there_are() -> None:
-    pure = {"new_id", "new_digits", "token", "keys_of", "note_written", "note_removed", "stored", "settle"}
+    pure = {
+        "new_id",
+        "new_digits",
+        "token",
+        "keys_of",
+        "note_written",
+        "note_removed",
+        "stored",
+        "settle",
+        "refuse_long",
+    }
     parts = {"chain_by", "find_by"}  # which `chain` and `find` are
     assert public(ConversationHistoryStore) == HISTORY_OPERATIONS.keys() | pure | parts | {"close"}
     assert public(Conversations) == CONVERSATION_OPERATIONS.keys() | {"new_id", "new_turn_id"}

@@ -19,7 +19,7 @@ Dump = dict[str, Any]
 SINGLES = {"clock", "usage", "tombstones", "trees", "secret", "store", "sweeps"}
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
 LEAF_BYTES, LISTED_BYTES, TREE_BYTES = 195, 135, 320
-HELD = ("node", "messages", "response", "job", "spec")
+HELD = ("node", "messages", "response", "remains", "job", "spec")
 KEY_BYTES = 16
 CONVERSATION_MARK = "636f6e766572"
 HELD_SLACK_BYTES = 192
@@ -28,7 +28,7 @@ JOB_SLACK_BYTES = 192
 """The same of a job, which gains more."""
 RESTART_SLACK = 8
 """A server that has read its file back may keep the same value in a block that is an eighth larger or smaller."""
-_FAMILIES = "node|messages|response|pins|runs|tree|job|spec|log|snapshot"
+_FAMILIES = "node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
 _FAMILY = re.compile(rf"t:(?P<tenant>[^:]+):(?P<family>{_FAMILIES}):(?P<digits>[0-9a-f]{{48}})")
 
 

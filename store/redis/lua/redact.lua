@@ -1,0 +1,35 @@
+-- Take an item out of a turn: what it had is stored anew without it, and nothing of it is left in any other place.
+--
+-- Keys:      node, messages, response, usage, leaves, trees
+-- Arguments: redactions     how often that was done when the turn was read, or ''
+--            idle_us        for how long a tree may be unused; 0: for ever
+--            messages_blob  the messages from now on, as many as before
+--            response_blob  the response and the input items from now on
+-- Result:    {'ok'} | {'changed'} when the turn was deleted, erased or redacted since | {'missing'} | {'running'}
+-- Invariant: a redaction is made of what is stored. Its sums stay as they were, as for messages that were erased whole, and so
+--            do the places of messages. The log, which has the item too, goes.
+
+local root, deleted, erased, before, held, log_bytes = unpack(redis.call('HMGET', node, 'root', 'deleted', 'erased',
+  'redactions', 'held', 'log_bytes'))
+if not root or gone(tenant, root, idle_us) then
+  return { 'missing' }
+elseif redis.call('EXISTS', key('job', tenant, digits)) == 1 then
+  return { 'running' }
+end
+local place = deleted and key('remains', tenant, digits) or response
+if (before or '') ~= redactions or (erased and not before) or redis.call('EXISTS', place) == 0 then
+  return { 'changed' }
+end
+redis.call('MSET', messages, messages_blob, place, response_blob)
+redis.call('HSET', node, 'erased', 1, 'redactions', (before or 0) + 1, 'messages_bytes', #messages_blob,
+  'response_bytes', deleted and 0 or #response_blob)
+redis.call('HSET', key('node', tenant, root), 'has_erased', 1)
+if log_bytes then
+  redis.call('HDEL', node, 'log_bytes')
+  drop_log(tenant, digits, log_bytes)
+end
+local holds_now = held_by(node) + held_by(messages) + held_by(place)
+redis.call('HSET', node, 'held', holds_now)
+count(tenant, 'bytes', holds_now - (held or 0))
+record(usage)
+return { 'ok' }

@@ -1,0 +1,170 @@
+"""Conversations that nobody uses: they stay, with all that is in them, unless a bound says for how long."""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import ConversationNotFound, NotFound
+from store.history.caps import Caps
+from store.history.conversations import Conversations, by_hand
+from store.history.history import ConversationHistoryStore
+from tests.support.store.counted import Usage, usage
+from tests.support.store.sample import TENANT, grow, turn
+
+DAY = 86_400
+IDLE_DAYS, NAMED_DAYS = 30, 90
+
+Open = Callable[..., Awaitable["Opened"]]
+
+
+class Opened(NamedTuple):
+    """A store with a conversation of two turns: its id, and that of its newest turn."""
+
+    history: ConversationHistoryStore
+    conversations: Conversations
+    id: str
+    tip: str
+
+
+@pytest.fixture
+def opened(history: ConversationHistoryStore) -> Open:
+    """Begins a conversation in a store that keeps unused trees for IDLE_DAYS, and conversations for so many."""
+
+    async def begin(named_days: float = 0) -> Opened:
+        caps = Caps(
+            responses=0,
+            bytes=0,
+            idle_seconds=IDLE_DAYS * DAY,
+            idle_grace_seconds=0,
+            named_idle_seconds=named_days * DAY,
+        )
+        history.caps = history._all_caps = caps  # pyright: ignore[reportPrivateUsage]
+        conversations = Conversations(history)
+        id = conversations.new_id()
+        await conversations.create(TENANT, id, by_hand(conversations.new_turn_id(id), None, ()), b"{}")
+        tip = (await conversations.lineage(TENANT, id))[-1]
+        made = history.new_id(tip)
+        await conversations.hold(TENANT, id, "one", 60.0)
+        await conversations.advance(TENANT, id, turn(made, tip, text="hello"), hold="one")
+        return Opened(history, conversations, id, made)
+
+    return begin
+
+
+async def leave_unused(redis: Redis, prefix: str, days: float) -> None:
+    """All trees were used last so many days earlier than they were."""
+    trees = f"{prefix}:{{00}}:trees"
+    for member, score in await redis.zrange(trees, 0, -1, withscores=True):
+        await redis.zadd(trees, {member: int(score) - round(days * DAY * 1_000_000)})
+
+
+async def is_there(store: Opened) -> bool:
+    """Whether the conversation is known, and its response; both, or neither."""
+    there: set[bool] = set()
+    for read in (store.conversations.lineage(TENANT, store.id), store.history.lineage(TENANT, store.tip)):
+        try:
+            await read
+        except NotFound:
+            there.add(False)
+        else:
+            there.add(True)
+    assert len(there) == 1
+    return there.pop()
+
+
+async def test_a_conversation_stays_with_what_is_in_it_however_long_nobody_uses_it(
+    opened: Open, redis: Redis, prefix: str
+) -> None:
+    store = await opened()
+    (other,) = await grow(store.history, "other")
+    for _ in range(5):
+        await leave_unused(redis, prefix, 1000)
+        assert await is_there(store)
+        with pytest.raises(NotFound):
+            await store.history.lineage(TENANT, other)
+        await store.history.sweep()
+        assert await is_there(store)
+    assert (await usage(store.history)).responses == 3
+    assert (await store.conversations.chain(TENANT, store.id)).tip == store.tip
+
+
+async def test_a_conversation_that_was_deleted_leaves_responses_that_expire(
+    opened: Open, redis: Redis, prefix: str
+) -> None:
+    store = await opened()
+    await store.conversations.delete(TENANT, store.id)
+    await leave_unused(redis, prefix, IDLE_DAYS + 1)
+    with pytest.raises(NotFound):
+        await store.history.lineage(TENANT, store.tip)
+    await store.history.sweep()
+    assert await usage(store.history) == Usage()
+
+
+async def node_of(store: Opened, prefix: str) -> str:
+    """The key of the root's node."""
+    root = (await store.history.lineage(TENANT, store.tip))[0]
+    return f"{prefix}:{{00}}:t:{TENANT}:node:{store.history.keyspace.digits(root)}"
+
+
+async def test_a_bound_takes_a_conversation_and_then_all_that_was_in_it(
+    opened: Open, redis: Redis, prefix: str
+) -> None:
+    store = await opened(NAMED_DAYS)
+    await leave_unused(redis, prefix, NAMED_DAYS - 1)
+    await store.history.sweep()
+    assert await is_there(store)
+    assert (await usage(store.history)).responses == 3
+    store = await opened(NAMED_DAYS)
+    await leave_unused(redis, prefix, NAMED_DAYS + 1)
+    await store.history.sweep()
+    with pytest.raises(ConversationNotFound):
+        await store.conversations.lineage(TENANT, store.id)
+    with pytest.raises(NotFound):
+        await store.history.lineage(TENANT, store.tip)
+
+
+async def test_days_are_counted_from_the_last_use_and_not_from_a_sweep(opened: Open, redis: Redis, prefix: str) -> None:
+    store = await opened(NAMED_DAYS)
+    await leave_unused(redis, prefix, NAMED_DAYS - 1)
+    await store.history.sweep()
+    node = await node_of(store, prefix)
+    score = int(await redis.hget(node, "idle_score")) - 10 * DAY * 1_000_000
+    await redis.hset(node, mapping={"idle_score": score, "idle_since": score - NAMED_DAYS * DAY * 1_000_000})
+    await leave_unused(redis, prefix, 10)
+    assert await is_there(store)
+    await store.history.sweep()
+    with pytest.raises(ConversationNotFound):
+        await store.conversations.lineage(TENANT, store.id)
+    await store.history.sweep()
+    assert await usage(store.history) == Usage()
+
+
+async def test_who_uses_a_conversation_begins_its_time_anew(opened: Open, redis: Redis, prefix: str) -> None:
+    store = await opened(NAMED_DAYS)
+    for use in (
+        lambda: store.conversations.get(TENANT, store.id),
+        lambda: store.history.get(TENANT, store.tip),
+        lambda: store.conversations.chain(TENANT, store.id),
+    ):
+        await leave_unused(redis, prefix, NAMED_DAYS - 1)
+        await store.history.sweep()
+        await use()
+    assert await is_there(store)
+
+
+async def test_room_is_made_of_conversations_as_of_all_else(opened: Open) -> None:
+    store = await opened()
+    store.history.caps = Caps(responses=4)
+    for text in "abcdef":
+        await grow(store.history, text)
+    with pytest.raises(ConversationNotFound):
+        await store.conversations.lineage(TENANT, store.id)
+
+
+@pytest.mark.parametrize("bounds", [(0, 30), (30, 29)])
+def test_a_conversation_is_not_kept_for_less_than_its_responses(bounds: tuple[int, int]) -> None:
+    idle, named = bounds
+    with pytest.raises(ValueError, match="named_idle_seconds"):
+        Caps(idle_seconds=idle, named_idle_seconds=named)

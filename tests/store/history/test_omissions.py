@@ -1,0 +1,154 @@
+"""What a conversation goes without, and what is taken out of a turn for good: nobody else's messages move for it."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import ItemsUntold, NotFound
+from store.history.conversations import Conversations, by_hand
+from store.history.history import ConversationHistoryStore
+from store.history.omissions import omission, omitting, without_text
+from store.keys import OMISSION_MARK
+from store.turn import Messages, Status, StoredMessage, Turn
+from tests.support.store.audit import dump
+from tests.support.store.sample import TENANT, turn
+
+HELD_SECONDS = 60.0
+
+
+@pytest.fixture
+def conversations(history: ConversationHistoryStore) -> Conversations:
+    """The conversations of a store with nothing in it, whose keys must add up after the test."""
+    return Conversations(history)
+
+
+def of(*texts: str) -> Messages:
+    """Messages that show one item each, with numbers from 0 on."""
+    return tuple(StoredMessage("user", text.encode().ljust(8, b"\0"), item=at) for at, text in enumerate(texts))
+
+
+async def begun(conversations: Conversations, *texts: str) -> str:
+    """A conversation whose first turn has these messages."""
+    id = conversations.new_id()
+    await conversations.create(TENANT, id, by_hand(conversations.new_turn_id(id), None, of(*texts)), b"{}")
+    return id
+
+
+async def add(conversations: Conversations, id: str, *texts: str) -> str:
+    """Add a response with these messages; its id."""
+    tip = (await conversations.chain(TENANT, id)).tip
+    made = conversations.history.new_id(tip)
+    await conversations.hold(TENANT, id, made, HELD_SECONDS)
+    await conversations.advance(TENANT, id, Turn(made, tip, Status.COMPLETED, of(*texts), b"{}"), hold=made)
+    return made
+
+
+async def omit(conversations: Conversations, id: str, turn: str, item: int) -> None:
+    """Have a conversation go without an item."""
+    tip = (await conversations.chain(TENANT, id)).tip
+    note = omitting(turn, await conversations.history.messages(TENANT, turn), item)
+    made = omission(conversations.new_turn_id(id, OMISSION_MARK), str(tip), note, b"{}")
+    await conversations.hold(TENANT, id, made.id, HELD_SECONDS)
+    await conversations.advance(TENANT, id, made, hold=made.id)
+
+
+async def words(conversations: Conversations, id: str) -> list[str]:
+    """What a prompt of the conversation has."""
+    chain = await conversations.chain(TENANT, id)
+    return [message.tokens.rstrip(b"\0").decode() for message in chain.messages()]
+
+
+async def test_a_chain_goes_without_what_was_omitted_on_its_way(conversations: Conversations) -> None:
+    id = await begun(conversations, "a", "b")
+    first = await add(conversations, id, "c", "d")
+    await omit(conversations, id, first, 0)
+    assert await words(conversations, id) == ["a", "b", "d"]
+    later = await add(conversations, id, "e")
+    root = (await conversations.lineage(TENANT, id))[0]
+    await omit(conversations, id, root, 1)
+    await omit(conversations, id, first, 1)
+    assert await words(conversations, id) == ["a", "e"]
+    aside = await conversations.history.chain(TENANT, later)
+    assert [message.tokens.rstrip(b"\0") for message in aside.messages()] == [b"a", b"b", b"d", b"e"]
+    before = await conversations.history.chain(TENANT, first)
+    assert len(list(before.messages())) == 4
+    assert (aside.cut, before.cut) == (True, False)
+
+
+async def test_omitting_twice_is_omitting_once(conversations: Conversations) -> None:
+    id = await begun(conversations, "a", "b")
+    root = (await conversations.lineage(TENANT, id))[0]
+    for _ in range(2):
+        await omit(conversations, id, root, 0)
+    assert await words(conversations, id) == ["b"]
+
+
+async def test_an_item_without_messages_is_omitted_from_none(conversations: Conversations) -> None:
+    id = await begun(conversations, "a")
+    root = (await conversations.lineage(TENANT, id))[0]
+    await omit(conversations, id, root, 7)
+    assert await words(conversations, id) == ["a"]
+
+
+async def test_what_notes_no_items_is_not_cut(conversations: Conversations) -> None:
+    id = conversations.new_id()
+    await conversations.create(TENANT, id, turn(conversations.new_turn_id(id)), b"{}")
+    root = (await conversations.lineage(TENANT, id))[0]
+    with pytest.raises(ItemsUntold):
+        omitting(root, await conversations.history.messages(TENANT, root), 0)
+
+
+async def test_what_is_erased_is_gone_for_all_and_all_else_keeps_its_place(
+    conversations: Conversations,
+) -> None:
+    id = await begun(conversations, "a", "b", "c")
+    later = await add(conversations, id, "d")
+    root = (await conversations.lineage(TENANT, id))[0]
+    await omit(conversations, id, root, 2)
+    await conversations.history.redact(TENANT, root, lambda m, r, i: (without_text(root, m, 0), r, i))
+    assert await words(conversations, id) == ["b", "d"]
+    aside = await conversations.history.chain(TENANT, later)
+    assert [message.tokens.rstrip(b"\0") for message in aside.messages()] == [b"b", b"c", b"d"]
+
+
+async def test_redactions_at_once_lose_none(conversations: Conversations) -> None:
+    id = await begun(conversations, *map(str, range(6)))
+    root = (await conversations.lineage(TENANT, id))[0]
+    edits = [lambda m, r, i, item=item: (without_text(root, m, item), r, i) for item in range(5)]
+    await asyncio.gather(*(conversations.history.redact(TENANT, root, edit) for edit in edits))
+    assert await words(conversations, id) == ["5"]
+
+
+async def test_what_was_redacted_can_be_deleted_and_erased_whole(
+    conversations: Conversations, redis: Redis, prefix: str
+) -> None:
+    id = await begun(conversations)
+    made = await add(conversations, id, "a", "b")
+    await add(conversations, id, "c")
+    history = conversations.history
+    await history.redact(TENANT, made, lambda m, r, i: (without_text(made, m, 0), r, i))
+    await history.forget(TENANT, made)
+    assert await words(conversations, id) == ["b", "c"]
+    with pytest.raises(NotFound):
+        await history.forget(TENANT, made, erase=True)
+    assert await words(conversations, id) == ["c"]
+    assert not any("remains" in key for key in await dump(redis, prefix))
+
+
+async def test_a_deleted_response_remains_for_its_conversation_alone(conversations: Conversations) -> None:
+    id = await begun(conversations)
+    made = await add(conversations, id, "a")
+    history = conversations.history
+    await history.forget(TENANT, made)
+    assert await history.items(TENANT, [made]) == [(b"", b"")]
+    assert await history.items(TENANT, [made], remains=True) == [(b"{}", b"[]")]
+    with pytest.raises(NotFound):
+        await history.get(TENANT, made)
+    await conversations.delete(TENANT, id)
+
+
+async def test_redacting_what_is_not_there_is_not_found(conversations: Conversations) -> None:
+    history = conversations.history
+    with pytest.raises(NotFound):
+        await history.redact(TENANT, history.new_id(), lambda m, r, i: (m, r, i))
