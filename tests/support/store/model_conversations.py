@@ -228,6 +228,14 @@ class ConversationModel(Model):
             self.turns[node].deleted = True
             self.prune(node)
 
+    @rule(id=ids)
+    def expire_a_tree(self, id: str) -> None:
+        """One in which a conversation stands is never idle."""
+        root = self.turns[id].root if id in self.turns else None
+        nodes = [self.turns[self.node(each)] for each in self.began if self.node(each) in self.turns]
+        if not any(node.root == root and not node.deleted for node in nodes):
+            super().expire_a_tree(id)
+
     @invariant()
     def conversations_are_listed_in_the_order_in_which_they_began(self) -> None:
         for tenant in TENANTS:
