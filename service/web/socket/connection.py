@@ -117,6 +117,7 @@ class Connection:
             elif read.kind == CANCEL:
                 self._cancel(read)
         except ApiError as error:
+            await asyncio.sleep(0)  # a large frame was read, and is read again for its lane
             await self._wire.send_texts([error_frame(error, lane_of(frame))])
 
     def _queue(self, read: ClientFrame, frame: bytes) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from service.api import events
 from service.api.decoding import decode, decoder_of
 from service.api.events import Event
-from service.errors import ApiError, InvalidRequest, missing, shown
+from service.errors import ApiError, InvalidRequest, invalid_value, missing, shown
 from service.web.dialect import EventEncoder
 
 CREATE = "response.create"
@@ -22,6 +22,9 @@ PROCESSED = "response.processed"
 
 KINDS = (CREATE, CANCEL)
 
+MAX_NAME_BYTES = 65_536
+"""The longest that a kind, a lane or an id is read, as JSON: one that fills a frame would take a tenth of a second."""
+
 _LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _DATA = b"\ndata: "
 
@@ -29,7 +32,7 @@ _DATA = b"\ndata: "
 class _Envelope(msgspec.Struct):
     """Of a frame, what kind it is and which lane it is for."""
 
-    type: str | None = None
+    type: msgspec.Raw = msgspec.Raw(b"null")
     stream_id: msgspec.Raw = msgspec.Raw(b"null")
     response_id: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -49,39 +52,47 @@ class ClientFrame(msgspec.Struct, frozen=True):
 def lane_of(frame: bytes) -> str | None:
     """The lane that a frame names, where that can be told, for an error about it."""
     try:
-        name = _TEXT.decode(_ENVELOPE.decode(frame).stream_id)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _read_lane(_ENVELOPE.decode(frame).stream_id)
+    except (InvalidRequest, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return name if name is not None and _LANE.fullmatch(name) else None
 
 
 def read_envelope(frame: bytes) -> ClientFrame:
     """What a frame is. Raises InvalidRequest."""
     sent = decode(frame, _ENVELOPE)
-    if sent.type == PROCESSED:
+    kind = _name(sent.type, "type")
+    if kind == PROCESSED:
         return ClientFrame(PROCESSED)
-    if sent.type is None:
+    if kind is None:
         raise missing("type", f"Give one of {', '.join(KINDS)}.")
-    if sent.type not in KINDS:
+    if kind not in KINDS:
         raise InvalidRequest(
-            f"Unknown type of frame: '{shown(sent.type)}'. Give one of {', '.join(KINDS)}.",
+            f"Unknown type of frame: '{shown(kind)}'. Give one of {', '.join(KINDS)}.",
             code="unknown_event_type",
             param="type",
         )
-    response_id = decode(sent.response_id, _TEXT, "response_id") if sent.type == CANCEL else None
-    return ClientFrame(sent.type, _read_lane(sent.stream_id), response_id)
+    response_id = _name(sent.response_id, "response_id") if kind == CANCEL else None
+    return ClientFrame(kind, _read_lane(sent.stream_id), response_id)
+
+
+def _name(sent: msgspec.Raw, where: str) -> str | None:
+    """A short text, or None for null. Raises InvalidRequest."""
+    size = len(memoryview(sent))
+    if size > MAX_NAME_BYTES:
+        raise invalid_value(where, f"{size} bytes", f"At most {MAX_NAME_BYTES} are read.")
+    return decode(sent, _TEXT, where)
 
 
 def _read_lane(sent: msgspec.Raw) -> str | None:
     """The name of a lane, None for the one without a name. Raises InvalidRequest."""
     try:
-        name = _TEXT.decode(sent)
-    except msgspec.MsgspecError:
+        name = _name(sent, "stream_id")
+    except InvalidRequest:
         name = ""
     if name is not None and not _LANE.fullmatch(name):
+        value = bytes(memoryview(sent)[:MAX_NAME_BYTES]).decode(errors="replace")
         raise InvalidRequest(
-            f"Invalid value for 'stream_id': {shown(bytes(sent).decode())}. Give 1 to 256 of A-Z a-z 0-9 _ . - or "
-            "leave it out.",
+            f"Invalid value for 'stream_id': {shown(value)}. Give 1 to 256 of A-Z a-z 0-9 _ . - or leave it out.",
             code="invalid_stream_id",
             param="stream_id",
         )

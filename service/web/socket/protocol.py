@@ -90,6 +90,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Take a connection over from HTTP: the head of its last request, and what came behind that."""
         self._head = head
         self.connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # whatever is unread has `send_seconds`, also behind a close
         transport.set_protocol(self)
         super().data_received(head.handshake())
         self.data_received(behind)

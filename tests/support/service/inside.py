@@ -19,7 +19,7 @@ from service.engine.port import Engine, ModelCard
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
 from service.settings.settings import Settings
 from service.web.app import create_app
-from service.web.http_protocol import BoundedHttpProtocol
+from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.socket.protocol import SocketProtocol
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
@@ -66,6 +66,7 @@ async def serving(settings: Settings, engine: Engine | None = None, timing: Timi
         access_log=False,
         timeout_graceful_shutdown=2,
     )
+    config.connection_limits = ConnectionLimits(send_seconds=settings.send_seconds)  # type: ignore[attr-defined]
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve([listener]))
     store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)

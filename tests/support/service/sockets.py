@@ -14,6 +14,12 @@ TERMINAL = ("response.completed", "response.incomplete", "response.failed", "err
 SECONDS = 20
 """How long any frame may take."""
 
+UPGRADE = (
+    b"GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+"""What opens one by hand."""
+
 
 class Socket:
     """One WebSocket."""

@@ -12,6 +12,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from service.engine.port import EngineUnavailable, Generation
 from service.settings.settings import Settings
+from service.web.socket.protocol import SocketProtocol
+from tests.support.bad.frames import raw
 from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.oracles import open_responses
 from tests.support.oracles.event_grammar import check_stream
@@ -355,6 +357,24 @@ async def test_an_idle_one_is_closed(settings: Settings) -> None:
             await ws.next()
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1001
+
+
+@pytest.mark.parametrize("end", [raw(8, b"\x03\xe8"), raw(1, b"\xff"), raw(9, b"") * 601, b""])
+async def test_who_reads_nothing_is_cut_off_also_where_it_is_little_and_behind_a_close(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, end: bytes
+) -> None:
+    opened_ones: list[SocketProtocol] = []
+    begin = SocketProtocol.begin
+    monkeypatch.setattr(SocketProtocol, "begin", lambda self, *given: (opened_ones.append(self), begin(self, *given)))
+    async with serving(settings.model_copy(update={"send_seconds": 0.05})) as inside, socket(inside.url) as ws:
+        client = ws.connection.transport
+        client.pause_reading()
+        (protocol,) = opened_ones
+        while not protocol.transport.get_write_buffer_size():
+            protocol.transport.write(b"x" * 4096)
+        client.write(end)
+        await until(lambda: protocol.disconnected, 5)
+        client.abort()
 
 
 async def test_each_response_has_a_line_in_the_log_and_the_connection_one(

@@ -1,0 +1,87 @@
+"""Nobody waits for somebody else's large frame: its kind, its lane and what is wrong with it are found in no time."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+
+from service.errors import InvalidRequest
+from service.settings.settings import Settings
+from service.web.socket.frames import MAX_NAME_BYTES, read_envelope
+from tests.support.bad.frames import TEXT, raw
+from tests.support.bad.table import LIMIT
+from tests.support.service.inside import serving
+from tests.support.service.lag import STALL_SECONDS
+from tests.support.service.sockets import SECONDS, UPGRADE
+
+ATTEMPTS = 3
+LAST = b'{"type":"last"}'
+
+
+def full(before: bytes, unit: bytes, after: bytes) -> bytes:
+    """A frame as large as it may be, most of which is `unit` again and again."""
+    return before + unit * ((LIMIT - len(before) - len(after)) // len(unit)) + after
+
+
+FRAMES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "a list for its lane": (
+        lambda: full(b'{"type":"response.create","stream_id":[', b"1,", b"1]}"),
+        "invalid_stream_id",
+    ),
+    "escapes for its lane": (
+        lambda: full(b'{"type":"response.create","stream_id":"', b"\\u00e9", b'"}'),
+        "invalid_stream_id",
+    ),
+    "as many lanes as fit": (lambda: full(b"{", b'"stream_id":1,', b'"type":1}'), "invalid_type"),
+    "escapes for its kind": (lambda: full(b'{"type":"', b"\\\\", b'"}'), "invalid_value"),
+    "a list for an id": (lambda: full(b'{"type":"response.cancel","response_id":[', b"1,", b"1]}"), "invalid_value"),
+    "a fault behind a long list": (
+        lambda: full(b'{"type":"response.create","input":[', b"1,", b"1]"),
+        "invalid_json",
+    ),
+    "signs of three bytes": (lambda: full(b'{"type":"', "€".encode(), b'"}'), "invalid_value"),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+async def test_the_loop_never_works_for_long_on_a_frame(settings: Settings, name: str) -> None:
+    made, code = FRAMES[name]
+    frames = UPGRADE + raw(TEXT, made()) + raw(TEXT, LAST)
+
+    def send(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as client:
+            client.sendall(frames)
+            received = b""
+            while b"'last'" not in received:
+                received += client.recv(65_536)
+        return received
+
+    async with serving(settings) as inside:
+        worst = []
+        for _ in range(ATTEMPTS):
+            answer = asyncio.get_running_loop().run_in_executor(None, send, inside.port)
+            worst.append(await longest_work(answer))
+            assert f'"code":"{code}"'.encode() in answer.result()
+    print(f"{min(worst) * 1000:.1f} ms at worst: {name}")
+    assert min(worst) < STALL_SECONDS
+
+
+async def longest_work(until: "asyncio.Future[bytes]") -> float:
+    """The most processor time that a turn of the loop took, in seconds, which other programs don't change."""
+    longest = 0.0
+    while not until.done():
+        began = time.thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, time.thread_time() - began)
+    return longest
+
+
+@pytest.mark.parametrize("name", ["type", "response_id"])
+def test_a_name_is_read_up_to_its_bound(name: str) -> None:
+    frame = {"type": "response.cancel"} | {name: "a" * MAX_NAME_BYTES}
+    with pytest.raises(InvalidRequest, match=str(MAX_NAME_BYTES)) as raised:
+        read_envelope(json.dumps(frame).encode())
+    assert raised.value.param == name
