@@ -249,6 +249,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     # --- writing ---
 
+    async def send(self, message: Any) -> None:
+        """As uvicorn does, which takes a refusal for a handshake that was forgotten, and logs an error of ours."""
+        await super().send(message)
+        self.handshake_complete = self.handshake_complete or self.close_sent
+
     async def send_texts(self, texts: Iterable[bytes]) -> None:
         """Send messages together, each whole, once the client has read enough. Raises ClientDisconnected."""
         await self.writable.wait()

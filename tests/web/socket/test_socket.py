@@ -12,6 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from service.engine.port import EngineUnavailable, Generation
 from service.settings.settings import Settings
+from service.web.middleware import STRANGERS_LOGGED
 from service.web.socket.protocol import SocketProtocol
 from tests.support.bad.frames import raw
 from tests.support.engine.scripted import Die, Stall, Step
@@ -311,6 +312,16 @@ async def test_who_has_no_key_gets_a_plain_401(settings: Settings) -> None:
             first = await acme.answer("Hello! My name is Ada.")
             await globex.ask("What is my name?", previous_response_id=first["id"])
             assert (await globex.rest())[-1]["error"]["code"] == "previous_response_not_found"
+
+
+async def test_who_is_refused_fills_no_log(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    keyed = Settings(**{**settings.model_dump(), "api_keys": TWO})
+    async with serving(keyed) as inside:
+        for _ in range(2 * STRANGERS_LOGGED):
+            with pytest.raises(InvalidStatus):
+                async with socket(inside.url):
+                    pass
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
 async def test_one_too_many_is_a_503_with_a_time_to_come_back(settings: Settings) -> None:
