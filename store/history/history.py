@@ -23,7 +23,17 @@ from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
 from store.history.omissions import may_omit, without_omitted
 from store.history.read import TurnReader, mget
-from store.keys import CONVERSATION_MARK, Keyspace, ShardKeys, TurnKeys, id_of, mark_of, shard_of, split_path
+from store.keys import (
+    BY_HAND_MARK,
+    CONVERSATION_MARK,
+    Keyspace,
+    ShardKeys,
+    TurnKeys,
+    id_of,
+    mark_of,
+    shard_of,
+    split_path,
+)
 from store.redis import scripts
 from store.redis.clocks import Clocks
 from store.redis.conditions import refuses_writes
@@ -127,9 +137,11 @@ class ConversationHistoryStore:
         """The chain that `tip` ends, to continue it, and note that it was used.
 
         With `pin`, whoever has `Chain.pin` can continue the tip even if it is deleted meanwhile, for `pin_seconds` at
-        most; pass it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises ParentNotFound,
-        NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
+        most; pass it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises ParentNotFound, also for a
+        turn that is no response, NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
         """
+        if mark_of(self._parent_digits(tip)) == BY_HAND_MARK:
+            raise ParentNotFound(tip)
         return await self.chain_by(self._parent(tenant, tip), tip, self.token() if pin else None, self.pin_ms)
 
     async def chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int) -> Chain:

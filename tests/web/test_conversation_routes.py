@@ -125,6 +125,10 @@ def test_a_conversation_is_no_response_and_a_response_no_conversation(service: S
         for call in (client.responses.retrieve, client.responses.delete, client.responses.cancel):
             assert refused(call, name).status_code == 404
         assert refused(client.responses.input_items.list, name).status_code == 404
+    for name in (id.replace("conv_", "resp_"), by_hand):
+        for call in (client.responses.create, client.responses.input_tokens.count):
+            error = refused(call, model=MODEL, input="hi", previous_response_id=name)
+            assert (error.status_code, error.param) == (400, "previous_response_id")
     response = client.responses.create(model=MODEL, input="hi")
     assert refused(client.conversations.retrieve, response.id.replace("resp_", "conv_")).status_code == 404
 
