@@ -81,6 +81,7 @@ class Connection:
             await asyncio.wait((reading, self._over), return_when=asyncio.FIRST_COMPLETED)
             await self._close()
         except asyncio.CancelledError:  # the server stops, and the time for that is over
+            self._wire.cut_off_if_lagging()
             await self._end_all()
             self._wire.close_now(CloseCode.SERVICE_RESTART, "The service is stopping.")
             raise

@@ -287,6 +287,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         else:
             super().shutdown()
 
+    def cut_off_if_lagging(self) -> None:
+        """Whoever hasn't read what was sent isn't waited for any more."""
+        if not self.writable.is_set():
+            self.transport.abort()
+
     def close_now(self, code: int, reason: str) -> None:
         """Close at once, without a wait for what the client hasn't read."""
         if not self.disconnected and not self.close_sent and not self.transport.is_closing():

@@ -29,6 +29,9 @@ from tests.support.waiting import until
 
 CARD = ModelCard(MODEL, 0, 131_072)
 
+GRACEFUL_SECONDS = 2
+"""For how long what is under way may go on when the service stops."""
+
 
 @dataclass(frozen=True)
 class Inside:
@@ -64,7 +67,7 @@ async def serving(settings: Settings, engine: Engine | None = None, timing: Timi
         lifespan="on",
         log_config=None,
         access_log=False,
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
     )
     config.connection_limits = ConnectionLimits(send_seconds=settings.send_seconds)  # type: ignore[attr-defined]
     server = uvicorn.Server(config)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from openai import AsyncOpenAI
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from service.engine.port import EngineUnavailable, Generation
+from service.harmony.tokens import encode
 from service.settings.settings import Settings
 from service.web.middleware import STRANGERS_LOGGED
 from service.web.socket.protocol import SocketProtocol
@@ -18,7 +20,7 @@ from tests.support.bad.frames import raw
 from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.oracles import open_responses
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.service.inside import Inside, answer, opened, scripted, serving
+from tests.support.service.inside import GRACEFUL_SECONDS, Inside, answer, opened, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.service.sockets import Socket, socket
 from tests.support.waiting import until
@@ -456,5 +458,26 @@ async def test_a_stop_cuts_what_takes_too_long_and_keeps_what_was_said(settings:
         await silent.silent.wait()
     id = await talking
     assert codes == [1012]
+    async with serving(settings) as inside:
+        assert await status(inside, id) == "cancelled"
+
+
+async def test_a_stop_does_not_wait_for_who_does_not_read_and_keeps_what_was_said(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lags, pause = asyncio.Event(), SocketProtocol.pause_writing
+    monkeypatch.setattr(SocketProtocol, "pause_writing", lambda self: (pause(self), lags.set()))
+    chatter = scripted([opened("word " * 100), *(encode("word " * 100) for _ in range(20_000))])
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        async with serving(settings, chatter) as inside:
+            ws = await stack.enter_async_context(socket(inside.url))
+            await ws.ask("Talk.", max_output_tokens=100_000)
+            id = (await ws.next())["response"]["id"]
+            ws.connection.transport.pause_reading()
+            await lags.wait()
+            began = loop.time()
+        assert loop.time() - began < GRACEFUL_SECONDS + settings.store_timeout_seconds
+        ws.connection.transport.abort()
     async with serving(settings) as inside:
         assert await status(inside, id) == "cancelled"
