@@ -213,7 +213,7 @@ def test_a_compacting_response_is_one_sealed_item() -> None:
 
 
 def test_a_compaction_carries_the_messages_that_are_kept() -> None:
-    kept = tuple(sampled(ANSWER).messages)
+    kept = tuple(msgspec.structs.replace(message, item=None) for message in sampled(ANSWER).messages)
     making = Making(RESPONSE_ID, Rules(compacting=True), samples.sealed, kept)
     item, _ = emitter_for(making, Header("assistant", "final", None, None, None, "", True), 0).close("completed")
     assert isinstance(item, Compaction)
