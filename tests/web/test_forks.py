@@ -1,5 +1,6 @@
 """Forks of conversations and of responses: a second name for what was said, as the official client asks for one."""
 
+from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -105,8 +106,8 @@ def test_a_fork_of_nothing_is_a_new_conversation(service: ServiceProcess, harmon
     assert (answer.status_code, answer.json()["metadata"]) == (200, {})
 
 
-def test_a_response_that_is_under_way_is_not_forked(service: ServiceProcess) -> None:
-    client = service.client()
+def test_a_response_that_is_under_way_is_not_forked(start: Callable[..., ServiceProcess]) -> None:
+    client = start(demo_tokens_per_second=1).client()
     waiting = client.responses.create(model=MODEL, input="Tell me a story.", background=True)
     error = refused(client, waiting.id)
     assert (error.status_code, error.param) == (400, "harmonium.fork_of")

@@ -204,8 +204,10 @@ async def refused_in_time(store: ConversationHistoryStore, id: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 async def test_an_operation_on_a_node_that_hangs_ends_in_time(nodes: Cluster, prefix: str, name: str) -> None:
+    patient = ConversationHistoryStore(connect(nodes.url), prefix=prefix)
+    (id,) = await grow(patient, "one")
+    await patient.close()
     store = ConversationHistoryStore(connect(nodes.url), prefix=prefix, timeout_seconds=LIMIT_SECONDS)
-    (id,) = await grow(store, "one")
     hung = nodes.owner(clock(prefix, id))
     os.kill(hung.process.pid, signal.SIGSTOP)
     try:
