@@ -3,7 +3,7 @@
     scripts/bench listing [--check] [--conversations N] [--shards N]
 
 Pages of 20 and of 100 from anywhere in the list, and filters that one in a hundred matches, or none: these look at as
-many as a request may. Told besides: for how long one of their scripts has the server.
+many as a request may. It prints as well for how long one of their scripts has the server.
 """
 
 import argparse

@@ -9,7 +9,7 @@ tenant that is alone never waits, nor does one on a loop that mostly waits for i
 a tenant begins with one more each WAIT_SECONDS: else a few responses that take long would keep all others of theirs
 from ever beginning. What waits is bounded by the connections that a process accepts, and by the jobs that it claims.
 
-One task measures the loop for all that wait to begin, and looks at one tenant a round. Never let each of them measure
+One task measures the loop for all that wait to begin, and looks at one tenant each time. Never let each of them measure
 by itself: with hundreds of tenants that alone would keep the loop busy, and nobody would begin.
 """
 
@@ -127,13 +127,13 @@ class Pacing:
                 del self._lines[tenant]
 
     async def _look(self) -> None:
-        """Let those begin that may, as long as any wait: one tenant a round."""
+        """Let those begin that may, as long as any wait: one tenant each time the loop was measured."""
         while self._lines:
             quick = await _quick()
             if not self._lines:
                 return
             tenant = next(iter(self._lines))
-            line = self._lines[tenant] = self._lines.pop(tenant)  # behind the others, for the next round
+            line = self._lines[tenant] = self._lines.pop(tenant)  # behind the others, for the next time
             if quick or not self._has_enough(tenant) or self._clock() - line.since >= WAIT_SECONDS:
                 self._let_begin(tenant)
 

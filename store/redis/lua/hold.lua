@@ -5,7 +5,8 @@
 --            hold_ms  for how long it is held from now on
 --            idle_us  for how long a tree may be unused; 0: for ever
 -- Result:    {'ok'} | {'missing'} | {'held'} when another run holds it, or a job
--- Invariant: one run at a time holds a conversation, or a job does until its end; a hold that is over counts for nothing. A retry is 'ok'.
+-- Invariant: one run at a time holds a conversation, or a job does until its end; a hold that is over counts for
+--            nothing. A retry is 'ok'.
 
 local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
 if not root or deleted or gone(tenant, root, idle_us) then

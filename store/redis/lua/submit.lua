@@ -34,7 +34,8 @@
 --            ms on this clock} | {'gone'} when the conversation isn't there any more | {'moved'} when it stands elsewhere, or
 --            another run holds it
 -- Invariant: accepted completely and once, or not at all; a retry is 'ok', even if the response has ended since. What its
---            caller has given up, and will ask for again, is not accepted. Until it ends it is no leaf, so neither it nor anything above it is evicted.
+--            caller has given up, and will ask for again, is not accepted. Until it ends it is no leaf, so neither it nor
+--            anything above it is evicted.
 --            From now on until its end it holds its conversation, unless it is fleeting: that one is never added to it.
 --
 -- A job's fields: token of who holds its lease, '' while it waits; lease_ms, how long the last lease is; level at which
