@@ -35,7 +35,7 @@ STEPS = {
     "claimed": 1,  # and not yet begun
     "writing": 1,  # the first entry, which says that it began
     "written": 1,
-    "writing again": 2,  # in the middle of the answer, of which a busy machine writes much at once
+    "writing again": 2,  # in the middle of the answer
     "written again": 2,
     "finishing": 1,
     "finished": 1,  # nothing is left to do
@@ -45,6 +45,10 @@ STEPS = {
     "cancelled": 1,  # and after that, before the response is closed
 }
 """The steps at which one may die, and which time it does."""
+
+AT_THE_END = {"finishing", "finished"}
+UNHURRIED_TOKENS_PER_SECOND = 5
+"""How quickly one answers that dies before its end, however long a busy machine holds it up."""
 
 POISON = "poison"
 """A word that no engine of this program survives."""
@@ -115,7 +119,9 @@ class PoisonedEngine(DemoEngine):
 
 async def work(settings: Settings, step: str, id: str | None) -> None:
     """Work, or cancel `id`, to the step at which this process dies."""
-    service = open_service(settings, PoisonedEngine(CARD, settings.demo_tokens_per_second))
+    hurries = not step or step in AT_THE_END
+    speed = settings.demo_tokens_per_second if hurries else UNHURRIED_TOKENS_PER_SECOND
+    service = open_service(settings, PoisonedEngine(CARD, speed))
     await service.engine.start()
     jobs = MortalJobs(service.store, job_limits(settings), step)
     service = msgspec.structs.replace(service, jobs=jobs)
