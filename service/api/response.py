@@ -188,9 +188,11 @@ class ResponseError(msgspec.Struct):
 
 
 class IncompleteDetails(msgspec.Struct):
-    """Why a response is incomplete: `max_output_tokens`, or `no_output` when the model said nothing at all."""
+    """Why a response is incomplete: `max_output_tokens`, `steered` when its caller said something meanwhile, or
+    `no_output` when the model said nothing at all.
+    """
 
-    reason: Literal["max_output_tokens", "no_output"]
+    reason: Literal["max_output_tokens", "steered", "no_output"]
 
 
 class Response(msgspec.Struct, tag="response", tag_field="object"):

@@ -200,6 +200,12 @@ class Run:
         """End the response now: the engine's work is aborted, and what was said so far is kept. Never blocks."""
         self._sampler.stop(ending)
 
+    def steer(self) -> None:
+        """End the response where its next message ends, in an answer at once, so that another one goes on from it with
+        what its caller has said meanwhile. Never blocks.
+        """
+        self._sampler.steer()
+
     @property
     def timed_out(self) -> bool:
         """Whether it was stopped because it took too long."""

@@ -61,6 +61,12 @@ class Sampler:
             if self._waiting is not None:
                 self._waiting.cancel()
 
+    def steer(self) -> None:
+        """End the generation at the next boundary, at once where it stands at one. Never blocks."""
+        self._machine.steer()
+        if (boundary := self._machine.boundary) is not None:
+            self.stop(boundary)
+
     async def steps(self) -> AsyncGenerator[Step, None]:
         """What is sampled, as it comes. Close it to abort; an EngineError is kept as `failure`, and not raised."""
         machine = self._machine

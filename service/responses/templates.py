@@ -27,6 +27,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.decoding import decode, decoder_of
+from service.api.input.read import led_by
 from service.api.request import CreateRequest, PromptParam
 from service.errors import ApiError, InvalidRequest, invalid_value, missing, shown, unsupported
 
@@ -47,9 +48,6 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 """An id or a version: part of a file's name, and never a way to another folder."""
 
 _VARIABLE = re.compile(r"\{\{ *([A-Za-z_][A-Za-z0-9_]{0,63}) *\}\}")
-
-
-_NOTHING_MORE = re.compile(rb"[ \t\r\n]*\]")
 
 
 class TemplateMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,11 +115,11 @@ class Templates:
         if request.prompt is None:
             return request
         filled = await self.fill(request.prompt)
-        joined = _joined(filled.items, request.input)
-        if joined == b"[]" and request.previous_response_id is None:
+        joined = led_by(msgspec.json.encode(filled.items), request.input)
+        if bytes(joined) == b"[]" and request.previous_response_id is None:
             raise missing("input", "The stored prompt has no messages, so the request needs some.")
         instructions = filled.instructions if request.instructions is None else request.instructions
-        return msgspec.structs.replace(request, input=msgspec.Raw(joined), instructions=instructions)
+        return msgspec.structs.replace(request, input=joined, instructions=instructions)
 
     async def fill(self, prompt: PromptParam) -> Filled:
         """The stored prompt with its variables filled in.
@@ -178,18 +176,6 @@ class Templates:
                 code="server_error",
                 param="prompt",
             ) from None
-
-
-def _joined(items: list[dict[str, str]], raw: msgspec.Raw) -> bytes:
-    """Items before an input as it was sent, as JSON. What is neither text nor list is left to whoever reads input."""
-    sent = bytes(raw)
-    if sent == b"null":
-        return msgspec.json.encode(items)
-    if not items or sent[:1] not in (b'"', b"["):
-        return sent
-    own = b'{"type":"message","role":"user","content":%b}]' % sent if sent[:1] == b'"' else sent[1:]
-    comma = b"" if _NOTHING_MORE.match(own) else b","
-    return msgspec.json.encode(items)[:-1] + comma + own
 
 
 def _decoded(path: Path) -> Template:

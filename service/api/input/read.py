@@ -4,6 +4,7 @@ What an item of each type may be is in readers.py, and how it stands in the prom
 the caller's are dropped: ours are derived from the response's (ids.py) and given by `identify` once that is known.
 """
 
+import re
 from collections.abc import Generator, Mapping, Sequence
 
 from msgspec import Raw
@@ -32,6 +33,7 @@ OF_ONE_REQUEST = (AdditionalToolsItem, ConfigurationUpdateItem, CompactionTrigge
 """Items that say how one request is served, and nothing that another could refer to."""
 
 _TEXT = decoder_of(str)
+_NOTHING_MORE = re.compile(rb"[ \t\r\n]*\]")
 
 
 def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[None, None, list[InputItem]]:
@@ -123,6 +125,25 @@ def _counted(parts: int, item: InputItem, max_items: int) -> int:
             param="input",
         )
     return parts
+
+
+def message_of(text: bytes) -> bytes:
+    """The JSON of the user message that a text, as JSON, stands for."""
+    return b'{"type":"message","role":"user","content":%b}' % text
+
+
+def led_by(items: bytes, raw: Raw) -> Raw:
+    """A list of items, as JSON, before an input as it was sent. What is neither text nor list is left to whoever reads
+    input.
+    """
+    sent = bytes(raw)
+    if sent == b"null":
+        return Raw(items)
+    if items == b"[]" or sent[:1] not in (b'"', b"["):
+        return raw
+    own = message_of(sent) + b"]" if sent[:1] == b'"' else sent[1:]
+    comma = b"" if _NOTHING_MORE.match(own) else b","
+    return Raw(items[:-1] + comma + own)
 
 
 def identify(items: Sequence[InputItem], response_id: str) -> None:

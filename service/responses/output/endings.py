@@ -17,6 +17,7 @@ class Ending(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+    STEERED = "steered"
     ABORT = "abort"
     TIMEOUT = "timeout"
     ERROR = "error"
@@ -26,6 +27,7 @@ class Ending(StrEnum):
 STATUS = {
     Ending.STOP: ResponseStatus.COMPLETED,  # the model ended by itself
     Ending.LENGTH: ResponseStatus.INCOMPLETE,  # a budget of tokens ended it
+    Ending.STEERED: ResponseStatus.INCOMPLETE,  # the caller said something meanwhile, which the next one answers
     Ending.ABORT: ResponseStatus.CANCELLED,  # the caller went away, or the engine was stopped
     Ending.TIMEOUT: ResponseStatus.FAILED,  # it took longer than a request may
     Ending.ERROR: ResponseStatus.FAILED,  # the engine failed
@@ -56,7 +58,7 @@ def finished(
     if ending is Ending.STOP and not answered:
         status, incomplete = ResponseStatus.INCOMPLETE, IncompleteDetails("no_output")
     elif status is ResponseStatus.INCOMPLETE:
-        incomplete = IncompleteDetails("max_output_tokens")
+        incomplete = IncompleteDetails("steered" if ending is Ending.STEERED else "max_output_tokens")
     return msgspec.structs.replace(
         base,
         status=status,

@@ -41,6 +41,7 @@ Feedback = StoredMessage | AfterCompaction
 """What a model gets before it goes on: a message, or behind its compaction a prompt that begins anew."""
 
 _SAMPLING, _FULL = Phase.SAMPLING, Phase.FULL
+_STEERABLE = (_SAMPLING, Phase.CONSTRAINED, Phase.FEEDBACK)
 
 
 class Machine:
@@ -68,6 +69,7 @@ class Machine:
         """What the model gets before it goes on, as long as it waits for that."""
         self.fault: str | None = None
         """What the model did wrong beyond repair; the response then fails."""
+        self._steered = False
 
     # --- the beginning ---
 
@@ -115,7 +117,7 @@ class Machine:
         were taken: all, once the response is full.
         """
         place = 0
-        while place < len(ids) and self.phase is _SAMPLING:
+        while place < len(ids) and self.phase is _SAMPLING and self.boundary is None:
             end = tokens.behind_the_next_mark(ids, place) if logprobs is None else place + 1
             piece = ids[place:end]
             self.stretches.tail.extend(id for id in piece if 0 <= id <= tokens.LAST_LEGAL)
@@ -124,6 +126,10 @@ class Machine:
             self._take(self._segmenter.feed(piece), out, complete=True)
             place = end
         return len(ids) if self.phase is _FULL else place
+
+    def steer(self) -> None:
+        """The caller has said something meanwhile: nothing is taken behind the next `boundary`."""
+        self._steered = True
 
     def give_feedback(self) -> None:
         """Give the model its `feedback`. It answers behind that, as at the beginning of a prompt."""
@@ -176,6 +182,17 @@ class Machine:
     def sampled(self) -> int:
         """How many ids it was fed."""
         return self.stretches.sampled
+
+    @property
+    def boundary(self) -> Ending | None:
+        """How a steered response ends where it stands, None where it goes on: an answer is cut anywhere, every other
+        message is heard to its end. One that has called a tool ends by itself, as its caller owes it an output.
+        """
+        if not self._steered or self.phase not in _STEERABLE:
+            return None
+        if self._open_item is not None and not self._open_item.answers:
+            return None
+        return Ending.STOP if self.calls else Ending.STEERED
 
     @property
     def constraint(self) -> str | None:
@@ -244,6 +261,11 @@ class Machine:
 
     def _move(self, move: Move) -> None:
         self.phase = after(self.phase, move)
+
+    def number(self) -> int:
+        """The next number, for an event that is about the response and not one of its own."""
+        number, self.next_number = self.next_number, self.next_number + 1
+        return number
 
     def _stamp(self, out: list[Event]) -> list[Event]:
         number = self.next_number

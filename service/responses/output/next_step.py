@@ -64,6 +64,8 @@ def next_step(machine: Machine, initial: Generation, generated: Generated | None
     FEEDBACK, this function says so where it says GiveFeedback, and the sampler runs the tool and gives the output to
     the machine as feedback.
     """
+    if (boundary := machine.boundary) is not None:
+        return End(boundary)
     if machine.phase is Phase.FEEDBACK:
         return GiveFeedback()
     if generated is not None and machine.phase is not Phase.FULL and not _another_follows(machine, generated):

@@ -120,6 +120,11 @@ class OpenItem:
         return self.constraint is None and self.target is None and self.header.channel not in (None, "final")
 
     @property
+    def answers(self) -> bool:
+        """Whether it is the answer to the caller, and no call."""
+        return self.target is None and self.header.channel in (None, "final")
+
+    @property
     def fault(self) -> str | None:
         """Why its content, now complete, is not what was asked for; None where it is."""
         if isinstance(self.emitter, CompactionEmitter):

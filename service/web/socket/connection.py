@@ -1,7 +1,9 @@
 """A WebSocket from its first frame to its close: its lanes, how many run at once, and why it ends.
 
     receive ─▶ frame ─▶ lane ─▶ Reply ─▶ frames
-                 └─▶ cancel
+                 │       ▲        │
+                 │       └─ successor of what was steered
+                 └─▶ cancel, steer
 
 One task reads as long as the connection lives, whatever is under way: a cancel, a ping or a close is seen at once. A
 client that goes stops what it asked for, and that is stored, as over HTTP. Whatever else ends a connection lets what is
@@ -17,14 +19,18 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 from websockets.frames import CloseCode
 
+from service.api.input.gathered import Images
+from service.api.steer import SentSteer, read_sent, read_steer
 from service.errors import ApiError, InvalidRequest, unavailable
 from service.responses.conversations.memory import Memory, Remembered
 from service.responses.service import Service
+from service.steps import in_steps
 from service.web.admission import Admission
-from service.web.socket.frames import CANCEL, CREATE, ClientFrame, error_frame, lane_of, read_envelope
-from service.web.socket.lane import Lane
+from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_frame, lane_of, read_envelope
+from service.web.socket.lane import Asked, Lane
 from service.web.socket.protocol import WIRE, Room, SocketProtocol
 from service.web.socket.reply import Opened, Reply
+from service.web.socket.steering import NotSteered, Steer, Steering, ended, failed
 
 MAX_LANES = 32
 """The most names of lanes that one connection uses, besides the lane without a name (OpenAI's limit)."""
@@ -55,6 +61,7 @@ class Connection:
 
     def __init__(self, sockets: Sockets, scope: Scope, receive: Receive, send: Send) -> None:
         self._settings = sockets.service.settings
+        self._images: Images = sockets.service.limits.images
         self._memory = sockets.memory
         self._wire = cast(SocketProtocol, scope["extensions"][WIRE])
         self._opened = Opened(sockets.service, sockets.admission, scope, self._wire)
@@ -69,6 +76,8 @@ class Connection:
         """Done when the connection is to be closed."""
         self._leaving: tuple[CloseCode, ApiError] | None = None
         """Why nothing new is begun, once that is so, and the code with which it will be closed."""
+        self._ending = False
+        """Whether nothing more is made, not even after what was steered."""
         self._creates = 0
 
     async def serve(self) -> None:
@@ -117,6 +126,8 @@ class Connection:
                 self._queue(read, frame)
             elif read.kind == CANCEL:
                 self._cancel(read)
+            elif read.kind == STEER:
+                await self._steer(frame)
         except ApiError as error:
             await asyncio.sleep(0)  # a large frame was read, and is read again for its lane
             await self._wire.send_texts([error_frame(error, lane_of(frame))])
@@ -143,7 +154,7 @@ class Connection:
                 code="queue_full",
             )
         self._room.take(len(frame))
-        lane.waiting.append(frame)
+        lane.waiting.append(Asked(frame))
         if lane.working is None:
             lane.working = asyncio.create_task(self._work(lane))
 
@@ -152,9 +163,13 @@ class Connection:
         try:
             while lane.waiting:
                 async with self._in_flight:
-                    frame = lane.waiting.popleft()
+                    asked = lane.waiting.popleft()
                     self._creates += 1
-                    await Reply(self._opened, lane, partial(self._recall, lane)).answer(frame)
+                    successor = await Reply(self._opened, lane, partial(self._recall, lane)).answer(asked)
+                if successor is not None:
+                    lane.waiting.appendleft(successor)
+                    if self._ending:
+                        await self._let_go(lane)
         finally:
             lane.working = None
             self._quiet_since = self._loop.time()
@@ -182,6 +197,49 @@ class Connection:
             code="response_not_active",
             param="response_id",
         )
+
+    async def _steer(self, frame: bytes) -> None:
+        """Take what is said to a response that is under way, or give it back. Raises ApiError where that can't be told,
+        or there is no room for it.
+        """
+        sent = read_sent(frame)
+        steer = Steer(sent, len(frame), self._room)
+        lane = self._lane_of(sent)
+        steering = None if lane is None else lane.steering
+        try:
+            steering = self._steered(sent, lane)
+            steering.check(steer)
+            try:
+                steer.messages = await in_steps(read_steer(frame, self._images))
+            except InvalidRequest as error:
+                raise NotSteered("invalid_input", error.message) from None
+            accepted = steering.take(steer)
+        except NotSteered as why:
+            steer.let_go()
+            event = steering.failed(steer, why) if steering else failed(sent, why, lane.name if lane else None)
+            await self._wire.send_texts([event])
+            return
+        await self._wire.send_texts([accepted])
+        steering.hasten()
+
+    def _lane_of(self, sent: SentSteer) -> Lane | None:
+        """The lane that made, or makes, the response that a steer is for."""
+        id = sent.response_id
+        for lane in self._lanes.values():
+            if id in lane.ended or (lane.steering is not None and lane.steering.id == id):
+                return lane
+        return None
+
+    def _steered(self, sent: SentSteer, lane: Lane | None) -> Steering:
+        """The steers of the response that is under way in its lane. Raises NotSteered."""
+        id = sent.response_id
+        if lane is None:
+            raise NotSteered("response_not_found", f"No response '{id[:100]}' was made on this WebSocket of late.")
+        if lane.steering is None or lane.steering.id != id:
+            raise ended(id, lane.ended[id])
+        if self._leaving is not None:
+            raise NotSteered("successor_creation_failed", self._leaving[1].message)
+        return lane.steering
 
     # --- the end ---
 
@@ -236,11 +294,10 @@ class Connection:
 
     async def _end_all(self) -> None:
         """Stop what is under way, which is stored, and forget what waits. Returns once that is so."""
+        self._ending = True
         tasks: list[asyncio.Task[None]] = []
         for lane in self._lanes.values():
-            for frame in lane.waiting:
-                self._room.give_back(len(frame))
-            lane.waiting.clear()
+            await self._let_go(lane)
             if lane.working is None:
                 continue
             tasks.append(lane.working)
@@ -250,3 +307,20 @@ class Connection:
                 lane.working.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    async def _let_go(self, lane: Lane) -> None:
+        """Forget what waits in a lane; what was said to be added to it is given back."""
+        given_back: list[bytes] = []
+        over = NotSteered("successor_creation_failed", "The connection ends. Say it again on another one.")
+        waiting = [*lane.waiting]
+        lane.waiting.clear()
+        steered = [asked.after.steering for asked in waiting if asked.after is not None]
+        pending, lane.pending = lane.pending, None
+        for steering in (*steered, *([pending] if pending else [])):
+            given_back += steering.all_failed(over)
+            steering.let_go()
+        for asked in waiting:
+            self._room.give_back(len(asked.frame))
+        if given_back:
+            with suppress(ClientDisconnected):
+                await self._wire.send_texts(given_back)

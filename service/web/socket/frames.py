@@ -17,10 +17,11 @@ from service.web.dialect import EventEncoder
 
 CREATE = "response.create"
 CANCEL = "response.cancel"
+STEER = "response.steer"
 PROCESSED = "response.processed"
 """What older clients tell of what they have read. Nothing comes of it."""
 
-KINDS = (CREATE, CANCEL)
+KINDS = (CREATE, CANCEL, STEER)
 
 MAX_NAME_BYTES = 65_536
 """The longest that a kind, a lane or an id is read, as JSON: one that fills a frame would take a tenth of a second."""
@@ -61,8 +62,8 @@ def read_envelope(frame: bytes) -> ClientFrame:
     """What a frame is. Raises InvalidRequest."""
     sent = decode(frame, _ENVELOPE)
     kind = _name(sent.type, "type")
-    if kind == PROCESSED:
-        return ClientFrame(PROCESSED)
+    if kind in (PROCESSED, STEER):
+        return ClientFrame(kind)
     if kind is None:
         raise missing("type", f"Give one of {', '.join(KINDS)}.")
     if kind not in KINDS:
@@ -104,7 +105,7 @@ def event_frames(encoder: EventEncoder, batch: Sequence[Event], lane: str | None
     buffer = bytearray()
     encoder.append([event for event in batch if not isinstance(event, events.Error)], buffer)
     frames = [piece[piece.index(_DATA) + len(_DATA) :] for piece in bytes(buffer).split(b"\n\n")[:-1]]
-    return frames if lane is None else [_of_lane(frame, lane) for frame in frames]
+    return in_lane(frames, lane)
 
 
 def error_frame(error: ApiError, lane: str | None, request_id: str | None = None) -> bytes:
@@ -114,8 +115,9 @@ def error_frame(error: ApiError, lane: str | None, request_id: str | None = None
         headers["retry-after"] = str(error.retry_after)
     body = {"type": error.type, "code": error.code, "message": error.message, "param": error.param, "headers": headers}
     frame = msgspec.json.encode({"type": "error", "status": error.status, "error": body})
-    return frame if lane is None else _of_lane(frame, lane)
+    return in_lane([frame], lane)[0]
 
 
-def _of_lane(frame: bytes, lane: str) -> bytes:
-    return b'%b,"stream_id":"%b"}' % (frame[:-1], lane.encode())
+def in_lane(frames: list[bytes], lane: str | None) -> list[bytes]:
+    """The frames with the name of their lane, where it has one."""
+    return frames if lane is None else [b'%b,"stream_id":"%b"}' % (frame[:-1], lane.encode()) for frame in frames]

@@ -7,21 +7,52 @@ agree on what was said.
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 
+from service.api.response import ResponseStatus
 from service.responses.conversations.memory import Memory, Remembered, remembered
 from service.responses.prepare import Prepared
 from service.responses.run import Run
+from service.web.socket.steering import Steering
 from store.turn import CONTINUABLE, Status
+
+MAX_ENDED = 16
+"""Of how many of its last responses a lane knows how they ended."""
+
+
+@dataclass(frozen=True)
+class Succession:
+    """What a response that was steered leaves to the next one: its `steering`, its instructions, and those items of its
+    input, each as JSON, that say how a request is served.
+    """
+
+    steering: Steering
+    instructions: str | None
+    standing: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A response that is to be made: as a frame asks for it, or `after` a steered one for which the frame asked."""
+
+    frame: bytes
+    after: Succession | None = None
 
 
 class Lane:
-    """One lane: the frames that wait in it, and the run that is under way."""
+    """One lane: what waits in it, and the run that is under way."""
 
     def __init__(self, tenant: str, name: str | None, memory: Memory) -> None:
         """`name` is None for the lane of frames that name none."""
         self.name = name
-        self.waiting: deque[bytes] = deque()
+        self.waiting: deque[Asked] = deque()
         self.run: Run | None = None
+        self.steering: Steering | None = None
+        """The steers of that run."""
+        self.pending: Steering | None = None
+        """The steers of the newest response, where they wait for the outputs of its calls."""
+        self.ended: dict[str, ResponseStatus] = {}
+        """How its last responses ended."""
         self.working: asyncio.Task[None] | None = None
         self._tenant = tenant
         self._memory = memory
@@ -39,12 +70,23 @@ class Lane:
     def remember(self, planned: Prepared, run: Run) -> None:
         """Remember the response of a run that has ended, if it can be continued; else forget what it continued."""
         response = run.response
+        if response is not None:
+            self.ended[response.id] = response.status
+            if len(self.ended) > MAX_ENDED:
+                del self.ended[next(iter(self.ended))]
         if response is None or Status(response.status) not in CONTINUABLE:
             self.forget(planned.parent.id)
             return
         plan, messages = run.plan, (*run.plan.messages, *run.machine.messages)
         self._newest = plan.id
         self._memory.put(self._tenant, self, remembered(planned.parent.chain, plan.id, messages, stored=plan.stored))
+
+    def take_pending(self, id: str | None) -> Steering | None:
+        """The steers that wait for the outputs of the calls of `id`, if any do; they are the caller's then."""
+        if self.pending is None or self.pending.id != id:
+            return None
+        steering, self.pending = self.pending, None
+        return steering
 
     def forget(self, id: str | None) -> None:
         """A response that continues `id` failed."""

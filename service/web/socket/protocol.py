@@ -83,6 +83,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._room: Room | None = None
         self._stop: Callable[[], None] | None = None
         self._controls, self._minute = 0, 0.0
+        self._sending = 0
+        """How many wait to send, one behind the other in the line."""
+        self._line = asyncio.Lock()
 
     # --- the beginning ---
 
@@ -255,8 +258,21 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.handshake_complete = self.handshake_complete or self.close_sent
 
     async def send_texts(self, texts: Iterable[bytes]) -> None:
-        """Send messages together, each whole, once the client has read enough. Raises ClientDisconnected."""
-        await self.writable.wait()
+        """Send messages together, each whole, once the client has read enough, and behind all that were to be sent
+        before. Raises ClientDisconnected.
+        """
+        if self.writable.is_set() and not self._sending:
+            self._write(texts)
+            return
+        self._sending += 1
+        try:
+            async with self._line:
+                await self.writable.wait()
+                self._write(texts)
+        finally:
+            self._sending -= 1
+
+    def _write(self, texts: Iterable[bytes]) -> None:
         if self.disconnected or self.close_sent:
             raise ClientDisconnected
         try:

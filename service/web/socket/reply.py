@@ -8,12 +8,16 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import cast
 
+import msgspec
 from starlette.types import Scope
 from uvicorn.protocols.utils import ClientDisconnected
 
 from service import logs
-from service.api.events import Event, Terminal
-from service.api.request import read_frame
+from service.api.events import Event, ResponseCreated, Terminal
+from service.api.input.items import AdditionalToolsItem, ConfigurationUpdateItem
+from service.api.request import CreateRequest, read_frame
+from service.api.response import ResponseStatus
+from service.api.steer import led_by_steers, succeeding
 from service.engine.port import EngineError
 from service.errors import ApiError, fault
 from service.responses.prepare import Prepared, Recall, prepared
@@ -24,8 +28,9 @@ from service.web.admission import Admission
 from service.web.event_stream import RunSource
 from service.web.middleware import CREATE, Exchange, new_request_id, note_create
 from service.web.socket.frames import error_frame, event_frames
-from service.web.socket.lane import Lane
+from service.web.socket.lane import Asked, Lane, Succession
 from service.web.socket.protocol import SocketProtocol
+from service.web.socket.steering import NotSteered, Steering, is_steerable, required_input
 from service.web.trace import trace_headers
 from store.errors import StoreError
 
@@ -60,10 +65,13 @@ class Reply:
             whole.tenant, new_request_id(), whole.headers, whole.metrics, opened.scope["path"], CREATE
         )
         self._continues: str | None = None
+        self._leading: Steering | None = None
+        """The steers that lead its input, until it is created."""
 
-    async def answer(self, frame: bytes) -> None:
-        """Make it: send its events, or the error that it comes to."""
-        exchange, opened = self._exchange, self._opened
+    async def answer(self, asked: Asked) -> Asked | None:
+        """Make it: send its events, or the error that it comes to. What is to be made next, where it was steered."""
+        exchange, opened, lane = self._exchange, self._opened, self._lane
+        successor: Asked | None = None
         token = logs.request_id.set(exchange.request_id)
         try:
             exchange.work = await opened.service.pacing.begin(exchange.tenant)
@@ -72,25 +80,33 @@ class Reply:
                 exchange.metrics.requests_in_progress.track_inprogress(),
                 opened.admission.slot(exchange.tenant) as exchange.slot,
             ):
-                await self._respond(frame)
+                successor = await self._respond(asked)
         except ClientDisconnected:
             exchange.facts["client"] = "gone"
         except Exception as error:
-            self._lane.forget(self._continues)
-            await self._refuse(error)
+            if asked.after is None:
+                lane.forget(self._continues)
+            await self._refuse(asked, error)
         finally:
-            self._lane.run = None
-            opened.exchange.socket.give_back(len(frame))
+            for steering in (self._leading, lane.steering):
+                if steering is not None:
+                    steering.let_go()
+            lane.run = lane.steering = None
+            if successor is None:
+                opened.exchange.socket.give_back(len(asked.frame))
             note_create(opened.scope, exchange)
             logs.request_id.reset(token)
+        return successor
 
-    async def _respond(self, frame: bytes) -> None:
-        """From the frame to the last event. Raises ApiError, StoreError, EngineError, ClientDisconnected."""
-        exchange, service = self._exchange, self._opened.service
+    async def _respond(self, asked: Asked) -> Asked | None:
+        """From the frame to the last event, and what is to be made next. Raises ApiError, StoreError, EngineError,
+        ClientDisconnected.
+        """
+        exchange, service, lane = self._exchange, self._opened.service, self._lane
         async with AsyncExitStack() as resources:
-            async with self._opened.admission.preparing(exchange.tenant, len(frame)):
-                wanted = read_frame(frame, store=service.settings.store)
-                self._continues, samples = wanted.previous_response_id, wanted.generate
+            async with self._opened.admission.preparing(exchange.tenant, len(asked.frame)):
+                wanted = self._read(asked)
+                samples, steerable = wanted.generate, is_steerable(wanted)
                 encoder = exchange.dialect.encoder(obfuscate=wanted.obfuscate)
                 caller = Caller(exchange.tenant, trace_headers(exchange.headers))
                 planned = await resources.enter_async_context(prepared(service, caller, wanted, recall=self._recall))
@@ -99,21 +115,81 @@ class Reply:
             exchange.left_out(planned.left_out)
             run, _ = await foreground(service, exchange.tenant, planned, "stream", since=exchange.at, samples=samples)
             source = RunSource(run, resources.pop_all(), exchange)
-            self._lane.run = run
+            lane.run = run
+            lane.steering = Steering(run, lane.name, supported=steerable and not planned.plan.rules.compacting)
             async with aclosing(source.events()) as batches:
                 async for batch in batches:
                     exchange.status = 200
                     self._note(batch, planned, run)
-                    if frames := event_frames(encoder, batch, self._lane.name):
+                    if frames := event_frames(encoder, batch, lane.name):
                         await self._opened.wire.send_texts(frames)
+                    if isinstance(batch[0], ResponseCreated):
+                        await self._created()
+        return await self._settle(asked, planned, run)
+
+    def _read(self, asked: Asked) -> CreateRequest:
+        """What is asked for, led by what was said meanwhile. Raises ApiError."""
+        lane, after = self._lane, asked.after
+        if after is not None:
+            self._leading = after.steering
+        wanted = read_frame(asked.frame, store=self._opened.service.settings.store)
+        if after is not None:
+            return succeeding(wanted, after.steering.id, after.instructions, after.standing, after.steering.said)
+        self._continues = wanted.previous_response_id
+        self._leading = lane.take_pending(wanted.previous_response_id)
+        return wanted if self._leading is None else led_by_steers(wanted, self._leading.said)
+
+    async def _created(self) -> None:
+        """Its client knows of it: what was to lead its input has, and what else was pending in its lane has no place
+        any more. Raises ClientDisconnected.
+        """
+        if self._leading is not None:
+            self._leading.let_go()
+            self._leading = None
+        pending, self._lane.pending = self._lane.pending, None
+        if pending is not None:
+            why = NotSteered("response_not_active", "Another response was made in its lane meanwhile.")
+            await self._give_back(pending, why)
+
+    async def _settle(self, asked: Asked, planned: Prepared, run: Run) -> Asked | None:
+        """See to what was said while the response was made: what is to be made next, if anything. Raises
+        ClientDisconnected.
+        """
+        lane, steering, response = self._lane, self._lane.steering, run.response
+        if steering is None or response is None or not steering.steers:
+            return None
+        if response.status is ResponseStatus.CANCELLED:
+            await self._give_back(steering, NotSteered("response_not_active", "The response was cancelled."))
+        elif response.status is ResponseStatus.FAILED:
+            await self._give_back(steering, NotSteered("successor_creation_failed", "The response failed."))
+        elif required := required_input(response):
+            lane.steering, lane.pending = None, steering
+            await self._opened.wire.send_texts(steering.pending(required))
+        else:
+            lane.steering = None
+            settings = (AdditionalToolsItem, ConfigurationUpdateItem)
+            standing = tuple(msgspec.json.encode(item) for item in planned.items if isinstance(item, settings))
+            return Asked(asked.frame, Succession(steering, planned.plan.base.instructions, standing))
+        return None
+
+    async def _give_back(self, steering: Steering, why: NotSteered) -> None:
+        """Give steers back. Raises ClientDisconnected."""
+        events = steering.all_failed(why)
+        steering.let_go()
+        if events:
+            await self._opened.wire.send_texts(events)
 
     def _note(self, batch: list[Event], planned: Prepared, run: Run) -> None:
         """Remember the response before anybody hears of its end."""
         if isinstance(batch[-1], Terminal):
             self._lane.remember(planned, run)
+            if self._lane.steering is not None:
+                self._lane.steering.close(batch[-1].response)
 
-    async def _refuse(self, error: Exception) -> None:
-        """Say why there is no response, or no more of it."""
+    async def _refuse(self, asked: Asked, error: Exception) -> None:
+        """Say why there is no response, or no more of it. What was to lead its input, or was said to it, is given back;
+        nothing else is said of a successor that was not created, as its client asked for none.
+        """
         exchange = self._exchange
         if isinstance(error, StoreError):
             refusal = store_refusal(error)
@@ -128,6 +204,10 @@ class Reply:
         exchange.refused(refusal)
         exchange.status = refusal.status
         try:
-            await self._opened.wire.send_texts([error_frame(refusal, self._lane.name, exchange.request_id)])
+            if asked.after is None or self._leading is None:
+                await self._opened.wire.send_texts([error_frame(refusal, self._lane.name, exchange.request_id)])
+            for steering in (self._leading, self._lane.steering):
+                if steering is not None:
+                    await self._give_back(steering, NotSteered("successor_creation_failed", refusal.message))
         except ClientDisconnected:
             exchange.facts["client"] = "gone"

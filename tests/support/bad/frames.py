@@ -50,7 +50,8 @@ def kind(name: str) -> BadFrame:
 
 KINDS = (
     *(
-        "response.steer",
+        "response.steered",
+        "response.steer.accepted",
         "response.inject",
         "response.retrieve",
         "response.delete",
