@@ -17,7 +17,7 @@ import msgspec
 
 from service.api.request import CreateRequest
 from service.api.response import CustomToolCall, FunctionCall, Response, ResponseStatus
-from service.api.steer import SentSteer
+from service.api.steer import MAX_STEER_BYTES, SentSteer
 from service.responses.run import Run
 from service.web.admission import SocketSlot
 from service.web.socket.frames import in_lane
@@ -25,7 +25,7 @@ from service.web.socket.frames import in_lane
 MAX_STEERS = 16
 """The most steers that wait for the end of one response."""
 
-MAX_STEERS_BYTES = 1 << 20
+MAX_STEERS_BYTES = MAX_STEER_BYTES
 """The most bytes that they have together."""
 
 Code = Literal[

@@ -74,9 +74,40 @@ LANES = (
     *(5, True, [], ["a"], {}, 1.5),
 )
 
+STEERED: tuple[tuple[Any, str, str], ...] = (
+    (None, "missing_required_parameter", "the id of the response"),
+    ("", "missing_required_parameter", "the id of the response"),
+    (5, "invalid_type", "a string"),
+    (True, "invalid_type", "a string"),
+    ([], "invalid_type", "a string"),
+    ({}, "invalid_type", "a string"),
+    ("x" * 5000, "invalid_value", "5002 bytes"),
+)
+
+
+def of(id: Any) -> dict[str, Any]:
+    """The members of a steer of this response."""
+    return {"previous_response_id": id, "input": "x"}
+
+
 FRAMES: dict[str, BadFrame] = {
     **{f"the type {name[:40]!r}": kind(name) for name in KINDS},
     **{f"the lane {str(name)[:40]!r}": lane(name) for name in LANES},
+    **{
+        f"a steer of {str(id)[:40]!r}": frame(code, "previous_response_id", words, type="response.steer", **of(id))
+        for id, code, words in STEERED
+    },
+    "a steer without a response": frame(
+        "missing_required_parameter", "previous_response_id", "the id of the response", type="response.steer", input="x"
+    ),
+    "a steer that is too long": frame(
+        "too_many_pending_steers",
+        "input",
+        "too long",
+        type="response.steer",
+        previous_response_id="resp_0",
+        input="x" * (1 << 20),
+    ),
     "nothing": BadFrame("", "invalid_json", None, "could not be parsed"),
     "a space": BadFrame(" ", "invalid_json", None, "could not be parsed"),
     "no JSON": BadFrame("hello", "invalid_json", None, "could not be parsed"),

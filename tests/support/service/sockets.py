@@ -10,7 +10,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from tests.support.service.process import MODEL
 
-TERMINAL = ("response.completed", "response.incomplete", "response.failed", "error")
+TERMINAL = ("response.completed", "response.incomplete", "response.failed", "response.steer.failed", "error")
 SECONDS = 20
 """How long any frame may take."""
 

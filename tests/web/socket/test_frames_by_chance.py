@@ -82,6 +82,9 @@ class Fuzzed:
             frame["generate"] = maker.one(True, False, "no")
         if self._ids and maker.odds(3):
             frame["previous_response_id"] = maker.one(*self._ids[-4:])
+        if kind == "response.steer" and maker.odds(2):
+            said = maker.one(maker.word(), [], maker.anything(), [{"role": "user", "content": maker.word()}])
+            frame = {"type": kind, "previous_response_id": maker.one(*self._ids[-4:], "resp_0", 5), "input": said}
         content = maker.content(frame)
         try:
             return content.decode()
@@ -98,6 +101,10 @@ class Fuzzed:
             assert error.keys() == {"type", "code", "message", "param", "headers"}
             assert error["type"] == "invalid_request_error"
             assert len(error["message"]) < 1200
+            return
+        if last["type"] == "response.steer.failed":
+            assert len(frames) == 1, "a steer behind events"
+            assert last["error"]["code"] in ("response_not_found", "response_already_completed", "response_not_active")
             return
         named = json.loads(frame).get("stream_id")
         assert {each.pop("stream_id", None) for each in frames} == {named}

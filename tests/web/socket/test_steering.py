@@ -412,9 +412,12 @@ async def test_too_many_are_given_back_and_the_others_are_said(settings: Setting
         await ws.ask("Why?")
         id = await created(ws)
         await paused.reached.wait()
+        assert (await ws.next())["type"] == "response.in_progress"
+        assert [(await ws.next())["type"] for _ in range(3)][-1] == "response.reasoning_text.delta"
         long = {"type": "response.steer", "previous_response_id": id, "input": "x" * MAX_STEER_BYTES}
         assert (await ws.refusal(json.dumps(long)))["error"]["code"] == "too_many_pending_steers"
-        await steer(ws, id, "Say much." + " " * 600_000)
+        padded = {"type": "response.steer", "previous_response_id": id, "input": "Say much."}
+        await ws.connection.send(json.dumps(padded) + " " * 600_000)
         await rest(ws, "response.steer.accepted")
         back = await refused(ws, id, "x" * 600_000)
         assert back["error"]["code"] == "too_many_pending_steers"
@@ -485,6 +488,19 @@ async def test_the_room_of_what_was_said_is_given_back(settings: Settings) -> No
 
 
 # --- real clients, a real pace ---
+
+
+async def test_numbers_are_in_order_however_fast_the_engine_is(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        await ws.ask("Count to 2000.")
+        frames = await rest(ws, "response.output_text.delta")
+        for _ in range(4):
+            await steer(ws, frames[0]["response"]["id"], "Count to 2.")
+        frames += await ws.rest()
+        assert numbers(frames) == list(range(len(frames)))
+        kinds = [frame["type"] for frame in frames]
+        if "response.steer.accepted" in kinds:
+            assert checked(await ws.rest())["output"][-1]["content"][0]["text"] == "1\n2"
 
 
 async def test_the_official_client_steers(settings: Settings) -> None:
