@@ -106,6 +106,33 @@ async def stalled(sampling: Sampler) -> AsyncIterator[Step]:
     return steps
 
 
+async def test_a_steered_answer_ends_while_the_engine_says_nothing() -> None:
+    sampling, engine, machine = sampler(OPEN, Stall())
+    steps = await stalled(sampling)
+    asyncio.get_running_loop().call_soon(sampling.steer)
+
+    assert await collect(steps) == []
+    assert (sampling.ending, len(engine.aborted), machine.sampled) == (Ending.STEERED, 1, len(OPEN))
+
+
+async def test_a_steered_thought_is_sampled_to_its_end_and_no_further() -> None:
+    thought = harmony("<|channel|>analysis<|message|>Hm")
+    behind = harmony("m.<|end|><|start|>assistant<|channel|>final<|message|>Unheard")
+    sampling, engine, machine = sampler(thought, behind, Stall())
+    steps = await stalled(sampling)
+    sampling.steer()
+    rest = await collect(steps)
+
+    assert [step.tokens for step in rest] == [behind[: behind.index(tokens.END) + 1]]
+    assert (sampling.ending, len(engine.aborted)) == (Ending.STEERED, 1)
+    assert machine.stretches.last == tokens.END
+
+
+async def collect(steps: AsyncIterator[Step]) -> list[Step]:
+    """What is left of them."""
+    return [step async for step in steps]
+
+
 @pytest.mark.parametrize("ending", [Ending.ABORT, Ending.TIMEOUT])
 async def test_it_can_be_stopped_while_the_engine_says_nothing(ending: Ending) -> None:
     sampling, engine, machine = sampler(OPEN, Stall())

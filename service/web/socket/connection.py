@@ -287,6 +287,8 @@ class Connection:
         if self._leaving is None or not self._over.done():
             return
         code, reason = self._leaving
+        for lane in self._lanes.values():
+            await self._let_go(lane)
         with suppress(ClientDisconnected):
             if reason.code == "websocket_connection_limit_reached":
                 await self._wire.send_texts([error_frame(reason, None)])

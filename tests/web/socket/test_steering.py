@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
+from websockets.exceptions import ConnectionClosed
 
 from service.api.steer import MAX_STEER_BYTES
 from service.engine.port import EngineUnavailable, Generation
@@ -476,6 +477,42 @@ async def test_what_was_accepted_comes_back_where_no_successor_can_be_made(setti
         assert back["steer"]["input"] == "Be brief."
         assert (await ws.answer("hi"))["status"] == "completed"
     assert "Be brief." not in answers.text
+
+
+async def test_what_is_pending_comes_back_before_the_connection_is_closed(settings: Settings) -> None:
+    settings = settings.model_copy(update={"socket_seconds": 1.0})
+    call = called("lookup", "{}")
+    paused = Paused(call[:-1], call[-1:])
+    async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws:
+        await ws.ask("Look it up.", tools=[LOOKUP])
+        id = await created(ws)
+        await paused.reached.wait()
+        await steer(ws, id)
+        await rest(ws, "response.steer.accepted")
+        paused.on.set()
+        await rest(ws, "response.steer.pending")
+        back, error = await ws.next(), await ws.next()
+        with pytest.raises(ConnectionClosed):
+            await ws.next()
+    assert (back["type"], back["error"]["code"]) == ("response.steer.failed", "successor_creation_failed")
+    assert error["error"]["code"] == "websocket_connection_limit_reached"
+
+
+async def test_the_room_of_what_was_applied_is_given_back(settings: Settings) -> None:
+    settings = settings.model_copy(update={"max_bodies_bytes": 1 << 22, "max_body_bytes": 1 << 21})
+    rounds = [(Paused(opened("One")), Answers()) for _ in range(8)]
+    async with (
+        serving(settings, scripted(*(each for both in rounds for each in both))) as inside,
+        socket(inside.url) as ws,
+    ):
+        for paused, answers in rounds:
+            await ws.ask("Count.")
+            padded = {"type": "response.steer", "previous_response_id": await created(ws), "input": "Be brief."}
+            await paused.reached.wait()
+            await ws.connection.send(json.dumps(padded) + " " * 600_000)
+            await ws.rest()
+            assert checked(await ws.rest())["status"] == "completed"
+            assert "Be brief." in answers.text
 
 
 async def test_the_room_of_what_was_said_is_given_back(settings: Settings) -> None:
