@@ -9,7 +9,8 @@ from typing import Literal
 import msgspec
 
 from service.api.decoding import ABSENT, decode, decode_list, decoder_of
-from service.api.input.gathered import BYTES_A_STEP, Gathered, Images
+from service.api.input.gathered import Gathered, Images
+from service.api.input.items import InputItem
 from service.api.input.read import led_by, message_of, read_input
 from service.api.request import CreateRequest
 from service.errors import InvalidRequest, invalid_value, missing
@@ -77,18 +78,21 @@ def read_sent(frame: bytes) -> SentSteer:
     return SentSteer(id, sent.input)
 
 
-def read_steer(frame: bytes, images: Images) -> Generator[None, None, list[bytes]]:
-    """The messages of a steer, each as JSON, read in steps. Raises InvalidRequest."""
+def read_steer(frame: bytes) -> tuple[msgspec.Raw, list[bytes]]:
+    """The input of a steer, and its messages, each as JSON. Raises InvalidRequest; `read_in_steps` looks into them."""
     raw = decode(frame, _STEER).input
-    messages = decode_list(raw, MAX_STEER_MESSAGES, "input") if bytes(memoryview(raw)[:1]) == b"[" else []
+    sent = bytes(memoryview(raw))
+    messages = decode_list(raw, MAX_STEER_MESSAGES, "input") if sent[:1] == b"[" else []
+    if not messages and (sent[:1] == b"[" or sent in (b'""', b"null")):
+        raise InvalidRequest("Nothing is said in 'input': give a text, or messages of the user's.", param="input")
     for place, message in enumerate(messages):
         decode(message, _MESSAGE, f"input[{place}]")
-        if len(memoryview(message)) > BYTES_A_STEP:
-            yield
-    items = yield from read_input(raw, Gathered(images=images), max_items=MAX_STEER_MESSAGES)
-    if not items or bytes(memoryview(raw)[:3]) == b'""':
-        raise InvalidRequest("Nothing is said in 'input': give a text, or messages of the user's.", param="input")
-    return list(map(bytes, messages)) or [message_of(bytes(raw))]
+    return raw, list(map(bytes, messages)) or [message_of(sent)]
+
+
+def read_in_steps(raw: msgspec.Raw, images: Images) -> Generator[None, None, list[InputItem]]:
+    """Read the input of a steer as that of a request. Raises InvalidRequest."""
+    return read_input(raw, Gathered(images=images), max_items=MAX_STEER_MESSAGES)
 
 
 def listed(items: Sequence[bytes]) -> bytes:

@@ -20,7 +20,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from websockets.frames import CloseCode
 
 from service.api.input.gathered import Images
-from service.api.steer import SentSteer, read_sent, read_steer
+from service.api.steer import SentSteer, read_in_steps, read_sent, read_steer
 from service.errors import ApiError, InvalidRequest, unavailable
 from service.responses.conversations.memory import Memory, Remembered
 from service.responses.service import Service
@@ -210,7 +210,8 @@ class Connection:
             steering = self._steered(sent, lane)
             steering.check(steer)
             try:
-                steer.messages = await in_steps(read_steer(frame, self._images))
+                raw, steer.messages = read_steer(frame)
+                await in_steps(read_in_steps(raw, self._images))
             except InvalidRequest as error:
                 raise NotSteered("invalid_input", error.message) from None
             accepted = steering.take(steer)
@@ -226,17 +227,18 @@ class Connection:
         """The lane that made, or makes, the response that a steer is for."""
         id = sent.response_id
         for lane in self._lanes.values():
-            if id in lane.ended or (lane.steering is not None and lane.steering.id == id):
+            if lane.how_ended(id) or (lane.steering is not None and lane.steering.id == id):
                 return lane
         return None
 
     def _steered(self, sent: SentSteer, lane: Lane | None) -> Steering:
         """The steers of the response that is under way in its lane. Raises NotSteered."""
         id = sent.response_id
-        if lane is None:
+        status = None if lane is None else lane.how_ended(id)
+        if status is not None:
+            raise ended(id, status)
+        if lane is None or lane.steering is None:
             raise NotSteered("response_not_found", f"No response '{id[:100]}' was made on this WebSocket of late.")
-        if lane.steering is None or lane.steering.id != id:
-            raise ended(id, lane.ended[id])
         if self._leaving is not None:
             raise NotSteered("successor_creation_failed", self._leaving[1].message)
         return lane.steering

@@ -51,8 +51,7 @@ class Lane:
         """The steers of that run."""
         self.pending: Steering | None = None
         """The steers of the newest response, where they wait for the outputs of its calls."""
-        self.ended: dict[str, ResponseStatus] = {}
-        """How its last responses ended."""
+        self._ended: deque[tuple[str, ResponseStatus]] = deque(maxlen=MAX_ENDED)
         self.working: asyncio.Task[None] | None = None
         self._tenant = tenant
         self._memory = memory
@@ -63,6 +62,10 @@ class Lane:
         """Whether anything waits or is under way."""
         return self.working is not None
 
+    def how_ended(self, id: str) -> ResponseStatus | None:
+        """How a response ended, if it was one of its last."""
+        return next((status for ended, status in self._ended if ended == id), None)
+
     def recall(self, id: str) -> Remembered | None:
         """What is remembered under an id."""
         return self._memory.get(self._tenant, self) if id == self._newest else None
@@ -71,9 +74,7 @@ class Lane:
         """Remember the response of a run that has ended, if it can be continued; else forget what it continued."""
         response = run.response
         if response is not None:
-            self.ended[response.id] = response.status
-            if len(self.ended) > MAX_ENDED:
-                del self.ended[next(iter(self.ended))]
+            self._ended.append((response.id, response.status))
         if response is None or Status(response.status) not in CONTINUABLE:
             self.forget(planned.parent.id)
             return
