@@ -250,7 +250,7 @@ def test_branches_in_branches_are_checked_while_they_take_little(content: str, r
     ids=["doubling", "expressions", "constants", "names", "a pattern", "a pattern in many places"],
 )
 def test_what_would_take_long_matches_if_it_was_enforced_and_is_else_refused(content: str, text: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     assert mismatch(content, text) == "it takes too long to be checked"
     assert mismatch(content, text, enforced=True) is None
-    assert time.perf_counter() - began < SECONDS
+    assert time.thread_time() - began < SECONDS

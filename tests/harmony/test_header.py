@@ -158,8 +158,8 @@ def test_any_header_can_be_read(ids: list[int], given: bool) -> None:
 @pytest.mark.parametrize("text", [" " * 128, "to=" + "a" * 100, "assistant ", "json to="])
 def test_the_longest_header_is_read_at_once(text: str) -> None:
     ids = (encode(text) * MAX_HEADER_TOKENS)[:MAX_HEADER_TOKENS]
-    began = time.perf_counter()
+    began = time.thread_time()
     for is_marked in (True, False):
         read_header(ids, role_given=True, marked=is_marked)
 
-    assert time.perf_counter() - began < 0.1
+    assert time.thread_time() - began < 0.1

@@ -184,11 +184,11 @@ RUNS = {
 
 @pytest.mark.parametrize("text", RUNS.values(), ids=RUNS.keys())
 def test_a_run_without_a_place_to_cut_is_refused_at_once(text: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(RunTooLong):
         timed_steps(encode_steps(text, limit=10**9))
 
-    assert time.perf_counter() - began < STEP_SECONDS
+    assert time.thread_time() - began < STEP_SECONDS
 
 
 def test_a_run_of_many_ids_for_each_character_has_too_many_tokens() -> None:

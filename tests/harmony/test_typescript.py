@@ -269,10 +269,10 @@ WIDE: dict[str, object] = {
 
 @pytest.mark.parametrize("schema", WIDE.values(), ids=WIDE.keys())
 def test_a_wide_schema_takes_linear_time(schema: object) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     type_of(schema)
 
-    assert time.perf_counter() - began < LINEAR_SECONDS
+    assert time.thread_time() - began < LINEAR_SECONDS
 
 
 def test_more_values_than_the_limit_are_refused() -> None:
@@ -290,8 +290,8 @@ def test_the_limit_holds_for_each_function() -> None:
 
 def test_megabytes_of_description_take_linear_time() -> None:
     functions = [Function(f"f{i}", "a line\n" * 2_000, OBJECT) for i in range(300)]
-    began = time.perf_counter()
+    began = time.thread_time()
     text = section("functions", functions)
 
     assert text.count("// a line\n") == 600_000
-    assert time.perf_counter() - began < LINEAR_SECONDS
+    assert time.thread_time() - began < LINEAR_SECONDS

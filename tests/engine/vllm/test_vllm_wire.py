@@ -104,9 +104,9 @@ def test_a_top_p_of_zero_which_vllm_refuses_is_the_least_there_is() -> None:
 def test_a_large_prompt_is_written_in_no_time(endpoint: Endpoint) -> None:
     """Measured: 4 ms for 120,000 ids; the event loop waits for it."""
     generation = Generation("resp_1", array("I", range(60_000, 180_000)), SAMPLING)
-    begun = time.perf_counter()
+    begun = time.thread_time()
     body = wire.request_body(endpoint, generation, "talker")
-    assert time.perf_counter() - begun < 0.05
+    assert time.thread_time() - begun < 0.05
     assert len(body) > 700_000
 
 
