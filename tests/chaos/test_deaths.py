@@ -1,13 +1,7 @@
 """Workers that die at every step of an attempt: somebody else goes on soon, and what kills all of them is given up."""
 
 import asyncio
-import json
-import os
-import signal
-import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +10,10 @@ import pytest
 from service.api.response import ResponseStatus
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
-from tests.support import ROOT
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.inside import WatchedEngine, answer, counted, opened, queue, working
 from tests.support.chaos.mortal import POISON, STEPS
+from tests.support.chaos.mortals import Mortals, dead, mortals
 from tests.support.chaos.storm import LEASE_SECONDS, QUICK
 from tests.support.waiting import until
 
@@ -30,51 +24,6 @@ TOKENS_PER_SECOND = 400
 COUNTED = 60
 
 pytestmark = pytest.mark.timeout(120)
-
-
-class Mortals:
-    """The program mortal.py."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._stdin, self._stdout = process.stdin, process.stdout
-        self._turn = asyncio.Lock()
-
-    async def begin(self, settings: Settings, step: str = "", id: str | None = None) -> int:
-        """Begin a process that dies at a step; its id."""
-        given = {name: getattr(settings, name) for name in settings.model_fields_set}
-        async with self._turn:
-            self._stdin.write(json.dumps({"settings": given, "step": step, "id": id}).encode() + b"\n")
-            return int(await self._stdout.readline())
-
-
-@asynccontextmanager
-async def mortals() -> AsyncIterator[Mortals]:
-    """The program, until the end of the block; nobody outlives it."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "tests.support.chaos.mortal"),
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        yield Mortals(process)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-
-
-def dead(pid: int) -> bool:
-    """Whether a process is gone."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 @pytest.fixture
@@ -100,7 +49,7 @@ async def die_and_be_replaced(mortals: Mortals, settings: Settings, step: str) -
     try:
         async with opened(settings) as service:
             id = await queue(service, f"Count to {COUNTED}.")
-        pid = await mortals.begin(settings, step, id if step.startswith("cancel") else None)
+        pid = await mortals.begin(settings, step, "cancel" if step.startswith("cancel") else "work", id)
         await until(lambda: dead(pid), 30, f"the worker doesn't die {step}")
         died = time.monotonic()
         async with working(settings, WatchedEngine(TOKENS_PER_SECOND)):

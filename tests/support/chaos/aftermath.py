@@ -24,6 +24,9 @@ UNDER_WAY = ("job", "spec", "runs", "pins")
 WAITING = re.compile(rb"leases|queued:\d|line:.*")
 """The keys of a shard that are there only while jobs are."""
 
+FOR_EVER = -1
+"""What Redis says of a key that doesn't go by itself."""
+
 MOST_ENTRIES = 100_000
 SECONDS = 30.0
 
@@ -71,12 +74,17 @@ class Aftermath:
         assert await self.left_over() == []
         assert await self.complaints() == []
 
-    async def left_over(self) -> list[bytes]:
-        """The keys of what is still under way."""
+    async def left_over(self, *, timed: bool = True) -> list[bytes]:
+        """The keys of what is still under way; without those that are `timed`, which go by themselves."""
         prefix = self._settings.key_prefix.encode()
         found = [key for family in UNDER_WAY for key in await self._keys(family)]
         shared = [key async for key in self._redis.scan_iter(prefix + b":{??}:*", count=1000)]
-        return found + [key for key in shared if WAITING.fullmatch(key.removeprefix(prefix)[6:])]
+        found += [key for key in shared if WAITING.fullmatch(key.removeprefix(prefix)[6:])]
+        return [key for key in found if timed or await self._redis.pttl(key) == FOR_EVER]
+
+    async def held_seconds(self) -> float:
+        """For how long anything will be held at most by who doesn't renew that."""
+        return max([await self._redis.pttl(key) for key in await self._keys("pins")], default=0) / 1000
 
     async def complaints(self) -> list[Fault]:
         """What `harmonium fsck` says."""

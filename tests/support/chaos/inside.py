@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from service.api.events import Event
-from service.api.request import read_create
+from service.api.request import CreateRequest, read_create
 from service.api.response import Message, Response
 from service.background.follow import Following
 from service.background.submit import submit
@@ -20,11 +20,13 @@ from service.background.timing import TIMING, Timing
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Engine, Generation, ModelCard
 from service.responses.prepare import prepared
+from service.responses.run import foreground
 from service.responses.service import DEMO_CONTEXT_TOKENS, DEMO_MODEL, Caller, Service, close_service, open_service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
 
 CARD = ModelCard(DEMO_MODEL, 0, DEMO_CONTEXT_TOKENS)
+CALLER = Caller(DEFAULT_TENANT)
 ID_CHARS = len("resp_") + 48
 
 
@@ -68,22 +70,45 @@ async def opened(settings: Settings, engine: Engine | None = None) -> AsyncItera
 @asynccontextmanager
 async def working(settings: Settings, engine: Engine, timing: Timing = TIMING) -> AsyncIterator[Background]:
     """A worker, until the end of the block."""
-    async with opened(settings, engine) as service:
-        await engine.start()
-        background = Background(service, works=True, timing=timing)
-        work = asyncio.create_task(background.run())
-        try:
-            yield background
-        finally:
-            background.stop()
-            await work
+    async with opened(settings, engine) as service, at_work(service, timing) as background:
+        yield background
 
 
-async def queue(service: Service, said: str) -> str:
-    """Queue a response to what is said; its id."""
-    body = json.dumps({"model": DEMO_MODEL, "input": said, "background": True, "stream": True}).encode()
-    async with prepared(service, Caller(DEFAULT_TENANT), read_create(body, store=True)) as planned:
+@asynccontextmanager
+async def at_work(service: Service, timing: Timing = TIMING) -> AsyncIterator[Background]:
+    """A worker over what its process has, until the end of the block."""
+    await service.engine.start()
+    background = Background(service, works=True, timing=timing)
+    work = asyncio.create_task(background.run())
+    try:
+        yield background
+    finally:
+        background.stop()
+        await work
+
+
+async def queue(service: Service, said: str, conversation: str | None = None) -> str:
+    """Queue a response to what is said, perhaps in a conversation; its id."""
+    async with prepared(service, CALLER, _asked(said, conversation, background=True)) as planned:
         return (await submit(service.jobs, service.metrics, DEFAULT_TENANT, planned, streams=True)).response.id
+
+
+async def respond(service: Service, said: str, conversation: str) -> Response:
+    """The response to what is said in a conversation, in the foreground."""
+    async with prepared(service, CALLER, _asked(said, conversation, background=False)) as planned:
+        run, _ = await foreground(service, DEFAULT_TENANT, planned, "stream", since=time.monotonic())
+        async for _ in run.events():
+            pass
+    assert run.response is not None
+    return run.response
+
+
+def _asked(said: str, conversation: str | None, *, background: bool) -> CreateRequest:
+    """A request that is streamed."""
+    body: dict[str, object] = {"model": DEMO_MODEL, "input": said, "background": background, "stream": True}
+    if conversation is not None:
+        body["conversation"] = conversation
+    return read_create(json.dumps(body).encode(), store=True)
 
 
 async def follow(service: Service, id: str, seen: list[Event]) -> None:

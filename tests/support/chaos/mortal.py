@@ -1,57 +1,58 @@
-"""A program whose workers kill themselves at a chosen step of an attempt, as a crash there would.
+"""A program whose processes kill themselves at a chosen step of what they do, as a crash there would.
 
-    python mortal.py REDIS_URL
-
-It reads orders as lines of JSON, gives each to a new process of its own, and writes that one's id. The service knows
-no such step: here its jobs are wrapped, and its engine.
+It reads orders as lines of JSON (mortals.py), gives each to a new process of its own, and writes that one's id.
 """
 
 import asyncio
 import json
 import os
+import random
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import msgspec
 
+from service.api.conversation import New
 from service.background.cancel import cancel
 from service.background.tasks import Background
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Generation
+from service.errors import InvalidRequest
 from service.harmony.tokens import decode
-from service.responses.service import Service, job_limits, open_service
+from service.responses.conversations import by_hand
+from service.responses.conversations.joining import joining
+from service.responses.service import Service, open_service
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings, load_settings
-from store.history.history import ConversationHistoryStore
-from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
-from store.jobs.model import LEVELS, Claim, Job, JobLimits, Lease
-from store.turn import Turn
-from tests.support.chaos.inside import CARD
+from service.settings.settings import load_settings
+from tests.support.chaos.inside import CARD, queue, respond
+from tests.support.chaos.watched import watched
 
-STEPS = {
-    "claimed": 1,  # and not yet begun
-    "writing": 1,  # the first entry, which says that it began
-    "written": 1,
-    "writing again": 2,  # in the middle of the answer
-    "written again": 2,
-    "finishing": 1,
-    "finished": 1,  # nothing is left to do
-    "handing back": 1,
-    "handed back": 1,
-    "cancelling": 1,  # by an API, before it has said so
-    "cancelled": 1,  # and after that, before the response is closed
-}
-"""The steps at which one may die, and which time it does."""
+STEPS = (
+    "claimed",  # and not yet begun
+    "writing",  # the first entry, which says that it began
+    "written",
+    "writing again",  # in the middle of the answer
+    "written again",
+    "finishing",
+    "finished",  # nothing is left to do
+    "handing back",
+    "handed back",
+    "cancelling",  # by an API, before it has said so
+    "cancelled",  # and after that, before the response is closed
+)
+"""The steps of a job at which one may die; of those that end in `again`, the second time."""
 
-AT_THE_END = {"finishing", "finished"}
+AT_THE_END = {"finishing", "finished", "adding", "added"}
 UNHURRIED_TOKENS_PER_SECOND = 5
 """How quickly one answers that dies before its end, however long a busy machine holds it up."""
 
 POISON = "poison"
 """A word that no engine of this program survives."""
+
+QUESTION = "Count to 5."
+"""What a process adds to a conversation."""
 
 
 def die() -> None:
@@ -59,51 +60,29 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class MortalJobs(Jobs):
-    """Jobs that come to a step, and no further."""
+class Death:
+    """The step at which this process dies."""
 
-    def __init__(self, history: ConversationHistoryStore, limits: JobLimits, step: str) -> None:
-        super().__init__(history, limits)
-        self._step = step
-        self._left = STEPS.get(step, 0)
+    def __init__(self, step: str, after: float) -> None:
+        """It dies within so many seconds after the step."""
+        self._step = step.removesuffix(" again")
+        self._left = 2 if step.endswith(" again") else 1
+        self._after = after
+        self._hands_back = step.startswith("hand")
         self.leave = asyncio.Event()
-        """Set once the worker is to leave, which is a step too."""
+        """Set once a worker is to leave, which is a step too."""
 
-    def _at(self, step: str) -> None:
-        if self._step.removesuffix(" again") == step:
-            self._left -= 1
-            if not self._left:
-                die()
-
-    async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
-        claim = await super().claim(shard, most, level)
-        if claim.jobs:
-            self._at("claimed")
-        return claim
-
-    async def write(self, lease: Lease, entry: Entry, **more: Any) -> None:
-        self._at("writing")
-        await super().write(lease, entry, **more)
-        self._at("written")
-        if self._step.startswith("hand"):
+    async def at(self, step: str) -> None:
+        """A step was come to."""
+        if step == "written" and self._hands_back:
             self.leave.set()
-
-    async def finish(self, lease: Lease, turn: Turn, entry: Entry, **more: Any) -> int:
-        self._at("finishing")
-        dropped = await super().finish(lease, turn, entry, **more)
-        self._at("finished")
-        return dropped
-
-    async def hand_back(self, lease: Lease, **more: Any) -> None:
-        self._at("handing back")
-        await super().hand_back(lease, **more)
-        self._at("handed back")
-
-    async def cancel(self, tenant: str, id: str) -> Job | None:
-        self._at("cancelling")
-        job = await super().cancel(tenant, id)
-        self._at("cancelled")
-        return job
+        if step != self._step:
+            return
+        self._left -= 1
+        if not self._left and self._after:
+            asyncio.get_running_loop().call_later(random.uniform(0, self._after), die)
+        elif not self._left:
+            die()
 
 
 class PoisonedEngine(DemoEngine):
@@ -117,23 +96,61 @@ class PoisonedEngine(DemoEngine):
             yield chunk
 
 
-async def work(settings: Settings, step: str, id: str | None) -> None:
-    """Work, or cancel `id`, to the step at which this process dies."""
-    hurries = not step or step in AT_THE_END
-    speed = settings.demo_tokens_per_second if hurries else UNHURRIED_TOKENS_PER_SECOND
-    service = open_service(settings, PoisonedEngine(CARD, speed))
-    await service.engine.start()
-    jobs = MortalJobs(service.store, job_limits(settings), step)
-    service = msgspec.structs.replace(service, jobs=jobs)
-    await (_work(service, jobs) if id is None else cancel(service, DEFAULT_TENANT, id))
-
-
-async def _work(service: Service, jobs: MortalJobs) -> None:
+async def work(service: Service, death: Death) -> None:
+    """Work on background responses."""
     background = Background(service, works=True)
     working = asyncio.create_task(background.run())
-    await jobs.leave.wait()
+    await death.leave.wait()
     background.stop()
     await working
+
+
+async def add(service: Service, conversation: str, item: object) -> None:
+    """Add an item to a conversation by hand; one that can't be added is refused."""
+    try:
+        await by_hand.add_items(service, DEFAULT_TENANT, conversation, msgspec.Raw(json.dumps([item]).encode()))
+    except InvalidRequest:
+        assert item != asked()
+
+
+def asked() -> object:
+    """The question as an item."""
+    return {"role": "user", "content": QUESTION}
+
+
+async def omit(service: Service, conversation: str) -> None:
+    """Delete the first item of a conversation."""
+    async with joining(service, DEFAULT_TENANT, conversation) as joined:
+        turns = await service.conversations.lineage(DEFAULT_TENANT, conversation)
+        ((_, items),) = await service.store.items(DEFAULT_TENANT, turns[:1])
+        await by_hand.omit_item(service, joined, DEFAULT_TENANT, turns, msgspec.json.decode(items)[0]["id"])
+
+
+async def fork(service: Service, source: str) -> None:
+    """Begin a conversation with all that another one has."""
+    await by_hand.begin(service, DEFAULT_TENANT, New(msgspec.Raw(b"null"), {}, source))
+
+
+async def carry_out(order: dict[str, Any]) -> None:
+    """Do what is ordered, to the step at which this process dies."""
+    settings, step, about = load_settings(**order["settings"]), order["step"], order["about"]
+    hurries = not step or step in AT_THE_END
+    speed = settings.demo_tokens_per_second if hurries else UNHURRIED_TOKENS_PER_SECOND
+    death = Death(step, order["after"])
+    service = watched(open_service(settings, PoisonedEngine(CARD, speed)), death.at)
+    await service.engine.start()
+    deeds: dict[str, Callable[[], Awaitable[object]]] = {
+        "work": lambda: work(service, death),
+        "cancel": lambda: cancel(service, DEFAULT_TENANT, about),
+        "respond": lambda: respond(service, QUESTION, about),
+        "queue": lambda: queue(service, QUESTION, about),
+        "add": lambda: add(service, about, asked()),
+        "add what can't be": lambda: add(service, about, {"type": "compaction_trigger"}),
+        "omit": lambda: omit(service, about),
+        "fork": lambda: fork(service, about),
+    }
+    await deeds[order["deed"]]()
+    await asyncio.Event().wait()  # it dies soon, or whoever ordered it waits in vain
 
 
 def main() -> None:
@@ -144,7 +161,7 @@ def main() -> None:
         if child := os.fork():
             print(child, flush=True)
             continue
-        asyncio.run(work(load_settings(**order["settings"]), order["step"], order["id"]))
+        asyncio.run(carry_out(order))
         os._exit(1)
 
 

@@ -1,0 +1,139 @@
+"""A store that is killed at every step of a response in a conversation, and started again on its folder.
+
+It syncs before it acknowledges, and is back before its clients have given up: so every response is there, once and in
+order.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from service.responses.service import Service
+from service.settings.core import DEFAULT_TENANT
+from service.settings.settings import Settings, load_settings
+from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.fleet import Store
+from tests.support.chaos.inside import WatchedEngine, at_work, counted, opened, queue, respond
+from tests.support.chaos.watched import watched
+from tests.support.service.inside import serving
+from tests.support.service.listed import said
+from tests.support.waiting import until
+
+IN_THE_FOREGROUND = ("holding", "held", "read", "adding", "added")
+IN_THE_BACKGROUND = ("submitting", "submitted", "claimed", "writing", "written", "finishing", "finished")
+PATIENT = {"lease_seconds": 30.0, "store_timeout_seconds": 10.0, "worker": False}
+"""Nobody gives up while a store starts on a busy machine."""
+
+SOON_SECONDS = 0.003
+"""Within so long after a step a command of it is under way."""
+
+TOKENS_PER_SECOND = 250
+"""So slowly that something is written before the end."""
+
+ROUNDS, MANY_ROUNDS = 1, 30
+SECONDS = 30.0
+ANSWERED = ("assistant", counted(5))
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Outages:
+    """Kills a store at steps, and starts it again."""
+
+    def __init__(self, store: Store, chance: Random) -> None:
+        self._store = store
+        self._chance = chance
+        self._step: str | None = None
+        self._amid = False
+        self._restart: asyncio.Task[None] | None = None
+
+    def order(self, step: str, *, amid: bool) -> None:
+        """The next time that this step is come to, the store is killed, or soon after while others go on (`amid`)."""
+        self._step, self._amid = step, amid
+
+    async def at(self, step: str) -> None:
+        """A step was come to."""
+        if step != self._step:
+            return
+        self._step = None
+        self._restart = asyncio.create_task(self._kill())
+        if not self._amid:
+            await self._restart
+
+    async def over(self) -> None:
+        """Wait until there was one, and the store is back."""
+        await until(lambda: self._restart is not None, SECONDS, f"nobody comes to {self._step}")
+        assert self._restart is not None
+        await self._restart
+        self._restart = None
+
+    async def _kill(self) -> None:
+        if self._amid:
+            await asyncio.sleep(self._chance.uniform(0, SOON_SECONDS))
+        self._store.kill()
+        self._store.launch()
+        await self._store.ready()
+
+
+@asynccontextmanager
+async def shaken(folder: Path) -> AsyncIterator[tuple[Settings, Service, Outages]]:
+    """A service that works over a store which syncs always, and whoever kills that."""
+    store = Store(folder, "always")
+    store.launch()
+    try:
+        await store.ready()
+        outages, settings = Outages(store, Random(7)), load_settings(redis_url=store.url, **PATIENT)
+        async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
+            shaky = watched(service, outages.at)
+            async with at_work(shaky):
+                yield settings, shaky, outages
+    finally:
+        store.kill()
+
+
+async def response_in_foreground(service: Service, what: str, conversation: str) -> str:
+    """Make a response of a conversation; its status."""
+    return (await respond(service, what, conversation)).status
+
+
+async def response_in_background(service: Service, what: str, conversation: str) -> str:
+    """Queue a response of a conversation; its status, once it has ended."""
+    id = await queue(service, what, conversation)
+    found = await until(
+        lambda: service.store.find(DEFAULT_TENANT, id), SECONDS, wanted=lambda found: not found.under_way
+    )
+    return found.status
+
+
+async def kill_at_each_step(folder: Path, rounds: int) -> None:
+    async with shaken(folder) as (settings, service, outages):
+        async with serving(settings) as inside, inside.client() as client:
+            id = (await client.conversations.create()).id
+        asked: list[str] = []
+        for _, amid, step in product(range(rounds), (False, True), (*IN_THE_FOREGROUND, *IN_THE_BACKGROUND)):
+            asked.append(f"{len(asked)}. Count to 5.")
+            outages.order(step, amid=amid)
+            answer = response_in_background if step in IN_THE_BACKGROUND else response_in_foreground
+            assert await answer(service, asked[-1], id) == "completed", (step, amid)
+            await outages.over()
+        aftermath = Aftermath(settings)
+        async with serving(settings) as inside, inside.client() as client:
+            assert await said(client, id) == [turn for each in asked for turn in (("user", each), ANSWERED)]
+        assert await aftermath.left_over() == []
+        assert await aftermath.complaints() == []
+        await aftermath.close()
+
+
+async def test_a_store_that_is_killed_at_any_step_of_a_response_keeps_its_conversation(tmp_path: Path) -> None:
+    await kill_at_each_step(tmp_path, ROUNDS)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+async def test_a_store_that_is_killed_again_and_again_keeps_its_conversation(tmp_path: Path) -> None:
+    await kill_at_each_step(tmp_path, MANY_ROUNDS)

@@ -1,0 +1,109 @@
+"""Jobs and conversations that tell of each of their steps, before and after it, as a process comes to it.
+
+Whoever listens may end the process there, or the store. The service knows no such step. What is one script in the store
+is one step here: a turn is appended, its conversation moved to it and let go of by `adding`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from service.responses.service import Service, job_limits
+from store.history.conversations import Conversations
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
+from store.jobs.model import LEVELS, Claim, Finished, Job, JobLimits, Lease
+from store.turn import Chain, Turn
+
+At = Callable[[str], Awaitable[None]]
+"""Told of a step."""
+
+
+class WatchedJobs(Jobs):
+    """Jobs that tell."""
+
+    def __init__(self, history: ConversationHistoryStore, limits: JobLimits, at: At) -> None:
+        super().__init__(history, limits)
+        self._at = at
+
+    async def submit(self, *given: Any, **more: Any) -> None:
+        await self._at("submitting")
+        await super().submit(*given, **more)
+        await self._at("submitted")
+
+    async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
+        claim = await super().claim(shard, most, level)
+        if claim.jobs:
+            await self._at("claimed")
+        return claim
+
+    async def write(self, lease: Lease, entry: Entry, **more: Any) -> None:
+        await self._at("writing")
+        await super().write(lease, entry, **more)
+        await self._at("written")
+
+    async def finish(self, lease: Lease, turn: Turn, entry: Entry, **more: Any) -> Finished:
+        await self._at("finishing")
+        finished = await super().finish(lease, turn, entry, **more)
+        await self._at("finished")
+        return finished
+
+    async def hand_back(self, lease: Lease, **more: Any) -> None:
+        await self._at("handing back")
+        await super().hand_back(lease, **more)
+        await self._at("handed back")
+
+    async def cancel(self, tenant: str, id: str) -> Job | None:
+        await self._at("cancelling")
+        job = await super().cancel(tenant, id)
+        await self._at("cancelled")
+        return job
+
+
+class WatchedConversations(Conversations):
+    """Conversations that tell."""
+
+    def __init__(self, history: ConversationHistoryStore, at: At) -> None:
+        super().__init__(history)
+        self._at = at
+
+    async def create(self, *given: Any, **more: Any) -> None:
+        await self._at("creating")
+        await super().create(*given, **more)
+        await self._at("created")
+
+    async def branch(self, tenant: str, source: str) -> Chain:
+        chain = await super().branch(tenant, source)
+        await self._at("branched")
+        return chain
+
+    async def hold(self, tenant: str, id: str, hold: str, seconds: float) -> None:
+        await self._at("holding")
+        await super().hold(tenant, id, hold, seconds)
+        await self._at("held")
+
+    async def chain(self, tenant: str, id: str) -> Chain:
+        chain = await super().chain(tenant, id)
+        await self._at("read")
+        return chain
+
+    async def advance(self, tenant: str, id: str, turn: Turn, *, hold: str) -> None:
+        await self._at("adding")
+        await super().advance(tenant, id, turn, hold=hold)
+        await self._at("added")
+
+    async def release(self, tenant: str, id: str, hold: str) -> None:
+        await self._at("releasing")
+        await super().release(tenant, id, hold)
+        await self._at("released")
+
+
+def watched(service: Service, at: At) -> Service:
+    """The service, whose jobs and conversations tell."""
+    return msgspec.structs.replace(
+        service,
+        jobs=WatchedJobs(service.store, job_limits(service.settings), at),
+        conversations=WatchedConversations(service.store, at),
+    )
