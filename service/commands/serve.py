@@ -33,6 +33,7 @@ from service.commands.joining import join
 from service.commands.watchdog import watched
 from service.metrics.processes import shared_folder
 from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
+from service.settings.sources import service_links
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.socket.protocol import SocketProtocol
 from service.web.stopping import STOP_SIGNALS
@@ -359,6 +360,7 @@ def _announce(settings: Settings, listener: socket.socket) -> None:
         store=str(display(settings)["redis_url"] or settings.data_dir),
         workers=settings.workers,
     )
+    tell_service_links()
     if not settings.api_keys:
         message = "no API keys: only this machine can connect, and only with a Host header that names localhost"
         logs.event(logger, logging.WARNING, message, remedy=f"set {variable('api_keys')}")
@@ -366,6 +368,14 @@ def _announce(settings: Settings, listener: socket.socket) -> None:
     if short:
         message = f"API keys of fewer than {LEAST_KEY_CHARS} characters can be guessed"
         logs.event(logger, logging.WARNING, message, tenants=", ".join(short), remedy="openssl rand -hex 32 makes one")
+
+
+def tell_service_links() -> None:
+    """Say which settings Kubernetes has written over, if it has: they are as if they weren't set."""
+    known = {variable(name) for name in Settings.model_fields}
+    if names := ", ".join(name for name in service_links() if name in known):
+        message = "the address of a Kubernetes Service is no setting, and is passed over"
+        logs.event(logger, logging.INFO, message, variables=names)
 
 
 def _advice(host: str, port: int, error: OSError) -> str:

@@ -17,7 +17,7 @@ import uvloop
 from service import logs
 from service.background.tasks import Background
 from service.commands.joining import join
-from service.commands.serve import StartError, allow_files, check_url, exit_on_signals, listen
+from service.commands.serve import StartError, allow_files, check_url, exit_on_signals, listen, tell_service_links
 from service.commands.watchdog import watched
 from service.engine.port import EngineUnavailable
 from service.harmony import segments, tokens
@@ -63,6 +63,7 @@ def run(settings: Settings) -> None:
     allow_files()
     join(settings)
     close_logs = logs.configure(settings.log_level, settings.log_format)
+    tell_service_links()
     try:
         sound = uvloop.run(_work(settings))
     except EngineUnavailable as error:

@@ -7,20 +7,22 @@ at the environment anywhere else, and never print an API key: keys are SecretStr
 
 import difflib
 import json
-import os
 import re
 from collections.abc import Iterable
-from typing import Self, cast
+from functools import cache
+from typing import Any, Self, cast
 
-from dotenv import dotenv_values
-from pydantic import SecretStr, ValidationError, model_validator
+from pydantic import SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from service.settings.background import RENEWALS, BackgroundSettings
-from service.settings.core import DEFAULT_TENANT, ENV_FILE, PREFIX, CoreSettings, is_loopback
+from service.settings.core import DEFAULT_TENANT, PREFIX, CoreSettings, is_loopback
 from service.settings.protocol import ProtocolSettings
+from service.settings.sources import Environment, Given
+from service.settings.units import DAY_SECONDS, EXAMPLES, measured, sized, unit_of
 
 MASK = "****"
-DAY_SECONDS = 86_400
 
 MAX_CONNECTIONS = 4096
 """The most connections of one process, idle ones and open streams included; more are hung up on."""
@@ -40,6 +42,26 @@ STORE_LIMITS = (
 LEASE_TIMEOUTS = 2 * RENEWALS / (RENEWALS - 1)
 """The times of the store's time limit that a lease is longer than, as follows from Settings.renewed_seconds."""
 
+GROUPS = {
+    "Serving": "host",
+    "Engine": "engine",
+    "Store": "store",
+    "What is kept": "max_responses",
+    "Requests and connections": "max_body_bytes",
+    "Log": "log_level",
+    "What the API offers": "seal_keys",
+    "Background responses": "worker",
+    "Webhooks": "webhook_url",
+    "Metrics": "metrics_key",
+}
+"""Headings, each with the first of its settings: the order is that in which they are defined."""
+
+MAX_SHOWN_CHARS = 100
+"""How much of a value an error shows."""
+
+UNSHOWN = frozenset({"api_keys", "redis_url", "vllm_url", "vllm_args", "webhook_url", "seal_keys"})
+"""What no error shows the value of, besides SecretStr: it might be a secret, or have one in it."""
+
 _SECRET = re.compile(r"token$|key|password|secret")
 """What in an engine argument's name says that nobody should see its value."""
 
@@ -50,6 +72,23 @@ class SettingsError(Exception):
 
 class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
     """Everything that can be set."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What wins stands first."""
+        return init_settings, Environment(settings_cls), dotenv_settings
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_units(cls, value: object, info: ValidationInfo) -> object:
+        return measured(info.field_name or "", value)
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -155,11 +194,13 @@ def load_settings(**overrides: object) -> Settings:
     """
     if overrides.keys() - Settings.model_fields.keys():
         raise TypeError(f"not a setting: {', '.join(sorted(overrides.keys() - Settings.model_fields.keys()))}")
-    _refuse_unknown({*os.environ, *dotenv_values(ENV_FILE)})
+    options = {name: value for name, value in overrides.items() if value is not None}
+    given = Given(options)
+    _refuse_unknown(given.variables)
     try:
-        return Settings.model_validate({k: v for k, v in overrides.items() if v is not None})
+        return Settings.model_validate(options)
     except ValidationError as error:
-        raise SettingsError("; ".join(_reasons(error))) from None
+        raise SettingsError("; ".join(_reasons(error, given))) from None
 
 
 def variable(name: str) -> str:
@@ -202,17 +243,88 @@ def _without_password(url: str) -> str:
     return re.sub(r"(?i)([?&]\w*password=)[^&]*", rf"\g<1>{MASK}", masked)
 
 
+def groups() -> dict[str, list[str]]:
+    """The names of all settings by heading."""
+    begins = {first: heading for heading, first in GROUPS.items()}
+    found: dict[str, list[str]] = {heading: [] for heading in GROUPS}
+    heading = ""
+    for name in Settings.model_fields:
+        heading = begins.get(name, heading)
+        found[heading].append(name)
+    return found
+
+
+def allowed(name: str) -> str:
+    """What the setting `name` may be, as a table shows it; empty where its description says that."""
+    schema = _schemas()[name]
+    least, above, most = (schema.get(each) for each in ("minimum", "exclusiveMinimum", "maximum"))
+    if schema.get("type") == "boolean":
+        return "`true`, `false`"
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{word}`" for word in schema.get("enum", [schema.get("const")]))
+    if above is not None:
+        return f"above {above:,} to {most:,}"
+    if least is not None:
+        return (
+            f"{_number(name, least)} to {_number(name, most)}"
+            if most is not None
+            else f"{_number(name, least)} or more"
+        )
+    if "maxLength" in schema:
+        return f"up to {schema['maxLength']:,} characters"
+    return f"up to {schema['maxItems']:,}" if "maxItems" in schema else ""
+
+
+@cache
+def _schemas() -> dict[str, dict[str, Any]]:
+    return Settings.model_json_schema()["properties"]
+
+
+def _number(name: str, value: float) -> str:
+    return sized(int(value)) if unit_of(name) == "_bytes" and value >= 1024 else f"{value:,}"
+
+
 def _refuse_unknown(names: Iterable[str]) -> None:
     """Raise SettingsError for a HARMONIUM_* variable that is no setting: a misspelt limit is no limit."""
-    known = [variable(name) for name in Settings.model_fields]
+    known = {name.upper() for name in Settings.model_fields}
     for name in sorted(names):
-        if name.upper().startswith(PREFIX) and name.upper() not in known:
-            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)[0]
-            raise SettingsError(f"{name} is not a setting; did you mean {near}? `harmonium settings` lists all of them")
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in known:
+            near = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)
+            meant = f"; did you mean {PREFIX}{near[0]}?" if near else "."
+            raise SettingsError(f"{name} is not a setting{meant} `harmonium settings` lists all of them")
 
 
-def _reasons(error: ValidationError) -> Iterable[str]:
-    """One phrase for each thing that is wrong. The value is left out: it might be a secret."""
-    for each in error.errors(include_url=False, include_context=False, include_input=False):
-        reason = each["msg"].removeprefix("Value error, ")
-        yield f"{variable(str(each['loc'][0]))}: {reason}" if each["loc"] else reason
+def _reasons(error: ValidationError, given: Given) -> Iterable[str]:
+    """One phrase for each thing that is wrong, beginning with what was given, by the name by which it was given."""
+    for each in error.errors(include_url=False, include_input=False):
+        yield _about_one(each, given) if each["loc"] else _about_several(each, given)
+
+
+def _about_one(error: ErrorDetails, given: Given) -> str:
+    name = str(error["loc"][0])
+    place, value = given.place(name), given.value(name)
+    if value is not None and not (name in UNSHOWN or "SecretStr" in str(Settings.model_fields[name].annotation)):
+        place += f"{' ' if place.startswith('--') else '='}{str(value)[:MAX_SHOWN_CHARS]}"
+    return f"{place}: {_demand(name, error)}"
+
+
+def _demand(name: str, error: ErrorDetails) -> str:
+    """What a setting should be, as its type says, or as a rule of ours says that refused it."""
+    if error["type"] == "value_error":
+        return error["msg"].removeprefix("Value error, ")
+    kind = {"integer": "a whole number, ", "number": "a number, "}.get(_schemas()[name].get("type", ""), "")
+    unit = unit_of(name)
+    with_unit = f", or with a unit as in {EXAMPLES[unit]}" if unit else ""
+    if not allowed(name):
+        return re.sub(r"^\w+ should", "should", error["msg"])
+    words = re.sub(r", (`[^`]*`)$", r" or \1", allowed(name)).replace("`", "")
+    return f"should be {kind}{words}{with_unit}"
+
+
+def _about_several(error: ErrorDetails, given: Given) -> str:
+    """A rule between settings, each by the name by which it was given."""
+    message = error["msg"].removeprefix("Value error, ")
+    for name in Settings.model_fields:
+        if given.place(name).startswith("--"):
+            message = message.replace(f"{variable(name)}=", f"{given.place(name)} ")
+    return message

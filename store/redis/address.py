@@ -96,7 +96,10 @@ def _check_host(url: str, required: bool = False) -> None:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        raise ValueError("is not a URL; write / ? # @ : and [ in a password as %2F %3F %23 %40 %3A and %5B") from None
+        raise ValueError(
+            "is not a URL: its port is above 65535 or no number, or its password has / ? # @ : or [ in it, which are "
+            "written %2F %3F %23 %40 %3A and %5B"
+        ) from None
     if required and not parts.hostname:
         raise ValueError("should name hosts, as in host:6379,host:6380")
 

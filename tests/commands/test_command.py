@@ -151,7 +151,7 @@ def test_the_settings_it_prints_hold_no_secret(monkeypatch: pytest.MonkeyPatch) 
 def test_bad_settings_end_it_with_status_2_and_one_line() -> None:
     result = CliRunner().invoke(app, ["serve", "--port", "70000"])
     assert result.exit_code == 2
-    assert result.stderr == "harmonium: HARMONIUM_PORT: Input should be less than or equal to 65535\n"
+    assert result.stderr == "harmonium: --port 70000: should be a whole number, 0 to 65,535\n"
 
 
 def test_a_port_that_is_taken_is_named() -> None:

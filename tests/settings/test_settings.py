@@ -7,6 +7,8 @@ from pydantic import ValidationError
 
 from service.settings.core import ApiKey, is_loopback, parse_api_keys
 from service.settings.settings import Settings, SettingsError, description, display, load_settings, variable
+from service.settings.sources import service_links
+from service.settings.units import unit_of
 
 SECRET = "sk-very-secret"
 SEAL_KEY = f"{SECRET}-{'0' * 32}"
@@ -60,13 +62,121 @@ def test_an_unknown_variable_is_refused_and_the_nearest_one_named(
         load_settings()
 
 
-def test_all_that_is_wrong_is_said_in_one_line() -> None:
+def test_a_name_that_is_like_no_setting_has_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_X", "1")
     with pytest.raises(SettingsError) as caught:
-        load_settings(port=70_000, workers="many")
-    message = str(caught.value)
-    assert "HARMONIUM_PORT: " in message
-    assert "HARMONIUM_WORKERS: " in message
-    assert "\n" not in message
+        load_settings()
+    assert str(caught.value) == "HARMONIUM_X is not a setting. `harmonium settings` lists all of them"
+
+
+def test_what_is_wrong_is_named_as_it_was_given_with_its_value_and_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HARMONIUM_WORKERS", "many")
+    (tmp_path / ".env").write_text("HARMONIUM_ENGINE=steam\nHARMONIUM_WORKERS=2\nHARMONIUM_STORE=maybe\n")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(port=70_000)
+    assert sorted(str(caught.value).split("; ")) == [
+        "--port 70000: should be a whole number, 0 to 65,535",
+        "HARMONIUM_ENGINE in .env=steam: should be demo, vllm or vllm-local",
+        "HARMONIUM_STORE in .env=maybe: should be true or false",
+        "HARMONIUM_WORKERS=many: should be a whole number, 1 to 64",
+    ]
+
+
+def test_a_rule_between_settings_names_an_option_where_one_was_given() -> None:
+    with pytest.raises(SettingsError, match=r"^--host 0\.0\.0\.0 can be reached from other machines"):
+        load_settings(host="0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("max_bytes", "4GiB", 4 << 30),
+        ("max_bytes", "4g", 4_000_000_000),
+        ("max_bytes", " 1.5 GiB ", 3 << 29),
+        ("max_bytes", "4294967296", 4 << 30),
+        ("idle_days", "30d", 30),
+        ("idle_days", "12h", 0.5),
+        ("idle_days", "30", 30),
+        ("lease_seconds", "15m", 900),
+        ("lease_seconds", "6500ms", 6.5),
+        ("shutdown_seconds", "1m", 60),
+    ],
+)
+def test_sizes_and_times_take_a_unit(name: str, text: str, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable(name), text)
+    assert getattr(load_settings(), name) == value
+
+
+def test_every_size_and_time_takes_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    sized = [name for name in Settings.model_fields if unit_of(name)]
+    assert len(sized) >= 30
+    for name in sized:
+        with monkeypatch.context() as patch:
+            patch.setenv(variable(name), "1parsec")
+            with pytest.raises(SettingsError, match=rf"{variable(name)}=1parsec: should be a number.* with a unit: "):
+                load_settings()
+
+
+@pytest.mark.parametrize("text", ["4GiB/s", "4 gigs", "GiB", "-1GiB", "4Gbit", "1e3MiB", ""])
+def test_a_size_that_only_begins_like_one_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_MAX_BYTES", text)
+    with pytest.raises(SettingsError, match=r"HARMONIUM_MAX_BYTES=.*: should be "):
+        load_settings()
+
+
+SERVICE_LINKS = {
+    "HARMONIUM_SERVICE_HOST": "10.96.3.4",
+    "HARMONIUM_SERVICE_PORT": "8000",
+    "HARMONIUM_SERVICE_PORT_HTTP": "8000",
+    "HARMONIUM_PORT": "tcp://10.96.3.4:8000",
+    "HARMONIUM_PORT_8000_TCP": "tcp://10.96.3.4:8000",
+    "HARMONIUM_PORT_8000_TCP_PROTO": "tcp",
+    "HARMONIUM_PORT_8000_TCP_PORT": "8000",
+    "HARMONIUM_PORT_8000_TCP_ADDR": "10.96.3.4",
+    "HARMONIUM_REDIS_SERVICE_HOST": "10.96.3.5",
+    "HARMONIUM_REDIS_SERVICE_PORT": "6379",
+    "HARMONIUM_REDIS_PORT": "tcp://10.96.3.5:6379",
+    "HARMONIUM_REDIS_PORT_6379_TCP": "tcp://10.96.3.5:6379",
+    "HARMONIUM_WORKER_SERVICE_HOST": "10.96.3.6",
+    "HARMONIUM_WORKER_SERVICE_PORT_METRICS": "9000",
+    "HARMONIUM_WORKER_PORT": "tcp://10.96.3.6:9000",
+    "HARMONIUM_WORKER_PORT_9000_TCP_ADDR": "10.96.3.6",
+    "HARMONIUM_DNS_PORT_53_UDP": "udp://10.96.3.7:53",
+}
+"""What Kubernetes puts into pods for Services named harmonium, harmonium-redis, -worker and -dns."""
+
+
+def test_what_kubernetes_puts_into_a_pod_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("HARMONIUM_WORKER_PORT=9001\n")
+    for name, value in SERVICE_LINKS.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    assert (settings.port, settings.worker_port) == (8000, 9001)
+    assert service_links() == sorted(SERVICE_LINKS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HARMONIUM_PORT", "tcp:8000"),
+        ("HARMONIUM_PORTS", "tcp://10.96.3.4:8000"),
+        ("HARMONIUM_SERVICE_HOSTS", "10.96.3.4"),
+        ("HARMONIUM_PORT_TCP", "tcp://10.96.3.4:8000"),
+        ("HARMONIUM_REDIS_PORT", "6379"),
+    ],
+)
+def test_what_only_looks_like_it_is_not(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=name):
+        load_settings()
+
+
+def test_a_file_is_no_place_for_it(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("HARMONIUM_PORT=tcp://10.96.3.4:8000\n")
+    with pytest.raises(SettingsError, match=r"HARMONIUM_PORT in \.env"):
+        load_settings()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
@@ -85,40 +195,40 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"context_tokens": 1023}, "HARMONIUM_CONTEXT_TOKENS: should be 0, or at least 1024"),
-        ({"vllm_url": "10.0.0.5:8000"}, "HARMONIUM_VLLM_URL: should be URLs that begin with http://"),
+        ({"context_tokens": 1023}, "--context-tokens 1023: should be 0, or at least 1024"),
+        ({"vllm_url": "10.0.0.5:8000"}, "--vllm-url: should be URLs that begin with http://"),
         ({"vllm_url": f"http://me:{SECRET}@10.0.0.5"}, "a key goes into HARMONIUM_VLLM_API_KEY"),
         ({"vllm_url": "http://a,http://a/"}, "names a server twice"),
         ({"api_keys": "a:k,b:l", "priority_tenants": "b, c"}, "PRIORITY_TENANTS names c, of which"),
-        ({"vllm_url": ""}, "HARMONIUM_VLLM_URL"),
-        ({"vllm_api_key": f"{SECRET}\n"}, "HARMONIUM_VLLM_API_KEY: should be 1 to 512 printable"),
-        ({"vllm_args": "max_model_len=4096"}, "HARMONIUM_VLLM_ARGS: should be a JSON object"),
+        ({"vllm_url": ""}, "--vllm-url: "),
+        ({"vllm_api_key": f"{SECRET}\n"}, "--vllm-api-key: should be 1 to 512 printable"),
+        ({"vllm_args": "max_model_len=4096"}, "--vllm-args: should be a JSON object"),
         ({"engine": "vllm-local", "workers": 2}, "would load the model 2 times"),
-        ({"shutdown_seconds": 0}, "HARMONIUM_SHUTDOWN_SECONDS"),
+        ({"shutdown_seconds": 0}, "--shutdown-seconds 0: "),
         ({"redis_url": "localhost:6379"}, "redis://"),
         ({"redis_url": f"redis://:{SECRET}/x@localhost:6379"}, "%2F"),
         ({"redis_url": "redis://[bad"}, "not a URL"),
-        ({"redis_url": "redis://h/notanumber"}, "HARMONIUM_REDIS_URL: should end with the number of a database"),
+        ({"redis_url": "redis://h/notanumber"}, "--redis-url: should end with the number of a database"),
         ({"redis_url": "redis+sentinel://h:26379"}, "name the service that the Sentinels watch"),
         ({"redis_url": "redis+cluster://h:6379/1"}, "a cluster has only one"),
-        ({"shards": 257}, "HARMONIUM_SHARDS"),
-        ({"max_bytes": 100 << 20}, "HARMONIUM_MAX_BYTES=104857600 has no room for 4 conversations"),
+        ({"shards": 257}, "--shards 257: "),
+        ({"max_bytes": 100 << 20}, "--max-bytes 104857600 has no room for 4 conversations"),
         ({"max_followers": 2561}, "HARMONIUM_MAX_SOCKETS=1024 are more together than the 4,096 connections"),
-        ({"lease_seconds": 5}, "LEASE_SECONDS=5 is too short for HARMONIUM_STORE_TIMEOUT_SECONDS=2: .* 5.25 s"),
+        ({"lease_seconds": 5}, "--lease-seconds 5 is too short for HARMONIUM_STORE_TIMEOUT_SECONDS=2: .* 5.25 s"),
         ({"lease_seconds": 8, "store_timeout_seconds": 3}, "more than 2.67 times the timeout"),
-        ({"conversation_idle_days": 29}, "HARMONIUM_CONVERSATION_IDLE_DAYS=29 is less than HARMONIUM_IDLE_DAYS=30"),
+        ({"conversation_idle_days": 29}, "--conversation-idle-days 29 is less than HARMONIUM_IDLE_DAYS=30"),
         (
             {"conversation_idle_days": 29, "idle_days": 0},
-            "HARMONIUM_CONVERSATION_IDLE_DAYS=29 is less than HARMONIUM_IDLE_DAYS=0",
+            "--conversation-idle-days 29 is less than --idle-days 0",
         ),
-        ({"idle_days": 0.005}, "HARMONIUM_IDLE_DAYS=0.005 is 432 s, and one response may take 780 s"),
-        ({"engine": "steam"}, "HARMONIUM_ENGINE"),
-        ({"seal_keys": f"{SEAL_KEY},{SECRET}"}, "HARMONIUM_SEAL_KEYS: entry 2: should be 32 to 512 printable"),
-        ({"seal_keys": f"{SEAL_KEY},{SEAL_KEY}"}, "HARMONIUM_SEAL_KEYS: entry 2: this key is listed twice"),
-        ({"seal_keys": ",".join(f"{SEAL_KEY}{each}" for each in range(17))}, "HARMONIUM_SEAL_KEYS"),
-        ({"prompts_dir": "/nowhere"}, "HARMONIUM_PROMPTS_DIR: should be a folder that exists"),
-        ({"images": "look"}, "HARMONIUM_IMAGES"),
-        ({"key_prefix": "a{b}"}, "HARMONIUM_KEY_PREFIX"),
+        ({"idle_days": 0.005}, "--idle-days 0.005 is 432 s, and one response may take 780 s"),
+        ({"engine": "steam"}, "--engine steam: "),
+        ({"seal_keys": f"{SEAL_KEY},{SECRET}"}, "--seal-keys: entry 2: should be 32 to 512 printable"),
+        ({"seal_keys": f"{SEAL_KEY},{SEAL_KEY}"}, "--seal-keys: entry 2: this key is listed twice"),
+        ({"seal_keys": ",".join(f"{SEAL_KEY}{each}" for each in range(17))}, "--seal-keys: "),
+        ({"prompts_dir": "/nowhere"}, "--prompts-dir /nowhere: should be a folder that exists"),
+        ({"images": "look"}, "--images look: "),
+        ({"key_prefix": "a{b}"}, "--key-prefix a{b}: "),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_the_reason(wrong: dict[str, object], reason: str) -> None:

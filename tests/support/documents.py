@@ -8,12 +8,13 @@ and the diagram of states.
 """
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import astuple
 from pydantic import SecretStr
 
-from service.settings.settings import Settings, description, variable
+from service.settings.settings import Settings, allowed, description, groups, variable
+from service.settings.units import sized, unit_of
 from store.fsck.faults import MEANINGS
 from store.states import MOVES, TERMINAL
 from tests.support import ROOT
@@ -23,6 +24,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "store" / "README.md", *sorted((
 _BLOCK = re.compile(r"(?ms)^```([^\n]*)\n(.*?)^```$")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _SETTINGS = re.compile(r"(?m)(?:^\| `HARMONIUM_.*\n)+")
+_SECTIONS = re.compile(r"(?ms)^### .*(?=^## |^\[webhooks\.md\])")
 _ELLIPSIS = "…"
 
 
@@ -83,11 +85,20 @@ def shows(shown: str, real: str) -> bool:
 
 def settings_table() -> list[str]:
     """A row for each setting, made from its description: what docs/configuration.md has to hold."""
-    schema: dict[str, Any] = Settings.model_json_schema()["properties"]
     return [
-        f"| `{variable(name)}` | {_default(name)} | {_allowed(schema[name])} | {description(name)} |"
+        f"| `{variable(name)}` | {_default(name)} | {allowed(name)} | {description(name)} |"
         for name in Settings.model_fields
     ]
+
+
+def settings_sections() -> str:
+    """All settings, under their headings."""
+    table = {row.split("`")[1]: row for row in settings_table()}
+    head = "| Setting | Default | Allowed | What it is |\n| --- | --- | --- | --- |\n"
+    sections = {heading: [table[variable(name)] for name in names] for heading, names in groups().items()}
+    return "\n".join(
+        f"### {heading}\n\n{head}" + "".join(f"{row}\n" for row in rows) for heading, rows in sections.items()
+    )
 
 
 def _default(name: str) -> str:
@@ -97,22 +108,9 @@ def _default(name: str) -> str:
     value = ",".join(value) if isinstance(value, tuple) else value
     if value in ("", {}) or isinstance(value, SecretStr):
         return "empty"
+    if unit_of(name) == "_bytes":
+        return f"`{sized(value)}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`".replace(".0`", "`")
-
-
-def _allowed(schema: dict[str, Any]) -> str:
-    least, above, most = (schema.get(name) for name in ("minimum", "exclusiveMinimum", "maximum"))
-    if schema.get("type") == "boolean":
-        return "`true`, `false`"
-    if "enum" in schema or "const" in schema:
-        return ", ".join(f"`{word}`" for word in schema.get("enum", [schema.get("const")]))
-    if above is not None:
-        return f"above {above:,} to {most:,}"
-    if least is not None:
-        return f"{least:,} to {most:,}" if most is not None else f"{least:,} or more"
-    if "maxLength" in schema:
-        return f"up to {schema['maxLength']:,} characters"
-    return f"up to {schema['maxItems']:,}" if "maxItems" in schema else ""
 
 
 def rewrite_settings() -> None:
@@ -120,9 +118,11 @@ def rewrite_settings() -> None:
     table = {row.split("`")[1]: row for row in settings_table()}
     for document in DOCUMENTS:
         text = document.read_text()
+        if document.name == "configuration.md":
+            document.write_text(_SECTIONS.sub(lambda _: settings_sections() + "\n", text))
+            continue
         names = re.findall(r"(?m)^\| `(HARMONIUM_\w+)`", text)
-        wanted = table if document.name == "configuration.md" else [name for name in names if name in table]
-        written = "".join(f"{table[name]}\n" for name in wanted)
+        written = "".join(f"{table[name]}\n" for name in names if name in table)
         document.write_text(_SETTINGS.sub(lambda _, rows=written: rows, text))
 
 

@@ -1,0 +1,84 @@
+"""Where settings come from: the command line, the environment and a `.env` file, and what somebody else put there.
+
+Kubernetes puts variables for every Service of a namespace into its pods: those of one named `harmonium`, or
+`harmonium-worker`, look like ours. They are passed over, by their exact forms alone: a misspelt limit would be no
+limit.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dotenv import dotenv_values
+from pydantic.fields import FieldInfo
+from pydantic_settings import EnvSettingsSource
+
+from service.settings.core import ENV_FILE, PREFIX
+
+_SERVICE_LINK = re.compile(
+    rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+_SERVICE_ADDRESS = re.compile(rf"{PREFIX}(\w+_)?PORT")
+"""A name that Kubernetes gives to an address; where it is one of ours too, the value says whose it is."""
+
+_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+
+
+def is_service_link(name: str, value: str | None) -> bool:
+    """Whether Kubernetes has put a variable into the environment, for a Service."""
+    if _SERVICE_LINK.fullmatch(name):
+        return True
+    return _SERVICE_ADDRESS.fullmatch(name) is not None and _ADDRESS.match(value or "") is not None
+
+
+def service_links() -> list[str]:
+    """The variables in the environment that are passed over."""
+    return sorted(name for name, value in os.environ.items() if is_service_link(name, value))
+
+
+def env_file() -> Path | None:
+    """The `.env` file that is read, if there is one."""
+    path = Path(ENV_FILE).absolute()
+    return path if path.is_file() else None
+
+
+class Environment(EnvSettingsSource):
+    """The environment without what Kubernetes has put there."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """The value of a setting, None where there is none."""
+        value, key, is_complex = super().get_field_value(field, field_name)
+        ours = not is_service_link(PREFIX + field_name.upper(), value)
+        return (value if ours else None), key, is_complex
+
+
+class Given:
+    """The values as they were given, and by which name: an option, a variable, or a variable in the file."""
+
+    def __init__(self, overrides: Mapping[str, object]) -> None:
+        """`overrides` are those of the command line, by the setting's name."""
+        self._overrides = overrides
+        self._environment = {name.upper(): value for name, value in os.environ.items()}
+        self._file = {name.upper(): value for name, value in dotenv_values(ENV_FILE).items()}
+
+    @property
+    def variables(self) -> Iterable[str]:
+        """The names of all that is set, ours and others."""
+        linked = {name for name, value in self._environment.items() if is_service_link(name, value)}
+        return {*self._environment.keys() - linked, *self._file}
+
+    def value(self, name: str) -> object:
+        """What was given for the setting `name`, unread; None where nothing was."""
+        if name in self._overrides:
+            return self._overrides[name]
+        variable = PREFIX + name.upper()
+        return self._environment.get(variable, self._file.get(variable))
+
+    def place(self, name: str) -> str:
+        """By which name the setting `name` was given: what an error calls it."""
+        variable = PREFIX + name.upper()
+        if name in self._overrides:
+            return f"--{name.replace('_', '-')}"
+        return f"{variable} in {ENV_FILE}" if variable not in self._environment and variable in self._file else variable
