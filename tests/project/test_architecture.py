@@ -54,7 +54,7 @@ PURE_BESIDES_STDLIB = (
     *(path.removesuffix("/").removesuffix(".py").replace("/", ".") for path in PURE),
 )
 WIRE = "service/api/request.py"
-SETTINGS = ("service/settings/settings.py", "service/settings/core.py")
+SETTINGS = ("service/settings/sources.py", "service/settings/core.py")
 GUEST = "service/engine/vllm/library.py"
 """Sets variables for vLLM, which is told some things in no other way."""
 
