@@ -16,6 +16,7 @@ from store.fsck.check import Fsck
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import EventLog
+from store.keys import NO_RESPONSES, id_of, mark_of
 from store.redis.connection import connect
 
 UNDER_WAY = ("job", "spec", "runs", "pins")
@@ -49,7 +50,8 @@ class Aftermath:
 
     async def ids(self) -> set[str]:
         """All responses that are stored."""
-        return {f"resp_{key.rpartition(b':')[2].decode()}" for key in await self._keys("node")}
+        digits = [key.rpartition(b":")[2].decode() for key in await self._keys("node")]
+        return {id_of(each) for each in digits if mark_of(each) not in NO_RESPONSES}
 
     async def response(self, id: str) -> Response:
         """A response as it was stored; it has ended."""
@@ -82,9 +84,11 @@ class Aftermath:
         found += [key for key in shared if WAITING.fullmatch(key.removeprefix(prefix)[6:])]
         return [key for key in found if timed or await self._redis.pttl(key) == FOR_EVER]
 
-    async def held_seconds(self) -> float:
-        """For how long anything will be held at most by who doesn't renew that."""
-        return max([await self._redis.pttl(key) for key in await self._keys("pins")], default=0) / 1000
+    async def held_seconds(self, *, of: str = "") -> float:
+        """For how long anything will be held at most by who doesn't renew that; or one conversation."""
+        pins = await self._keys("pins")
+        times = [await self._redis.pttl(key) for key in pins if key.endswith(of.removeprefix("conv_").encode())]
+        return max(times, default=0) / 1000
 
     async def complaints(self) -> list[Fault]:
         """What `harmonium fsck` says."""

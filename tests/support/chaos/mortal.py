@@ -18,16 +18,18 @@ from service.api.conversation import New
 from service.background.cancel import cancel
 from service.background.tasks import Background
 from service.engine.demo import DemoEngine
-from service.engine.port import Chunk, Generation
+from service.engine.port import Chunk, Engine, Generation
 from service.errors import InvalidRequest
 from service.harmony.tokens import decode
 from service.responses.conversations import by_hand
 from service.responses.conversations.joining import joining
 from service.responses.service import Service, open_service
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import load_settings
+from service.settings.settings import Settings, load_settings
+from service.web import app
 from tests.support.chaos.inside import CARD, queue, respond
 from tests.support.chaos.watched import watched
+from tests.support.service.inside import serving
 
 STEPS = (
     "claimed",  # and not yet begun
@@ -44,7 +46,7 @@ STEPS = (
 )
 """The steps of a job at which one may die; of those that end in `again`, the second time."""
 
-AT_THE_END = {"finishing", "finished", "adding", "added"}
+AT_THE_END = {"finishing", "finished", "adding", "added", "appending", "appended", "appending again", "appended again"}
 UNHURRIED_TOKENS_PER_SECOND = 5
 """How quickly one answers that dies before its end, however long a busy machine holds it up."""
 
@@ -131,14 +133,21 @@ async def fork(service: Service, source: str) -> None:
     await by_hand.begin(service, DEFAULT_TENANT, New(msgspec.Raw(b"null"), {}, source))
 
 
+async def serve(settings: Settings, port: int, engine: Engine, death: Death) -> None:
+    """Serve at a port of 127.0.0.1."""
+    app.open_service = lambda settings, engine: watched(open_service(settings, engine), death.at)
+    async with serving(settings, engine, port=port):
+        await asyncio.Event().wait()
+
+
 async def carry_out(order: dict[str, Any]) -> None:
     """Do what is ordered, to the step at which this process dies."""
     settings, step, about = load_settings(**order["settings"]), order["step"], order["about"]
     hurries = not step or step in AT_THE_END
     speed = settings.demo_tokens_per_second if hurries else UNHURRIED_TOKENS_PER_SECOND
-    death = Death(step, order["after"])
-    service = watched(open_service(settings, PoisonedEngine(CARD, speed)), death.at)
-    await service.engine.start()
+    death, engine = Death(step, order["after"]), PoisonedEngine(CARD, speed)
+    service = watched(open_service(settings, engine), death.at)
+    await engine.start()
     deeds: dict[str, Callable[[], Awaitable[object]]] = {
         "work": lambda: work(service, death),
         "cancel": lambda: cancel(service, DEFAULT_TENANT, about),
@@ -148,6 +157,7 @@ async def carry_out(order: dict[str, Any]) -> None:
         "add what can't be": lambda: add(service, about, {"type": "compaction_trigger"}),
         "omit": lambda: omit(service, about),
         "fork": lambda: fork(service, about),
+        "serve": lambda: serve(settings, int(about), engine, death),
     }
     await deeds[order["deed"]]()
     await asyncio.Event().wait()  # it dies soon, or whoever ordered it waits in vain

@@ -1,4 +1,4 @@
-"""Jobs and conversations that tell of each of their steps, before and after it, as a process comes to it.
+"""A store whose jobs, conversations and turns tell of each step, before and after it, as a process comes to it.
 
 Whoever listens may end the process there, or the store. The service knows no such step. What is one script in the store
 is one step here: a turn is appended, its conversation moved to it and let go of by `adding`.
@@ -100,8 +100,21 @@ class WatchedConversations(Conversations):
         await self._at("released")
 
 
+def _tell_of_turns(history: ConversationHistoryStore, at: At) -> None:
+    """Have a store tell when a turn is appended that is added to no conversation."""
+    append = history.append
+
+    async def telling(*given: Any, **more: Any) -> None:
+        await at("appending")
+        await append(*given, **more)
+        await at("appended")
+
+    history.append = telling
+
+
 def watched(service: Service, at: At) -> Service:
-    """The service, whose jobs and conversations tell."""
+    """The service, whose jobs, conversations and turns tell."""
+    _tell_of_turns(service.store, at)
     return msgspec.structs.replace(
         service,
         jobs=WatchedJobs(service.store, job_limits(service.settings), at),

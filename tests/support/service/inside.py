@@ -55,9 +55,13 @@ class Inside:
 
 
 @asynccontextmanager
-async def serving(settings: Settings, engine: Engine | None = None, timing: Timing = TIMING) -> AsyncIterator[Inside]:
-    """The service of `settings`, over `engine` where one is given, until the end of the block."""
-    listener = listen("127.0.0.1", 0)
+async def serving(
+    settings: Settings, engine: Engine | None = None, timing: Timing = TIMING, *, port: int = 0
+) -> AsyncIterator[Inside]:
+    """The service of `settings`, over `engine` where one is given, until the end of the block. `port` is one that is
+    free, or 0 for any.
+    """
+    listener = listen("127.0.0.1", port)
     config = uvicorn.Config(
         create_app(settings, engine=engine, timing=timing),
         http=BoundedHttpProtocol,

@@ -1,0 +1,186 @@
+"""APIs with WebSockets that are killed, or stopped, in the middle of a turn: their clients connect again and go on.
+
+Nothing is stored halfway or twice, conversations are free again within a lease, and what is made in the background goes
+on as if nothing had been.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI, NotFoundError
+
+from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.fleet import Fleet, Member, running
+from tests.support.chaos.follower import Follower
+from tests.support.chaos.inside import counted
+from tests.support.chaos.storm import LEASE_SECONDS, SETTINGS
+from tests.support.chaos.talker import Talker
+from tests.support.service.listed import said
+from tests.support.waiting import until
+
+NUMBERS, MANY_NUMBERS = 12, 70
+"""How far is counted in a turn: in a moment, and for longer than a service that stops waits (STOP_SECONDS)."""
+
+STOP_SECONDS = 1
+BESIDE = 300
+"""How far is counted in the background."""
+
+SECONDS = 60.0
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class Talk:
+    """Clients of each kind on each API of a fleet. Those with a conversation share it."""
+
+    def __init__(self, fleet: Fleet, conversation: str, numbers: int) -> None:
+        self.fleet = fleet
+        self.conversation = conversation
+        self._by_api = {
+            api.name: [
+                Talker(api.url, f"{kind}-{api.name}", kind, numbers=numbers, conversation=conversation)
+                for kind in ("stored", "unstored", "conversation")
+            ]
+            for api in fleet.apis
+        }
+        self.talkers = [each for talkers in self._by_api.values() for each in talkers]
+        self.beside = Follower(lambda: [api.url for api in fleet.apis if not api.leaving], fleet.chance)
+        self._over = asyncio.Event()
+
+    async def speaking(self, api: Member) -> None:
+        """Wait until those who talk to an API are in the middle of answers; all but one, who may have to wait."""
+        mine = self._by_api[api.name]
+        await until(lambda: sum(each.speaks for each in mine) >= len(mine) - 1, SECONDS, "some are silent")
+
+    async def going_on(self) -> None:
+        """Wait until everybody has ended a turn that was begun since, or was cut off."""
+        wanted = {each: len(each.turns) + 2 for each in self.talkers}
+        await until(lambda: all(len(each.turns) >= wanted[each] for each in self.talkers), SECONDS, "some are silent")
+
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        """Let all of them talk."""
+        group.create_task(self.beside.create(input=f"Count to {BESIDE}."))
+        for each in self.talkers:
+            group.create_task(each.talk(self._over.is_set))
+
+    def end(self) -> None:
+        """Let each end with its turn."""
+        self._over.set()
+
+    async def check(self) -> None:
+        """Everything is there once, whole and in order."""
+        assert self.beside.text == counted(BESIDE)
+        aftermath = Aftermath(self.fleet.settings)
+        async with AsyncOpenAI(base_url=f"{self.fleet.apis[0].url}/v1", api_key="none") as client:
+            for each in self.talkers:
+                if each.kind == "stored":
+                    await _check_chain(client, each)
+            mine = [each for each in self.talkers if each.kind == "conversation"]
+            check_conversation(await said(client, self.conversation), mine)
+            for id in (id for each in self.talkers for id in each.lost):
+                with pytest.raises(NotFoundError):
+                    await client.responses.retrieve(id)
+        for id in await aftermath.ids():
+            await aftermath.response(id)
+        assert await aftermath.left_over(timed=False) == []
+        assert await aftermath.complaints() == []
+        await aftermath.close()
+
+
+async def _check_chain(client: AsyncOpenAI, talker: Talker) -> None:
+    """Each turn is stored, and continues the one before."""
+    before = None
+    for turn in talker.turns:
+        response = await client.responses.retrieve(turn.id)
+        assert (response.previous_response_id, response.status) == (before, turn.status)
+        assert response.output_text == turn.said
+        before = turn.id
+
+
+def check_conversation(messages: list[tuple[str, str]], talkers: list[Talker]) -> None:
+    """All that clients know to have ended is in it once and in their order, and nothing by half."""
+    asked = [text for role, text in messages if role == "user"]
+    answers = dict(zip(asked, _answers(messages), strict=True))
+    assert len(answers) == len(asked), "something is there twice"
+    assert {*asked} <= {text for each in talkers for text in each.asked}
+    for each in talkers:
+        assert [text for text in asked if text in each.asked] == [text for text in each.asked if text in answers]
+        for turn in each.turns:
+            assert answers[turn.asked] == turn.said
+
+
+def _answers(messages: list[tuple[str, str]]) -> list[str]:
+    """What follows each question: an answer, or nothing where it was cut off before it began."""
+    answers: list[str] = []
+    for role, text in messages:
+        if role == "user":
+            answers.append("")
+        else:
+            assert answers[-1] == ""
+            answers[-1] = text
+    return answers
+
+
+@asynccontextmanager
+async def talking(folder: Path, seed: int, numbers: int = NUMBERS) -> AsyncIterator[Talk]:
+    """A fleet with clients that talk to it, and are checked at the end of the block."""
+    settings = SETTINGS | {"demo_tokens_per_second": 100, "shutdown_seconds": STOP_SECONDS}
+    async with running(folder, seed, workers=1, **settings) as fleet:
+        async with AsyncOpenAI(base_url=f"{fleet.apis[0].url}/v1", api_key="none") as client:
+            talk = Talk(fleet, (await client.conversations.create()).id, numbers)
+        async with asyncio.TaskGroup() as group:
+            talk.begin(group)
+            yield talk
+            talk.end()
+        await talk.check()
+
+
+async def kill(folder: Path, seed: int, kills: int) -> None:
+    async with talking(folder, seed) as talk:
+        aftermath = Aftermath(talk.fleet.settings)
+        for number in range(kills):
+            api = talk.fleet.apis[number % len(talk.fleet.apis)]
+            await talk.speaking(api)
+            talk.fleet.kill(api)
+            held = await aftermath.held_seconds(of=talk.conversation)
+            assert held <= LEASE_SECONDS
+            talk.fleet.launch(api)
+            await talk.going_on()
+        await aftermath.close()
+    assert sum(len(each.broken) for each in talk.talkers) >= kills
+    assert {code for each in talk.talkers for code in each.close_codes} == {1006}
+
+
+async def stop(folder: Path, seed: int, stops: int) -> None:
+    async with talking(folder, seed, MANY_NUMBERS) as talk:
+        for number in range(stops):
+            api = talk.fleet.apis[number % len(talk.fleet.apis)]
+            await talk.speaking(api)
+            assert await talk.fleet.restart(api) == 0
+            await talk.going_on()
+    assert {code for each in talk.talkers for code in each.close_codes} == {1012}
+    assert [id for each in talk.talkers for id in each.lost] == []
+    assert "cancelled" in {turn.status for each in talk.talkers for turn in each.turns}
+
+
+async def test_clients_of_apis_that_are_killed_go_on_where_they_were(tmp_path: Path) -> None:
+    await kill(tmp_path, seed=31, kills=2)
+
+
+async def test_clients_of_an_api_that_stops_lose_nothing_that_was_said(tmp_path: Path) -> None:
+    await stop(tmp_path, seed=32, stops=1)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+async def test_clients_of_apis_that_are_killed_thirty_times_go_on_where_they_were(tmp_path: Path) -> None:
+    await kill(tmp_path, seed=34, kills=30)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+async def test_clients_of_apis_that_stop_thirty_times_lose_nothing_that_was_said(tmp_path: Path) -> None:
+    await stop(tmp_path, seed=35, stops=30)
