@@ -46,14 +46,16 @@ def event(logger: logging.Logger, level: int, message: str, /, **fields: Value) 
         logger.log(level, "%s", message, extra={"fields": fields})
 
 
-def configure(level: str, form: Format, stream: TextIO | None = None) -> Callable[[], None]:
-    """Send everything that this process logs, uvicorn's lines and warnings included, to `stream` (stderr).
+def configure(level: str, form: Format | logging.Formatter, stream: TextIO | None = None) -> Callable[[], None]:
+    """Send everything that this process logs, warnings included, to `stream` (stderr).
 
-    `level` is the name of the least that is logged. Called once a process; the result, when called, writes
-    what still waits, for at most CLOSE_SECONDS, and takes the handler and the level away again.
+    `level` is the name of the least that is logged; what uvicorn tells of its own doings is for `debug`. Called once
+    a process; the result, when called, writes what still waits, for at most CLOSE_SECONDS, and takes the handler and
+    the level away again.
     """
     handler = QueuedHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    formatter = form if isinstance(form, logging.Formatter) else _FORMATTERS[form]()
+    handler.setFormatter(formatter)
     root = logging.getLogger()
     before = root.level
     root.handlers[:] = [handler]
@@ -63,6 +65,7 @@ def configure(level: str, form: Format, stream: TextIO | None = None) -> Callabl
         logger = logging.getLogger(name)
         logger.handlers[:] = []
         logger.propagate = name != "uvicorn.access"  # requests are logged once, by the service
+    logging.getLogger("uvicorn").setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
 
     def close() -> None:
         root.removeHandler(handler)
@@ -78,8 +81,8 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of `record`, without its newline."""
-        parts = [_time(record), f"{record.levelname:<7}", _escape(record.getMessage())]
-        parts += [f"{_escape(name)}={_text(value)}" for name, value in _fields(self, record).items()]
+        parts = [_time(record), f"{record.levelname:<7}", escaped(record.getMessage())]
+        parts += [f"{escaped(name)}={shown(value)}" for name, value in fields_of(self, record).items()]
         return " ".join(parts)
 
 
@@ -94,8 +97,11 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage()[:MAX_VALUE_CHARS],
         }
-        fields = {name: value for name, value in _fields(self, record).items() if name not in line}
+        fields = {name: value for name, value in fields_of(self, record).items() if name not in line}
         return json.dumps(line | fields, default=str)
+
+
+_FORMATTERS: dict[Format, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
 
 
 class QueuedHandler(logging.Handler):
@@ -156,7 +162,7 @@ class QueuedHandler(logging.Handler):
             self._stream.write(self.format(record) + "\n")
 
 
-def _fields(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, Value]:
+def fields_of(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, Value]:
     """The fields of `record`, then the request it belongs to, then the traceback of what was raised."""
     given = record.__dict__.get("fields")
     fields = dict(cast("Mapping[str, Value]", given)) if isinstance(given, Mapping) else {}
@@ -173,14 +179,14 @@ def _cut(value: Value) -> Value:
     return round(value, 3) if isinstance(value, float) else value
 
 
-def _text(value: Value) -> str:
+def shown(value: Value) -> str:
     """A value as it stands after `name=`: bare where that is unambiguous, else quoted and escaped."""
     if not isinstance(value, str):
-        return _escape(str(value))
+        return escaped(str(value))
     return value if _PLAIN.fullmatch(value) else json.dumps(value)
 
 
-def _escape(text: str) -> str:
+def escaped(text: str) -> str:
     """`text` in printable ASCII, on one line."""
     return text[:MAX_VALUE_CHARS].encode("unicode_escape").decode("ascii")
 

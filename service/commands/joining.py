@@ -6,9 +6,11 @@ Never join in the event loop that serves.
 
 import asyncio
 
-from service.responses.service import open_layout, open_store
+from service.metrics.scrape import read_shards
+from service.responses.service import job_limits, open_layout, open_store
 from service.settings.settings import Settings
-from store.errors import StoreUnavailable
+from store.errors import StoreError, StoreUnavailable
+from store.jobs.jobs import Jobs
 
 
 def join(settings: Settings, *, alone: bool = False) -> None:
@@ -17,6 +19,22 @@ def join(settings: Settings, *, alone: bool = False) -> None:
     Raises LayoutMismatch where this process must not use the store, and Unsupported where that can't do what is asked.
     """
     asyncio.run(_join(settings, alone=alone))
+
+
+def stored_responses(settings: Settings) -> int | None:
+    """How many responses the settings' store has; None where it doesn't say."""
+    return asyncio.run(_stored_responses(settings))
+
+
+async def _stored_responses(settings: Settings) -> int | None:
+    store = open_store(settings)
+    try:
+        shards = await read_shards(Jobs(store, job_limits(settings)))
+        return sum(shard.responses for shard in shards.values())
+    except StoreError:
+        return None
+    finally:
+        await store.close()
 
 
 async def _join(settings: Settings, *, alone: bool) -> None:

@@ -6,7 +6,6 @@ to finish, and only then does the embedded server stop. Nothing here may know a 
 """
 
 import asyncio
-import ctypes
 import errno
 import logging
 import os
@@ -17,23 +16,26 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing import parent_process
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
+from rich.console import Console
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from service import logs
-from service.commands.joining import join
+from service.commands.joining import join, stored_responses
+from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts
+from service.commands.terminal import TerminalFormatter, card, terminal_of
 from service.commands.watchdog import watched
 from service.metrics.processes import shared_folder
 from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
-from service.settings.sources import service_links
+from service.settings.sources import env_file, service_links
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.socket.protocol import SocketProtocol
 from service.web.stopping import STOP_SIGNALS
@@ -62,11 +64,6 @@ STOP_GRACE_SECONDS = 5
 LEAST_KEY_CHARS = 20
 """Shorter API keys are warned of."""
 
-HANG_UP = signal.SIGHUP
-"""A terminal that is closed; it asks for the same."""
-
-PR_SET_PDEATHSIG = 1
-
 CreateApp = Callable[[Settings], Any]
 """Makes the ASGI application. It is pickled for workers, so it has to be a function of a module."""
 
@@ -90,15 +87,17 @@ def run(settings: Settings, create_app: CreateApp) -> None:
     allow_files()
     with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
         join(served, alone=not settings.redis_url)
-        close_logs = logs.configure(settings.log_level, settings.log_format)  # after the store: it starts a thread
+        url, terminal = address_of(listener), terminal_of(settings)
+        stored = stored_responses(served) if terminal else None
+        close_logs = configure_logs(settings)  # after the store: it starts a thread
         try:
-            _announce(settings, listener)
-            config = _config(served, create_app)
+            _announce(settings, url, terminal)
+            config, ready = _config(served, create_app), partial(_tell_ready, settings, url, terminal, stored)
             if settings.workers == 1:
-                Server(config).run(sockets=[listener])
+                Server(config, ready).run(sockets=[listener])
             else:
                 with shared_folder():
-                    Supervisor(config, [listener]).run()
+                    Supervisor(config, [listener], ready).run()
         finally:
             close_logs()
 
@@ -138,19 +137,33 @@ class Server(uvicorn.Server):
 
     _starting: "asyncio.Task[None] | None" = None
 
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        """`ready` is called once it answers."""
+        super().__init__(config)
+        self._ready = ready
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, until a signal says stop."""
         self._starting = asyncio.current_task()
         try:
             await super().startup(sockets)
+            self._ready()
         except asyncio.CancelledError:
             if not self.should_exit:
                 raise
         finally:
             self._starting = None
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let what is open finish, and say so."""
+        _tell_stopping(cast(Config, self.config).settings)
+        await super().shutdown(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop: what uvicorn has for a signal."""
+        """Stop: what uvicorn has for a signal. A second Ctrl-C cuts off what is open, and the rest ends as always."""
+        if self.should_exit and sig == signal.SIGINT:
+            signal.raise_signal(HURRY)
+            return
         super().handle_exit(sig, frame)
         if self._starting is not None:
             self._starting.get_loop().call_soon_threadsafe(self._starting.cancel)
@@ -159,20 +172,54 @@ class Server(uvicorn.Server):
 class Supervisor(Multiprocess):
     """uvicorn's supervisor, which also closes the port at once, and kills a worker that doesn't stop."""
 
+    def __init__(self, config: "Config", sockets: list[socket.socket], ready: Callable[[], None]) -> None:
+        """`ready` is called once all workers answer."""
+        super().__init__(config, sockets)
+        self._ready = ready
+        self._told = self._stopping = False
+        for each in STOP_SIGNALS:
+            signal.signal(each, self._stop)
+
     def run(self) -> None:
         """Keep the workers alive until a signal; exits with status 3 if one of them could not start."""
         super().run()
         if any(process.exitcode == STARTUP_FAILURE for process in self.processes):
             sys.exit(STARTUP_FAILURE)
 
+    def init_processes(self) -> None:
+        """Start the workers."""
+        with spared_of_interrupts():
+            super().init_processes()
+
     def keep_subprocess_alive(self) -> None:
         """Replace workers that died. With our end of its pipe closed, a ping isn't waited for when one dies."""
+        if self._stopping:
+            return
         for process in self.processes:
             process.child_conn.close()
-        super().keep_subprocess_alive()
+        dead = [process for process in self.processes if not process.is_alive(timeout=HEALTH_SECONDS)]
+        if dead and not self._stopping:
+            for process in dead:
+                process.process.kill()  # so that nobody waits for it again
+            with spared_of_interrupts():
+                super().keep_subprocess_alive()
+        elif not self._stopping and not self._told and all(process.is_ready() for process in self.processes):
+            self._told = True
+            self._ready()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """Have the workers stop at once, also while one is waited for. A second Ctrl-C cuts off what they have open."""
+        hurry, self._stopping = self._stopping and number == signal.SIGINT, True
+        self.signal_queue.append(number)
+        for process in self.processes:
+            if process.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, HURRY if hurry else signal.SIGTERM)
 
     def terminate_all(self) -> None:
         """Ask the workers to stop, and close the port: else the kernel would go on accepting."""
+        if self._told:
+            _tell_stopping(cast(Config, self.config).settings)
         for listener in self.sockets:
             listener.close()
         super().terminate_all()
@@ -204,56 +251,29 @@ class Config(uvicorn.Config):
         if parent_process() is not None:
             die_with_parent()
             exit_on_signals()
-            logs.configure(self.settings.log_level, self.settings.log_format)
+            configure_logs(self.settings)
 
 
 def _watched(create_app: CreateApp, settings: Settings) -> ASGIApp:
-    """The application, which ends its process where the loop stands still once it has started."""
+    """The application, which once it has started ends its process where the loop stands still, and can be hurried."""
     app: ASGIApp = create_app(settings)
+    requests = Open(app)
 
     async def watched_app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            await app(scope, receive, send)
+            await requests(scope, receive, send)
             return
         async with AsyncExitStack() as resources:
 
             async def started(message: Message) -> None:
                 if message["type"] == "lifespan.startup.complete":
                     await resources.enter_async_context(watched(settings))
+                    resources.enter_context(requests.hurrying())
                 await send(message)
 
             await app(scope, receive, started)
 
     return watched_app
-
-
-def die_with_parent() -> None:
-    """Have the kernel send this process SIGTERM when its parent dies. Only Linux has this."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    parent = parent_process()
-    if parent is not None and os.getppid() != parent.pid:  # it went before the kernel was asked to watch
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-def exit_on_signals() -> None:
-    """Turn SIGTERM and SIGINT into SystemExit(0), once: while the process stops, more do nothing.
-
-    uvicorn takes the signals over while it serves, and raises the one it stopped for again when it is done.
-    """
-
-    def leave(received: int, frame: FrameType | None) -> None:
-        for each in STOP_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(0)
-
-    def hang_up(received: int, frame: FrameType | None) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)  # to whoever handles it at the moment
-
-    for each in STOP_SIGNALS:
-        signal.signal(each, leave)
-    signal.signal(HANG_UP, hang_up)
 
 
 @contextmanager
@@ -347,27 +367,55 @@ def _config(settings: Settings, create_app: CreateApp) -> Config:
     )
 
 
-def _announce(settings: Settings, listener: socket.socket) -> None:
-    """Say where the service is, what it serves and keeps, and who can reach it."""
-    host, port = listener.getsockname()[:2]
-    logs.event(
-        logger,
-        logging.INFO,
-        "listening",
-        url=f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",
-        engine=settings.engine,
-        model=settings.model or None,
-        store=str(display(settings)["redis_url"] or settings.data_dir),
-        workers=settings.workers,
-    )
+def address_of(listener: socket.socket) -> str:
+    """The URL at which this machine reaches a listener."""
+    host, port = str(listener.getsockname()[0]), listener.getsockname()[1]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _announce(settings: Settings, url: str, terminal: Console | None) -> None:
+    """Say where the service will be, what it serves and keeps, and who can reach it; a terminal gets that as a card."""
+    if terminal is None:
+        logs.event(
+            logger,
+            logging.INFO,
+            "listening",
+            url=url,
+            engine=settings.engine,
+            model=settings.model or None,
+            store=str(display(settings)["redis_url"] or settings.data_dir),
+            workers=settings.workers,
+            env_file=str(env_file() or "") or None,
+        )
+        if not settings.api_keys:
+            message = "no API keys: only this machine can connect, and only with a Host header that names localhost"
+            logs.event(logger, logging.INFO, message, remedy=f"set {variable('api_keys')}")
     tell_service_links()
-    if not settings.api_keys:
-        message = "no API keys: only this machine can connect, and only with a Host header that names localhost"
-        logs.event(logger, logging.WARNING, message, remedy=f"set {variable('api_keys')}")
     short = sorted({key.tenant for key in settings.api_keys if len(key.key.get_secret_value()) < LEAST_KEY_CHARS})
     if short:
         message = f"API keys of fewer than {LEAST_KEY_CHARS} characters can be guessed"
         logs.event(logger, logging.WARNING, message, tenants=", ".join(short), remedy="openssl rand -hex 32 makes one")
+
+
+def _tell_ready(settings: Settings, url: str, terminal: Console | None, stored: int | None) -> None:
+    """Say that it answers."""
+    if terminal is None:
+        logs.event(logger, logging.INFO, "ready", url=url)
+    else:
+        terminal.print(card(settings, url, stored, env_file()), soft_wrap=True)
+
+
+def _tell_stopping(settings: Settings) -> None:
+    """Say that it stops, and what may take a while. Never call it in the handler of a signal, which may not log."""
+    remedy = "Ctrl-C again cuts off what is open"
+    logs.event(logger, logging.INFO, "stopping", most_seconds=settings.shutdown_seconds, remedy=remedy)
+
+
+def configure_logs(settings: Settings) -> Callable[[], None]:
+    """Log as the settings say, and to a terminal as a person reads; what it returns ends that."""
+    terminal = terminal_of(settings)
+    return logs.configure(settings.log_level, TerminalFormatter(terminal) if terminal else settings.log_format)
 
 
 def tell_service_links() -> None:

@@ -17,7 +17,8 @@ import uvloop
 from service import logs
 from service.background.tasks import Background
 from service.commands.joining import join
-from service.commands.serve import StartError, allow_files, check_url, exit_on_signals, listen, tell_service_links
+from service.commands.serve import StartError, allow_files, check_url, configure_logs, listen, tell_service_links
+from service.commands.signals import exit_on_signals
 from service.commands.watchdog import watched
 from service.engine.port import EngineUnavailable
 from service.harmony import segments, tokens
@@ -62,7 +63,7 @@ def run(settings: Settings) -> None:
     exit_on_signals()  # until the loop takes them over
     allow_files()
     join(settings)
-    close_logs = logs.configure(settings.log_level, settings.log_format)
+    close_logs = configure_logs(settings)
     tell_service_links()
     try:
         sound = uvloop.run(_work(settings))

@@ -24,8 +24,10 @@ from service.pacing import Pacing, Work
 from service.settings.core import DEFAULT_TENANT, ApiKey
 from service.web.admission import Admission, Slot, SocketSlot
 from service.web.auth import Keyring, check_headers, refuse_foreign, refuse_foreign_page
+from service.web.body import watch
 from service.web.dialect import DIALECTS, dialect_of
 from service.web.errors import envelope
+from service.web.http_protocol import BREAK_OFF
 
 logger = logging.getLogger(__name__)
 
@@ -171,6 +173,9 @@ class Gate:
             exchange.facts["client"] = "cut off"
             if not exchange.status:
                 await envelope(unavailable("The service is stopping. Try again in a moment."))(scope, receive, answer)
+            elif (known := scope.get("extensions", {}).get(BREAK_OFF)) is not None:
+                known["now"]()
+                await watch(receive, lambda: None)  # uvicorn would log an error if this returned before
         except Exception:
             logger.exception("request failed")
             if not exchange.status:

@@ -25,7 +25,7 @@ from tests.support.waiting import until
 WORKER = """
 import asyncio
 from service.background import tasks
-from service.__main__ import app
+from service.commands.command_line import app
 from service.engine.demo import DemoEngine
 
 def say(word):

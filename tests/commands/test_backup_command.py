@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from service.__main__ import app
+from service.commands.command_line import app
 from store.embedded import EmbeddedServer
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect

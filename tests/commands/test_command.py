@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from service.__main__ import app
 from service.build import this_build
+from service.commands.command_line import app
 from service.commands.serve import StartError, listen, redis_for
 from service.settings.settings import Settings, description, load_settings, variable
 from tests.support import ROOT

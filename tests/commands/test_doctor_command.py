@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from service.__main__ import app
+from service.commands.command_line import app
 from service.commands.doctor import expected_of
 from service.settings.settings import Settings, load_settings, variable
 from store.doctor.doctor import Expected

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from typer.testing import CliRunner, Result
 
-from service.__main__ import app
+from service.commands.command_line import app
 from store.embedded import EmbeddedServer
 from store.fsck.faults import MEANINGS
 from store.history.history import ConversationHistoryStore

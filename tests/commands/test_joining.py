@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 from typer.testing import CliRunner, Result
 
-from service.__main__ import app
+from service.commands.command_line import app
 from service.commands.joining import join
 from service.settings.settings import Settings
 from store.errors import LayoutMismatch

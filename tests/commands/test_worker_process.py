@@ -1,5 +1,6 @@
 """`harmonium worker` as an operator runs it: beside services that only serve, stopped and started while they go on."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import pytest
 from openai import APIConnectionError
 from typer.testing import CliRunner
 
-from service.__main__ import app
+from service.commands.command_line import app
 from service.web.http_protocol import MAX_HEADERS
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.ports import free_port
@@ -178,7 +179,7 @@ def test_a_worker_needs_a_redis_and_says_so() -> None:
 def test_a_worker_with_a_redis_that_can_not_be_says_so(url: str) -> None:
     refused = CliRunner().invoke(app, ["worker", "--redis-url", url])
     assert refused.exit_code in (1, 2)
-    assert "HARMONIUM_REDIS_URL" in refused.output
+    assert re.search("--redis-url|HARMONIUM_REDIS_URL", refused.output)
 
 
 def test_a_worker_s_port_that_is_taken_says_so(run: Start, redis_url: str) -> None:

@@ -1,0 +1,337 @@
+"""The command line: `harmonium serve`, `worker`, `doctor`, `fsck`, `backup`, `restore`, `settings` and `--version`.
+
+Options are settings under another name, and their help is the settings' own description, so that the two
+can't differ. An error is one line on stderr. There is no option for API keys: the list of processes, which
+everybody on a machine can read, would show them.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Never
+
+import typer
+
+from service.build import this_build
+from service.settings.settings import MASK, Settings, SettingsError, description, display, load_settings, variable
+
+EXIT_FAILURE = 1
+EXIT_SETTINGS = 2
+
+app = typer.Typer(
+    name="harmonium",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # its tracebacks show variables, and so could show keys
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _setting(name: str) -> Any:
+    """The option that overrides the setting `name`."""
+    return typer.Option(help=_described(name), show_default=False)
+
+
+def _described(name: str) -> str:
+    """What a setting means, and where its value comes from without the option."""
+    default = Settings.model_fields[name].get_default(call_default_factory=True, validated_data={})
+    return f"{description(name)} Else {variable(name)}, else {str(default) or 'empty'}."
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(str(this_build()))
+        raise typer.Exit
+
+
+@app.callback()
+def harmonium(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """The OpenAI Responses API over gpt-oss, on your own machine, with every conversation kept in Redis."""
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, _setting("host")] = None,
+    port: Annotated[int | None, _setting("port")] = None,
+    workers: Annotated[int | None, _setting("workers")] = None,
+    worker: Annotated[bool | None, typer.Option("--worker/--no-worker", help=_described("worker"))] = None,
+    engine: Annotated[str | None, _setting("engine")] = None,
+    model: Annotated[str | None, _setting("model")] = None,
+    demo_tokens_per_second: Annotated[float | None, _setting("demo_tokens_per_second")] = None,
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    log_level: Annotated[str | None, _setting("log_level")] = None,
+    log_format: Annotated[str | None, _setting("log_format")] = None,
+) -> None:
+    """Serve the API until Ctrl-C or SIGTERM.
+
+    With no options at all it serves the demo engine at http://127.0.0.1:8000/v1 and keeps conversations in an
+    embedded server, so that they are there again after a restart. Point an OpenAI SDK at it with
+    `OPENAI_BASE_URL=http://127.0.0.1:8000/v1`.
+
+    To let other machines in, set `HARMONIUM_API_KEYS` and `--host 0.0.0.0`. `harmonium settings` lists
+    everything that can be set; options win over the environment, and that over a `.env` file.
+    """
+    settings = _load(**locals())
+    from service.commands import serve as serving  # not at the top: with it --help would take a second
+    from service.web.app import create_app
+    from store.errors import LayoutMismatch, Unsupported
+
+    try:
+        serving.run(settings, create_app)
+    except (serving.StartError, LayoutMismatch, Unsupported) as error:
+        _fail(str(error), EXIT_FAILURE)
+
+
+@app.command()
+def worker(
+    worker_concurrency: Annotated[int | None, _setting("worker_concurrency")] = None,
+    worker_port: Annotated[int | None, _setting("worker_port")] = None,
+    engine: Annotated[str | None, _setting("engine")] = None,
+    model: Annotated[str | None, _setting("model")] = None,
+    demo_tokens_per_second: Annotated[float | None, _setting("demo_tokens_per_second")] = None,
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    log_level: Annotated[str | None, _setting("log_level")] = None,
+    log_format: Annotated[str | None, _setting("log_format")] = None,
+) -> None:
+    """Work on background responses until Ctrl-C or SIGTERM.
+
+    `serve` does that too, unless it is told `--no-worker`. Workers of their own let you have as many as the engine can
+    feed, and restart them without a request noticing: one that is stopped hands back what it is at work on, and others
+    go on at once; one that dies is replaced when its leases have run out.
+
+    It needs a Redis that all processes share (`--redis-url`), and the same engine and settings as `serve`.
+    """
+    settings = _load(**locals())
+    from service.commands.serve import StartError
+    from service.commands.worker import run as run_worker
+    from store.errors import LayoutMismatch, Unsupported
+
+    try:
+        run_worker(settings)
+    except (StartError, LayoutMismatch, Unsupported) as error:
+        _fail(str(error), EXIT_FAILURE)
+
+
+@app.command()
+def doctor(
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Ask Redis for its own settings, and say what could cost you conversations.
+
+    Every finding says what it is now, why it matters and what to do. `unsafe` is what loses conversations, or shows
+    them to others: a policy that evicts keys, nothing on disk, a replica, no password. `warn` is what should be looked
+    at. The exit status is 1 if anything is unsafe, so that a script can go on only if nothing is. Nothing is changed.
+
+    It asks the server, the primary behind Sentinels, or every primary of a cluster that `serve` would use with the
+    same settings. An embedded server is asked while it runs, or else started for a moment.
+    """
+    settings = _load(redis_url=redis_url, data_dir=data_dir)
+    from rich.console import Console  # not at the top, as in serve
+
+    from service.commands.doctor import diagnose
+    from service.commands.signals import be_interruptible
+    from store.errors import StoreUnavailable
+
+    be_interruptible()
+    try:
+        report = diagnose(settings)
+    except (StoreUnavailable, OSError, ValueError, TypeError) as error:
+        _fail(f"can't ask the Redis: {error}", EXIT_FAILURE)
+    if as_json:
+        typer.echo(report.as_json())
+    else:
+        report.show(Console())
+    raise typer.Exit(0 if report.safe else EXIT_FAILURE)
+
+
+@app.command()
+def fsck(
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what is wrong, and check again.")] = False,
+    turns_per_second: Annotated[
+        float, typer.Option(min=0, help="Pace, to spare a busy server. 0 is as fast as it answers.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Check that every turn is stored whole, and that the counters equal what is stored.
+
+    It may run while conversations go on, and without `--repair` it changes nothing. A turn is judged at one moment, so
+    a sound store is never blamed; counters are judged where nothing changed during a look. Of what was said, nothing is
+    shown. docs/operating.md lists what can be wrong, and what a repair does about it: a turn that nobody can read any
+    more is taken away, with all that continue it.
+
+    The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done.
+    """
+    settings = _load(redis_url=redis_url, data_dir=data_dir)
+    from rich.console import Console  # not at the top, as in serve
+
+    from service.commands import fsck as checking
+    from service.commands.signals import be_interruptible
+    from store.errors import LayoutMismatch, StoreUnavailable
+
+    be_interruptible()
+    progress = Console(stderr=True)
+    try:
+        report = checking.check(settings, repair=repair, turns_per_second=turns_per_second, progress=progress)
+    except (LayoutMismatch, StoreUnavailable, OSError, ValueError, TypeError) as error:
+        _fail(f"can't check the store: {error}", checking.EXIT_UNCHECKED)
+    if as_json:
+        typer.echo(checking.as_json(report))
+    else:
+        checking.show(report, Console(), repair=repair)
+    raise typer.Exit(checking.exit_status(report))
+
+
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write; with --verify, to read.", show_default=False)],
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only what this tenant has.", show_default=False)] = None,
+    tree: Annotated[
+        str | None, typer.Option(help="Only the conversation with this response, with all forks.", show_default=False)
+    ] = None,
+    secret: Annotated[
+        bool | None,
+        typer.Option(
+            "--secret/--no-secret",
+            help="With the store's secret, to open what clients keep sealed. A whole backup has it unless told not to, "
+            "one of a tenant or a conversation only if you ask for it.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an interrupted backup has left.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check the file instead; needs no store.")] = False,
+    turns_per_second: Annotated[
+        float, typer.Option(min=0, help="Pace, to spare a busy server. 0 is as fast as it answers.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
+) -> None:
+    """Write all conversations to one file, while the service runs.
+
+    The file has each conversation as it was at one moment, compressed, with checksums over every byte. It has what
+    users wrote and models answered, so only you may read it. It appears under its name when it is complete: until then
+    it is FILE.partial, and `--resume` goes on with that. A file that is there is never replaced. Nothing in the store
+    changes, and nothing counts as used by it.
+
+    Event logs, responses under way and webhooks that wait aren't in it; docs/backup.md has all of that, and a line for
+    cron. The exit status is 0 for a file that has everything, 1 if some turns could not be read (or, with `--verify`,
+    for a file that isn't whole), 2 if there is none.
+    """
+    settings = _load(redis_url=redis_url, data_dir=data_dir)
+    from rich.console import Console  # not at the top, as in serve
+
+    from service.commands import backup as saving
+    from service.commands.signals import be_interruptible
+    from store.backup.backup import Asked
+    from store.errors import BadBackup, StoreError
+
+    be_interruptible()
+    progress, status = Console(stderr=True), saving.EXIT_WHOLE
+    try:
+        if not verify:
+            asked = Asked(tenant, tree, secret if secret is not None else not (tenant or tree))
+            end = saving.back_up(
+                settings, file, asked, resume=resume, turns_per_second=turns_per_second, progress=progress
+            )
+            status = saving.exit_status(end)
+        found = saving.verify(file, progress)
+    except BadBackup as error:
+        _fail(f"{file}: {error}", saving.EXIT_INCOMPLETE if verify else saving.EXIT_FAILED)
+    except (StoreError, OSError, ValueError, TypeError) as error:
+        _fail(f"can't {'check' if verify else 'make'} the backup: {error}", saving.EXIT_FAILED)
+    typer.echo(saving.as_json(file, found) if as_json else "\n".join(saving.sentences(file, found)))
+    raise typer.Exit(status)
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `harmonium backup` wrote.", show_default=False)],
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only what this tenant has in it.", show_default=False)] = None,
+    tree: Annotated[
+        str | None, typer.Option(help="Only the conversation with this response, with all forks.", show_default=False)
+    ] = None,
+    turns_per_second: Annotated[
+        float, typer.Option(min=0, help="Pace, to spare a busy server. 0 is as fast as it answers.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
+) -> None:
+    """Store the conversations of a backup again, under the ids that they had, while the service runs.
+
+    The whole file is checked first, and that the store has room: else nothing of it is restored. Nothing is evicted for
+    it. A turn that is there already stays as it is; where another one has its id, that one stays, and is reported. So
+    an interrupted restore is run again. Restored conversations keep the order of their last uses, and have at least
+    half of IDLE_DAYS before they expire.
+
+    The exit status is 0 when everything is there, 1 if turns were refused, 2 if it could not be done, or not to the
+    end.
+    """
+    settings = _load(redis_url=redis_url, data_dir=data_dir)
+    from rich.console import Console  # not at the top, as in serve
+
+    from service.commands import restore as restoring
+    from service.commands.backup import EXIT_FAILED
+    from service.commands.signals import be_interruptible
+    from store.errors import DoesNotFit, StoreError, StoreFull, StoreUnavailable
+
+    be_interruptible()
+    try:
+        restored = restoring.bring_back(
+            settings, file, tenant=tenant, tree=tree, turns_per_second=turns_per_second, progress=Console(stderr=True)
+        )
+    except DoesNotFit as refusal:
+        _fail(restoring.why_not(refusal), EXIT_FAILED)
+    except (StoreUnavailable, StoreFull) as error:
+        _fail(f"the restore is not complete: {error}. Run it again for the rest", EXIT_FAILED)
+    except (StoreError, OSError, ValueError, TypeError) as error:
+        _fail(f"can't restore {file}: {error}", EXIT_FAILED)
+    typer.echo(restoring.as_json(file, restored) if as_json else "\n".join(restoring.sentences(restored)))
+    raise typer.Exit(restoring.exit_status(restored))
+
+
+@app.command("settings")
+def print_settings(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a .env file.")] = False,
+) -> None:
+    """Print every setting as it stands, with what it means: a .env file to start from. Secrets are masked."""
+    shown = display(_load())
+    if as_json:
+        typer.echo(json.dumps(shown, indent=2))
+        return
+    for name, value in shown.items():
+        line = f"{variable(name)}={_quoted(value)}"
+        masked = MASK in line  # then it must not be read back: the mask would become the secret
+        typer.echo(f"# {description(name)}\n{'# ' if masked else ''}{line}\n")
+
+
+def _quoted(value: str | int | float | bool) -> str:
+    """A value as `.env` wants it."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if re.fullmatch(r"[\w.,:/@%+-]*", text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _load(**overrides: object) -> Settings:
+    try:
+        return load_settings(**overrides)
+    except SettingsError as error:
+        _fail(str(error), EXIT_SETTINGS)
+
+
+def _fail(message: str, status: int) -> Never:
+    typer.echo(f"harmonium: {message}", err=True)
+    raise typer.Exit(status)

@@ -1,0 +1,107 @@
+"""Signals: what asks a process to stop, to stop at once, or to end with its parent.
+
+The first Ctrl-C lets open streams finish, the second one cuts them off: their responses are stored as they are, and the
+process ends as it does otherwise. With several workers the terminal's Ctrl-C is for the supervisor alone, which tells
+them. Nothing here may know a route or a request.
+"""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from multiprocessing import parent_process, resource_tracker
+from types import FrameType
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.web.stopping import STOP_SIGNALS
+
+HANG_UP = signal.SIGHUP
+"""A terminal that is closed; it asks for the same as SIGTERM."""
+
+HURRY = signal.SIGUSR1
+"""What a process that stops gets at the second Ctrl-C: cut off what is still open."""
+
+PR_SET_PDEATHSIG = 1
+
+
+def exit_on_signals() -> None:
+    """Turn SIGTERM and SIGINT into SystemExit(0), once: while the process stops, more do nothing.
+
+    uvicorn takes the signals over while it serves, and raises the one it stopped for again when it is done.
+    """
+
+    def leave(received: int, frame: FrameType | None) -> None:
+        for each in STOP_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(0)
+
+    def hang_up(received: int, frame: FrameType | None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)  # to whoever handles it at the moment
+
+    for each in STOP_SIGNALS:
+        signal.signal(each, leave)
+    signal.signal(HANG_UP, hang_up)
+    signal.signal(HURRY, signal.SIG_IGN)  # until something can be cut off
+
+
+def be_interruptible() -> None:
+    """Have a Ctrl-C raise KeyboardInterrupt again, where there is something to clean up."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def spared_of_interrupts() -> Generator[None]:
+    """Processes started within the block never get a terminal's Ctrl-C; one that comes meanwhile waits for its end."""
+    resource_tracker.ensure_running()  # which would unblock the signal where it is started with the first of them
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def die_with_parent() -> None:
+    """Have the kernel send this process SIGTERM when its parent dies. Only Linux has this."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    parent = parent_process()
+    if parent is not None and os.getppid() != parent.pid:  # it went before the kernel was asked to watch
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Open:
+    """An application that knows what it has open, and can cut it off."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or a WebSocket as long as it is open."""
+        task = asyncio.current_task()
+        assert task is not None, "an application runs in a task"
+        self._tasks.add(task)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._tasks.discard(task)
+
+    @contextmanager
+    def hurrying(self) -> Generator[None]:
+        """Within the block, HURRY cuts off what is open."""
+        loop = asyncio.get_running_loop()
+        signal.signal(HURRY, lambda number, frame: loop.call_soon_threadsafe(self._cut_off))
+        try:
+            yield
+        finally:
+            signal.signal(HURRY, signal.SIG_IGN)
+
+    def _cut_off(self) -> None:
+        tasks, self._tasks = self._tasks, set()  # each once: what it does then is to come to its end
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,174 @@
+"""What a person sees in a terminal: a card when the service answers, and one short line a request.
+
+Whoever reads a pipe, or asks for JSON, gets every field instead (service/logs.py). A line here leaves out what a person
+doesn't look for, shortens ids, and fits LINE_CHARS. Never show a key here, or what users wrote.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from service import logs
+from service.build import this_build
+from service.responses.service import DEMO_MODEL
+from service.settings.core import DEFAULT_TENANT
+from service.settings.settings import Settings, display, variable
+
+LINE_CHARS = 100
+"""How long the line of a request may be."""
+
+ID_END = 4
+"""How much of an id is shown: enough to find it among those of the last minutes."""
+
+TENANT_CHARS = 16
+LABEL_CHARS = 13
+
+_ID = re.compile(r"\b([a-z]+_)[0-9A-Za-z]{12,}\b")
+_LEVELS = {logging.WARNING: "yellow", logging.ERROR: "bold red", logging.CRITICAL: "bold red"}
+_LEFT_OUT = frozenset({"request_id", "traceback"})
+"""Fields that a line for a person leaves out, or shows below."""
+
+
+def terminal_of(settings: Settings) -> Console | None:
+    """The terminal that stderr is, if a person is to read it there."""
+    return Console(stderr=True, highlight=False) if settings.log_format == "text" and sys.stderr.isatty() else None
+
+
+class Part(NamedTuple):
+    """A piece of a line, and how it looks."""
+
+    text: str
+    style: str = ""
+
+
+class TerminalFormatter(logging.Formatter):
+    """`16:20:00 POST /v1/responses 200 7 ms 72→25 tokens resp_…7750`; of other events the message and its fields."""
+
+    def __init__(self, console: Console) -> None:
+        """In colour where the terminal has it, and the person wants it."""
+        super().__init__()
+        self._colors = ColorSystem.STANDARD if console.color_system and not console.no_color else None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of `record`, without its newline; below it a traceback, line by line."""
+        fields = logs.fields_of(self, record)
+        message = record.getMessage()
+        parts = [Part(datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), "dim")]
+        if message == "request" and {"method", "path", "status", "ms"} <= fields.keys():
+            parts += _fitting(parts, _request(fields))
+        else:
+            parts += _event(record, message, fields)
+        lines = [" ".join(Style.parse(part.style).render(part.text, color_system=self._colors) for part in parts)]
+        lines += [f"    {logs.escaped(line)}" for line in str(fields.get("traceback", "")).splitlines()]
+        return "\n".join(lines)
+
+
+def _request(fields: Mapping[str, logs.Value]) -> list[Part]:
+    """The pieces about a request; the path is the second."""
+    status = int(str(fields["status"]))
+    parts = [
+        Part(logs.escaped(str(fields["method"])), "bold"),
+        Part(_short(logs.escaped(str(fields["path"])))),
+        Part(str(status), "green" if status < 300 else "cyan" if status < 400 else "yellow" if status < 500 else "red"),
+        Part(f"{float(str(fields['ms'])):,.0f} ms", "dim"),
+    ]
+    if fields.get("tenant") not in (None, DEFAULT_TENANT):
+        parts.append(Part(logs.escaped(str(fields["tenant"])[:TENANT_CHARS]), "magenta"))
+    if "input_tokens" in fields:
+        made = f"→{fields['output_tokens']}" if "output_tokens" in fields else ""
+        cached = f" ({fields['cached_tokens']} cached)" if fields.get("cached_tokens") else ""
+        parts.append(Part(f"{fields['input_tokens']}{made} tokens{cached}"))
+    if (outcome := fields.get("outcome")) not in (None, "completed"):
+        parts.append(Part(logs.escaped(str(outcome)), "red" if outcome == "failed" else "yellow"))
+    parts += [Part(logs.escaped(str(fields[name])), "yellow") for name in ("code", "param", "client") if name in fields]
+    if "response_id" in fields:
+        parts.append(Part(_short(logs.escaped(str(fields["response_id"]))), "dim"))
+    return parts
+
+
+def _fitting(before: list[Part], parts: list[Part]) -> list[Part]:
+    """The pieces with a shorter path, where the line would be too long; and then without the last ones."""
+    method, path, *rest = parts
+    room = LINE_CHARS - sum(len(part.text) + 1 for part in (*before, method, *rest))
+    if len(path.text) > room:
+        path = Part(f"{path.text[: max(room - 1, 11)]}…", path.style)
+    kept = [method, path]
+    for part in rest:
+        if sum(len(each.text) + 1 for each in (*before, *kept)) + len(part.text) <= LINE_CHARS:
+            kept.append(part)
+    return kept
+
+
+def _event(record: logging.LogRecord, message: str, fields: Mapping[str, logs.Value]) -> list[Part]:
+    style = _LEVELS.get(record.levelno, "")
+    parts = [Part(record.levelname, style)] if style else []
+    parts.append(Part(logs.escaped(message), style))
+    return parts + [
+        Part(f"{logs.escaped(name)}={logs.shown(value)}", "" if name == "remedy" else "dim")
+        for name, value in fields.items()
+        if name not in _LEFT_OUT
+    ]
+
+
+def _short(text: str) -> str:
+    """`text` with only the ends of the ids in it."""
+    return _ID.sub(lambda found: f"{found[1]}…{found[0][-ID_END:]}", text)
+
+
+def card(settings: Settings, url: str, stored: int | None, env_file: Path | None) -> Text:
+    """Where the service is, what answers, what it keeps and who can reach it, and a line to paste.
+
+    `stored` is how many responses there are, None where the store doesn't say.
+    """
+    where = display(settings)["redis_url"] or settings.data_dir
+    kept = f"{stored:,} response{'' if stored == 1 else 's'}" if stored is not None else "which doesn't answer now"
+    rows = {
+        "harmonium": f"{this_build().version} at {url}/v1",
+        "engine": _engine(settings),
+        "conversations": f"in {where}, {kept}" if settings.store else f"are not kept: {variable('store')} is false",
+        "settings": f"also from {env_file}" if env_file else "",
+        "access": _access(settings),
+        "more": f"{url}/",
+        "stop": "Ctrl-C",
+    }
+    text = Text("\n")
+    for label, value in rows.items():
+        if value:
+            text.append(f"  {label:<{LABEL_CHARS}} ", "bold" if label == "harmonium" else "dim")
+            text.append(f"{value}\n", "yellow" if "no real model" in value else "")
+    text.append("\n  try it\n", "dim")
+    return text.append(f"{_line_to_paste(settings, url)}\n", "cyan")
+
+
+def _engine(settings: Settings) -> str:
+    if settings.engine == "demo":
+        return "demo, a deterministic stand-in: no real model"
+    if settings.engine == "vllm-local":
+        return f"vLLM in this process, with {settings.vllm_model}"
+    return f"vLLM at {', '.join(settings.vllm_url)}"
+
+
+def _access(settings: Settings) -> str:
+    if not settings.api_keys:
+        return f"this machine; for others {variable('api_keys')} and --host 0.0.0.0"
+    keys, tenants = len(settings.api_keys), len(settings.tenants)
+    return f"with {keys} key{'' if keys == 1 else 's'} of {tenants} tenant{'' if tenants == 1 else 's'}"
+
+
+def _line_to_paste(settings: Settings, url: str) -> str:
+    """A request that works; where only the vLLM server knows the model's name, one that asks for it."""
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if settings.api_keys else ""
+    model = settings.model or {"demo": DEMO_MODEL, "vllm-local": settings.vllm_model}.get(settings.engine)
+    if model is None:
+        return f"curl{key} {url}/v1/models"
+    kind = " -H 'Content-Type: application/json'"
+    return f"""curl{key} {url}/v1/responses{kind} -d '{{"model": "{model}", "input": "Count to 3."}}'"""

@@ -1,0 +1,126 @@
+"""Lines and the card for a person: what they say, what they leave out, and that nothing breaks out of them."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from service import logs
+from service.commands.terminal import LINE_CHARS, TerminalFormatter, card
+from service.settings.settings import load_settings
+
+ID = "resp_" + "0123456789abcdef" * 3
+PLAIN, COLORFUL = Console(color_system=None), Console(color_system="standard", force_terminal=True)
+
+
+def line(message: str, level: int = logging.INFO, console: Console = PLAIN, **fields: Any) -> str:
+    """How an event is shown, from behind its time."""
+    record = logging.LogRecord("harmonium.test", level, __file__, 1, "%s", (message,), None)
+    record.__dict__["fields"] = fields
+    return TerminalFormatter(console).format(record)[9:]
+
+
+def request(path: str = "/v1/responses", status: int = 200, **fields: Any) -> str:
+    """How a request is shown."""
+    known = {"method": "POST", "path": path, "status": status, "ms": 7.4, "tenant": "default", "request_id": "req_1"}
+    return line("request", **{**known, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"method": "GET", "path": "/v1/models"}, "GET /v1/models 200 7 ms"),
+        (
+            {"input_tokens": 72, "output_tokens": 25, "cached_tokens": 64, "outcome": "completed", "response_id": ID},
+            "POST /v1/responses 200 7 ms 72→25 tokens (64 cached) resp_…cdef",
+        ),
+        ({"path": f"/v1/responses/{ID}"}, "POST /v1/responses/resp_…cdef 200 7 ms"),
+        ({"status": 400, "code": "unknown_parameter"}, "POST /v1/responses 400 7 ms unknown_parameter"),
+        ({"status": 400, "code": "x", "param": "input[0]"}, "POST /v1/responses 400 7 ms x input[0]"),
+        ({"outcome": "failed", "tenant": "acme"}, "POST /v1/responses 200 7 ms acme failed"),
+        ({"client": "gone", "status": 499}, "POST /v1/responses 499 7 ms gone"),
+    ],
+)
+def test_a_request_is_one_short_line(fields: dict[str, Any], shown: str) -> None:
+    assert request(**fields) == shown
+
+
+def test_the_longest_line_fits_and_keeps_what_happened() -> None:
+    shown = request(
+        "/v1/conversations/" + "x" * 200,
+        status=400,
+        tenant="t" * 64,
+        input_tokens=131_072,
+        output_tokens=32_768,
+        cached_tokens=131_000,
+        outcome="incomplete",
+        code="conversation_locked",
+        param="previous_response_id",
+        response_id=ID,
+    )
+    assert len(shown) + 9 <= LINE_CHARS
+    assert shown == f"POST /v1/convers… 400 7 ms {16 * 't'} 131072→32768 tokens (131000 cached) incomplete"
+
+
+def test_an_error_is_red_and_says_what_to_do() -> None:
+    shown = line("the store is away", logging.ERROR, COLORFUL, reason="no answer", remedy="harmonium doctor")
+    assert "\x1b[1;31mthe store is away\x1b[0m" in shown
+    assert 'reason="no answer"' in shown
+    assert line("the store is back", logging.WARNING, seconds=3.2) == "WARNING the store is back seconds=3.2"
+
+
+@pytest.mark.parametrize("evil", ["\x1b[2J", "\n00:00:00 forged", "\r", "\u202e"])
+def test_nothing_breaks_out_of_a_line_or_reaches_the_terminal(evil: str) -> None:
+    written = [
+        line(evil, reason=evil, **{evil: "x"}),
+        request(evil, method=evil, tenant=evil, code=evil, param=evil, client=evil, outcome=evil, response_id=evil),
+    ]
+    assert all(text.replace("…", "").isascii() and text.isprintable() for text in written)
+
+
+def test_a_traceback_is_shown_line_by_line() -> None:
+    record = logging.LogRecord("harmonium.test", logging.ERROR, __file__, 1, "failed", (), None)
+    try:
+        raise ValueError("\x1b[2J")
+    except ValueError as error:
+        record.exc_info = (ValueError, error, error.__traceback__)
+    first, *below = TerminalFormatter(PLAIN).format(record).splitlines()
+    assert first.endswith("ERROR failed")
+    assert below[0] == "    Traceback (most recent call last):"
+    assert below[-1] == r"    ValueError: \x1b[2J"
+
+
+def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in line("x", logging.ERROR, Console(force_terminal=True))
+
+
+def test_the_card_of_a_real_engine_with_keys_shows_no_secret() -> None:
+    settings = load_settings(
+        engine="vllm",
+        vllm_url="http://gpu:8000",
+        host="0.0.0.0",
+        api_keys="acme:sk-secret-one,globex:sk-secret-two",
+        redis_url="redis://:sk-secret@redis:6379/0",
+    )
+    text = card(settings, "http://127.0.0.1:8000", None, None).plain
+    assert "sk-secret" not in text
+    assert "vLLM at http://gpu:8000\n" in text
+    assert "in redis://:****@redis:6379/0, which doesn't answer now\n" in text
+    assert "with 2 keys of 2 tenants\n" in text
+    assert "curl -H 'Authorization: Bearer YOUR_KEY' http://127.0.0.1:8000/v1/models\n" in text
+    assert "also from" not in text
+
+
+def test_the_card_fits_a_terminal_but_for_the_line_to_paste() -> None:
+    lines = card(load_settings(data_dir="/d"), "http://127.0.0.1:8000", 1, Path("/app/.env")).plain.splitlines()
+    assert [text for text in lines if len(text) > 80] == [lines[-1]]
+    assert "  conversations in /d, 1 response" in lines
+
+
+def test_what_a_pipe_gets_has_every_field() -> None:
+    record = logging.LogRecord("harmonium.test", logging.INFO, __file__, 1, "request", (), None)
+    record.__dict__["fields"] = {"method": "POST", "path": f"/v1/responses/{ID}", "tenant": "default"}
+    assert logs.TextFormatter().format(record).endswith(f"method=POST path=/v1/responses/{ID} tenant=default")
