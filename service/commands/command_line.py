@@ -8,12 +8,23 @@ everybody on a machine can read, would show them.
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Never
+from typing import Annotated, Any, Never, cast
 
 import typer
 
 from service.build import this_build
-from service.settings.settings import MASK, Settings, SettingsError, description, display, load_settings, variable
+from service.settings.settings import (
+    MASK,
+    Settings,
+    SettingsError,
+    allowed,
+    description,
+    display,
+    groups,
+    is_flag,
+    load_settings,
+    variable,
+)
 
 EXIT_FAILURE = 1
 EXIT_SETTINGS = 2
@@ -28,15 +39,39 @@ app = typer.Typer(
 )
 
 
-def _setting(name: str) -> Any:
-    """The option that overrides the setting `name`."""
-    return typer.Option(help=_described(name), show_default=False)
+_PANELS = {name: heading for heading, names in groups().items() for name in names}
+_NO_DEFAULT = "none"
 
 
-def _described(name: str) -> str:
-    """What a setting means, and where its value comes from without the option."""
+def _setting(name: str, flag: str = "") -> Any:
+    """The option that overrides the setting `name`, in the panel of its group; `flag` names one that takes no value."""
+    names = (flag,) if flag else ()
+    panel = _PANELS[name]
+    return typer.Option(*names, help=_help(name), metavar=_metavar(name), show_default=False, rich_help_panel=panel)
+
+
+def _help(name: str) -> str:
+    """What a setting means, in a sentence, what it may be where that is a few words, and its default."""
+    sentence = re.split(r"(?<=\.) ", description(name))[0].rstrip(".")
+    words = re.findall("`([^`]+)`", allowed(name))
+    if not is_flag(name) and not all(word in sentence for word in words):
+        sentence += f": {', '.join(words)}"
     default = Settings.model_fields[name].get_default(call_default_factory=True, validated_data={})
-    return f"{description(name)} Else {variable(name)}, else {str(default) or 'empty'}."
+    shown = ",".join(cast(tuple[str, ...], default)) if isinstance(default, tuple) else str(default)
+    if is_flag(name):
+        shown = "on" if default else "off"
+    return f"{sentence}. [default: {shown.replace(str(Path.home()), '~') or _NO_DEFAULT}]"
+
+
+def _metavar(name: str) -> str:
+    """What stands for an option's value."""
+    if is_flag(name):
+        return ""
+    ends = {"url": "URL", "dir": "FOLDER", "host": "ADDRESS"}
+    kind = Settings.model_fields[name].annotation
+    return ends.get(
+        name.rpartition("_")[2], "N" if kind in (int, float) else "WORD" if allowed(name)[:1] == "`" else "NAME"
+    )
 
 
 def _print_version(wanted: bool) -> None:
@@ -49,7 +84,9 @@ def _print_version(wanted: bool) -> None:
 def harmonium(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        typer.Option(
+            "--version", metavar="", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """The OpenAI Responses API over gpt-oss, on your own machine, with every conversation kept in Redis."""
@@ -58,12 +95,13 @@ def harmonium(
 @app.command()
 def serve(
     host: Annotated[str | None, _setting("host")] = None,
-    port: Annotated[int | None, _setting("port")] = None,
-    workers: Annotated[int | None, _setting("workers")] = None,
-    worker: Annotated[bool | None, typer.Option("--worker/--no-worker", help=_described("worker"))] = None,
+    port: Annotated[str | None, _setting("port")] = None,
+    workers: Annotated[str | None, _setting("workers")] = None,
+    worker: Annotated[bool | None, _setting("worker", "--worker/--no-worker")] = None,
     engine: Annotated[str | None, _setting("engine")] = None,
+    vllm_url: Annotated[str | None, _setting("vllm_url")] = None,
     model: Annotated[str | None, _setting("model")] = None,
-    demo_tokens_per_second: Annotated[float | None, _setting("demo_tokens_per_second")] = None,
+    demo_tokens_per_second: Annotated[str | None, _setting("demo_tokens_per_second")] = None,
     redis_url: Annotated[str | None, _setting("redis_url")] = None,
     data_dir: Annotated[Path | None, _setting("data_dir")] = None,
     log_level: Annotated[str | None, _setting("log_level")] = None,
@@ -75,8 +113,11 @@ def serve(
     embedded server, so that they are there again after a restart. Point an OpenAI SDK at it with
     `OPENAI_BASE_URL=http://127.0.0.1:8000/v1`.
 
-    To let other machines in, set `HARMONIUM_API_KEYS` and `--host 0.0.0.0`. `harmonium settings` lists
-    everything that can be set; options win over the environment, and that over a `.env` file.
+    With vLLM servers: `harmonium serve --engine vllm --vllm-url http://gpu:8000`. To let other machines in, set
+    `HARMONIUM_API_KEYS` and `--host 0.0.0.0`.
+
+    Each option is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`. Options win over the environment, and that over a
+    `.env` file in this folder. `harmonium settings` lists everything that can be set.
     """
     settings = _load(**locals())
     from service.commands import serve as serving  # not at the top: with it --help would take a second
@@ -91,11 +132,12 @@ def serve(
 
 @app.command()
 def worker(
-    worker_concurrency: Annotated[int | None, _setting("worker_concurrency")] = None,
-    worker_port: Annotated[int | None, _setting("worker_port")] = None,
+    worker_concurrency: Annotated[str | None, _setting("worker_concurrency")] = None,
+    worker_port: Annotated[str | None, _setting("worker_port")] = None,
     engine: Annotated[str | None, _setting("engine")] = None,
+    vllm_url: Annotated[str | None, _setting("vllm_url")] = None,
     model: Annotated[str | None, _setting("model")] = None,
-    demo_tokens_per_second: Annotated[float | None, _setting("demo_tokens_per_second")] = None,
+    demo_tokens_per_second: Annotated[str | None, _setting("demo_tokens_per_second")] = None,
     redis_url: Annotated[str | None, _setting("redis_url")] = None,
     log_level: Annotated[str | None, _setting("log_level")] = None,
     log_format: Annotated[str | None, _setting("log_format")] = None,
@@ -123,7 +165,9 @@ def worker(
 def doctor(
     redis_url: Annotated[str | None, _setting("redis_url")] = None,
     data_dir: Annotated[Path | None, _setting("data_dir")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Print one JSON object instead of a table.")
+    ] = False,
 ) -> None:
     """Ask Redis for its own settings, and say what could cost you conversations.
 
@@ -157,11 +201,13 @@ def doctor(
 def fsck(
     redis_url: Annotated[str | None, _setting("redis_url")] = None,
     data_dir: Annotated[Path | None, _setting("data_dir")] = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Mend what is wrong, and check again.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", metavar="", help="Mend what is wrong, and check again.")] = False,
     turns_per_second: Annotated[
-        float, typer.Option(min=0, help="Pace, to spare a busy server. 0 is as fast as it answers.")
+        float, typer.Option(min=0, metavar="N", help="Pace, to spare a busy server. 0 is as fast as it answers.")
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Print one JSON object instead of a table.")
+    ] = False,
 ) -> None:
     """Check that every turn is stored whole, and that the counters equal what is stored.
 
@@ -194,28 +240,42 @@ def fsck(
 
 @app.command()
 def backup(
-    file: Annotated[Path, typer.Argument(help="The file to write; with --verify, to read.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write; with --verify, to read.", show_default=False)
+    ],
     redis_url: Annotated[str | None, _setting("redis_url")] = None,
     data_dir: Annotated[Path | None, _setting("data_dir")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only what this tenant has.", show_default=False)] = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what this tenant has.", show_default=False)
+    ] = None,
     tree: Annotated[
-        str | None, typer.Option(help="Only the conversation with this response, with all forks.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="ID", help="Only the conversation with this response, with all forks.", show_default=False
+        ),
     ] = None,
     secret: Annotated[
         bool | None,
         typer.Option(
             "--secret/--no-secret",
+            metavar="",
             help="With the store's secret, to open what clients keep sealed. A whole backup has it unless told not to, "
             "one of a tenant or a conversation only if you ask for it.",
             show_default=False,
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an interrupted backup has left.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Check the file instead; needs no store.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", metavar="", help="Go on with what an interrupted backup has left.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", metavar="", help="Check the file instead; needs no store.")
+    ] = False,
     turns_per_second: Annotated[
-        float, typer.Option(min=0, help="Pace, to spare a busy server. 0 is as fast as it answers.")
+        float, typer.Option(min=0, metavar="N", help="Pace, to spare a busy server. 0 is as fast as it answers.")
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Print one JSON object instead of sentences.")
+    ] = False,
 ) -> None:
     """Write all conversations to one file, while the service runs.
 
@@ -256,17 +316,26 @@ def backup(
 
 @app.command()
 def restore(
-    file: Annotated[Path, typer.Argument(help="A file that `harmonium backup` wrote.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file that `harmonium backup` wrote.", show_default=False)
+    ],
     redis_url: Annotated[str | None, _setting("redis_url")] = None,
     data_dir: Annotated[Path | None, _setting("data_dir")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only what this tenant has in it.", show_default=False)] = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what this tenant has in it.", show_default=False)
+    ] = None,
     tree: Annotated[
-        str | None, typer.Option(help="Only the conversation with this response, with all forks.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="ID", help="Only the conversation with this response, with all forks.", show_default=False
+        ),
     ] = None,
     turns_per_second: Annotated[
-        float, typer.Option(min=0, help="Pace, to spare a busy server. 0 is as fast as it answers.")
+        float, typer.Option(min=0, metavar="N", help="Pace, to spare a busy server. 0 is as fast as it answers.")
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Print one JSON object instead of sentences.")
+    ] = False,
 ) -> None:
     """Store the conversations of a backup again, under the ids that they had, while the service runs.
 
@@ -303,7 +372,9 @@ def restore(
 
 @app.command("settings")
 def print_settings(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a .env file.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Print one JSON object instead of a .env file.")
+    ] = False,
 ) -> None:
     """Print every setting as it stands, with what it means: a .env file to start from. Secrets are masked."""
     shown = display(_load())

@@ -254,6 +254,11 @@ def groups() -> dict[str, list[str]]:
     return found
 
 
+def is_flag(name: str) -> bool:
+    """Whether the setting `name` is true or false."""
+    return Settings.model_fields[name].annotation is bool
+
+
 def allowed(name: str) -> str:
     """What the setting `name` may be, as a table shows it; empty where its description says that."""
     schema = _schemas()[name]

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from service.build import this_build
 from service.commands.command_line import app
 from service.commands.serve import StartError, listen, redis_for
-from service.settings.settings import Settings, description, load_settings, variable
+from service.settings.settings import Settings, description, groups, load_settings, variable
 from tests.support import ROOT
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
@@ -117,11 +117,53 @@ def test_the_version_tells_builds_apart() -> None:
     assert re.match(r"harmonium 0\.1\.0 \(commit ([0-9a-f]{7,40}|unknown), Python 3\.", result.output)
 
 
+def help_of(*command: str, columns: int = 80) -> str:
+    """The help of a command, in a terminal so wide."""
+    return CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": str(columns)}).output
+
+
 def test_help_teaches_in_the_words_of_the_settings() -> None:
-    output = " ".join(CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "1000"}).output.split())
-    assert description("redis_url") in output
-    assert "HARMONIUM_REDIS_URL" in output
+    output = " ".join(help_of("serve", columns=1000).split())
+    assert description("redis_url").partition(". ")[0] in output
+    assert "--redis-url is HARMONIUM_REDIS_URL" in output
+    assert "Folder of the embedded server's data. [default: " in output
+    assert "Whether serve also works on background responses itself. [default: on]" in output
+    assert "The lowest level that is logged: debug, info, warning, error. [default: info]" in output
     assert "OPENAI_BASE_URL=http://127.0.0.1:8000/v1" in output
+
+
+@pytest.mark.parametrize("command", ["serve", "worker", "doctor", "fsck", "backup", "restore", "settings"])
+def test_help_fits_a_terminal_and_cuts_nothing_off(command: str) -> None:
+    lines = help_of(command).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 64
+    assert not any("…" in line for line in lines)
+
+
+def test_help_groups_options_as_the_settings_are_grouped() -> None:
+    panels = re.findall("─ (.+?) ─", help_of("serve"))
+    assert panels[0] == "Options"
+    assert set(panels[1:]) == {"Serving", "Background responses", "Engine", "Store", "Log"} <= set(groups())
+
+
+def test_a_vllm_server_is_named_by_an_option() -> None:
+    result = CliRunner().invoke(app, ["serve", "--engine", "vllm", "--vllm-url", "gpu:8000"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("harmonium: --vllm-url: should be URLs that begin with http://")
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("--port=eighty", "--port eighty: should be a whole number, 0 to 65,535"),
+        ("--engine=steam", "--engine steam: should be demo, vllm or vllm-local"),
+        ("--demo-tokens-per-second=-1", "--demo-tokens-per-second -1: should be a number, 0 to 1,000,000"),
+        ("--redis-url=redis://localhost:99999", "--redis-url: is not a URL: its port is above 65535 or no number"),
+    ],
+)
+def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(option: str, reason: str) -> None:
+    result = CliRunner().invoke(app, ["serve", option])
+    assert (result.exit_code, result.stderr.startswith(f"harmonium: {reason}")) == (2, True), result.stderr
 
 
 def test_the_settings_it_prints_can_be_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
