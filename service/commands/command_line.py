@@ -22,6 +22,7 @@ from service.settings.settings import (
     display,
     groups,
     is_flag,
+    is_number,
     load_settings,
     variable,
 )
@@ -68,10 +69,8 @@ def _metavar(name: str) -> str:
     if is_flag(name):
         return ""
     ends = {"url": "URL", "dir": "FOLDER", "host": "ADDRESS"}
-    kind = Settings.model_fields[name].annotation
-    return ends.get(
-        name.rpartition("_")[2], "N" if kind in (int, float) else "WORD" if allowed(name)[:1] == "`" else "NAME"
-    )
+    other = "N" if is_number(name) else "WORD" if allowed(name).startswith("`") else "NAME"
+    return ends.get(name.rpartition("_")[2], other)
 
 
 def _print_version(wanted: bool) -> None:

@@ -259,6 +259,11 @@ def is_flag(name: str) -> bool:
     return Settings.model_fields[name].annotation is bool
 
 
+def is_number(name: str) -> bool:
+    """Whether the setting `name` is a number."""
+    return _schemas()[name].get("type") in ("integer", "number")
+
+
 def allowed(name: str) -> str:
     """What the setting `name` may be, as a table shows it; empty where its description says that."""
     schema = _schemas()[name]

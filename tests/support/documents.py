@@ -24,7 +24,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "store" / "README.md", *sorted((
 _BLOCK = re.compile(r"(?ms)^```([^\n]*)\n(.*?)^```$")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _SETTINGS = re.compile(r"(?m)(?:^\| `HARMONIUM_.*\n)+")
-_SECTIONS = re.compile(r"(?ms)^### .*(?=^## |^\[webhooks\.md\])")
+_SECTIONS = re.compile(r"(?ms)^### .*?(?=^## )")
 _ELLIPSIS = "…"
 
 
