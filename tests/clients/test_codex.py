@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import pytest
 from tests.support.clients.clients import PACKAGES, environment
 from tests.support.documents import block
 from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.scraped import scraped
+from tests.support.waiting import wait_until
 
 SECONDS = 60
 ADDRESS = "http://localhost:8000"
@@ -120,5 +124,37 @@ def test_a_websocket_is_used_where_the_provider_has_them(tmp_path: Path) -> None
         (answer,) = items(codex.run("resume", "--last", "What is my name?"), "agent_message")
         assert "Ada" in answer["text"]
         assert "POST" not in service.log
+    finally:
+        service.stop()
+
+
+PATIENT = ("-c", "model_providers.harmonium.stream_max_retries=20")
+"""Codex gives up after 6 s, and a service may take longer to start on a busy machine."""
+
+
+def under_way(service: ServiceProcess) -> bool:
+    """Whether a turn is, behind the warm-up."""
+    return creates(service) >= 1 and scraped(service.http()).value("harmonium_requests_in_progress") == 1
+
+
+@pytest.mark.parametrize("end", [ServiceProcess.kill, ServiceProcess.stop], ids=["killed", "stopped"])
+def test_a_service_that_is_restarted_in_the_middle_of_a_turn_is_found_again(
+    tmp_path: Path, end: Callable[[ServiceProcess], None]
+) -> None:
+    service = ServiceProcess(tmp_path / "service", demo_tokens_per_second=30, shutdown_seconds=15)
+    try:
+        codex = Codex(service.url, tmp_path, websockets=True)
+        codex.run("Hello! My name is Ada.")
+        before = creates(service)
+        with ThreadPoolExecutor() as beside:
+            turn = beside.submit(codex.run, "resume", "--last", *PATIENT, "Count to 60.")
+            wait_until(lambda: creates(service) > before and under_way(service), SECONDS)
+            end(service)
+            service.start()
+            answers = items(turn.result(), "agent_message")
+        assert answers[-1]["text"].endswith("\n60")
+        assert "POST" not in service.log
+        (answer,) = items(codex.run("resume", "--last", "What is my name?"), "agent_message")
+        assert "Ada" in answer["text"]
     finally:
         service.stop()
