@@ -15,6 +15,9 @@ StoreError
 ├── TurnTooLarge        the turn and its chain alone pass the cap on bytes
 ├── NotTerminal         the response is under way, and can't be deleted before it ends
 ├── NotCancellable      the response ended before, or was not made in the background
+├── NotSteerable        nothing can be said to the response: it has ended, or was not made for that
+├── SteersFull          so much was said to the response that no more can be
+├── Steered             something was said to the response that whoever ends it doesn't know
 ├── QueueFull           the queue is at its limit
 ├── LeaseLost           somebody else works on the job now, or it has ended
 ├── LogFull             there is no room for another event
@@ -145,6 +148,31 @@ class NotCancellable(StoreError):
         super().__init__(f"turn {id!r} " + (f"is {status} already" if status else "was not made in the background"))
         self.id = id
         self.status = status
+
+
+class NotSteerable(StoreError):
+    """Nothing can be said to a response: it has ended with `status`, or was not made for that, if that is None."""
+
+    def __init__(self, id: str, status: str | None) -> None:
+        super().__init__(f"turn {id!r} " + (f"is {status} already" if status else "can't be steered"))
+        self.id = id
+        self.status = status
+
+
+class SteersFull(StoreError):
+    """As much was said to a response as there may be before its end."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"as much was said to turn {id!r} as there may be")
+        self.id = id
+
+
+class Steered(StoreError):
+    """Something was said to a response, of which whoever ends it doesn't know yet."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"something else was said to turn {id!r}")
+        self.id = id
 
 
 class QueueFull(StoreError):

@@ -4,12 +4,14 @@ What the log is like depends on how many tokens come into a batch: two where a m
 engine is fast. The snapshots are the LogSink's. Nothing here may measure.
 """
 
+from functools import partial
 from itertools import cycle
 from typing import Self
 
 from bench._background.processes import submit
 from bench._prepared import HEADER, PROSE_WORDS
 from service.background.log_sink import SNAPSHOT_EVENTS, LogSink
+from service.background.succession import succeed
 from service.engine.demo.prose import story
 from service.harmony import tokens
 from service.responses.output.journal import Batch
@@ -51,6 +53,7 @@ class Growing:
             service.jobs,
             job.lease,
             service.metrics,
+            partial(succeed, service, job.lease.tenant),
             first=Batch(machine.start(), b"", 0),
             on_tokens=lambda: None,
             patience=lambda: STORE_SECONDS,

@@ -6,7 +6,15 @@ Shapes and order: the Responses API as openai 3.51 types it. Encoding belongs to
 
 import msgspec
 
-from service.api.response import Item, OutputText, ReasoningText, Response, SummaryText
+from service.api.response import (
+    Item,
+    OutputText,
+    ReasoningText,
+    Response,
+    SteerCode,
+    SteerShown,
+    SummaryText,
+)
 
 UNSTAMPED = -1
 
@@ -72,6 +80,16 @@ class Error(Event, tag="error"):
     code: str | None
     message: str
     param: str | None = None
+
+
+class SteerFailed(Event, tag="response.steer.failed"):
+    """What was said to the response while it was under way is given back. Flat, as `Error`, and for the same reason;
+    over a WebSocket, where no SDK raises, it has the `error` that the SDK types.
+    """
+
+    steer: SteerShown
+    code: SteerCode
+    message: str
 
 
 class OutputItemAdded(Event, tag="response.output_item.added"):

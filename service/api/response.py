@@ -195,6 +195,50 @@ class IncompleteDetails(msgspec.Struct):
     reason: Literal["max_output_tokens", "steered", "no_output"]
 
 
+SteerCode = Literal[
+    "response_not_found",
+    "invalid_input",
+    "steering_not_supported",
+    "too_many_pending_steers",
+    "response_already_completed",
+    "response_not_active",
+    "successor_creation_failed",
+]
+"""Why a steer is given back."""
+
+
+class SteerShown(msgspec.Struct, omit_defaults=True):
+    """A steer: for which response it is; its id, once it was accepted; and its input, where it is given back."""
+
+    previous_response_id: str
+    id: str | msgspec.UnsetType = msgspec.UNSET
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class SteerError(msgspec.Struct):
+    """Why a steer is given back: a code for programs and a message for people."""
+
+    code: SteerCode
+    message: str
+    type: str = "invalid_request_error"
+
+
+class GivenBack(msgspec.Struct):
+    """A steer that was accepted, and that no response has."""
+
+    steer: SteerShown
+    error: SteerError
+
+
+class Extensions(msgspec.Struct, omit_defaults=True):
+    """What only harmonium says of a background response that was steered: the id of the one that goes on from it, or
+    what was given back.
+    """
+
+    succeeded_by: str | msgspec.UnsetType = msgspec.UNSET
+    failed_steers: list[GivenBack] | msgspec.UnsetType = msgspec.UNSET
+
+
 class Response(msgspec.Struct, tag="response", tag_field="object"):
     """The Response object. The configuration is an echo of the request with its defaults filled in."""
 
@@ -236,6 +280,7 @@ class Response(msgspec.Struct, tag="response", tag_field="object"):
     output_messages: list[Any] | msgspec.UnsetType = msgspec.UNSET
     durability: Literal["unconfirmed"] | msgspec.UnsetType = msgspec.UNSET
     """Where the store has the response, but not in time as safe as STORE_REPLICAS and STORE_FSYNC ask for."""
+    harmonium: Extensions | msgspec.UnsetType = msgspec.UNSET
 
 
 _decoder = msgspec.json.Decoder(Response)

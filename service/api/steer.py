@@ -1,10 +1,11 @@
-"""A steer: what a client says to a response that is being made. Its frame is read here, and what it makes of a request.
+"""A steer: what a client says to a response that is being made. Its frame, or its body, is read here, and what it makes
+of a request.
 
 Shapes: `response.steer` as openai 3.51 types it. Never decide here what becomes of it.
 """
 
 from collections.abc import Generator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,6 +14,7 @@ from service.api.input.gathered import Gathered, Images
 from service.api.input.items import InputItem
 from service.api.input.read import led_by, message_of, read_input
 from service.api.request import CreateRequest
+from service.api.response import CustomToolCall, FunctionCall, Response, ResponseStatus, SteerCode
 from service.errors import InvalidRequest, invalid_value, missing
 
 MAX_STEER_MESSAGES = 64
@@ -24,6 +26,15 @@ MAX_STEER_BYTES = 1 << 20
 
 MAX_ID_BYTES = 4096
 """The longest id that is looked for, as JSON; ours are a hundredth of that."""
+
+
+class NotSteered(Exception):
+    """Why a steer is given back."""
+
+    def __init__(self, code: SteerCode, message: str) -> None:
+        super().__init__(message)
+        self.code: SteerCode = code
+        self.message = message
 
 
 class _Sent(msgspec.Struct):
@@ -44,6 +55,12 @@ class _Steer(msgspec.Struct, forbid_unknown_fields=True):
     input: msgspec.Raw
 
 
+class _Posted(msgspec.Struct, forbid_unknown_fields=True):
+    input: msgspec.Raw = ABSENT
+    previous_response_id: str | None = None
+    type: Literal["response.steer"] = "response.steer"
+
+
 class _Part(msgspec.Struct):
     type: Literal["input_text", "input_image", "input_file"]
 
@@ -57,17 +74,13 @@ class _UserMessage(msgspec.Struct, forbid_unknown_fields=True):
 _SENT = decoder_of(_Sent)
 _ID = decoder_of(str | None)
 _STEER = decoder_of(_Steer)
+_POSTED = decoder_of(_Posted)
 _MESSAGE = decoder_of(_UserMessage)
 
 
 def read_sent(frame: bytes) -> SentSteer:
     """Which response a frame is for, and its input. Raises InvalidRequest where it names none, or is too long."""
-    if len(frame) > MAX_STEER_BYTES:
-        raise InvalidRequest(
-            f"A steer of {len(frame)} bytes is too long, at most {MAX_STEER_BYTES} are read.",
-            code="too_many_pending_steers",
-            param="input",
-        )
+    _refuse_long(frame)
     sent: _Sent = decode(frame, _SENT)
     size = len(memoryview(sent.previous_response_id))
     if size > MAX_ID_BYTES:
@@ -78,16 +91,45 @@ def read_sent(frame: bytes) -> SentSteer:
     return SentSteer(id, sent.input)
 
 
+def _refuse_long(sent: bytes) -> None:
+    if len(sent) > MAX_STEER_BYTES:
+        raise InvalidRequest(
+            f"A steer of {len(sent)} bytes is too long, at most {MAX_STEER_BYTES} are read.",
+            code="too_many_pending_steers",
+            param="input",
+        )
+
+
+def read_posted(body: bytes, response_id: str) -> msgspec.Raw:
+    """The input of a steer that was sent as a body to a response, whose messages are such as `messages_in` takes.
+
+    Raises InvalidRequest; `read_in_steps` looks into them.
+    """
+    _refuse_long(body)
+    posted: _Posted = decode(body, _POSTED)
+    if posted.previous_response_id not in (None, response_id):
+        raise invalid_value(
+            "previous_response_id", posted.previous_response_id, "Leave it out, or give the id that is in the path."
+        )
+    messages_in(posted.input)
+    return posted.input
+
+
 def read_steer(frame: bytes) -> tuple[msgspec.Raw, list[bytes]]:
     """The input of a steer, and its messages, each as JSON. Raises InvalidRequest; `read_in_steps` looks into them."""
     raw = decode(frame, _STEER).input
+    return raw, messages_in(raw)
+
+
+def messages_in(raw: msgspec.Raw) -> list[bytes]:
+    """The messages of a steer's input, each as JSON. Raises InvalidRequest."""
     sent = bytes(memoryview(raw))
     messages = decode_list(raw, MAX_STEER_MESSAGES, "input") if sent[:1] == b"[" else []
     if not messages and (sent[:1] == b"[" or sent in (b'""', b"null")):
         raise InvalidRequest("Nothing is said in 'input': give a text, or messages of the user's.", param="input")
     for place, message in enumerate(messages):
         decode(message, _MESSAGE, f"input[{place}]")
-    return raw, list(map(bytes, messages)) or [message_of(sent)]
+    return list(map(bytes, messages)) or [message_of(sent)]
 
 
 def read_in_steps(raw: msgspec.Raw, images: Images) -> Generator[None, None, list[InputItem]]:
@@ -121,3 +163,49 @@ def succeeding(
         instructions=instructions,
         prompt=None,
     )
+
+
+# --- what is steered ---
+
+
+def is_steerable(request: CreateRequest) -> bool:
+    """Whether the response that is asked for can be steered, as far as the request says."""
+    return request.generate and request.conversation is None and request.managing is None
+
+
+def ended(id: str, status: ResponseStatus) -> NotSteered:
+    """Why a response takes no more steers."""
+    if status is ResponseStatus.COMPLETED:
+        return NotSteered("response_already_completed", f"The response '{id}' is complete. Continue it by a request.")
+    return NotSteered("response_not_active", f"The response '{id}' has ended ({status.value}).")
+
+
+def required_input(response: Response) -> list[dict[str, Any]]:
+    """What a client owes a response: an output for each of its calls."""
+    required: list[dict[str, Any]] = []
+    for item in response.output:
+        if isinstance(item, FunctionCall) and item.status == "completed":
+            required.append({"type": "function_call_output", "call_id": item.call_id, "name": item.name})
+        elif isinstance(item, CustomToolCall) and item.status == "completed":
+            required.append({"type": "custom_tool_call_output", "call_id": item.call_id})
+    return required
+
+
+_request = msgspec.json.Decoder(CreateRequest)
+_listed = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def settings_of(request: CreateRequest, instructions: str | None, standing: Sequence[bytes]) -> bytes:
+    """What the successor of a response has of the request for that one, as `settled` reads it; the rest is as for
+    `succeeding`. Never take a member of CreateRequest away that these bytes may have.
+    """
+    return msgspec.json.encode(succeeding(request, "", instructions, standing, ()))
+
+
+def settled(settings: bytes, response_id: str, said: Sequence[bytes]) -> CreateRequest:
+    """The request that goes on from a response with what was `said` to it, by the settings that were kept. Raises
+    msgspec.DecodeError for those of a release whose requests are others.
+    """
+    request = _request.decode(settings)
+    standing = list(map(bytes, _listed.decode(request.input)))
+    return succeeding(request, response_id, request.instructions, standing, said)

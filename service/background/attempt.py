@@ -20,8 +20,9 @@ import msgspec
 
 from service import logs
 from service.api.response import Response, ResponseError, decode_response
-from service.background.log_sink import LogSink, retry
-from service.background.timing import TIMING, Timing
+from service.background.log_sink import LogSink
+from service.background.succession import succeed
+from service.background.timing import TIMING, Timing, retry
 from service.engine.port import (
     EngineBroke,
     EngineError,
@@ -105,6 +106,7 @@ class Attempt:
         """Set once somebody wants it to stop."""
         self._cancelled = False
         self._gives_way = False
+        self._steered = False
         self.leaving = False
         """Whether it stops soon, for somebody else to go on."""
         self.began = monotonic()
@@ -119,6 +121,14 @@ class Attempt:
         """Stop soon, write down what was sampled, and let somebody else go on. Never blocks."""
         self.leaving = True
         self._stop()
+
+    def steer(self) -> None:
+        """Something was said to the response: end it at its next boundary, so that another one goes on from it. Never
+        blocks.
+        """
+        self._steered = True
+        if self._run is not None:
+            self._run.steer()
 
     def give_way(self) -> None:
         """Leave, and wait again at the level of its priority, behind other tenants' responses. Never blocks."""
@@ -210,6 +220,7 @@ class Attempt:
             service.jobs,
             job.lease,
             service.metrics,
+            partial(succeed, service, job.lease.tenant),
             first=first,
             announced=bool(self._settings.webhook_url),
             on_tokens=self._get_further,
@@ -303,6 +314,8 @@ class Attempt:
         replayed, self._run = run.machine.sampled, run
         if self._lost or self.leaving:
             run.stop()
+        if self._steered:
+            run.steer()
         try:
             async with aclosing(run.sample()) as batches:
                 async for _ in batches:

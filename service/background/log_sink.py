@@ -10,15 +10,17 @@ nothing more is written; somebody else goes on from what is there.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from service.api.events import Event
 from service.api.response import Response
-from service.background.timing import TIMING, Timing
-from service.backoff import Backoff
+from service.api.steer import NotSteered
+from service.background.succession import Succeed, given_back, succeeded
+from service.background.timing import TIMING, Timing, retry
 from service.engine.port import TokenLogprobs
 from service.logs import event
 from service.metrics.counters import Metrics
@@ -26,12 +28,24 @@ from service.responses.output.journal import Batch, encode_batch, journaled
 from service.responses.output.machine import Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
+from service.responses.refusals import store_refusal
 from service.responses.run import unconfirmed
 from service.responses.sampler import Step
-from store.errors import LeaseLost, LogBehind, LogFull, StoreUnavailable, StoreUnconfirmed
+from store.errors import (
+    LeaseLost,
+    LogBehind,
+    LogFull,
+    NotContinuable,
+    QueueFull,
+    Steered,
+    StoreFull,
+    StoreUnavailable,
+    StoreUnconfirmed,
+    TurnTooLarge,
+)
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.jobs.model import Lease
+from store.jobs.model import Lease, Steer, Successor
 
 MAX_WAITING_EVENTS = 2_000
 """The most events that wait to be written, before the run waits for that: some 2 ms of encoding."""
@@ -61,6 +75,7 @@ class LogSink:
         jobs: Jobs,
         lease: Lease,
         metrics: Metrics,
+        succeed: Succeed,
         *,
         first: Batch,
         announced: bool = False,
@@ -68,7 +83,8 @@ class LogSink:
         patience: Callable[[], float],
         timing: Timing = TIMING,
     ) -> None:
-        """`first` is what is to be written already. `on_tokens` is called each time that tokens were written.
+        """`succeed` makes the response that goes on from this one, and `first` is what is to be written already.
+        `on_tokens` is called each time that tokens were written.
 
         The store may be away for `patience()` seconds. With `announced` the end of the response goes to the outbox of
         webhooks.
@@ -76,6 +92,7 @@ class LogSink:
         self._jobs = jobs
         self._lease = lease
         self._metrics = metrics
+        self._succeed = succeed
         self._announced = announced
         self._on_tokens = on_tokens
         self._patience = patience
@@ -181,16 +198,61 @@ class LogSink:
             self._written.set()
 
     async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
-        """Store the turn of a response that has ended, with the last events of its log; the terminal ones."""
-        terminal = machine.terminal(response)
-        self._events += terminal
-        batch = self._take()
+        """Store the turn of a response that has ended, with the last events of its log; the terminal ones.
+
+        What was said to it meanwhile is the input of another response that begins at the same moment, or given back.
+        As often as something else is said before that, it is done anew.
+        """
+        rest, steers = self._take(), list[Steer]()
+        while True:
+            try:
+                return await self._end(rest, plan, machine, response, steers)
+            except Steered:
+                steers = await retry(partial(self._jobs.steers, self._lease), self._patience())
+
+    async def _end(
+        self, rest: Batch, plan: Plan, machine: Machine, response: Response, steers: list[Steer]
+    ) -> list[Event]:
+        """End the response, to which `steers` were said; `rest` waits to be written. Raises Steered for others."""
+        before: list[Event] = []
+        if steers:
+            try:
+                successor = await self._succeed(plan, machine, response, steers, self._patience())
+                return await self._store(rest, plan, machine, succeeded(response, successor), (), steers, successor)
+            except NotSteered as why:
+                before, response = given_back(response, steers, why)
+            except (QueueFull, StoreFull, TurnTooLarge, NotContinuable) as refusal:
+                why = NotSteered("successor_creation_failed", store_refusal(refusal).message)
+                before, response = given_back(response, steers, why)
+        return await self._store(rest, plan, machine, response, before, steers)
+
+    async def _store(
+        self,
+        rest: Batch,
+        plan: Plan,
+        machine: Machine,
+        response: Response,
+        before: Sequence[Event],
+        steers: list[Steer],
+        successor: Successor | None = None,
+    ) -> list[Event]:
+        """Store the end, with `before` in front of the terminal events, and with a successor where there is one."""
+        terminal = machine.terminal(response, before)
+        batch = msgspec.structs.replace(rest, events=[*rest.events, *terminal])
         entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
         turn, after = turn_of(plan, machine, response), batch.events[0].sequence_number - 1
-        try:
-            finished = await self._complete(
-                lambda: self._jobs.finish(self._lease, turn, entry, after=after, announced=self._announced)
+        end = partial(
+            self._jobs.finish, self._lease, turn, entry, after=after, announced=self._announced, steers=steers
+        )
+        if successor is not None:
+            end = partial(
+                *(self._jobs.succeed, self._lease, turn, entry, successor),
+                after=after,
+                announced=self._announced,
+                steers=steers,
             )
+        try:
+            finished = await self._complete(end)
             self._metrics.webhooks.labels("given_up").inc(finished.dropped)
             if finished.unjoined:
                 event(
@@ -198,7 +260,19 @@ class LogSink:
                 )
         except StoreUnconfirmed as lack:  # it has ended all the same
             unconfirmed(response, lack)
+        self._note_steers(plan.id, steers, successor)
         return terminal
+
+    def _note_steers(self, id: str, steers: list[Steer], successor: Successor | None) -> None:
+        """Count and log what became of what was said, now that it is so."""
+        if not steers:
+            return
+        outcome, next_one = "failed", None
+        if successor is not None:
+            outcome, next_one = "applied", successor.turn.id
+            self._metrics.jobs_submitted.inc()
+        self._metrics.steers.labels("background", outcome).inc(len(steers))
+        event(logger, logging.INFO, f"steers {outcome}", response_id=id, steers=len(steers), successor=next_one)
 
     async def _complete(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do what adds to the log, again while the store is away; where the log's end is lost, write that again first.
@@ -232,19 +306,3 @@ class LogSink:
         batch = Batch(self._events, journaled(self._tokens), self._cached, tuple(self._logprobs))
         self._events, self._tokens, self._logprobs = [], [], []
         return batch
-
-
-async def retry(work: Callable[[], Awaitable[T]], seconds: float, pauses: Backoff = TIMING.store_away) -> T:
-    """Do what is harmless to repeat, again while the store is away, for so long. Raises what `work` raises."""
-    loop = asyncio.get_running_loop()
-    until, failures = loop.time() + seconds, 0
-    while True:
-        try:
-            return await work()
-        except StoreUnconfirmed:  # it is done
-            raise
-        except StoreUnavailable:
-            if loop.time() >= until:
-                raise
-        failures += 1
-        await asyncio.sleep(pauses.seconds(failures))

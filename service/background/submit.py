@@ -14,13 +14,14 @@ from service.api.events import Event
 from service.api.response import Response, ResponseStatus
 from service.metrics.counters import Metrics
 from service.responses.output.journal import Batch, encode_batch
-from service.responses.plan import encode, turn_of
+from service.responses.plan import Plan, encode, turn_of
 from service.responses.prepare import Prepared
 from service.responses.run import machine_of, unconfirmed
 from store.errors import QueueFull, StoreUnconfirmed
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Priority
+from store.turn import Turn
 
 _PRIORITIES = {"priority": Priority.PRIORITY, "default": Priority.DEFAULT, "flex": Priority.FLEX}
 
@@ -32,24 +33,41 @@ class Submitted(NamedTuple):
     events: list[Event]
 
 
+class Accepted(NamedTuple):
+    """What the store keeps of a response from its acceptance on: its turn, its spec and the first entry of its log, in
+    which the events are.
+    """
+
+    turn: Turn
+    spec: bytes
+    entry: Entry
+    events: list[Event]
+
+
+async def accepted(plan: Plan) -> Accepted:
+    """A planned response as it is queued."""
+    machine = machine_of(plan)
+    events = machine.queued()
+    turn = turn_of(plan, machine, msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED))
+    return Accepted(turn, await encode(plan), Entry(events[-1].sequence_number, encode_batch(Batch(events))), events)
+
+
 async def submit(jobs: Jobs, metrics: Metrics, tenant: str, prepared: Prepared, *, streams: bool) -> Submitted:
     """Queue a planned response; its parent's pin goes with it. `streams` is how it was asked for. Raises StoreError."""
     plan = prepared.plan
-    machine = machine_of(plan)
-    events = machine.queued()
+    turn, spec, entry, events = await accepted(plan)
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
-    turn = turn_of(plan, machine, response)
-    spec = await encode(plan)
     async with _held(jobs, prepared) as pin:
         try:
             await jobs.submit(
                 tenant,
                 turn,
                 spec,
-                Entry(events[-1].sequence_number, encode_batch(Batch(events))),
+                entry,
                 priority=_PRIORITIES[response.service_tier],
                 streams=streams,
                 fleeting=not plan.stored,
+                steerable=bool(plan.settings),
                 pin=pin,
                 conversation=plan.conversation,
             )

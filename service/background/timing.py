@@ -1,8 +1,14 @@
 """How long background work waits for what, given when it is constructed, so that tests are quick without patching."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from service.backoff import Backoff
+from store.errors import StoreUnavailable, StoreUnconfirmed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,3 +46,19 @@ class Timing:
 
 
 TIMING = Timing()
+
+
+async def retry(work: Callable[[], Awaitable[T]], seconds: float, pauses: Backoff = TIMING.store_away) -> T:
+    """Do what is harmless to repeat, again while the store is away, for so long. Raises what `work` raises."""
+    loop = asyncio.get_running_loop()
+    until, failures = loop.time() + seconds, 0
+    while True:
+        try:
+            return await work()
+        except StoreUnconfirmed:  # it is done
+            raise
+        except StoreUnavailable:
+            if loop.time() >= until:
+                raise
+        failures += 1
+        await asyncio.sleep(pauses.seconds(failures))

@@ -4,7 +4,8 @@
 
 A channel says that jobs wait. The worker also looks by itself every `poll_seconds`, into the shards where something is
 under way, and by turns into the others: so a lost message costs no more than such a round. It renews its leases; that a
-response was cancelled it hears at once by the channel, or learns from the next write that is refused. When the engine
+response was cancelled it hears at once by the channel, or learns from the next write that is refused; that it was
+steered, by the channel or the next renewal. When the engine
 is away it claims no job for a while, so that they wait in the queue for other workers. A job on its last try, because
 its workers died before they got any further, may be what killed them, as may the other jobs that they had: such jobs
 are tried one at a time. A tenant that has all places when another one waits gives some back. Never work on a job whose
@@ -30,8 +31,8 @@ from store.turn import Status
 
 logger = logging.getLogger(__name__)
 
-CANCELLED = b"cancelled "
-"""What a control channel says before the name of a job that was cancelled; all else says that a job waits."""
+CANCELLED, STEERED = b"cancelled", b"steered"
+"""What a control channel says before the name of a job that was cancelled or steered; else it says that a job waits."""
 
 
 class Worker:
@@ -250,13 +251,13 @@ class Worker:
         if not jobs:
             return
         try:
-            lost = await self._service.jobs.renew([job.lease for job in jobs])
+            lost, steered = await self._service.jobs.renew([job.lease for job in jobs])
         except StoreError as failure:
             logs.event(logger, logging.WARNING, "claimed jobs left to others", shard=shard, reason=str(failure))
             return
         for job in jobs:
             if job.lease not in lost:
-                self._begin(job)
+                self._begin(job, steered=job.lease in steered)
 
     async def _sorted_out(self, shard: int, jobs: list[Job]) -> list[Job]:
         """The jobs to begin with: of the suspected one at most, and the others go back, untried."""
@@ -273,7 +274,7 @@ class Worker:
     def _suspected(self, job: Job) -> bool:
         return job.status is not Status.CANCELLED and 1 < job.tries >= self._service.settings.max_attempts
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: Job, *, steered: bool) -> None:
         metrics = self._service.metrics
         metrics.jobs_claimed.inc()
         if job.epoch == 1:
@@ -286,6 +287,8 @@ class Worker:
             self._alone_until = asyncio.get_running_loop().time() + self._timing.alone_seconds
         if self._stopping:
             attempt.leave()
+        if steered:
+            attempt.steer()
         task = asyncio.create_task(self._make(name, attempt))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -350,15 +353,17 @@ class Worker:
             await asyncio.gather(*(self._renew(shard, attempts) for shard, attempts in by_shard.items()))
 
     async def _renew(self, shard: int, attempts: list[Attempt]) -> None:
-        """Renew the leases of one shard, and stop the attempts that have lost theirs."""
+        """Renew the leases of one shard, and stop the attempts that have lost theirs, or steer them."""
         try:
-            lost = await self._service.jobs.renew([attempt.job.lease for attempt in attempts])
+            lost, steered = await self._service.jobs.renew([attempt.job.lease for attempt in attempts])
         except StoreError as failure:
             logs.event(logger, logging.WARNING, "leases not renewed", shard=shard, reason=str(failure))
             return
         for attempt in attempts:
             if attempt.job.lease in lost:
                 attempt.lose()
+            elif attempt.job.lease in steered:
+                attempt.steer()
 
     async def _listen_for_ever(self, shard: int) -> None:
         """Listen for jobs and cancels in a shard; without the channel, polling and refused writes have to do."""
@@ -373,10 +378,12 @@ class Worker:
 
     def _hear(self, shard: int, messages: list[bytes]) -> None:
         for message in messages:
-            if message.startswith(CANCELLED):
-                attempt = self._attempts.get(message.removeprefix(CANCELLED).decode())
-                if attempt is not None:
-                    attempt.lose(cancelled=True)
+            kind, _, name = message.partition(b" ")
+            attempt = self._attempts.get(name.decode())
+            if attempt is not None and kind == CANCELLED:
+                attempt.lose(cancelled=True)
+            elif attempt is not None and kind == STEERED:
+                attempt.steer()
         self._waits[shard] = 0
         self._awake.set()
 

@@ -29,6 +29,9 @@ REMOVALS = ("responses", "trees", "bytes", "memory", "idle")
 STORE_ERRORS = ("timeout", "error", "unconfirmed")
 CONFIRMS = ("met", "unmet")
 REFUSALS = ("requests", "followers", "sockets", "bodies", "queue")
+Way = Literal["socket", "background"]
+WAYS: tuple[Way, ...] = ("socket", "background")
+STEERS = ("accepted", "refused", "applied", "pending", "failed")
 WEBHOOKS = ("delivered", "failed", "given_up")
 
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -172,6 +175,13 @@ class Metrics:
     )
     followers: Gauge = metric("followers", "Open streams that follow a background response.")
     sockets: Gauge = metric("sockets", "Open WebSockets.")
+    steers: Counter = metric(
+        "steers_total",
+        "Steers, by the way they came and by what became of them: accepted or refused at first; then applied, failed, "
+        "or over a WebSocket pending until the outputs of calls come.",
+        way=WAYS,
+        outcome=STEERS,
+    )
 
     jobs_submitted: Counter = metric("jobs_submitted_total", "Background responses that were queued.")
     jobs_claimed: Counter = metric("jobs_claimed_total", "Background responses that a worker took, again included.")

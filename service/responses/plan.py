@@ -39,6 +39,9 @@ class Plan(msgspec.Struct, frozen=True):
     messages: Messages
     items: bytes
     rules: Rules
+    settings: bytes = b""
+    """What a response that goes on from it has of its request (`steer.settings_of`), where it can be steered in the
+    background; else empty."""
 
     @property
     def id(self) -> str:
@@ -55,7 +58,7 @@ class Plan(msgspec.Struct, frozen=True):
     def size(self) -> int:
         """About how many bytes it takes before it is compressed, the response's own aside."""
         said = sum(len(message.tokens) for message in (*self.messages, *self.rules.kept_messages, *self.rules.newest))
-        return len(self.generation.prompt) * tokens.BYTES_A_TOKEN + len(self.items) + said
+        return len(self.generation.prompt) * tokens.BYTES_A_TOKEN + len(self.items) + len(self.settings) + said
 
 
 def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
@@ -93,6 +96,7 @@ class _Queued(msgspec.Struct, frozen=True):
     """Empty stands for the response's own."""
     functions: tuple[str, ...] = ()
     """Always empty. Workers of version 0.1.0 refuse a plan without it."""
+    settings: bytes = b""
 
 
 _decoder = msgspec.msgpack.Decoder(_Queued)
@@ -123,6 +127,7 @@ def _encode(plan: Plan) -> bytes:
         rules=plan.rules,
         priority=asked.priority,
         generation_id=asked.id,
+        settings=plan.settings,
     )
     return _VERSION + squeeze(msgspec.msgpack.encode(queued))
 
@@ -155,4 +160,5 @@ def _decode(blob: bytes) -> Plan:
         messages=queued.messages,
         items=queued.items,
         rules=queued.rules,
+        settings=queued.settings,
     )

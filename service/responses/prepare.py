@@ -18,10 +18,11 @@ import msgspec
 
 from service import logs
 from service.api.input.configuration import Configuration
-from service.api.input.items import InputItem
+from service.api.input.items import AdditionalToolsItem, ConfigurationUpdateItem, InputItem
 from service.api.input.read import identify
 from service.api.request import CreateRequest
 from service.api.response import Response, ResponseStatus
+from service.api.steer import is_steerable, settings_of
 from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard, Sampling
 from service.errors import ApiError, invalid_value
 from service.harmony import tokens
@@ -172,14 +173,7 @@ async def prepared(
     `recall` is given where its connection remembers what it made; the parent then keeps its chain for the next one.
     Raises ApiError, StoreError, and EngineUnavailable where no model is known yet.
     """
-    model = await known_model(service.engine)
-    if request.model != model.id:
-        raise ApiError(
-            404,
-            f"The model '{request.model[:100]}' does not exist here; this service serves '{model.id}'.",
-            code="model_not_found",
-            param="model",
-        )
+    model = await _model_of(service, request)
     request = await service.templates.applied(_in_turn(service.settings, caller.tenant, request))
     async with AsyncExitStack() as resources:
         parent, joined = await _continued(service, caller.tenant, request, resources, recall)
@@ -193,6 +187,27 @@ async def prepared(
                 made = [await _prepare(service, caller, request, model, parent)]
         del request
         yield made.pop()  # the block may take minutes, and nothing here refers to what is large
+
+
+async def prepared_below(service: Service, caller: Caller, request: CreateRequest, parent: Parent) -> Prepared:
+    """The plan of a request that goes on from a response which has yet to end: `parent` has its chain. Raises as
+    `prepared` does.
+    """
+    model = await _model_of(service, request)
+    return await _prepare(service, caller, _in_turn(service.settings, caller.tenant, request), model, parent)
+
+
+async def _model_of(service: Service, request: CreateRequest) -> ModelCard:
+    """The model that a request names. Raises ApiError where there is another one, EngineUnavailable."""
+    model = await known_model(service.engine)
+    if request.model != model.id:
+        raise ApiError(
+            404,
+            f"The model '{request.model[:100]}' does not exist here; this service serves '{model.id}'.",
+            code="model_not_found",
+            param="model",
+        )
+    return model
 
 
 async def _continued(
@@ -272,8 +287,22 @@ async def _prepare(
         messages=tuple(prompt.messages),
         items=msgspec.json.encode(prompt.items),
         rules=prompt.rules,
+        settings=_settings(request, base.instructions, prompt),
     )
     return Prepared(plan, parent, prompt.items, read.tools.left_out)
+
+
+def _settings(request: CreateRequest, instructions: str | None, prompt: Prompt) -> bytes:
+    """What goes on from a response in the background has of its request, where that can be steered."""
+    if not (request.background and request.store and is_steerable(request)) or prompt.rules.compacting:
+        return b""
+    return settings_of(request, instructions, standing_in(prompt.items))
+
+
+def standing_in(items: Sequence[InputItem]) -> list[bytes]:
+    """Of the items of an input, each as JSON, those that say how a request is served."""
+    settings = (AdditionalToolsItem, ConfigurationUpdateItem)
+    return [msgspec.json.encode(item) for item in items if isinstance(item, settings)]
 
 
 def _sampling(request: CreateRequest, prompt: Prompt, model: ModelCard, max_output_tokens: int) -> Sampling:

@@ -75,10 +75,10 @@ class OpenEncoder:
     def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
         """Write the events at the buffer's end, each in one piece."""
         for place, event in enumerate(batch):
-            if isinstance(event, _RENAMED):
+            if type(event) in _RENAMED:
                 piece = bytearray()
                 self._inner.append((event,), piece)
-                buffer += _renamed(piece)
+                buffer += piece.replace(*_RENAMED[type(event)], 2)
                 continue
             translated = self._translation.event(event)
             if isinstance(translated, _NARROWED) or (isinstance(translated, _WITH_LOGPROBS) and translated.logprobs):
@@ -157,7 +157,15 @@ class _Aside:
         return body
 
 
-_RENAMED = (events.ReasoningTextDelta, events.ReasoningTextDone)
+_REASONING = (b"response.reasoning_text.", b"response.reasoning.")
+_RENAMED: dict[type[Event], tuple[bytes, bytes]] = {
+    events.ReasoningTextDelta: _REASONING,
+    events.ReasoningTextDone: _REASONING,
+    events.SteerFailed: (b"response.steer.failed", b"harmonium:response.steer.failed"),
+}
+"""Events with other names, which stand twice at the beginning, in `event:` and in `type`; text further on may say the
+same. What the specification doesn't have gets a prefix."""
+
 _NARROWED = (
     events.Lifecycle,
     events.OutputItemAdded,
@@ -168,11 +176,6 @@ _NARROWED = (
 """Events that hold something with more keys, or other ones, than the specification's."""
 
 _WITH_LOGPROBS = (events.OutputTextDelta, events.OutputTextDone)
-
-
-def _renamed(piece: bytearray) -> bytearray:
-    """The name stands twice at the beginning, in `event:` and in `type`; text further on may say the same."""
-    return piece.replace(b"response.reasoning_text.", b"response.reasoning.", 2)
 
 
 OPENAI = Dialect()

@@ -144,15 +144,22 @@ class ConversationHistoryStore:
             raise ParentNotFound(tip)
         return await self.chain_by(self._parent(tenant, tip), tip, self.token() if pin else None, self.pin_ms)
 
-    async def chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int) -> Chain:
+    async def chain_above(self, tenant: str, id: str) -> Chain:
+        """What a response continues that has yet to end, for whoever makes it: as `chain`, also where that was deleted
+        meanwhile. Raises ParentNotFound, StoreUnavailable.
+        """
+        return await self.chain_by(self._parent(tenant, id), id, None, self.pin_ms, above=True)
+
+    async def chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int, *, above: bool = False) -> Chain:
         """What `chain` says of the turn with these keys, which its caller knows by `id`, pinned as `pin` for so long.
 
-        Of a conversation it is the chain of its tip, which may be deleted, and is what is pinned.
+        Of a conversation it is the chain of its tip, which may be deleted, and is what is pinned; with `above` it is
+        that of the parent of a turn that has yet to end.
         """
         async with self.server.operation() as operation:
-            detail = await self._walk(operation, keys, id, pin, pin_ms)
+            detail = await self._walk(operation, keys, id, pin, pin_ms, above=above)
             path, erased = split_path(detail[0]), detail[1] == b"1"
-            if mark_of(keys.digits) == CONVERSATION_MARK:
+            if above or mark_of(keys.digits) == CONVERSATION_MARK:
                 path.pop()
             messages = keys.family("messages")
             turns = await self._reader.turns(operation, [messages + each for each in path], erased=erased)
@@ -163,7 +170,9 @@ class ConversationHistoryStore:
             turns = without_omitted(path, turns)
         return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=pin, cut=omits or erased)
 
-    async def _walk(self, operation: Operation, keys: TurnKeys, id: str, pin: str | None, pin_ms: int) -> list[bytes]:
+    async def _walk(
+        self, operation: Operation, keys: TurnKeys, id: str, pin: str | None, pin_ms: int, *, above: bool = False
+    ) -> list[bytes]:
         """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased."""
         word, *detail = await scripts.chain(
             operation,
@@ -174,6 +183,7 @@ class ConversationHistoryStore:
             max_messages=self.caps.chain_messages,
             max_bytes=self._max_chain_bytes,
             max_held=max(0, self.caps.bytes - ROOM_BYTES),
+            under_way="1" if above else "0",
             idle_us=self.caps.idle_us,
         )
         refuse_continuation(word, detail, id)

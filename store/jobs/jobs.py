@@ -14,21 +14,50 @@ left, nothing more is written; what was removed by then stays removed.
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
+
+from redis.exceptions import OutOfMemoryError
 
 from store import codec
-from store.errors import LeaseLost, LogBehind, LogFull, NotCancellable, NotFound, QueueFull
+from store.errors import (
+    LogFull,
+    NotCancellable,
+    NotFound,
+    QueueFull,
+    StoreFull,
+)
 from store.history.append import Addition, continuable, with_room
 from store.history.conversations import refuse_joining
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import Entry
-from store.jobs.model import LEVELS, Claim, Finished, Job, JobLimits, Lease, Priority, Queue, WaitingTenant
-from store.keys import ShardKeys, TurnKeys, id_of, shard_of
+from store.jobs.model import (
+    LEVELS,
+    Claim,
+    Finished,
+    Job,
+    JobLimits,
+    Lease,
+    Priority,
+    Queue,
+    Renewal,
+    Steer,
+    Successor,
+)
+from store.jobs.replies import (
+    check_end,
+    ids_of,
+    job_of,
+    number_of,
+    refuse_end,
+    refuse_lease,
+    refuse_steer,
+    waiting_of,
+)
+from store.keys import ShardKeys, TurnKeys, shard_of
 from store.redis import scripts
 from store.redis.connection import Operation
-from store.states import TERMINAL
-from store.turn import Status, Turn
+from store.turn import CONTINUABLE, Status, Turn
 
 RETRY_MS = 10_000
 """For how long a claim's result is kept for its retries, which come within the time limit of an operation."""
@@ -44,6 +73,12 @@ SPEC_PIECE_BYTES = 1 << 20
 
 WAITING_PART = 2
 """What part of a shard's event logs may be of jobs that wait and have not begun; the rest is for those that run."""
+
+MAX_STEERS = 16
+"""The most that may be said to one response while it is under way."""
+
+MAX_STEER_BYTES = 1 << 20
+"""The most bytes of all of that."""
 
 DROP_BATCH = 20
 """The most logs that one call removes, so that others are served in between."""
@@ -84,18 +119,19 @@ class Jobs:
         priority: Priority = Priority.DEFAULT,
         streams: bool = False,
         fleeting: bool = False,
+        steerable: bool = False,
         pin: str | None = None,
         conversation: str | None = None,
     ) -> None:
         """Accept a response as a child of its parent, which is then kept until it ends; a retry changes nothing.
 
         `turn` is what is known of it, with the status queued; `entry` begins its log. With `streams` its events are
-        kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. With a
-        `conversation`, whose tip is the parent, `pin` is the hold of that, which ends here: from now on the job holds
-        it until its end, when it is added there; a fleeting one does neither. A retry
-        stores one again that has ended and was deleted meanwhile, as with `append`. A server that stood still accepts
-        nothing of which the caller has been told that it failed. Raises QueueFull, what `append` raises, and with a
-        conversation ConversationNotFound and ConversationMoved.
+        kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. A `steerable`
+        one may be told something while it is under way. With a `conversation`, whose tip is the parent, `pin` is the
+        hold of that, which ends here: from now on the job holds it until its end, when it is added there; a fleeting
+        one does neither. A retry stores one again that has ended and was deleted meanwhile, as with `append`. A server
+        that stood still accepts nothing of which the caller has been told that it failed. Raises QueueFull, what
+        `append` raises, and with a conversation ConversationNotFound and ConversationMoved.
         """
         if turn.status is not Status.QUEUED:
             raise ValueError(f"{turn.id} is {turn.status}: only what is queued can be submitted")
@@ -108,6 +144,7 @@ class Jobs:
             level=priority.value,
             mode="stream" if streams else "plain",
             fleeting="1" if fleeting else "0",
+            steerable="1" if steerable else "0",
             last=entry.last,
             max_queued=self.limits.waiting,
             max_waiting=self.limits.log_bytes // WAITING_PART,
@@ -160,8 +197,8 @@ class Jobs:
                 ),
             )
         self._clocks.note(keys, int(now))
-        jobs = [_job(row, token) for row in rows]
-        tenants = tuple(_waiting(row) for row in waiting.decode().split(",") if row)
+        jobs = [job_of(row, token) for row in rows]
+        tenants = tuple(waiting_of(row) for row in waiting.decode().split(",") if row)
         return Claim(jobs, int(rescued), int(running), int(first) if first else None, tenants)
 
     async def spec(self, lease: Lease, start: int = 0) -> bytes:
@@ -198,7 +235,7 @@ class Jobs:
                     keys,
                     token=lease.token,
                     lease_ms=self.limits.lease_ms,
-                    after=_number(after),
+                    after=number_of(after),
                     last=entry.last,
                     entry=entry.blob,
                     progress="1" if progress else "0",
@@ -208,18 +245,19 @@ class Jobs:
                 )
         if word == b"full":
             raise LogFull(lease.id)
-        _refuse_lease(word, detail, lease.id)
+        refuse_lease(word, detail, lease.id)
 
-    async def renew(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Renew leases of one shard; returns those that are lost. Raises StoreUnavailable."""
+    async def renew(self, leases: Sequence[Lease]) -> Renewal:
+        """Renew leases of one shard; what is to be known of them. Raises StoreUnavailable."""
         if not leases:
-            return []
+            return Renewal([], [])
         shard = self._keyspace.all_shards()[self.shard_of(leases[0])]
         held = {f"{each.tenant}/{each.id[5:]}": each for each in leases}
         async with self._server.operation() as operation:
             tokens = " ".join(f"{member} {each.token}" for member, each in held.items())
-            _, *lost = await scripts.renew(operation, shard, held=tokens, lease_ms=self.limits.lease_ms)
-        return [held[member.decode()] for member in lost]
+            _, lost, *members = await scripts.renew(operation, shard, held=tokens, lease_ms=self.limits.lease_ms)
+        told = [held[member.decode()] for member in members]
+        return Renewal(told[: int(lost)], told[int(lost) :])
 
     async def hand_back(self, lease: Lease, *, failed: bool, gives_way: bool = False) -> None:
         """Put a job back into the queue, before all that have not begun; `failed` counts this try as a failure.
@@ -260,18 +298,60 @@ class Jobs:
         epoch, last, age_ms, run_ms = map(int, detail)
         return Job(lease, epoch, Status.CANCELLED, 1, last, age_ms / 1000, run_ms / 1000, 0.0)
 
+    async def steer(self, tenant: str, id: str, steer: Steer) -> None:
+        """Say something to a response that is under way: whoever ends it has to say what became of that.
+
+        A retry changes nothing, also once the response has ended. Raises NotFound, NotSteerable, SteersFull, StoreFull,
+        StoreUnavailable; and StoreUnconfirmed where it is said, and not as safe as was asked for.
+        """
+        keys = self._keyspace.response(tenant, id)
+
+        async def say() -> None:
+            async with self._server.operation() as operation:
+                try:
+                    word, *detail = await scripts.steer(
+                        operation,
+                        keys,
+                        id=steer.id,
+                        said=steer.said,
+                        most=MAX_STEERS,
+                        most_bytes=MAX_STEER_BYTES,
+                        idle_us=self.history.caps.idle_us,
+                    )
+                except OutOfMemoryError as error:
+                    raise StoreFull from error
+            refuse_steer(word, detail, id)
+
+        await say()
+        if self.history.confirmer.safety.wanted:
+            await self.history.confirmer.prove(keys.shard)
+            await say()  # which changes nothing, unless a failover has lost it meanwhile
+
+    async def steers(self, lease: Lease) -> list[Steer]:
+        """What was said to a response by now, in the order in which it came. Raises LeaseLost, StoreUnavailable."""
+        async with self._server.operation() as operation:
+            word, *found = await scripts.steers(operation, self._keys(lease), token=lease.token)
+        refuse_lease(word, found, lease.id)
+        return [Steer(id.decode(), said) for id, said in zip(found[::2], found[1::2], strict=True)]
+
     async def finish(
-        self, lease: Lease, turn: Turn, entry: Entry, *, after: int | None = None, announced: bool = False
+        self,
+        lease: Lease,
+        turn: Turn,
+        entry: Entry,
+        *,
+        after: int | None = None,
+        announced: bool = False,
+        steers: Sequence[Steer] = (),
     ) -> Finished:
         """Store the turn of a response that has ended, with the last entry of its log; a retry changes nothing.
 
         Its room was reserved when it was accepted. The conversation that it holds then stands at it, unless it failed.
-        `after` is as for `write`. `announced` puts its end into the outbox. Raises LeaseLost, LogBehind,
-        StoreUnavailable, and ValueError for an impossible end: states.py has no such move, or the log has its last
-        event already.
+        `after` is as for `write`. `announced` puts its end into the outbox. `steers` are all that was said to it.
+        Raises Steered where something else was, LeaseLost, LogBehind, StoreUnavailable, and ValueError for an
+        impossible end: states.py has no such move, or the log has its last event already.
         """
-        if turn.id != lease.id or turn.status not in TERMINAL:
-            raise ValueError(f"{lease.id} can't end with {turn.id}, which is {turn.status}")
+        check_end(lease, turn)
         keys, packed = self._keys(lease), await codec.pack(turn)
 
         async def store() -> Finished:
@@ -284,19 +364,81 @@ class Jobs:
                     continuable=continuable(turn.status),
                     digest=packed.digest,
                     added=len(turn.messages),
-                    after=_number(after),
+                    after=number_of(after),
                     last=entry.last,
                     entry=entry.blob,
+                    steers=ids_of(steers),
                     announced="1" if announced else "0",
                     max_pending=self.limits.pending,
                     messages_blob=packed.messages,
                     response_blob=packed.response,
                 )
-            _refuse_end(word, detail, turn)
+            refuse_end(word, detail, turn)
             return Finished(int(detail[0]), detail[1].decode())
 
         finished = await self.history.stored(store, keys, packed.digest)
         self.history.note_written(lease.tenant, turn)
+        return finished
+
+    async def succeed(
+        self,
+        lease: Lease,
+        turn: Turn,
+        entry: Entry,
+        successor: Successor,
+        *,
+        steers: Sequence[Steer],
+        after: int | None = None,
+        announced: bool = False,
+    ) -> Finished:
+        """As `finish`, and as `submit` of another response that goes on from it: both or neither.
+
+        A retry changes nothing. That one is steerable, and has the level and the place in line that this one had.
+        Raises what `finish` does, and where there is no room for the
+        other one, so that neither was done: QueueFull, ChainTooLong, TurnTooLarge, StoreFull.
+        """
+        check_end(lease, turn)
+        if turn.status not in CONTINUABLE or successor.turn.parent != turn.id:
+            raise ValueError(f"{successor.turn.id} can't go on from {turn.id}, which is {turn.status}")
+        history, packed = self.history, await codec.pack(turn)
+        keys, parent = history.keys_of(lease.tenant, successor.turn)
+        addition = Addition(keys, parent, successor.turn, await codec.pack(successor.turn), "", successor.spec)
+        shared = addition.arguments(history.caps, history.max_depth)
+        for unasked in ("pin", "idle_us"):
+            del shared[unasked]
+        script = partial(
+            scripts.succeed,
+            **shared,
+            **_ended(turn, packed, entry),
+            token=lease.token,
+            after=number_of(after),
+            steers=ids_of(steers),
+            announced="1" if announced else "0",
+            max_pending=self.limits.pending,
+            last=successor.entry.last,
+            max_queued=self.limits.waiting,
+            max_waiting=self.limits.log_bytes // WAITING_PART,
+            max_logged=self.limits.log_bytes,
+            spec_blob=successor.spec,
+            entry=successor.entry.blob,
+        )
+
+        async def store() -> Finished:
+            reply: scripts.Reply = []
+
+            async def run(*about: Any, **bounds: Any) -> scripts.Reply:
+                reply[:] = await script(*about, **bounds)
+                return reply
+
+            async with self._server.operation() as operation:
+                word, evicted = await with_room(operation, addition, history.caps, run)
+            history.note_removed(evicted)
+            refuse_end(word, reply[1:], turn)
+            self._refuse_queueing(word)
+            return Finished(int(reply[2]), "")
+
+        finished = await history.stored(store, keys, addition.packed.digest)
+        history.note_written(lease.tenant, turn)
         return finished
 
     async def snapshot(self, tenant: str, id: str) -> tuple[int, bytes] | None:
@@ -333,36 +475,14 @@ class Jobs:
         return self._keyspace.turn(lease.tenant, lease.id)
 
 
-def _number(after: int | None) -> str:
-    """The number of an event, as a script's argument."""
-    return "" if after is None else str(after)
-
-
-def _refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
-    """Raise the error for a script's reply about who writes to a job's log, if it is a refusal."""
-    if word == b"lost":
-        raise LeaseLost(id)
-    if word == b"behind":
-        raise LogBehind(id, int(detail[0]))
-
-
-def _refuse_end(word: bytes, detail: list[bytes], turn: Turn) -> None:
-    """Raise the error for a script's reply about how a response ends, if it is a refusal."""
-    _refuse_lease(word, detail, turn.id)
-    if word == b"status":
-        raise ValueError(f"{turn.id} is {detail[0].decode()} and can't become {turn.status}")
-    if word == b"written":
-        raise ValueError(f"the log of {turn.id} has event {detail[0].decode()}, so it can't end again")
-
-
-def _job(row: bytes, token: str) -> Job:
-    member, epoch, status, own, tries, last, *spans = row.decode().split()
-    tenant, _, digits = member.partition("/")
-    age, run, waited = (max(0, int(span)) / 1000 for span in spans)
-    lease, priority = Lease(tenant, id_of(digits), token), Priority(int(own))
-    return Job(lease, int(epoch), Status(status), int(tries), int(last), age, run, waited, priority)
-
-
-def _waiting(row: str) -> WaitingTenant:
-    tenant, level, jobs, ms = row.split()
-    return WaitingTenant(tenant, int(level), int(jobs), max(0, int(ms)) / 1000)
+def _ended(turn: Turn, packed: codec.Packed, entry: Entry) -> dict[str, Any]:
+    """The arguments of succeed.lua about what has ended."""
+    return {
+        "ended_status": turn.status,
+        "ended_digest": packed.digest,
+        "ended_added": len(turn.messages),
+        "ended_last": entry.last,
+        "ended_entry": entry.blob,
+        "ended_messages": packed.messages,
+        "ended_response": packed.response,
+    }

@@ -5,10 +5,12 @@ A job is a background response that hasn't ended. jobs.py has the operations.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import msgspec
 
-from store.turn import Status
+from store.jobs.log import Entry
+from store.turn import Status, Turn
 
 GIB = 1 << 30
 
@@ -70,6 +72,30 @@ class Claim(msgspec.Struct, frozen=True):
     running: int = 0
     first: int | None = None
     waiting: tuple[WaitingTenant, ...] = ()
+
+
+class Renewal(NamedTuple):
+    """What a renewal of leases says of them: which are lost, and to which of the others something was said."""
+
+    lost: list[Lease]
+    steered: list[Lease]
+
+
+class Steer(msgspec.Struct, frozen=True):
+    """What was said to a response while it is under way: bytes that the store never reads."""
+
+    id: str
+    said: bytes
+
+
+class Successor(msgspec.Struct, frozen=True):
+    """A response that goes on from one with steers: its turn, queued, as a child of that one; its spec, and the first
+    entry of its log.
+    """
+
+    turn: Turn
+    spec: bytes
+    entry: Entry
 
 
 class Finished(msgspec.Struct, frozen=True):

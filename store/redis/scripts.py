@@ -210,6 +210,7 @@ def chain(
     max_messages: int,
     max_bytes: int,
     max_held: int,
+    under_way: str,
     idle_us: int,
 ) -> None: ...
 
@@ -382,7 +383,7 @@ def evict(
 ) -> None: ...
 
 
-@script("node messages response job spec clock usage leaves trees", *_STANDING, *_LOGGING, "queueing")
+@script("node messages response job spec clock usage leaves trees", *_STANDING, *_LOGGING, "queueing", "accepting")
 def submit(
     turn: TurnKeys,
     *,
@@ -398,6 +399,7 @@ def submit(
     level: int,
     mode: str,
     fleeting: str,
+    steerable: str,
     last: int,
     max_queued: int,
     max_waiting: int,
@@ -459,7 +461,7 @@ def cancel(turn: TurnKeys, *, token: str, lease_ms: int, idle_us: int) -> None: 
 
 @script(
     "node messages response job spec clock usage leaves trees",
-    *(*_JOBS, "logs", "entries", *_COUNTING, "walk", "standing", "outbox"),
+    *(*_JOBS, "logs", "entries", *_COUNTING, "walk", "standing", "outbox", "ending"),
     out_of_memory=True,
 )
 def finish(
@@ -473,11 +475,61 @@ def finish(
     after: str,
     last: int,
     entry: bytes,
+    steers: str,
     announced: str,
     max_pending: int,
     messages_blob: bytes,
     response_blob: bytes,
 ) -> None: ...
+
+
+@script(
+    "node messages response job spec clock usage leaves trees",
+    *(*_STANDING, *_LOGGING, "queueing", "accepting", "outbox", "ending"),
+)
+def succeed(
+    turn: TurnKeys,
+    *,
+    parent: str,
+    token: str,
+    ended_status: str,
+    ended_digest: str,
+    ended_added: int,
+    after: str,
+    ended_last: int,
+    ended_entry: bytes,
+    steers: str,
+    announced: str,
+    max_pending: int,
+    ended_messages: bytes,
+    ended_response: bytes,
+    status: str,
+    continuable: str,
+    digest: str,
+    added: int,
+    room: int,
+    last: int,
+    max_queued: int,
+    max_waiting: int,
+    max_logged: int,
+    max_depth: int,
+    max_responses: int,
+    max_trees: int,
+    max_bytes: int,
+    budget: int,
+    messages_blob: bytes,
+    response_blob: bytes,
+    spec_blob: bytes,
+    entry: bytes,
+) -> None: ...
+
+
+@script("node job usage leaves trees", *_JOBS, "idle", *_COUNTING)
+def steer(turn: TurnKeys, *, id: str, said: bytes, most: int, most_bytes: int, idle_us: int) -> None: ...
+
+
+@script("job", *_JOBS, read_only=True)
+def steers(turn: TurnKeys, *, token: str) -> None: ...
 
 
 @script("usage leaves trees", *_REMOVAL, *_LOGGING, out_of_memory=True)
@@ -546,7 +598,7 @@ ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, mark, append, unpin),
     *(hold, advance, amend, page),
     *(forget, redact, abandon, prune, sweep, evict),
-    *(submit, claim, journal, renew, hand_back, cancel, finish, expire_logs, gauge),
+    *(submit, claim, journal, renew, hand_back, cancel, steer, steers, finish, succeed, expire_logs, gauge),
     *(take_webhooks, delay_webhook, drop_webhook, secret, agree),
     *(survey, describe, restore),
     *(inspect_turns, recount, repair, discard, settle, refit),

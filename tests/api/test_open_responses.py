@@ -27,6 +27,7 @@ from service.api.response import (
     ReasoningText,
     Response,
     ResponseStatus,
+    SteerShown,
     SummaryText,
     TopLogprob,
     Usage,
@@ -65,6 +66,8 @@ MEMBERS: Json = {
     "code": "print(1)",
     "text": "all",
     "name": "f",
+    "steer": SteerShown("resp_1", "steer_1", msgspec.Raw(b'"response.steer.failed"')),
+    "message": "It was cancelled.",
 }
 
 

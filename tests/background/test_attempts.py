@@ -212,7 +212,7 @@ async def test_a_response_of_which_workers_die_is_not_tried_for_ever(settings: S
         taken = 0
         while taken < 3:
             jobs = (await dying.claim(0, 1)).jobs
-            taken += len(jobs) - len(await dying.renew([job.lease for job in jobs]))
+            taken += len(jobs) - len((await dying.renew([job.lease for job in jobs])).lost)
         async with serving(settings, scripted([answer("never")])) as working:
             found = await ended(client, id)
             assert check_stream(await streamed(working, id)) == found.to_dict()

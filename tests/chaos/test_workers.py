@@ -24,7 +24,7 @@ from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.jobs.model import LEVELS, Claim, JobLimits, Lease
+from store.jobs.model import LEVELS, Claim, JobLimits, Lease, Renewal, Successor
 from store.redis.connection import connect
 from store.turn import Status
 from tests.support.chaos.inside import WatchedEngine, opened, queue
@@ -53,7 +53,7 @@ class Troubled(Jobs):
             await self.on_claimed(shard)
         return claim
 
-    async def renew(self, leases: Sequence[Lease]) -> list[Lease]:
+    async def renew(self, leases: Sequence[Lease]) -> Renewal:
         """As Jobs."""
         shard = self.shard_of(leases[0])
         if self.on_renew is not None:
@@ -171,12 +171,18 @@ class _Broken(Jobs):
         raise ZeroDivisionError
 
 
+async def nothing_succeeds(*args: object) -> Successor:
+    """Nobody says anything, so nothing goes on from the response."""
+    raise AssertionError(f"{args} is to be succeeded")
+
+
 async def test_a_log_that_can_t_be_written_by_our_mistake_holds_nobody_up() -> None:
     stopped = asyncio.Event()
     sink = LogSink(
         _Broken(),
         Lease("acme", "resp_" + "0" * 48, "token"),
         make_metrics(),
+        nothing_succeeds,
         first=Batch([]),
         on_tokens=lambda: pytest.fail("nothing was written"),
         patience=lambda: SECONDS,

@@ -70,6 +70,8 @@ class Machine:
         self.fault: str | None = None
         """What the model did wrong beyond repair; the response then fails."""
         self._steered = False
+        self._first_of_last = 0
+        """The number of the first of the last events, once they were made."""
 
     # --- the beginning ---
 
@@ -252,10 +254,16 @@ class Machine:
             messages=self.messages if self.rules.harmony else None,
         )
 
-    def terminal(self, response: Response) -> list[Event]:
-        """The last events: the terminal one, and before a failure's an `error` that says why."""
+    def terminal(self, response: Response, before: Sequence[Event] = ()) -> list[Event]:
+        """The last events: what comes `before` them, the terminal one, and before a failure's an `error` that says why.
+
+        Where nobody was told of them, as the response was to end otherwise by then, they are made anew in their place.
+        """
+        if self.phase is Phase.CLOSED:
+            self.next_number = self._first_of_last
         self._move(Move.TERMINAL)
-        return self._stamp(terminal(response))
+        self._first_of_last = self.next_number
+        return self._stamp([*before, *terminal(response)])
 
     # --- segments ---
 

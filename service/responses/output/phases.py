@@ -94,6 +94,7 @@ MOVES: dict[Phase, dict[Move, Phase]] = {
     # Its terminal event was made. Nothing moves on from here.
     Phase.CLOSED: {
         Move.RESULT: Phase.CLOSED,
+        Move.TERMINAL: Phase.CLOSED,  # a worker again, where it was steered before that event was stored
     },
 }
 

@@ -1,4 +1,4 @@
-"""Stored responses: retrieve, follow, delete and cancel them, and list what a response was asked."""
+"""Stored responses: retrieve, follow, steer, delete and cancel them, and list what a response was asked."""
 
 from typing import Annotated, Literal, get_args
 
@@ -9,10 +9,11 @@ from service.api.request import MAX_INCLUDES, MAX_INT, Include
 from service.api.response import decode_response
 from service.background.cancel import cancel as cancel_response
 from service.background.snapshot import find
+from service.background.steer import steer as steer_response
 from service.errors import invalid_value, unsupported
 from service.web.errors import JsonResponse
 from service.web.routes.input_items import list_input_items
-from service.web.routes.received import background_of, exchange_of, follow, service_of, tell_end
+from service.web.routes.received import background_of, body_of, exchange_of, follow, service_of, tell_end
 
 router = APIRouter()
 
@@ -87,6 +88,17 @@ async def cancel(request: Request, response_id: str) -> HttpResponse:
     response = await cancel_response(service, _tenant(request), response_id)
     background_of(request).ended(response_id)
     return exchange_of(request).dialect.answer(response)
+
+
+@router.post("/responses/{response_id}/steer", summary="Say something to a background response")
+async def steer(request: Request, response_id: str) -> HttpResponse:
+    """Accept something that is said to a background response while it is under way: it ends at its next boundary, and
+    another one goes on from it with that.
+    """
+    body, exchange = await body_of(request), exchange_of(request)
+    key = exchange.headers.get(b"idempotency-key", b"")
+    accepted = await steer_response(service_of(request), exchange.tenant, response_id, body, key)
+    return JsonResponse(accepted)
 
 
 @router.get("/responses/{response_id}/input_items", summary="List the input items of a response")

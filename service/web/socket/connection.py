@@ -20,7 +20,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from websockets.frames import CloseCode
 
 from service.api.input.gathered import Images
-from service.api.steer import SentSteer, read_in_steps, read_sent, read_steer
+from service.api.steer import NotSteered, SentSteer, ended, read_in_steps, read_sent, read_steer
 from service.errors import ApiError, InvalidRequest, unavailable
 from service.responses.conversations.memory import Memory, Remembered
 from service.responses.service import Service
@@ -30,7 +30,7 @@ from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_
 from service.web.socket.lane import Asked, Lane
 from service.web.socket.protocol import WIRE, Room, SocketProtocol
 from service.web.socket.reply import Opened, Reply
-from service.web.socket.steering import NotSteered, Steer, Steering, ended, failed
+from service.web.socket.steering import Steer, Steering, failed
 
 MAX_LANES = 32
 """The most names of lanes that one connection uses, besides the lane without a name (OpenAI's limit)."""
@@ -216,12 +216,18 @@ class Connection:
                 raise NotSteered("invalid_input", error.message) from None
             accepted = steering.take(steer)
         except NotSteered as why:
+            self._count("refused")
             steer.let_go()
             event = steering.failed(steer, why) if steering else failed(sent, why, lane.name if lane else None)
             await self._wire.send_texts([event])
             return
+        self._count("accepted")
         await self._wire.send_texts([accepted])
         steering.hasten()
+
+    def _count(self, outcome: str, steers: int = 1) -> None:
+        """Count what became of steers."""
+        self._exchange.metrics.steers.labels("socket", outcome).inc(steers)
 
     def _lane_of(self, sent: SentSteer) -> Lane | None:
         """The lane that made, or makes, the response that a steer is for."""
@@ -321,6 +327,7 @@ class Connection:
         steered = [asked.after.steering for asked in waiting if asked.after is not None]
         pending, lane.pending = lane.pending, None
         for steering in (*steered, *([pending] if pending else [])):
+            self._count("failed", len(steering.steers))
             given_back += steering.all_failed(over)
             steering.let_go()
         for asked in waiting:

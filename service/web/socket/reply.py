@@ -8,19 +8,17 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import cast
 
-import msgspec
 from starlette.types import Scope
 from uvicorn.protocols.utils import ClientDisconnected
 
 from service import logs
 from service.api.events import Event, ResponseCreated, Terminal
-from service.api.input.items import AdditionalToolsItem, ConfigurationUpdateItem
 from service.api.request import CreateRequest, read_frame
 from service.api.response import ResponseStatus
-from service.api.steer import led_by_steers, succeeding
+from service.api.steer import NotSteered, is_steerable, led_by_steers, required_input, succeeding
 from service.engine.port import EngineError
 from service.errors import ApiError, fault
-from service.responses.prepare import Prepared, Recall, prepared
+from service.responses.prepare import Prepared, Recall, prepared, standing_in
 from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.run import Run, foreground
 from service.responses.service import Caller, Service
@@ -30,7 +28,7 @@ from service.web.middleware import CREATE, Exchange, new_request_id, note_create
 from service.web.socket.frames import error_frame, event_frames
 from service.web.socket.lane import Asked, Lane, Succession
 from service.web.socket.protocol import SocketProtocol
-from service.web.socket.steering import NotSteered, Steering, is_steerable, required_input
+from service.web.socket.steering import Steering
 from service.web.trace import trace_headers
 from store.errors import StoreError
 
@@ -144,6 +142,7 @@ class Reply:
         any more. Raises ClientDisconnected.
         """
         if self._leading is not None:
+            self._count("applied", self._leading)
             self._leading.let_go()
             self._leading = None
         pending, self._lane.pending = self._lane.pending, None
@@ -164,20 +163,25 @@ class Reply:
             await self._give_back(steering, NotSteered("successor_creation_failed", "The response failed."))
         elif required := required_input(response):
             lane.steering, lane.pending = None, steering
+            self._count("pending", steering)
             await self._opened.wire.send_texts(steering.pending(required))
         else:
             lane.steering = None
-            settings = (AdditionalToolsItem, ConfigurationUpdateItem)
-            standing = tuple(msgspec.json.encode(item) for item in planned.items if isinstance(item, settings))
+            standing = tuple(standing_in(planned.items))
             return Asked(asked.frame, Succession(steering, planned.plan.base.instructions, standing))
         return None
 
     async def _give_back(self, steering: Steering, why: NotSteered) -> None:
         """Give steers back. Raises ClientDisconnected."""
+        self._count("failed", steering)
         events = steering.all_failed(why)
         steering.let_go()
         if events:
             await self._opened.wire.send_texts(events)
+
+    def _count(self, outcome: str, steering: Steering) -> None:
+        """Count what became of steers."""
+        self._exchange.metrics.steers.labels("socket", outcome).inc(len(steering.steers))
 
     def _note(self, batch: list[Event], planned: Prepared, run: Run) -> None:
         """Remember the response before anybody hears of its end."""

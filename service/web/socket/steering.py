@@ -11,13 +11,12 @@ stream of the response that they are for, also behind its last one.
 import secrets
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from service.api.request import CreateRequest
-from service.api.response import CustomToolCall, FunctionCall, Response, ResponseStatus
-from service.api.steer import MAX_STEER_BYTES, SentSteer
+from service.api.response import Response, ResponseStatus, SteerError, SteerShown
+from service.api.steer import MAX_STEER_BYTES, NotSteered, SentSteer, ended
 from service.responses.run import Run
 from service.web.admission import SocketSlot
 from service.web.socket.frames import in_lane
@@ -27,25 +26,6 @@ MAX_STEERS = 16
 
 MAX_STEERS_BYTES = MAX_STEER_BYTES
 """The most bytes that they have together."""
-
-Code = Literal[
-    "response_not_found",
-    "invalid_input",
-    "steering_not_supported",
-    "too_many_pending_steers",
-    "response_already_completed",
-    "response_not_active",
-    "successor_creation_failed",
-]
-
-
-class NotSteered(Exception):
-    """Why a steer is given back."""
-
-    def __init__(self, code: Code, message: str) -> None:
-        super().__init__(message)
-        self.code: Code = code
-        self.message = message
 
 
 class Steer:
@@ -68,20 +48,8 @@ class Steer:
             self._room = None
 
 
-class _Shown(msgspec.Struct, omit_defaults=True):
-    previous_response_id: str
-    id: str | msgspec.UnsetType = msgspec.UNSET
-    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Error(msgspec.Struct):
-    code: Code
-    message: str
-    type: str = "invalid_request_error"
-
-
 class _SteerEvent(msgspec.Struct, tag_field="type", kw_only=True):
-    steer: _Shown
+    steer: SteerShown
     sequence_number: int
 
 
@@ -95,7 +63,7 @@ class _Pending(_SteerEvent, tag="response.steer.pending"):
 
 
 class _Failed(_SteerEvent, tag="response.steer.failed"):
-    error: _Error
+    error: SteerError
 
 
 class Steering:
@@ -121,7 +89,7 @@ class Steering:
         self.check(steer)
         steer.id = f"steer_{secrets.token_hex(24)}"
         self.steers.append(steer)
-        event = _Accepted(steer=_Shown(self.id, steer.id), sequence_number=self._number())
+        event = _Accepted(steer=SteerShown(self.id, steer.id), sequence_number=self._number())
         return in_lane([msgspec.json.encode(event)], self.lane)[0]
 
     def check(self, steer: Steer) -> None:
@@ -157,7 +125,7 @@ class Steering:
         """The events that say of all of them that `required` inputs come first."""
         events: list[_SteerEvent] = []
         for steer in self.steers:
-            shown = _Shown(self.id, steer.id or "")
+            shown = SteerShown(self.id, steer.id or "")
             events.append(_Pending(steer=shown, sequence_number=self._number(), required_input=required))
         return in_lane(list(map(msgspec.json.encode, events)), self.lane)
 
@@ -178,29 +146,6 @@ class Steering:
 
 def failed(sent: SentSteer, why: NotSteered, lane: str | None, number: int = 0, id: str | None = None) -> bytes:
     """The event that gives back what was sent; what was not accepted has no id."""
-    shown = _Shown(sent.response_id, msgspec.UNSET if id is None else id, sent.input)
-    event = _Failed(steer=shown, sequence_number=number, error=_Error(why.code, why.message))
+    shown = SteerShown(sent.response_id, msgspec.UNSET if id is None else id, sent.input)
+    event = _Failed(steer=shown, sequence_number=number, error=SteerError(why.code, why.message))
     return in_lane([msgspec.json.encode(event)], lane)[0]
-
-
-def ended(id: str, status: ResponseStatus) -> NotSteered:
-    """Why a response takes no more steers."""
-    if status is ResponseStatus.COMPLETED:
-        return NotSteered("response_already_completed", f"The response '{id}' is complete. Continue it by a request.")
-    return NotSteered("response_not_active", f"The response '{id}' has ended ({status.value}).")
-
-
-def required_input(response: Response) -> list[dict[str, Any]]:
-    """What a client owes a response: an output for each of its calls."""
-    required: list[dict[str, Any]] = []
-    for item in response.output:
-        if isinstance(item, FunctionCall) and item.status == "completed":
-            required.append({"type": "function_call_output", "call_id": item.call_id, "name": item.name})
-        elif isinstance(item, CustomToolCall) and item.status == "completed":
-            required.append({"type": "custom_tool_call_output", "call_id": item.call_id})
-    return required
-
-
-def is_steerable(request: CreateRequest) -> bool:
-    """Whether the response that is asked for can be steered, as far as the request says."""
-    return request.generate and request.conversation is None and request.managing is None

@@ -8,6 +8,7 @@
 --            max_messages  how many messages a chain has that can't be continued; 0: any number can
 --            max_bytes     how many bytes of messages a chain has that can't be continued
 --            max_held      how many bytes the server holds for a chain that can't be continued; 0: any number can
+--            under_way     1 for whoever makes the response, to read its chain before it has ended; else 0
 --            idle_us       for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', digits of the ids newest first, in one string, '1' if messages in this tree were erased, else ''} |
 --            {'missing'} | {'status', its status} | {'long'}
@@ -20,7 +21,7 @@ local root, deleted, continuable, status, depth, chain_messages, chain_bytes, ch
 if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 end
-if continuable ~= '1' then
+if continuable ~= '1' and under_way ~= '1' then
   return { 'status', status }
 end
 local long = tonumber(depth) >= max_depth or tonumber(chain_bytes) >= max_bytes

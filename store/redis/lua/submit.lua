@@ -14,6 +14,7 @@
 --            level          the level of its priority
 --            mode           plain, or stream where its events may be followed
 --            fleeting       1 if it goes with its log, else 0
+--            steerable      1 if something may be said to it while it is under way, else 0
 --            last           the number of the last event in the first entry
 --            max_queued     the most jobs that wait in the shard
 --            max_waiting    the most bytes of the logs of all jobs that wait and have not begun
@@ -44,9 +45,10 @@
 -- whether he got further; sequence, by which it stands in line; submitted (ms); started, the ms at which it would have begun
 -- had it never waited since; last, the number of the last event in its log, and accepted, what that was when nobody had begun;
 -- log_bytes, and snapshot_bytes, which are part of them; waiting_bytes, those of a
--- job that waits and was not begun. It goes when the response ends. Its node has `background` (the
--- mode) and `submission` (the digest) for good, which is its `digest` too until the end; `fleeting` where it is so; and
--- from the end on `log_bytes`, where it has a log; until then `joins` with the digits of the conversation that it is added
+-- job that waits and was not begun; steerable where it is so; steers, the ids of all that was said to it meanwhile, in order and
+-- with spaces between, steer_bytes, the bytes of that, and said:ID for each of them. It goes when the response ends. Its node has
+-- `background` (the mode) and `submission` (the digest) for good, which is its `digest` too until the end; `fleeting` where it is
+-- so; and from the end on `steers`, if there were any, and `log_bytes`, where it has a log; until then `joins` with the digits of the conversation that it is added
 -- to, which has it in `awaits` (standing.lua). A tree's root has `jobs`, their number in the tree, where there are any.
 
 local stored_digest, before, root = unpack(redis.call('HMGET', node, 'digest', 'submission', 'root'))
@@ -59,16 +61,13 @@ end
 if now_ms() > not_after then
   return { 'late', exact(now_ms()) }
 end
-if waiting() >= most_for(max_queued, waiting_of(tenant) + 1) then
-  return { 'queue' }
-end
 local log_bytes = #entry + ENTRY_BYTES
-local own_bytes, all_bytes = waiting_bytes(tenant)
-if all_bytes > 0 and all_bytes + log_bytes > most_for(max_waiting, own_bytes + log_bytes) then
-  return { 'crowded' }
+local why = no_place(tenant, log_bytes, max_queued, max_waiting)
+if why then
+  return { why }
 end
 local joins = conversation ~= '' and fleeting ~= '1'
-local why = joins and barred(tenant, conversation, parent, pin)
+why = joins and barred(tenant, conversation, parent, pin)
 if why then
   return { why }
 elseif conversation ~= '' then
@@ -90,16 +89,13 @@ end
 local score = next_score(clock)
 add_node(tenant, parent, from, score)
 release(tenant, parent, from.root)
-redis.call('HSET', node, 'background', mode, 'submission', digest)
 if fleeting == '1' then
   redis.call('HSET', node, 'fleeting', 1)
 end
-redis.call('SET', spec, spec_blob)
-redis.call('HSET', job, 'own', level, 'epoch', 0, 'tries', 0, 'progressed', 0, 'sequence', score, 'submitted', now_ms(),
-  'last', last, 'accepted', last, 'log_bytes', add_entry(tenant, digits, last, entry), 'waiting_bytes', log_bytes)
-note_waiting(tenant, log_bytes)
-redis.call('HINCRBY', key('node', tenant, from.root), 'jobs', 1)
-enqueue(level, tenant, digits, score)
+add_job(tenant, digits, from.root, mode, level, score, log_bytes)
+if steerable == '1' then
+  redis.call('HSET', job, 'steerable', 1)
+end
 if conversation ~= '' then
   let_go(tenant, conversation, from.root, pin)
 end

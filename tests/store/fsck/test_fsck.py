@@ -272,6 +272,7 @@ async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broke
         "inspect_turns",
         "recount",
         "gauge",
+        "steers",
         "survey",
         "describe",
     }

@@ -99,7 +99,7 @@ async def test_jobs_are_refused_without_memory_and_those_under_way_go_on_to_thei
         await submit(jobs)
     job, handed_back = (await jobs.claim(0, 2)).jobs
     await jobs.write(job.lease, Entry(5, b"more"), snapshot=b"{}")
-    assert await jobs.renew([job.lease]) == []
+    assert (await jobs.renew([job.lease])).lost == []
     await jobs.hand_back(handed_back.lease, failed=True)
     cancelled = await jobs.cancel(TENANT, three)
     assert cancelled is not None

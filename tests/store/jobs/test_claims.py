@@ -104,7 +104,7 @@ async def test_a_server_that_stands_still_for_longer_than_a_lease_takes_no_job_f
     await pausable.stand_still(1.5 * LEASE_SECONDS)
     found = await pausable.jobs.claim(0, 9)
     assert (found.jobs, found.rescued, found.running) == ([], 0, 1)
-    assert await pausable.jobs.renew([job.lease]) == []
+    assert (await pausable.jobs.renew([job.lease])).lost == []
 
 
 async def test_who_died_in_such_a_silence_loses_his_job_half_a_lease_later(pausable: Pausable) -> None:
@@ -123,7 +123,7 @@ async def test_a_lease_that_nobody_was_heard_of_is_short_and_costs_no_try(histor
     for epoch in range(1, 4):
         (job,) = await until(lambda: taken(jobs))
         assert (job.lease.id, job.epoch, job.tries) == (id, epoch, 1)
-    assert await jobs.renew([job.lease]) == []
+    assert (await jobs.renew([job.lease])).lost == []
     assert (await jobs.claim(0, 1)).jobs == []
     await fall_silent(jobs, id)
     assert (await claim(jobs)).tries == 2

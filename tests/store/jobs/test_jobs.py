@@ -149,7 +149,7 @@ async def test_a_job_whose_holder_fell_silent_is_next_and_what_that_one_does_is_
     for refusal in (jobs.write(frozen.lease, Entry(5, b"late")), finish(jobs, frozen)):
         with pytest.raises(LeaseLost):
             await refusal
-    assert await jobs.renew([frozen.lease]) == [frozen.lease]
+    assert (await jobs.renew([frozen.lease])).lost == [frozen.lease]
     await jobs.hand_back(frozen.lease, failed=True)
     assert await dump(redis, prefix) == before
     await finish(jobs, job)
@@ -163,7 +163,7 @@ async def test_a_holder_that_was_late_and_was_not_missed_goes_on(jobs: Jobs) -> 
     await jobs.write(job.lease, Entry(5, b"late"))
     assert (await jobs.claim(0, 1)).jobs == []
     await fall_silent(jobs, id)
-    assert await jobs.renew([job.lease]) == []
+    assert (await jobs.renew([job.lease])).lost == []
     assert (await jobs.claim(0, 1)).jobs == []
     await fall_silent(jobs, id)
     await finish(jobs, job)
@@ -365,7 +365,7 @@ async def test_no_lost_reply_changes_anything_in_a_job_s_life(history: Conversat
     one, two = (await jobs.claim(0, 2)).jobs
     assert [(job.lease.id, job.epoch, job.tries) for job in (one, two)] == [(ids[0], 1, 1), (ids[1], 1, 1)]
     await jobs.write(one.lease, Entry(5, b"more"), snapshot=b"{}")
-    assert await jobs.renew([one.lease, two.lease]) == []
+    assert (await jobs.renew([one.lease, two.lease])).lost == []
     await jobs.hand_back(two.lease, failed=False)
     cancelled = await jobs.cancel(TENANT, ids[2])
     assert cancelled is not None

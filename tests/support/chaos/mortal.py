@@ -16,6 +16,7 @@ import msgspec
 
 from service.api.conversation import New
 from service.background.cancel import cancel
+from service.background.steer import steer
 from service.background.tasks import Background
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Engine, Generation
@@ -46,6 +47,17 @@ STEPS = (
 )
 """The steps of a job at which one may die; of those that end in `again`, the second time."""
 
+STEERED_STEPS = (
+    "steering",  # by an API, before it is accepted
+    "steered",  # and after that, before it has said so
+    "claimed",  # by a worker that was told of it
+    "finishing",  # which knows of nothing that was said
+    "told of steers",
+    "succeeding",  # the one ends and the other begins
+    "succeeded",
+)
+"""The steps of a job that is steered while it waits."""
+
 AT_THE_END = {"finishing", "finished", "adding", "added", "appending", "appended", "appending again", "appended again"}
 UNHURRIED_TOKENS_PER_SECOND = 5
 """How quickly one answers that dies before its end, however long a busy machine holds it up."""
@@ -55,6 +67,11 @@ POISON = "poison"
 
 QUESTION = "Count to 5."
 """What a process adds to a conversation."""
+
+
+SAID = "Be brief."
+STEER = json.dumps({"input": SAID}).encode()
+"""What a process says to a response."""
 
 
 def die() -> None:
@@ -151,6 +168,7 @@ async def carry_out(order: dict[str, Any]) -> None:
     deeds: dict[str, Callable[[], Awaitable[object]]] = {
         "work": lambda: work(service, death),
         "cancel": lambda: cancel(service, DEFAULT_TENANT, about),
+        "steer": lambda: steer(service, DEFAULT_TENANT, about, STEER),
         "respond": lambda: respond(service, QUESTION, about),
         "queue": lambda: queue(service, QUESTION, about),
         "add": lambda: add(service, about, asked()),

@@ -14,7 +14,7 @@ from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.jobs.model import LEVELS, Claim, Finished, Job, JobLimits, Lease
+from store.jobs.model import LEVELS, Claim, Finished, Job, JobLimits, Lease, Steer
 from store.turn import Chain, Turn
 
 At = Callable[[str], Awaitable[None]]
@@ -48,6 +48,22 @@ class WatchedJobs(Jobs):
         await self._at("finishing")
         finished = await super().finish(lease, turn, entry, **more)
         await self._at("finished")
+        return finished
+
+    async def steer(self, tenant: str, id: str, steer: Steer) -> None:
+        await self._at("steering")
+        await super().steer(tenant, id, steer)
+        await self._at("steered")
+
+    async def steers(self, lease: Lease) -> list[Steer]:
+        steers = await super().steers(lease)
+        await self._at("told of steers")
+        return steers
+
+    async def succeed(self, *given: Any, **more: Any) -> Finished:
+        await self._at("succeeding")
+        finished = await super().succeed(*given, **more)
+        await self._at("succeeded")
         return finished
 
     async def hand_back(self, lease: Lease, **more: Any) -> None:

@@ -1,7 +1,7 @@
 """The grammar of a response's stream of events, as a parser that accepts only what the Responses API allows.
 
-    stream    created [queued] in_progress item* [error] terminal
-              created queued [error] terminal             what was over before a worker began
+    stream    created [queued] in_progress item* [steer_failed*] [error] terminal
+              created queued [steer_failed*] [error] terminal   what was over before a worker began
     item      added payload done
     payload   message, reasoning:                 part
               reasoning with a summary:           summary_part_added delta* text_done summary_part_done part
@@ -31,6 +31,7 @@ TERMINAL_STATUS = {
 }
 CHANGES = {
     *("status", "output", "usage", "error", "incomplete_details", "completed_at", "output_messages", "durability"),
+    "harmonium",
 }
 """What of a response differs between its creation and its end; the rest echoes the request."""
 
@@ -101,10 +102,16 @@ def check_stream(events: Sequence[Json]) -> Json:
     while reader.type == "response.output_item.added":
         assert reader.seen("response.in_progress"), "an item before the response began"
         items.append(_item(reader, len(items)))
+    given_back: list[Json] = []
+    while reader.type == "response.steer.failed":
+        told = reader.take("response.steer.failed")
+        error = {"code": told["code"], "message": told["message"], "type": "invalid_request_error"}
+        given_back.append({"steer": told["steer"], "error": error})
     error = reader.take("error") if reader.type == "error" else None
     terminal = reader.take(*TERMINAL_STATUS)
     assert reader.type is None, f"{reader.type} after the terminal event"
     _check_end(created, terminal, items, error)
+    assert terminal["response"].get("harmonium", {}).get("failed_steers", []) == given_back
     check_fold(events)
     return terminal["response"]
 

@@ -34,8 +34,10 @@ EVENTS: dict[str, set[str]] = {
     "response.function_call_arguments.delta": {*_CALL, "delta"},
     "response.function_call_arguments.done": {*_CALL, "arguments"},
     "error": {"error"},
+    "harmonium:response.steer.failed": {"steer", "code", "message"},
 }
-"""What each has besides its type, its number and, where it is a delta, its obfuscation."""
+"""What each has besides its type, its number and, where it is a delta, its obfuscation. The last is ours, and has
+a prefix, as the specification wants it of what it doesn't have."""
 
 REQUIRED: dict[str, set[str]] = {
     "message": {"id", "status", "role", "content"},

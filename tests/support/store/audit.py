@@ -26,6 +26,9 @@ HELD_SLACK_BYTES = 192
 """A node that changes may move to the next smaller or larger block, which is 128 bytes away, and gain a field."""
 JOB_SLACK_BYTES = 192
 """The same of a job, which gains more."""
+STEERS_SLACK_BYTES = 1024
+"""The same of a job that was steered, besides: its hash grows, and is then moved bit by bit."""
+
 RESTART_SLACK = 8
 """A server that has read its file back may keep the same value in a block that is an eighth larger or smaller."""
 _FAMILIES = "node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
@@ -113,7 +116,10 @@ async def _held_complaints(redis: Redis, found: Dump, restarted: bool) -> list[s
 
 
 def _slack(found: Dump, node: str) -> int:
-    return HELD_SLACK_BYTES + (node.replace(":node:", ":job:") in found) * JOB_SLACK_BYTES
+    job = found.get(node.replace(":node:", ":job:"))
+    if job is None:
+        return HELD_SLACK_BYTES
+    return HELD_SLACK_BYTES + JOB_SLACK_BYTES + (b"steers" in job) * STEERS_SLACK_BYTES
 
 
 def _shard_complaints(own: Dump) -> list[str]:

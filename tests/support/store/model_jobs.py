@@ -406,7 +406,7 @@ class Jobbing(Model):
     @rule(some=st.lists(LEASES, max_size=3, unique_by=lambda lease: lease.id))
     @claimed_before
     def renew(self, some: list[Lease]) -> None:
-        lost = self.run(self.jobs.renew(some))
+        lost = self.run(self.jobs.renew(some)).lost
         assert lost == [lease for lease in some if not self.holds(lease)]
         for lease in some:
             if self.holds(lease):

@@ -6,17 +6,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from store.errors import LeaseLost, NotCancellable, NotFound, ParentNotFound
+from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, ParentNotFound
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.jobs.model import Job, Lease
+from store.jobs.model import Job, Lease, Steer
 from store.keys import CONVERSATION_MARK, conversation_id, shard_of
 from store.secret import shared_secret
 from store.turn import Status
 from tests.support.store.sample import TENANT, turn
-from tests.support.store.work import submit
+from tests.support.store.work import submit, successor
 
 LOST = "0" * 24
 """The token of a lease that nobody holds."""
@@ -26,6 +26,7 @@ Deed = Callable[[ConversationHistoryStore, str], Awaitable[Any]]
 
 HISTORY_OPERATIONS: dict[str, Deed] = {
     "chain": lambda store, id: store.chain(TENANT, id),
+    "chain_above": lambda store, id: store.chain_above(TENANT, id),
     "pin": lambda store, id: store.pin(TENANT, id),
     "append": lambda store, id: store.append(TENANT, turn(store.new_id(id), id)),
     "unpin": lambda store, id: store.unpin(TENANT, id, "pin"),
@@ -50,6 +51,11 @@ JOB_OPERATIONS: dict[str, Callable[[Jobs, str], Awaitable[Any]]] = {
     "renew": lambda jobs, id: jobs.renew([Lease(TENANT, id, LOST)]),
     "hand_back": lambda jobs, id: jobs.hand_back(Lease(TENANT, id, LOST), failed=False),
     "cancel": lambda jobs, id: jobs.cancel(TENANT, id),
+    "steer": lambda jobs, id: jobs.steer(TENANT, id, Steer("steer_1", b"more")),
+    "steers": lambda jobs, id: jobs.steers(Lease(TENANT, id, LOST)),
+    "succeed": lambda jobs, id: jobs.succeed(
+        Lease(TENANT, id, LOST), turn(id, text="new"), Entry(9, b"the end"), successor(jobs, id), steers=()
+    ),
     "finish": lambda jobs, id: jobs.finish(Lease(TENANT, id, LOST), turn(id, text="new"), Entry(9, b"the end")),
     "snapshot": lambda jobs, id: jobs.snapshot(TENANT, id),
     "expire_logs": lambda jobs, id: jobs.expire_logs(),
@@ -79,7 +85,7 @@ def shard(jobs: Jobs, id: str) -> int:
 
 async def _tried(name: str, store: ConversationHistoryStore, id: str) -> None:
     """Try an operation of jobs on a turn that is none, whose lease nobody holds."""
-    with suppress(LeaseLost, NotCancellable):
+    with suppress(LeaseLost, NotCancellable, NotSteerable):
         await JOB_OPERATIONS[name](Jobs(store), id)
 
 
@@ -102,7 +108,7 @@ async def a_whole_life(store: ConversationHistoryStore, parent: str) -> None:
 
     for job in await claim():
         await jobs.write(job.lease, Entry(5, b"more"), snapshot=b"{}")
-        assert await jobs.renew([job.lease]) == []
+        assert (await jobs.renew([job.lease])).lost == []
         await jobs.hand_back(job.lease, failed=False)
     cancelled = await jobs.cancel(TENANT, two)
     assert cancelled is not None

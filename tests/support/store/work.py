@@ -3,7 +3,7 @@
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.jobs.model import Job, Lease, Priority
+from store.jobs.model import Job, Lease, Priority, Successor
 from store.turn import Status, Turn
 from tests.support.store.sample import TENANT, turn
 
@@ -23,13 +23,22 @@ async def submit(
     priority: Priority = Priority.DEFAULT,
     streams: bool = True,
     fleeting: bool = False,
+    steerable: bool = False,
     pin: str | None = None,
 ) -> str:
     """Submit a job whose spec is its name; its id."""
     id = jobs.history.new_id(parent)
     spec = name.encode()
     await jobs.submit(
-        tenant, queued(id, parent, name), spec, ACCEPTED, priority=priority, streams=streams, fleeting=fleeting, pin=pin
+        tenant,
+        queued(id, parent, name),
+        spec,
+        ACCEPTED,
+        priority=priority,
+        streams=streams,
+        fleeting=fleeting,
+        steerable=steerable,
+        pin=pin,
     )
     return id
 
@@ -39,10 +48,15 @@ def queued(id: str, parent: str | None = None, text: str = "one") -> Turn:
     return turn(id, parent, text=text, status=Status.QUEUED)
 
 
+def successor(jobs: Jobs, id: str, name: str = "next") -> Successor:
+    """A response that goes on from another; its spec is its name."""
+    return Successor(queued(jobs.history.new_id(id), id, name), name.encode(), ACCEPTED)
+
+
 async def claim(jobs: Jobs) -> Job:
     """The job that is next, which there has to be, with a holder who was heard of."""
     (job,) = (await jobs.claim(0, 1)).jobs
-    assert await jobs.renew([job.lease]) == []
+    assert (await jobs.renew([job.lease])).lost == []
     return job
 
 

@@ -1,0 +1,112 @@
+"""Steering a background response, by any replica.
+
+One script adds what is said to the job; that alone is the promise. Whoever ends the response finds it there, and makes
+it the input of another one, or gives it back (succession.py). Its worker is told, and ends it at the next boundary.
+"""
+
+import logging
+import secrets
+from hashlib import blake2b
+
+import msgspec
+
+from service import logs
+from service.api.response import ResponseStatus, SteerShown
+from service.api.steer import ended, read_in_steps, read_posted
+from service.errors import ApiError, InvalidRequest
+from service.responses.refusals import QUEUE_RETRY_SECONDS, response_not_found
+from service.responses.service import Service
+from service.steps import in_steps
+from store.errors import NotFound, NotSteerable, SteersFull, StoreUnconfirmed
+from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS
+from store.jobs.model import Steer
+
+logger = logging.getLogger(__name__)
+
+ID_BYTES = 24
+"""How many bytes a steer's id has."""
+
+
+class Accepted(msgspec.Struct, tag="response.steer.accepted", tag_field="type"):
+    """What the caller owns no more."""
+
+    steer: SteerShown
+
+
+async def steer(service: Service, tenant: str, id: str, body: bytes, key: bytes = b"") -> Accepted:
+    """Accept what `body` says to a response. The same body with the same `key` is said once.
+
+    Raises ApiError, StoreFull, StoreUnavailable.
+    """
+    count = service.metrics.steers.labels
+    try:
+        said = await _read(service, body, id)
+        accepted = Steer(_id(id, key, said), said)
+        await _say(service, tenant, id, accepted)
+    except Exception:
+        count("background", "refused").inc()
+        raise
+    count("background", "accepted").inc()
+    return Accepted(SteerShown(id, accepted.id))
+
+
+async def _read(service: Service, body: bytes, id: str) -> bytes:
+    """What a body says, checked. Raises InvalidRequest."""
+    try:
+        raw = read_posted(body, id)
+        await in_steps(read_in_steps(raw, service.limits.images))
+    except InvalidRequest as error:
+        if error.code in ("invalid_json", "too_many_pending_steers"):
+            raise
+        raise InvalidRequest(error.message, code="invalid_input", param=error.param) from error
+    return bytes(raw)
+
+
+def _id(response_id: str, key: bytes, said: bytes) -> str:
+    """What names a steer: what its sender calls it, so that it may be sent again, or anything."""
+    if not key:
+        return f"steer_{secrets.token_hex(ID_BYTES)}"
+    digest = blake2b(b"%d %b" % (len(key), key), digest_size=ID_BYTES)
+    digest.update(response_id.encode())
+    digest.update(said)
+    return f"steer_{digest.hexdigest()}"
+
+
+async def _say(service: Service, tenant: str, id: str, said: Steer) -> None:
+    """Add what is said to the job. Raises as `steer` does."""
+    try:
+        await service.jobs.steer(tenant, id, said)
+    except StoreUnconfirmed as lack:  # it is said all the same, and whoever sent it again would say it twice
+        message = "a steer is not as safe as it should be"
+        logs.event(logger, logging.ERROR, message, response_id=id, reason=str(lack))
+    except NotFound as error:
+        message = response_not_found(id).message
+        raise ApiError(404, message, code="response_not_found", param="response_id") from error
+    except SteersFull as error:
+        raise ApiError(
+            429,
+            f"At most {MAX_STEERS} steers of {MAX_STEER_BYTES} bytes together wait for the end of a response. Say it "
+            "in the next request.",
+            type="rate_limit_error",
+            code="too_many_pending_steers",
+            param="input",
+            retry_after=QUEUE_RETRY_SECONDS,
+        ) from error
+    except NotSteerable as error:
+        raise _not_steerable(id, error) from error
+
+
+def _not_steerable(id: str, error: NotSteerable) -> InvalidRequest:
+    """Why nothing can be said to a response."""
+    if error.status is None:
+        return InvalidRequest(
+            "Only a response in the background can be steered so that is stored, belongs to no conversation, and "
+            "doesn't compact. It must have been asked for by this release.",
+            code="steering_not_supported",
+            param="response_id",
+        )
+    status = ResponseStatus(error.status)
+    message = ended(id, status).message
+    if status is ResponseStatus.COMPLETED:
+        return InvalidRequest(message, code="response_already_completed", param="response_id")
+    return InvalidRequest(message, code="response_not_active", param="response_id")

@@ -1,0 +1,102 @@
+"""What becomes of what was said to a background response while it was under way, once that ends.
+
+    steers ─┬─▶ applied: the input of a response that goes on from it, which the script that ends the one accepts
+            └─▶ given back: in events before the terminal one, and in the response itself
+
+The successor has the settings of the request for the first one, which its plan keeps, and the conversation as it stands
+with the end that is about to be stored. Never end a response in one write and begin the next in another.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from service.api.events import Event, SteerFailed
+from service.api.response import Extensions, GivenBack, Response, ResponseStatus, SteerError, SteerShown
+from service.api.steer import NotSteered, messages_in, required_input, settled
+from service.background.submit import accepted
+from service.background.timing import retry
+from service.engine.port import EngineError
+from service.errors import ApiError
+from service.responses.conversations.memory import remembered
+from service.responses.output.machine import Machine
+from service.responses.plan import Plan
+from service.responses.prepare import Parent, prepared_below
+from service.responses.refusals import engine_refusal, store_refusal
+from service.responses.service import Caller, Service
+from store.errors import StoreError, StoreUnavailable
+from store.jobs.model import Steer, Successor
+from store.turn import Chain
+
+Succeed = Callable[[Plan, Machine, Response, Sequence[Steer], float], Awaitable[Successor]]
+"""Makes the response that goes on from one with what was said to it; the store may be away for so many seconds. Raises
+NotSteered where none can."""
+
+
+async def succeed(
+    service: Service,
+    tenant: str,
+    plan: Plan,
+    machine: Machine,
+    response: Response,
+    steers: Sequence[Steer],
+    patience: float,
+) -> Successor:
+    """See Succeed. Raises StoreUnavailable too."""
+    _refuse(plan, response)
+    said = [message for steer in steers for message in messages_in(msgspec.Raw(steer.said))]
+    try:
+        request = settled(plan.settings, plan.id, said)
+        above = await retry(partial(service.store.chain_above, tenant, plan.id), patience)
+        parent = Parent(_with_end(service, above, plan, machine))
+        caller = Caller(tenant, plan.generation.trace)
+        prepared = await prepared_below(service, caller, request, parent)
+    except msgspec.DecodeError as error:
+        why = "Its settings were kept by another release, and this one can't read them."
+        raise NotSteered("successor_creation_failed", why) from error
+    except StoreUnavailable:
+        raise
+    except (ApiError, EngineError, StoreError) as error:
+        raise NotSteered("successor_creation_failed", _refusal(error).message) from error
+    turn, spec, entry, _ = await accepted(prepared.plan)
+    return Successor(turn, spec, entry)
+
+
+def _refuse(plan: Plan, response: Response) -> None:
+    """Raise NotSteered for an end that no response goes on from."""
+    if response.status is ResponseStatus.CANCELLED:
+        raise NotSteered("response_not_active", "The response was cancelled.")
+    if response.status is ResponseStatus.FAILED:
+        raise NotSteered("successor_creation_failed", "The response failed.")
+    if required_input(response):
+        raise NotSteered("successor_creation_failed", "It called a tool. Say it with the outputs of its calls.")
+    if not plan.settings:
+        raise NotSteered("steering_not_supported", "The response can't be continued by itself.")
+
+
+def _with_end(service: Service, above: Chain, plan: Plan, machine: Machine) -> Chain:
+    """The chain that a response ends, with what it will have added to it. Raises ChainTooLong."""
+    messages = (*plan.messages, *machine.messages)
+    chain = remembered(above, plan.id, messages, stored=True).chain
+    service.store.refuse_long(chain)
+    return chain
+
+
+def _refusal(error: ApiError | EngineError | StoreError) -> ApiError:
+    if isinstance(error, StoreError):
+        return store_refusal(error)
+    return engine_refusal(error) if isinstance(error, EngineError) else error
+
+
+def succeeded(response: Response, successor: Successor) -> Response:
+    """The response, which says what goes on from it."""
+    return msgspec.structs.replace(response, harmonium=Extensions(succeeded_by=successor.turn.id))
+
+
+def given_back(response: Response, steers: Sequence[Steer], why: NotSteered) -> tuple[list[Event], Response]:
+    """The events that give steers back, and the response, which does so too, for whoever doesn't follow it."""
+    error = SteerError(why.code, why.message)
+    all_of_them = [GivenBack(SteerShown(response.id, each.id, msgspec.Raw(each.said)), error) for each in steers]
+    events: list[Event] = [SteerFailed(steer=each.steer, code=why.code, message=why.message) for each in all_of_them]
+    return events, msgspec.structs.replace(response, harmonium=Extensions(failed_steers=all_of_them))

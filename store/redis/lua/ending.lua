@@ -1,0 +1,84 @@
+-- Shared by the scripts by which a background response ends: by itself, or together with the beginning of another one.
+-- Invariant: who has lost the lease ends nothing. What was said to a response meanwhile is known to whoever ends it, who says
+-- in its last entry what became of that. With the turn its conversation stands at it, unless it failed, and is held by nobody.
+
+-- What is known of a job before its end, by its turn.
+local function ending_of(tenant, digits)
+  local turn = { tenant = tenant, digits = digits, node = key('node', tenant, digits), job = key('job', tenant, digits) }
+  turn.mode, turn.root, turn.parent, turn.fleeting, turn.held, turn.digest, turn.status, turn.conversation =
+    unpack(redis.call('HMGET', turn.node, 'background', 'root', 'parent', 'fleeting', 'held', 'digest', 'status', 'joins'))
+  turn.written, turn.log_bytes, turn.snapshot_bytes, turn.steers =
+    unpack(redis.call('HMGET', turn.job, 'last', 'log_bytes', 'snapshot_bytes', 'steers'))
+  turn.kept = turn.mode == 'stream' or turn.fleeting
+  return turn
+end
+
+-- The reply with the reason why a job can't end with this status and this entry, or nil.
+local function not_to_end(turn, status, after, last, steers)
+  if (turn.status == 'cancelled') ~= (status == 'cancelled') then
+    return { 'illegal', turn.status }
+  elseif last <= tonumber(turn.written) then
+    return { 'written', turn.written }
+  elseif turn.kept and after ~= '' and turn.written ~= after then
+    return { 'behind', turn.written }
+  elseif (turn.steers or '') ~= steers then
+    return { 'steered' }
+  end
+end
+
+-- Store the turn of a job as it ended, and close its log; why it isn't added to its conversation, or ''. `ended` has status,
+-- continuable, digest, added, last, entry, messages and response, as the arguments of finish.lua.
+local function end_job(turn, ended)
+  local tenant, digits, node = turn.tenant, turn.digits, turn.node
+  local messages, response = key('messages', tenant, digits), key('response', tenant, digits)
+  local above_messages, above_bytes, above_held = 0, 0, 0
+  if turn.parent ~= '' then
+    local above = redis.call('HMGET', key('node', tenant, turn.parent), 'chain_messages', 'chain_bytes', 'chain_held')
+    above_messages, above_bytes, above_held = above[1], above[2], above[3] or 0
+  end
+  local score = next_score(clock)
+  redis.call('MSET', messages, ended.messages, response, ended.response)
+  redis.call('HSET', node, 'status', ended.status, 'continuable', turn.fleeting and 0 or ended.continuable,
+    'digest', ended.digest, 'touched', score, 'messages_bytes', #ended.messages, 'response_bytes', #ended.response,
+    'chain_messages', above_messages + ended.added, 'chain_bytes', above_bytes + #ended.messages)
+  if turn.steers then
+    redis.call('HSET', node, 'steers', turn.steers)
+  end
+
+  if turn.kept then
+    local log_bytes = turn.log_bytes + add_entry(tenant, digits, ended.last, ended.entry)
+      - drop_snapshot(tenant, digits, turn.snapshot_bytes or 0)
+    redis.call('HSET', node, 'log_bytes', exact(log_bytes))
+    redis.call('ZADD', shard_key('logs'), now_ms(), tenant .. '/' .. digits)
+  else
+    drop_log(tenant, digits, turn.log_bytes)
+  end
+  redis.call('UNLINK', turn.job, key('spec', tenant, digits))
+  redis.call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
+
+  local conversation = turn.conversation
+  local joins = conversation and ended.continuable == '1'
+  local why = joins and barred(tenant, conversation, turn.parent, digits) or ''
+  if conversation then
+    redis.call('HDEL', node, 'joins')
+    redis.call('HDEL', key('node', tenant, conversation), 'awaits')
+  end
+  local holds_now = held_by(node) + held_by(messages) + held_by(response)
+  redis.call('HSET', node, 'held', holds_now, 'chain_held', exact(above_held + holds_now))
+  count(tenant, 'bytes', holds_now - turn.held)
+  redis.call('ZADD', trees, score, tenant .. '/' .. turn.root)
+  if joins and why == '' then
+    note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, turn.parent, score))
+  else
+    place_leaf(tenant, digits, score)
+    redis.call('SADD', key('tree', tenant, turn.root), digits)
+    local stands_at = conversation and redis.call('HGET', key('node', tenant, conversation), 'parent')
+    if stands_at then
+      note_conversation(tenant, conversation, redis.call('HGET', key('node', tenant, stands_at), 'chain_held') or 0)
+    end
+  end
+  if redis.call('HINCRBY', key('node', tenant, turn.root), 'jobs', -1) == 0 then
+    redis.call('HDEL', key('node', tenant, turn.root), 'jobs')
+  end
+  return why
+end

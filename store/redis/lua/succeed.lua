@@ -1,0 +1,87 @@
+-- A background response to which something was said has ended, and another one goes on from it: store the turn of the one
+-- with the last entry of its log, and accept the other, which is the turn that this is about.
+--
+-- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
+-- Arguments: parent             the digits of the one that has ended
+--            token              of who holds its lease
+--            ended_status       how it ended
+--            ended_digest       the digest of its content
+--            ended_added        how many messages it adds
+--            after              the number of the event before its entry's first one, or '' to leave it unchecked
+--            ended_last         the number of the entry's last event
+--            ended_entry        the bytes of its log's last entry
+--            steers             the ids of all that was said to it, with spaces between
+--            announced          1 if a webhook is to be sent about it, else 0
+--            max_pending        the most webhooks that wait
+--            ended_messages     what to store under its messages
+--            ended_response     what to store under its response
+--            status             queued
+--            continuable        0
+--            digest             the digest of the other one's content
+--            added              how many messages that adds so far
+--            room               the most bytes that the server may hold for it
+--            last               the number of the last event in the first entry of its log
+--            max_queued         the most jobs that wait in the shard
+--            max_waiting        the most bytes of the logs of all jobs that wait and have not begun
+--            max_logged         the most bytes of all logs in the shard
+--            max_depth          the most turns of a chain
+--            max_responses      the most responses in the shard; 0: any number
+--            max_trees          the most trees in the shard; 0: any number
+--            max_bytes          the most bytes that the server may hold for the shard; 0: any number
+--            budget             the most turns that this call removes
+--            messages_blob      what to store under messages
+--            response_blob      what to store under response
+--            spec_blob          what to store under spec
+--            entry              the bytes of the log's first entry
+-- Result:    {'ok', how many turns were evicted for what (eviction.lua), how many webhooks were dropped for this one} |
+--            {'lost'}, {'illegal', …}, {'written', …}, {'behind', …} and {'steered'} as in finish.lua | {'queue'},
+--            {'crowded'}, {'conflict'}, {'long'}, {'large'}, {'again'} and {'full'} as in submit.lua
+-- Invariant: both or neither, and once: a retry is 'ok', even if the other one has ended since. It waits in the place in line
+--            that the one had, at the level of its priority; its events are kept if those of the one are.
+
+local digest_there, submission = unpack(redis.call('HMGET', node, 'digest', 'submission'))
+if digest_there and submission ~= digest then
+  return { 'conflict' }
+elseif digest_there then
+  return { 'ok', '', 0 }
+end
+if not holds_lease(tenant, parent, token) then
+  return { 'lost' }
+end
+local turn = ending_of(tenant, parent)
+local refusal = not_to_end(turn, ended_status, after, ended_last, steers)
+if refusal then
+  return refusal
+end
+local log_bytes = #entry + ENTRY_BYTES
+local why = no_place(tenant, log_bytes, max_queued, max_waiting)
+if why then
+  return { why }
+end
+local depth, chain_held = unpack(redis.call('HMGET', turn.node, 'depth', 'chain_held'))
+local own, sequence = unpack(redis.call('HMGET', turn.job, 'own', 'sequence'))
+if depth + 1 > max_depth then
+  return { 'long' }
+elseif max_bytes > 0 and (chain_held or 0) + room > max_bytes then
+  return { 'large' }
+end
+local verdict = make_room(turn.root, math.huge, {}, 0)
+if verdict == 'ok' then
+  verdict = make_log_room(log_bytes, max_logged, budget)
+end
+if verdict ~= 'ok' then
+  record(usage)
+  return { verdict, told_of_evicted() }
+end
+
+end_job(turn, { status = ended_status, continuable = '1', digest = ended_digest, added = ended_added, last = ended_last,
+  entry = ended_entry, messages = ended_messages, response = ended_response })
+local dropped = announced == '1' and announce(tenant, parent, ended_status, max_pending) or 0
+local above = redis.call('HMGET', turn.node, 'chain_messages', 'chain_bytes', 'chain_held')
+local from = { root = turn.root, depth = depth + 1, messages = above[1], bytes = above[2], held = above[3] }
+add_node(tenant, parent, from, next_score(clock))
+add_job(tenant, digits, turn.root, turn.mode, own, sequence, log_bytes)
+redis.call('HSET', job, 'steerable', 1)
+note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
+record(usage)
+return { 'ok', told_of_evicted(), dropped }
