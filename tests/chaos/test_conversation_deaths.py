@@ -19,17 +19,25 @@ from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.inside import WatchedEngine, counted, working
 from tests.support.chaos.mortal import QUESTION, STEPS
 from tests.support.chaos.mortals import Mortals, dead, mortals
-from tests.support.chaos.storm import LEASE_SECONDS, QUICK
 from tests.support.service.inside import serving
 from tests.support.service.listed import Said, said
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
 
-SLACK_SECONDS = 4.0
+LEASE_SECONDS = 6.0
+SLACK_SECONDS = 8.0
 """What an answer takes beside, on cores that others share."""
 
-AT_ONCE = 12
+AT_ONCE = 16
 TOKENS_PER_SECOND = 400
+SHORT: dict[str, Any] = {
+    "lease_seconds": LEASE_SECONDS,
+    "store_timeout_seconds": 2.0,
+    "demo_tokens_per_second": TOKENS_PER_SECOND,
+    "worker": False,
+}
+"""A lease as short as a store that a busy machine holds up lets it be."""
+
 SOON_SECONDS = 0.03
 """In the long form they die at any moment so long after a step."""
 
@@ -76,8 +84,7 @@ def settings(tmp_path: Path) -> Any:
     with EmbeddedServer(tmp_path / "store") as server:
 
         def make(prefix: str) -> Settings:
-            common = QUICK | {"demo_tokens_per_second": TOKENS_PER_SECOND, "worker": False}
-            return load_settings(redis_url=server.url, key_prefix=prefix, **common)
+            return load_settings(redis_url=server.url, key_prefix=prefix, **SHORT)
 
         yield make
 
@@ -140,7 +147,7 @@ def check(before: Said, after: Said, death: Death, *, exactly: bool) -> None:
     assert after[-1] == ("assistant", NEXT[1][1]) or without_first
     assert after[-2] == NEXT[0]
     between = after[len(kept) : -2]
-    assert between == death.joins if exactly else between in ([], [ASKED], MADE)
+    assert between in ([death.joins] if exactly else [[], [ASKED], MADE])
 
 
 async def settled(aftermath: Aftermath, *, timed: bool) -> bool:
@@ -172,5 +179,5 @@ async def test_a_process_that_dies_at_any_step_leaves_a_conversation_that_goes_o
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 async def test_processes_that_die_soon_after_any_step_leave_conversations_that_go_on(settings: Any) -> None:
-    for turn in range(20):
+    for turn in range(8):
         await die_everywhere(settings, f"turn-{turn}", SOON_SECONDS)

@@ -35,7 +35,7 @@ SOON_SECONDS = 0.003
 TOKENS_PER_SECOND = 250
 """So slowly that something is written before the end."""
 
-ROUNDS, MANY_ROUNDS = 1, 30
+ROUNDS, MANY_ROUNDS = 1, 12
 SECONDS = 30.0
 ANSWERED = ("assistant", counted(5))
 

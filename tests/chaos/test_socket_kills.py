@@ -176,11 +176,11 @@ async def test_clients_of_an_api_that_stops_lose_nothing_that_was_said(tmp_path:
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-async def test_clients_of_apis_that_are_killed_thirty_times_go_on_where_they_were(tmp_path: Path) -> None:
-    await kill(tmp_path, seed=34, kills=30)
+async def test_clients_of_apis_that_are_killed_twenty_times_go_on_where_they_were(tmp_path: Path) -> None:
+    await kill(tmp_path, seed=34, kills=20)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-async def test_clients_of_apis_that_stop_thirty_times_lose_nothing_that_was_said(tmp_path: Path) -> None:
-    await stop(tmp_path, seed=35, stops=30)
+async def test_clients_of_apis_that_stop_twelve_times_lose_nothing_that_was_said(tmp_path: Path) -> None:
+    await stop(tmp_path, seed=35, stops=12)

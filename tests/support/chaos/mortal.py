@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import sys
+import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -189,8 +190,11 @@ def main() -> None:
         if child := os.fork():
             print(child, flush=True)
             continue
-        asyncio.run(carry_out(order))
-        os._exit(1)
+        try:
+            asyncio.run(carry_out(order))
+        except Exception:
+            traceback.print_exc()
+        signal.pause()  # nobody takes for dead at a step what ended otherwise
 
 
 if __name__ == "__main__":
