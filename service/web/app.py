@@ -35,7 +35,7 @@ from service.web.body import ClientGone
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
 from service.web.middleware import METHODS, Gate
-from service.web.routes import conversations, create, health, metrics, models, stored
+from service.web.routes import conversations, create, health, metrics, models, stored, welcome
 from service.web.routes.received import exchange_of
 from service.web.socket.connection import Sockets
 from service.web.stopping import on_stop_signal
@@ -68,6 +68,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timi
         for router in (create.router, stored.router, models.router):
             app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
     app.include_router(conversations.router, prefix=OPENAI.prefix)
+    app.include_router(welcome.router)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
         service.metrics.refused,

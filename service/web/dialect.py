@@ -28,6 +28,7 @@ class EventEncoder(Protocol):
 class Dialect:
     """OpenAI's, and what the other one differs in."""
 
+    name = "openai"
     prefix = "/v1"
     """What its paths begin with."""
 
@@ -43,6 +44,7 @@ class Dialect:
 class OpenResponses(Dialect):
     """The Open Responses specification's."""
 
+    name = "open_responses"
     prefix = "/open-responses/v1"
 
     def answer(self, content: object) -> JsonResponse:

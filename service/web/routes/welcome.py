@@ -1,0 +1,66 @@
+"""`GET /`: what this is and where to go, for whoever tries the address first; a page for browsers, JSON for all others.
+
+Open without a key, so never anything here that an operator chose: no model, no tenant, no number of anything.
+"""
+
+from html import escape
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse
+from starlette.responses import Response as HttpResponse
+
+from service.build import this_build
+from service.web.dialect import DIALECTS, OPENAI
+from service.web.errors import JsonResponse
+
+router = APIRouter()
+
+BASE_URLS = {dialect.name: dialect.prefix for dialect in DIALECTS}
+"""What an SDK is pointed at, by dialect."""
+
+LINKS = {
+    "models": "/v1/models",
+    "health": "/health",
+    "ready": "/ready",
+    "metrics": "/metrics",
+    "openapi": "/openapi.json",
+}
+"""Where to go, by what is there."""
+
+HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "vary": "accept"}
+
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>harmonium</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto; padding: 0 1rem }}
+pre {{ overflow-x: auto; padding: .75rem; border: 1px solid #8886; border-radius: .5rem }}
+</style>
+<h1>harmonium {version}</h1>
+<p>It speaks the OpenAI Responses API over gpt-oss, and keeps every conversation. Point an SDK at
+<code>{base}</code> of this address:</p>
+<pre>from openai import OpenAI
+
+client = OpenAI(base_url="http://localhost:8000{base}", api_key="YOUR_KEY")
+print(client.responses.create(model=client.models.list().data[0].id, input="Count to 3.").output_text)</pre>
+<ul>
+{links}
+</ul>
+</html>
+"""
+
+
+@router.get("/", summary="What is this?")
+async def welcome(request: Request) -> HttpResponse:
+    """The name, the version and where to go."""
+    version = this_build().version
+    if "text/html" in request.headers.get("accept", ""):
+        links = "\n".join(f'<li><a href="{path}">{path}</a> {escape(what)}</li>' for what, path in LINKS.items())
+        return HTMLResponse(
+            PAGE.format(version=escape(version), base=BASE_URLS[OPENAI.name], links=links), headers=HEADERS
+        )
+    found = {"name": "harmonium", "version": version, "base_urls": BASE_URLS, "links": LINKS}
+    return JsonResponse(found, headers={"vary": "accept"})

@@ -1,0 +1,45 @@
+"""`GET /`: what a person or a program finds who tries the address first."""
+
+import re
+
+from service.build import this_build
+from service.settings.core import parse_api_keys
+from service.settings.settings import Settings
+from tests.support.service.inside import serving
+from tests.support.service.process import ACME_KEY, ServiceProcess
+
+
+def test_a_program_learns_the_name_the_version_and_where_to_go(service: ServiceProcess) -> None:
+    http = service.http()
+    answer = http.get("/")
+    assert answer.headers["content-type"] == "application/json"
+    assert (answer.json()["name"], answer.json()["version"]) == ("harmonium", this_build().version)
+    assert answer.json()["base_urls"] == {"openai": "/v1", "open_responses": "/open-responses/v1"}
+    links = answer.json()["links"]
+    assert {path: http.get(path).status_code for path in links.values()} == dict.fromkeys(links.values(), 200)
+
+
+def test_a_browser_gets_a_page_that_loads_nothing_from_elsewhere(service: ServiceProcess) -> None:
+    page = service.http().get("/", headers={"accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert page.headers["vary"] == "accept"
+    assert f"<h1>harmonium {this_build().version}</h1>" in page.text
+    assert set(re.findall(r'(?:href|src)="([^"]+)"', page.text)) == set(
+        service.http().get("/").json()["links"].values()
+    )
+
+
+async def test_it_needs_no_key_and_says_nothing_that_is_secret(settings: Settings) -> None:
+    secret = settings.model_copy(
+        update={"model": "secret-model", "api_keys": parse_api_keys(f"acme:{ACME_KEY}")},
+    )
+    async with serving(secret) as inside, inside.http() as http:
+        answer = await http.get("/", headers={"accept": "text/html"})
+        assert (await http.get("/v1/models")).status_code == 401
+    assert answer.status_code == 200
+    assert not re.search("secret-model|acme|sk-", answer.text)
+
+
+def test_a_web_page_that_rebinds_a_name_is_refused(service: ServiceProcess) -> None:
+    assert service.http().get("/", headers={"host": "evil.example"}).status_code == 403
