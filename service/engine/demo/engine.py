@@ -9,9 +9,11 @@ import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import suppress
 
+from service.engine.demo.prefixes import Prefix, Prefixes
 from service.engine.demo.sampling import sampled_answer
 from service.engine.port import Chunk, EngineUnavailable, Finish, Generation, ModelCard, TokenLogprobs
 from service.harmony.tokens import byte_table
+from service.steps import in_steps
 
 CHUNK_TOKENS = 64
 """The most ids in one chunk, so that a consumer's work on one chunk stays short too."""
@@ -38,6 +40,7 @@ class DemoEngine:
             raise ValueError(f"tokens_per_second must be 0 or more, not {tokens_per_second}")
         self._model = model
         self._pace = tokens_per_second
+        self._prefixes = Prefixes()
         self._closed = asyncio.Event()
 
     @property
@@ -59,12 +62,15 @@ class DemoEngine:
         """Sample what the prompt asks for; see the port. Raises EngineUnavailable after `close`."""
         await self.check()
         draft, begun, sent = _Draft(generation), asyncio.get_running_loop().time(), 0
+        prefix = Prefix(self._prefixes, generation.cache_salt)
+        cached: int | None = await in_steps(prefix.cached(generation.prompt))
         while True:
             size = await self._tick(begun, sent)
             for _ in draft.advance(size):
                 await asyncio.sleep(0)
-            chunk = draft.abort() if self._closed.is_set() else draft.take(size)
-            sent += len(chunk.tokens)
+            chunk = draft.abort(cached) if self._closed.is_set() else draft.take(size, cached)
+            sent, cached = sent + len(chunk.tokens), None
+            prefix.add(chunk.tokens)
             yield chunk
             if chunk.finish:
                 return
@@ -114,14 +120,14 @@ class _Draft:
             else:
                 yield
 
-    def take(self, size: int) -> Chunk:
+    def take(self, size: int, cached: int | None) -> Chunk:
         """Hand over up to `size` ids, with the finish if nothing follows them."""
         ids, self._ids = self._ids[:size], self._ids[size:]
-        return Chunk(ids, None if self._ids else self._finish, logprobs=self._logprobs(ids))
+        return Chunk(ids, None if self._ids else self._finish, cached, self._logprobs(ids))
 
-    def abort(self) -> Chunk:
+    def abort(self, cached: int | None) -> Chunk:
         """End here, whatever is left."""
-        return Chunk([], Finish.ABORT, logprobs=self._logprobs([]))
+        return Chunk([], Finish.ABORT, cached, self._logprobs([]))
 
     def _logprobs(self, ids: Sequence[int]) -> list[TokenLogprobs] | None:
         if self._alternatives is None:

@@ -29,7 +29,6 @@ class DemoConformance(EngineConformance):
     """What both paces share."""
 
     lacks: ClassVar[dict[Ability, str]] = {
-        "prefix cache": "it reads every prompt from its beginning",
         "known limits": "it reads whatever it gets, of any length",
     }
 
