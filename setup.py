@@ -1,6 +1,11 @@
-"""Writes the commit that is built into the wheel: COMMIT of the environment, else what git says of this checkout."""
+"""What pyproject.toml can't say of the wheel: the commit that it is built from, and a description whose links work.
+
+The commit is COMMIT of the environment, else what git says of this checkout. The description is README.md without its
+links to files, which nobody has beside an installed package.
+"""
 
 import os
+import re
 import runpy
 from pathlib import Path
 
@@ -22,4 +27,13 @@ class BuildWithCommit(build_py):
             Path(self.build_lib, "service", BUILD["COMMIT_FILE"]).write_text(f"{commit[:40]}\n")
 
 
-setup(cmdclass={"build_py": BuildWithCommit})
+def description() -> str:
+    """README.md, where a link that leads to a file or a heading is only its words."""
+    return re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]*\)", r"\1", (ROOT / "README.md").read_text())
+
+
+setup(
+    cmdclass={"build_py": BuildWithCommit},
+    long_description=description(),
+    long_description_content_type="text/markdown",
+)

@@ -9,15 +9,17 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from service import logs
 from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
 from service.responses.service import Service
-from service.webhooks.deliver import Deliverer
-from service.webhooks.receiver import Receiver
 from store.errors import LayoutMismatch, StoreError
 from store.jobs.outbox import Outbox
+
+if TYPE_CHECKING:
+    from service.webhooks.deliver import Deliverer
 
 logger = logging.getLogger(__name__)
 
@@ -27,14 +29,8 @@ class Background:
 
     def __init__(self, service: Service, *, works: bool, timing: Timing = TIMING) -> None:
         """`works` is whether it takes background responses."""
-        settings, count = service.settings, service.metrics.webhooks.labels
         self._service = service
-        self._deliverer: Deliverer | None = None
-        if settings.webhook_url:
-            outbox, receiver = Outbox(service.store), Receiver(settings)
-            self._deliverer = Deliverer(
-                outbox, receiver, settings.webhook_retry_seconds, count=lambda outcome: count(outcome).inc()
-            )
+        self._deliverer = _deliverer(service) if service.settings.webhook_url else None
         self.worker = Worker(service, ended=self.ended, timing=timing) if works else None
         self._stopped = asyncio.Event()
         self.broken = False
@@ -93,6 +89,16 @@ class Background:
             on_fault()
 
 
+def _deliverer(service: Service) -> "Deliverer":
+    """What delivers webhooks."""
+    from service.webhooks.deliver import Deliverer  # its HTTP client is for who has a receiver
+    from service.webhooks.receiver import Receiver
+
+    settings, count = service.settings, service.metrics.webhooks.labels
+    outbox, receiver = Outbox(service.store), Receiver(settings)
+    return Deliverer(outbox, receiver, settings.webhook_retry_seconds, count=lambda outcome: count(outcome).inc())
+
+
 async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[str], None]) -> None:
     """At once, and then every `seconds` on average, delete a part of what is left of deleted conversations, of what
     nobody used for too long, and of event logs that were kept for long enough, until cancelled. Never in step with
@@ -113,5 +119,6 @@ async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[st
         except LayoutMismatch:  # which is told of once (service/responses/service.py)
             pass
         except StoreError as error:
-            logs.event(logger, logging.WARNING, "not swept", reason=str(error))
+            if service.store.server.health.away is None:  # else the log has said so once
+                logs.event(logger, logging.WARNING, "not swept", reason=str(error))
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))

@@ -17,7 +17,7 @@ from service.pacing import Pacing
 from service.responses.read import Limits
 from service.responses.seal import Seals
 from service.responses.templates import Templates
-from service.settings.settings import DAY_SECONDS, Settings
+from service.settings.settings import DAY_SECONDS, Settings, display
 from store.errors import LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
 from store.history.conversations import Conversations
@@ -85,7 +85,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
     store = open_store(settings, client)
     metrics = make_metrics(settings.workers)
     layout = open_layout(settings, store.server)
-    _watch(store.server.health, layout, metrics)
+    _watch(store.server.health, layout, metrics, str(display(settings)["redis_url"]))
     store.confirmer.waited = metrics.store_waited
     store.removed = lambda reason, turns: metrics.turns_removed.labels(reason).inc(turns)
     return Service(
@@ -106,10 +106,11 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
     )
 
 
-def _watch(health: Health, layout: Layout, metrics: Metrics) -> None:
+def _watch(health: Health, layout: Layout, metrics: Metrics, url: str) -> None:
     """Count what fails in the store, and log once that it goes away, with what to do, and once that it is back; once,
-    too, that somebody has made it one that this process must not use.
+    too, that somebody has made it one that this process must not use. `url` is where it is, without its password.
     """
+    remedy = "harmonium doctor says what it finds"
 
     def contradicted(mismatch: LayoutMismatch) -> None:
         message = "the store is not to be used with these settings"
@@ -117,7 +118,9 @@ def _watch(health: Health, layout: Layout, metrics: Metrics) -> None:
 
     layout.contradicted = contradicted
     health.failed = metrics.store_failed
-    health.gone = lambda failure: event(logger, logging.ERROR, _gone(failure), reason=str(failure))
+    health.gone = lambda failure: event(
+        logger, logging.ERROR, _gone(failure), url=url, reason=str(failure), remedy=remedy
+    )
     health.back = _back
 
 

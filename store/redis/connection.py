@@ -196,16 +196,21 @@ class Operation:
                     self._room.leave()
         if isinstance(error, redis_errors.RedisError):
             refused = StoreReadOnly if refuses_writes(error) else StoreUnavailable
-            raise self._noted(refused(f"the server failed: {error}. {advice(error)}"), "error") from error
+            raise self._noted(refused(f"the server failed: {_sentence(error)} {advice(error)}"), "error") from error
         if error is None:
             self._health.succeeded(wrote=self.wrote)
 
     def _late(self) -> StoreUnavailable:
         """What an operation that ran out of time says of the reason."""
         if self._refusal is not None:
-            return StoreUnavailable(f"the server failed: {self._refusal}. {advice(self._refusal)}")
+            return StoreUnavailable(f"the server failed: {_sentence(self._refusal)} {advice(self._refusal)}")
         return StoreUnavailable(f"the server did not answer within {self._timeout_seconds} s. {advice(TimeoutError())}")
 
     def _noted(self, failure: StoreUnavailable, why: str) -> StoreUnavailable:
         self._health.note(failure, why, self._begun)
         return failure
+
+
+def _sentence(error: object) -> str:
+    """What an error says, with one full stop at its end."""
+    return f"{str(error).rstrip('. ')}."

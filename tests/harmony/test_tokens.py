@@ -1,6 +1,8 @@
 """The vocabulary: nothing a user writes becomes a special id, and slicing a long text changes no id of it."""
 
 import random
+import subprocess
+import sys
 import time
 from unittest.mock import patch
 
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from service.harmony import tokens
 from service.harmony.tokens import RunTooLong, TooManyTokens, decode, encode, encode_steps, pack, unpack
+from tests.support import ROOT
 from tests.support.oracles.harmony import Oracle
 from tests.support.steps import timed_steps
 
@@ -58,6 +61,18 @@ def test_text_encodes_as_in_openai_harmony_and_decodes_to_itself(oracle: Oracle,
 
     assert ids == oracle.encoding.encode(text, disallowed_special=())
     assert decode(ids) == text
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\ud83d\ude00\ud83d"])
+def test_half_a_surrogate_pair_is_a_replacement_character(text: str) -> None:
+    assert encode(text) == encode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    assert "\ufffd" in decode(encode(text))
+
+
+def test_nothing_of_the_tokenizer_is_loaded_that_nobody_needs() -> None:
+    script = "import sys; import service.harmony.tokens; print(sorted(n for n in sys.modules if 'bpe_openai' in n))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize(("text", "special"), SPECIALS.items())
@@ -193,4 +208,4 @@ def test_a_run_without_a_place_to_cut_is_refused_at_once(text: str) -> None:
 
 def test_a_run_of_many_ids_for_each_character_has_too_many_tokens() -> None:
     with pytest.raises(TooManyTokens):
-        timed_steps(encode_steps("\U00030000" * 130_000, limit=10**9))
+        timed_steps(encode_steps("\U00030000" * 130_000, limit=131_072))

@@ -10,6 +10,7 @@ import pytest
 
 from service.build import COMMIT_FILE, Build, commit_of, this_build
 from tests.support import ROOT
+from tests.support.documents import links
 
 SECONDS = 60
 
@@ -58,15 +59,39 @@ def test_an_environment_inside_of_another_repository_is_not_of_that_repository(p
     assert commit_of(package) == "unknown"
 
 
-def test_a_wheel_carries_the_commit_that_its_builder_was_given(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel, built of commit abc1234."""
+    source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "service", "store"):
         (source / name).symlink_to(ROOT / name)
     build = "from setuptools import build_meta; print(build_meta.build_wheel('.'))"
     environment = {**os.environ, "COMMIT": "abc1234"}
     command = [sys.executable, "-c", build]
     subprocess.run(command, cwd=source, env=environment, check=True, capture_output=True, timeout=SECONDS)
-    (wheel,) = source.glob("*.whl")
+    (built,) = source.glob("*.whl")
+    return built
+
+
+def in_wheel(wheel: Path, name: str) -> str:
+    """The text of the one file whose path ends so."""
     with zipfile.ZipFile(wheel) as packed:
-        assert packed.read(f"service/{COMMIT_FILE}") == b"abc1234\n"
+        (path,) = [each for each in packed.namelist() if each.endswith(name)]
+        return packed.read(path).decode()
+
+
+def test_a_wheel_carries_the_commit_that_its_builder_was_given(wheel: Path) -> None:
+    assert in_wheel(wheel, f"service/{COMMIT_FILE}") == "abc1234\n"
+
+
+def test_a_wheel_is_an_application_whose_command_starts_it(wheel: Path) -> None:
+    assert "harmonium = service.__main__:main" in in_wheel(wheel, ".dist-info/entry_points.txt")
+    assert "\nClassifier: Environment :: Console\n" in in_wheel(wheel, ".dist-info/METADATA")
+
+
+def test_a_wheel_s_description_is_readme_with_no_link_that_leads_nowhere(wheel: Path) -> None:
+    metadata, _, text = in_wheel(wheel, ".dist-info/METADATA").partition("\n\n")
+    assert "Description-Content-Type: text/markdown" in metadata
+    assert text.startswith("# harmonium\n")
+    assert len(text) > 0.8 * len((ROOT / "README.md").read_text())
+    assert [target for target in links(text) if not target.startswith("https://")] == []

@@ -102,7 +102,8 @@ def run(command: Sequence[str], url: str) -> str:
 
 def test_the_quick_start_begins_with_the_command_that_the_tests_start() -> None:
     assert shown(quick_start(), "bash")[0][0] == "scripts/serve"
-    assert 'exec "$root/.venv/bin/harmonium" serve "$@"' in read("scripts/serve")
+    assert read("scripts/serve").endswith('/scripts/harmonium" serve "$@"\n')
+    assert 'exec "$root/.venv/bin/harmonium" "$@"' in read("scripts/harmonium")
     assert ADDRESS.endswith(f":{Settings.model_fields['port'].default}")
 
 

@@ -97,7 +97,7 @@ def test_what_a_retry_can_not_mend_is_not_retried(service: ServiceProcess) -> No
     assert error.response.headers["x-should-retry"] == "false"
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/nothing"), ("PUT", "/v1/responses"), ("GET", "/")])
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/nothing"), ("PUT", "/v1/responses"), ("GET", "/nothing")])
 def test_what_is_not_there_answers_in_the_envelope_too(service: ServiceProcess, method: str, path: str) -> None:
     answer = service.http().request(method, path, headers={"content-type": "application/json"})
     assert answer.status_code in (404, 405)

@@ -67,6 +67,8 @@ def test_a_plain_answer_is_what_a_stream_ends_with(service: ServiceProcess) -> N
             assert item.pop("id")
         for moment in ("created_at", "completed_at"):
             assert response.pop(moment)
+    _, cached = [response["usage"].pop("input_tokens_details")["cached_tokens"] for response in (plain, final)]
+    assert cached == (plain["usage"]["input_tokens"] - 1) // 16 * 16, "all whole blocks before the last token"
     assert plain == final
 
 

@@ -58,7 +58,7 @@ ROUTES: Table = {
         "/v1/conversations?" + "&".join(f"metadata[{n}]=1" for n in range(17)), "invalid_value", "metadata", "16"
     ),
     "a dialect of nobody": post("/v2/responses", None, None, "/v2/responses", 404, model=MODEL, input="hi"),
-    "no route": get("/", None, None, "Invalid URL", 404),
+    "no route": get("/nothing", None, None, "Invalid URL", 404),
     "an unknown method": Bad(None, None, None, "PATCH", 405, "PATCH"),
     "a list of responses": Bad(None, "upgrade_required", None, "WebSocket", 426, "GET"),
     "putting a response": Bad({"a": 1}, None, None, "PUT", 405, "PUT", HERE),
