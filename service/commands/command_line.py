@@ -73,6 +73,23 @@ def _metavar(name: str) -> str:
     return ends.get(name.rpartition("_")[2], other)
 
 
+def _json_instead(of: str) -> Any:
+    """The option that prints JSON."""
+    return typer.Option("--json", metavar="", help=f"Print one JSON object instead of {of}.")
+
+
+RedisUrl = Annotated[str | None, _setting("redis_url")]
+DataDir = Annotated[Path | None, _setting("data_dir")]
+Tenant = Annotated[str | None, typer.Option(metavar="NAME", help="Only what this tenant has.", show_default=False)]
+Tree = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="Only the conversation with this response, with all forks.", show_default=False),
+]
+Pace = Annotated[
+    float, typer.Option(min=0, metavar="N", help="Pace, to spare a busy server. 0 is as fast as it answers.")
+]
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(str(this_build()))
@@ -101,8 +118,8 @@ def serve(
     vllm_url: Annotated[str | None, _setting("vllm_url")] = None,
     model: Annotated[str | None, _setting("model")] = None,
     demo_tokens_per_second: Annotated[str | None, _setting("demo_tokens_per_second")] = None,
-    redis_url: Annotated[str | None, _setting("redis_url")] = None,
-    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    redis_url: RedisUrl = None,
+    data_dir: DataDir = None,
     log_level: Annotated[str | None, _setting("log_level")] = None,
     log_format: Annotated[str | None, _setting("log_format")] = None,
 ) -> None:
@@ -137,7 +154,7 @@ def worker(
     vllm_url: Annotated[str | None, _setting("vllm_url")] = None,
     model: Annotated[str | None, _setting("model")] = None,
     demo_tokens_per_second: Annotated[str | None, _setting("demo_tokens_per_second")] = None,
-    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    redis_url: RedisUrl = None,
     log_level: Annotated[str | None, _setting("log_level")] = None,
     log_format: Annotated[str | None, _setting("log_format")] = None,
 ) -> None:
@@ -162,11 +179,9 @@ def worker(
 
 @app.command()
 def doctor(
-    redis_url: Annotated[str | None, _setting("redis_url")] = None,
-    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", metavar="", help="Print one JSON object instead of a table.")
-    ] = False,
+    redis_url: RedisUrl = None,
+    data_dir: DataDir = None,
+    as_json: Annotated[bool, _json_instead("a table")] = False,
 ) -> None:
     """Ask Redis for its own settings, and say what could cost you conversations.
 
@@ -198,15 +213,11 @@ def doctor(
 
 @app.command()
 def fsck(
-    redis_url: Annotated[str | None, _setting("redis_url")] = None,
-    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
+    redis_url: RedisUrl = None,
+    data_dir: DataDir = None,
     repair: Annotated[bool, typer.Option("--repair", metavar="", help="Mend what is wrong, and check again.")] = False,
-    turns_per_second: Annotated[
-        float, typer.Option(min=0, metavar="N", help="Pace, to spare a busy server. 0 is as fast as it answers.")
-    ] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", metavar="", help="Print one JSON object instead of a table.")
-    ] = False,
+    turns_per_second: Pace = 0,
+    as_json: Annotated[bool, _json_instead("a table")] = False,
 ) -> None:
     """Check that every turn is stored whole, and that the counters equal what is stored.
 
@@ -242,17 +253,10 @@ def backup(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file to write; with --verify, to read.", show_default=False)
     ],
-    redis_url: Annotated[str | None, _setting("redis_url")] = None,
-    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
-    tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what this tenant has.", show_default=False)
-    ] = None,
-    tree: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="Only the conversation with this response, with all forks.", show_default=False
-        ),
-    ] = None,
+    redis_url: RedisUrl = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    tree: Tree = None,
     secret: Annotated[
         bool | None,
         typer.Option(
@@ -269,12 +273,8 @@ def backup(
     verify: Annotated[
         bool, typer.Option("--verify", metavar="", help="Check the file instead; needs no store.")
     ] = False,
-    turns_per_second: Annotated[
-        float, typer.Option(min=0, metavar="N", help="Pace, to spare a busy server. 0 is as fast as it answers.")
-    ] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", metavar="", help="Print one JSON object instead of sentences.")
-    ] = False,
+    turns_per_second: Pace = 0,
+    as_json: Annotated[bool, _json_instead("sentences")] = False,
 ) -> None:
     """Write all conversations to one file, while the service runs.
 
@@ -318,23 +318,12 @@ def restore(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A file that `harmonium backup` wrote.", show_default=False)
     ],
-    redis_url: Annotated[str | None, _setting("redis_url")] = None,
-    data_dir: Annotated[Path | None, _setting("data_dir")] = None,
-    tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what this tenant has in it.", show_default=False)
-    ] = None,
-    tree: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="Only the conversation with this response, with all forks.", show_default=False
-        ),
-    ] = None,
-    turns_per_second: Annotated[
-        float, typer.Option(min=0, metavar="N", help="Pace, to spare a busy server. 0 is as fast as it answers.")
-    ] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", metavar="", help="Print one JSON object instead of sentences.")
-    ] = False,
+    redis_url: RedisUrl = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    tree: Tree = None,
+    turns_per_second: Pace = 0,
+    as_json: Annotated[bool, _json_instead("sentences")] = False,
 ) -> None:
     """Store the conversations of a backup again, under the ids that they had, while the service runs.
 
@@ -371,19 +360,19 @@ def restore(
 
 @app.command("settings")
 def print_settings(
-    as_json: Annotated[
-        bool, typer.Option("--json", metavar="", help="Print one JSON object instead of a .env file.")
-    ] = False,
+    as_json: Annotated[bool, _json_instead("a .env file")] = False,
 ) -> None:
     """Print every setting as it stands, with what it means: a .env file to start from. Secrets are masked."""
     shown = display(_load())
     if as_json:
         typer.echo(json.dumps(shown, indent=2))
         return
-    for name, value in shown.items():
-        line = f"{variable(name)}={_quoted(value)}"
-        masked = MASK in line  # then it must not be read back: the mask would become the secret
-        typer.echo(f"# {description(name)}\n{'# ' if masked else ''}{line}\n")
+    for heading, names in groups().items():
+        typer.echo(f"# --- {heading} ---\n")
+        for name in names:
+            line = f"{variable(name)}={_quoted(shown[name])}"
+            masked = MASK in line  # then it must not be read back: the mask would become the secret
+            typer.echo(f"# {description(name)}\n{'# ' if masked else ''}{line}\n")
 
 
 def _quoted(value: str | int | float | bool) -> str:

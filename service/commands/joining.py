@@ -7,10 +7,9 @@ Never join in the event loop that serves.
 import asyncio
 
 from service.metrics.scrape import read_shards
-from service.responses.service import job_limits, open_layout, open_store
+from service.responses.service import open_jobs, open_layout, open_store
 from service.settings.settings import Settings
 from store.errors import StoreError, StoreUnavailable
-from store.jobs.jobs import Jobs
 
 
 def join(settings: Settings, *, alone: bool = False) -> None:
@@ -29,7 +28,7 @@ def stored_responses(settings: Settings) -> int | None:
 async def _stored_responses(settings: Settings) -> int | None:
     store = open_store(settings)
     try:
-        shards = await read_shards(Jobs(store, job_limits(settings)))
+        shards = await read_shards(open_jobs(settings, store))
         return sum(shard.responses for shard in shards.values())
     except StoreError:
         return None

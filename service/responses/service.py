@@ -93,7 +93,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
         store=store,
         layout=layout,
         conversations=Conversations(store),
-        jobs=Jobs(store, job_limits(settings)),
+        jobs=open_jobs(settings, store),
         log=EventLog(store),
         listening=Listening(client, timeout_seconds=settings.store_timeout_seconds),
         engine=engine or open_engine(settings),
@@ -200,6 +200,11 @@ def open_store(settings: Settings, client: Client | None = None) -> Conversation
         pin_seconds=settings.pin_seconds,
         safety=Safety(settings.store_replicas, settings.store_fsync, settings.store_confirm_seconds),
     )
+
+
+def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:
+    """The background responses in a store."""
+    return Jobs(store, job_limits(settings))
 
 
 def open_engine(settings: Settings) -> Engine:

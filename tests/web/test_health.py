@@ -1,5 +1,6 @@
 """The probes: alive is one thing, ready another, and the second says what is missing."""
 
+import logging
 import os
 import signal
 import time
@@ -121,6 +122,31 @@ async def test_the_log_says_once_that_the_store_is_away_and_once_that_it_is_back
     told = [record for record in caplog.records if "the store is" in record.getMessage()]
     assert [record.getMessage() for record in told] == ["the store is away", "the store is back"]
     assert "Check that it runs" in told[0].__dict__["fields"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "url", "reason"),
+    [
+        ((), "redis://127.0.0.1:1/0", "Check that it runs and can be reached."),
+        (("--requirepass", "right"), "redis://:wrong-password@{address}/0", "refuses the user or the password"),
+    ],
+    ids=["nobody listens", "a wrong password"],
+)
+async def test_a_store_that_is_away_from_the_start_is_one_line_with_its_address_and_the_way_out(
+    tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...], url: str, reason: str
+) -> None:
+    with server(tmp_path, *PLAIN, *flags) as redis:
+        own = settings.model_copy(update={"redis_url": url.format(address=redis.address)})
+        async with serving(own, scripted([])) as inside, inside.http() as http:
+            for _ in range(5):
+                assert (await http.get("/ready")).status_code == 503
+    shown = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.getMessage() for record in shown] == ["the store is away"]
+    fields = shown[0].__dict__["fields"]
+    assert fields["url"] == url.format(address=redis.address).replace("wrong-password", "****")
+    assert reason in fields["reason"]
+    assert ".." not in fields["reason"]
+    assert "harmonium doctor" in fields["remedy"]
 
 
 @pytest.mark.parametrize(

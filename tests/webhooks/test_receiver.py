@@ -214,5 +214,5 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(desk: Desk) -> N
     ],
 )
 def test_a_url_that_nobody_can_be_asked_at_is_refused_at_the_start(url: str, reason: str) -> None:
-    with pytest.raises(SettingsError, match=f"HARMONIUM_WEBHOOK_URL: {reason}"):
+    with pytest.raises(SettingsError, match=f"--webhook-url: {reason}"):
         load_settings(webhook_url=url, webhook_secret=SECRET)

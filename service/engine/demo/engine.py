@@ -9,11 +9,10 @@ import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import suppress
 
-from service.engine.demo.prefixes import Prefix, Prefixes
+from service.engine.demo.prefixes import TOKENS_AT_ONCE, Prefix, Prefixes
 from service.engine.demo.sampling import sampled_answer
 from service.engine.port import Chunk, EngineUnavailable, Finish, Generation, ModelCard, TokenLogprobs
 from service.harmony.tokens import byte_table
-from service.steps import in_steps
 
 CHUNK_TOKENS = 64
 """The most ids in one chunk, so that a consumer's work on one chunk stays short too."""
@@ -63,7 +62,11 @@ class DemoEngine:
         await self.check()
         draft, begun, sent = _Draft(generation), asyncio.get_running_loop().time(), 0
         prefix = Prefix(self._prefixes, generation.cache_salt)
-        cached: int | None = await in_steps(prefix.cached(generation.prompt))
+        for start in range(0, len(generation.prompt), TOKENS_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            prefix.add(generation.prompt[start : start + TOKENS_AT_ONCE])
+        cached: int | None = prefix.cached
         while True:
             size = await self._tick(begun, sent)
             for _ in draft.advance(size):

@@ -5,7 +5,7 @@ last token of a prompt, and nothing of another salt. Kept are hashes, not tokens
 """
 
 from array import array
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 BLOCK_TOKENS = 16
 """As vLLM has it."""
@@ -44,24 +44,21 @@ class Prefix:
         self._prefixes = prefixes
         self._last = hash(salt)
         self._begun: array[int] = array("I")
+        self._tokens = self._blocks_known = 0
+        self._all_known = True
 
-    def cached(self, prompt: Sequence[int]) -> Generator[None, None, int]:
-        """How many tokens of the prompt were cached. A yield is a pause, for others to run."""
-        known, going_on = 0, True
-        for start in range(0, len(prompt), TOKENS_AT_ONCE):
-            for was_known in self.add(prompt[start : start + TOKENS_AT_ONCE]):
-                going_on = going_on and was_known
-                known += going_on
-            yield
-        return min(known, max(len(prompt) - 1, 0) // BLOCK_TOKENS) * BLOCK_TOKENS
+    @property
+    def cached(self) -> int:
+        """How many tokens were cached of the prompt, if that is what came so far."""
+        return min(self._blocks_known, max(self._tokens - 1, 0) // BLOCK_TOKENS) * BLOCK_TOKENS
 
-    def add(self, ids: Sequence[int]) -> list[bool]:
-        """Go on with `ids`; for each block that is whole now, whether it was known."""
+    def add(self, ids: Sequence[int]) -> None:
+        """Go on with `ids`, TOKENS_AT_ONCE at most."""
         self._begun.extend(ids)
-        found: list[bool] = []
+        self._tokens += len(ids)
         end = len(self._begun) // BLOCK_TOKENS * BLOCK_TOKENS
         for start in range(0, end, BLOCK_TOKENS):
             self._last = hash((self._last, self._begun[start : start + BLOCK_TOKENS].tobytes()))
-            found.append(self._prefixes.note(self._last))
+            self._all_known = self._prefixes.note(self._last) and self._all_known
+            self._blocks_known += self._all_known
         del self._begun[:end]
-        return found

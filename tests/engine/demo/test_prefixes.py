@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from service.engine.demo.prefixes import BLOCK_TOKENS, Prefix, Prefixes
 from service.engine.port import Generation, ModelCard, Sampling
 from service.harmony.tokens import STOPS
-from service.steps import in_one_go
 from tests.support.engine.hooks import complete
 from tests.support.engine.prompts import prompt, user
 from tests.support.engine.watched import WatchedDemo
@@ -19,7 +18,9 @@ IDS = st.lists(st.integers(0, 3), max_size=5 * BLOCK_TOKENS)
 
 def cached(prefixes: Prefixes, ids: Sequence[int], salt: str | None = None) -> int:
     """How much of a prompt was cached."""
-    return in_one_go(Prefix(prefixes, salt).cached(ids))
+    prefix = Prefix(prefixes, salt)
+    prefix.add(ids)
+    return prefix.cached
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:
@@ -44,7 +45,7 @@ def test_whole_blocks_in_common_with_what_was_seen_under_the_same_salt_are_cache
 def test_what_was_sampled_behind_a_prompt_is_cached_too_however_it_came(ids: list[int], cut: int) -> None:
     prefixes = Prefixes()
     prefix = Prefix(prefixes, None)
-    in_one_go(prefix.cached(ids[:cut]))
+    prefix.add(ids[:cut])
     for id in ids[cut:]:
         prefix.add([id])
     assert cached(prefixes, array("I", [*ids, 9])) == len(ids) // BLOCK_TOKENS * BLOCK_TOKENS
