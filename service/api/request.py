@@ -13,13 +13,15 @@ import msgspec
 from msgspec import Meta
 
 from service.api.decoding import ABSENT, decode, decoder_of, shown_raw
-from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.errors import InvalidRequest, invalid_value, missing, shown, unsupported
 
 MAX_INSTRUCTIONS_CHARS = 10_485_760
 MIN_OUTPUT_TOKENS = 16
 MAX_INT = 2**31 - 1
 """JSON knows no largest integer; programs that read an echo do."""
 
+MAX_USER_CHARS = 1024
+MAX_SESSION_CHARS = 256
 MAX_INCLUDES = 64
 MAX_STOPS = 16
 MAX_STOP_CHARS = 256
@@ -79,6 +81,14 @@ class ConversationParam(msgspec.Struct, forbid_unknown_fields=True):
     id: str
 
 
+class CachingParam(msgspec.Struct, forbid_unknown_fields=True):
+    """How OpenAI caches a prompt; an engine here caches all of it, as long as there is room."""
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: Annotated[str, Meta(max_length=MAX_USER_CHARS)] | None = None
+    comparison_response_id: Annotated[str, Meta(max_length=MAX_USER_CHARS)] | None = None
+
+
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """How to stream."""
 
@@ -106,13 +116,11 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     stream_options: StreamOptions | None = None
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
     prompt_cache_key: Annotated[str, Meta(max_length=1024)] | None = None
-    # harmless here, of meaning to OpenAI alone; never decoded
-    user: msgspec.Raw = ABSENT
+    user: Annotated[str, Meta(max_length=MAX_USER_CHARS)] | None = None
+    # harmless here, of meaning to OpenAI alone; the first is never decoded
     client_metadata: msgspec.Raw = ABSENT
-    prompt_cache_retention: msgspec.Raw = ABSENT
-    prompt_cache_options: msgspec.Raw = ABSENT
-    moderation: msgspec.Raw = ABSENT
-    access_programs: msgspec.Raw = ABSENT
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
+    prompt_cache_options: CachingParam | None = None
     background: bool | None = None
     service_tier: str | None = None
     include: Annotated[list[Include], Meta(max_length=MAX_INCLUDES)] | None = None
@@ -134,8 +142,23 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     previous_input_messages: msgspec.Raw = ABSENT
     context_management: Annotated[list[Managing], Meta(max_length=1)] | None = None
     conversation: str | ConversationParam | None = None
-    # not served yet: see LATER
+    session_id: Annotated[str, Meta(max_length=MAX_SESSION_CHARS)] | None = None
+    # not served: see UNSERVED
     image: msgspec.Raw = ABSENT
+    moderation: msgspec.Raw = ABSENT
+    access_programs: msgspec.Raw = ABSENT
+    chat_template_kwargs: msgspec.Raw = ABSENT
+    structured_outputs: msgspec.Raw = ABSENT
+    logit_bias: msgspec.Raw = ABSENT
+    include_reasoning: msgspec.Raw = ABSENT
+    skip_special_tokens: msgspec.Raw = ABSENT
+    spaces_between_special_tokens: msgspec.Raw = ABSENT
+    include_stop_str_in_output: msgspec.Raw = ABSENT
+    ignore_eos: msgspec.Raw = ABSENT
+    mm_processor_kwargs: msgspec.Raw = ABSENT
+    media_io_kwargs: msgspec.Raw = ABSENT
+    kv_transfer_params: msgspec.Raw = ABSENT
+    watermarking: msgspec.Raw = ABSENT
 
 
 class CreateFrame(CreateBody, forbid_unknown_fields=True):
@@ -146,15 +169,34 @@ class CreateFrame(CreateBody, forbid_unknown_fields=True):
     generate: bool | None = None
 
 
-LATER = ("image",)
-"""Parameters that a later release serves; none of them is ever decoded."""
+_LATER = "A later release serves it; leave it out."
+_NOT_HERE = "Leave it out."
+
+UNSERVED: dict[str, tuple[bytes, str]] = {
+    "image": (b"null", _LATER),
+    "moderation": (b"null", "Nothing is moderated here; leave it out."),
+    "access_programs": (b"null", _NOT_HERE),
+    "chat_template_kwargs": (b"{}", "The prompt is Harmony's, and not made by a template; see 'reasoning.effort'."),
+    "structured_outputs": (b"{}", "Give a JSON schema as 'text.format', or a custom tool with a grammar."),
+    "logit_bias": (b"{}", _NOT_HERE),
+    "include_reasoning": (b"true", "Reasoning is an item of its own, which a client may pass over."),
+    "skip_special_tokens": (b"true", "'enable_response_messages' shows the messages as the model has them."),
+    "spaces_between_special_tokens": (b"true", _NOT_HERE),
+    "include_stop_str_in_output": (b"false", _NOT_HERE),
+    "ignore_eos": (b"false", _NOT_HERE),
+    "mm_processor_kwargs": (b"{}", _NOT_HERE),
+    "media_io_kwargs": (b"{}", _NOT_HERE),
+    "kv_transfer_params": (b"{}", _NOT_HERE),
+    "watermarking": (b"null", _NOT_HERE),
+}
+"""Parameters of OpenAI's and of vLLM's that aren't served, each with the value at which it changes nothing, and what to
+do. None of them is ever decoded.
+"""
 
 
 MAX_METADATA_PAIRS = 16
 MAX_METADATA_BYTES = 131_072
 """Twice what 16 pairs take when each character is escaped; a longer value is never decoded."""
-
-_LATER = "A later release serves it; leave it out."
 
 HARMONY_EFFORT: dict[str, str] = {
     "none": "low",
@@ -174,12 +216,15 @@ TIERS: dict[str, str] = {
     "flex": "flex",
     "priority": "priority",
     "fast": "priority",
+    "scale": "default",
+    "ultrafast": "default",
 }
 """What a service tier is echoed as. It says which background responses start first; flex ones wait for all others."""
 
 _BODY = decoder_of(CreateBody)
 _FRAME = decoder_of(CreateFrame)
-_METADATA = decoder_of(dict[str, str] | None)
+_METADATA = decoder_of(dict[str, msgspec.Raw] | None)
+_TEXT = decoder_of(str)
 
 
 class CreateRequest(msgspec.Struct, frozen=True):
@@ -190,6 +235,7 @@ class CreateRequest(msgspec.Struct, frozen=True):
     """
 
     model: str
+    """Its name as it was asked for; "" is the one that is served."""
     input: msgspec.Raw
     instructions: str | None
     previous_response_id: str | None
@@ -231,6 +277,8 @@ class CreateRequest(msgspec.Struct, frozen=True):
     """Whether the conversation is compacted before it is answered, and from which length on."""
     generate: bool = True
     """Whether there is to be an answer: without one, what a WebSocket sends is only kept to be continued."""
+    user: str | None = None
+    session_id: str | None = None
 
     @property
     def shows_logprobs(self) -> bool:
@@ -272,11 +320,18 @@ def read_frame(frame: bytes, *, store: bool) -> CreateRequest:
 
 
 def _checked(
-    sent: CreateBody, *, store: bool, unstored_background: bool = False, remembers: bool = False
+    sent: CreateBody,
+    *,
+    store: bool,
+    unstored_background: bool = False,
+    remembers: bool = False,
+    counts: bool = False,
 ) -> CreateRequest:
-    """What was sent, checked. `remembers` is whether a response can be continued that isn't stored."""
-    _refuse_what_comes_later(sent)
-    if not sent.model:
+    """What was sent, checked. `remembers` is whether a response can be continued that isn't stored, `counts` whether
+    only tokens are counted.
+    """
+    _refuse_what_is_not_served(sent)
+    if not sent.model and not counts and sent.prompt is None:
         raise missing("model", "Ask GET /v1/models what is served here.")
     text = sent.text or TextParam()
     stored = store if sent.store is None else sent.store
@@ -285,7 +340,7 @@ def _checked(
         sent, store=store, keeps=stored or unstored_background, remembers=remembers, warms=warms
     )
     return CreateRequest(
-        model=sent.model,
+        model=sent.model or "",
         input=sent.input,
         instructions=sent.instructions,
         previous_response_id=sent.previous_response_id,
@@ -304,7 +359,9 @@ def _checked(
         stream=bool(sent.stream),
         obfuscate=sent.stream_options is None or sent.stream_options.include_obfuscation is not False,
         safety_identifier=sent.safety_identifier,
+        user=sent.user,
         prompt_cache_key=sent.prompt_cache_key,
+        session_id=sent.session_id,
         tool_choice=sent.tool_choice,
         summary=sent.reasoning and (sent.reasoning.summary or sent.reasoning.generate_summary),
         thoughts="all_turns" if sent.reasoning and sent.reasoning.context == "all_turns" else "current_turn",
@@ -341,10 +398,13 @@ def _stop(sent: str | list[str] | None) -> tuple[str, ...]:
     return stops
 
 
-def _refuse_what_comes_later(sent: CreateBody) -> None:
-    for name in LATER:
-        if getattr(sent, name) != ABSENT:
-            raise unsupported(name, shown_raw(getattr(sent, name)), _LATER)
+def _refuse_what_is_not_served(sent: CreateBody) -> None:
+    for name, (harmless, advice) in UNSERVED.items():
+        value: msgspec.Raw = getattr(sent, name)
+        if value != ABSENT and bytes(memoryview(value)[: len(harmless) + 1]) != harmless:
+            raise unsupported(name, shown_raw(value), advice)
+    if sent.client_metadata != ABSENT and bytes(memoryview(sent.client_metadata)[:1]) != b"{":
+        raise invalid_value("client_metadata", shown_raw(sent.client_metadata), "It is an object.")
     if sent.reasoning and sent.reasoning.mode not in (None, "standard"):
         raise unsupported("reasoning.mode", sent.reasoning.mode, _LATER)
 
@@ -370,7 +430,7 @@ def _refuse_what_does_not_go_together(
             "previous_input_messages", "given with previous_response_id", "Continue from the one or from the other."
         )
     if sent.background and not keeps:
-        raise unsupported("background", "true with store: false", "A background response has to be stored.")
+        raise unsupported("background", "true with store: false", "background can only be used when `store` is true.")
     if sent.service_tier is not None and sent.service_tier not in TIERS:
         raise invalid_value("service_tier", sent.service_tier, f"Give one of {', '.join(TIERS)}, or leave it out.")
 
@@ -393,16 +453,18 @@ def read_metadata(raw: msgspec.Raw) -> dict[str, str]:
     """At most 16 pairs, keys to 64 and values to 512 characters. Raises InvalidRequest."""
     if len(memoryview(raw)) > MAX_METADATA_BYTES:
         raise invalid_value("metadata", shown_raw(raw), f"It has at most {MAX_METADATA_PAIRS} short pairs.")
-    sent: dict[str, str] = decode(raw, _METADATA, "metadata") or {}
+    sent: dict[str, msgspec.Raw] = decode(raw, _METADATA, "metadata") or {}
     if len(sent) > MAX_METADATA_PAIRS:
         raise InvalidRequest(
             f"Too many pairs in 'metadata': {len(sent)}, at most {MAX_METADATA_PAIRS} are allowed.",
             code="invalid_value",
             param="metadata",
         )
+    found: dict[str, str] = {}
     for key, value in sent.items():
-        check_pair(key, value)
-    return sent
+        found[key] = decode(value, _TEXT, f"metadata.{shown(key)}")
+        check_pair(key, found[key])
+    return found
 
 
 def check_pair(key: str, value: str) -> None:
@@ -410,25 +472,14 @@ def check_pair(key: str, value: str) -> None:
     if len(key) > 64:
         raise invalid_value("metadata", key, "A key has at most 64 characters.")
     if len(value) > 512:
-        raise invalid_value(f"metadata.{key}", value, "A value has at most 512 characters.")
+        raise invalid_value(f"metadata.{shown(key)}", value, "A value has at most 512 characters.")
 
 
-class _Model(msgspec.Struct):
-    model: msgspec.Raw = ABSENT
-
-
-_MODEL = decoder_of(_Model)
-_MEMBERS = decoder_of(dict[str, msgspec.Raw])
-
-
-def read_count(body: bytes, model: str, *, store: bool) -> CreateRequest:
-    """Check a body as `read_create` does; without one, its model is `model`. `store` is whether this service stores.
+def read_count(body: bytes, *, store: bool) -> CreateRequest:
+    """Check a body as `read_create` does, but that it needs no model. `store` is whether this service stores.
 
     It asks for nothing to be stored, so whether it says so, or is to run in the background, is of no account.
     Raises ApiError.
     """
-    if decode(body, _MODEL).model == ABSENT:
-        members: dict[str, msgspec.Raw] = decode(body, _MEMBERS)
-        members["model"] = msgspec.Raw(msgspec.json.encode(model))
-        body = msgspec.json.encode(members)
-    return msgspec.structs.replace(read_create(body, store=store, unstored_background=True), store=False)
+    checked = _checked(decode(body, _BODY), store=store, unstored_background=True, counts=True)
+    return msgspec.structs.replace(checked, store=False)

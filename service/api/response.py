@@ -150,13 +150,15 @@ Item = Message | Reasoning | FunctionCall | CustomToolCall | CodeInterpreterCall
 class InputTokensDetails(msgspec.Struct):
     """How much of the prompt the engine's prefix cache held, and how much it newly kept.
 
-    A turn is what was sampled without a break: a response has several where a tool's word came in between.
+    A turn is what was sampled without a break: a response has several where a tool's word came in between. vLLM's
+    figures of each are there where `enable_response_messages` asks for what is vLLM's: OpenAI's clients read numbers
+    alone in these objects, and @openai/agents throws at a list.
     """
 
     cached_tokens: int = 0
     cache_write_tokens: int = 0
-    input_tokens_per_turn: list[int] = []
-    cached_tokens_per_turn: list[int] = []
+    input_tokens_per_turn: list[int] | msgspec.UnsetType = msgspec.UNSET
+    cached_tokens_per_turn: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class OutputTokensDetails(msgspec.Struct):
@@ -166,8 +168,8 @@ class OutputTokensDetails(msgspec.Struct):
 
     reasoning_tokens: int = 0
     tool_output_tokens: int = 0
-    output_tokens_per_turn: list[int] = []
-    tool_output_tokens_per_turn: list[int] = []
+    output_tokens_per_turn: list[int] | msgspec.UnsetType = msgspec.UNSET
+    tool_output_tokens_per_turn: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Usage(msgspec.Struct):
@@ -273,6 +275,7 @@ class Response(msgspec.Struct, tag="response", tag_field="object"):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     prompt: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    user: str | msgspec.UnsetType = msgspec.UNSET
     conversation: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """The `id` of the conversation that it is a part of, where there is one."""
     input_messages: list[Any] | msgspec.UnsetType = msgspec.UNSET

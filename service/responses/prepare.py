@@ -18,9 +18,9 @@ import msgspec
 
 from service import logs
 from service.api.input.configuration import Configuration
-from service.api.input.items import AdditionalToolsItem, ConfigurationUpdateItem, InputItem
+from service.api.input.items import AdditionalToolsItem, ConfigurationUpdateItem, ForeignItem, InputItem
 from service.api.input.read import identify
-from service.api.request import CreateRequest
+from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard, Sampling
@@ -44,6 +44,10 @@ from store.history.history import ConversationHistoryStore, Pinned
 from store.turn import Chain, StoredMessage
 
 logger = logging.getLogger(__name__)
+
+FAMILY = "gpt-oss"
+OWNER = "openai/"
+"""The models that are known at Hugging Face by their owner's name, too, and that name."""
 
 SALTS_CACHED = 1024
 
@@ -156,6 +160,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """The input as listed, as `plan.items` has it in JSON."""
     left_out: tuple[str, ...]
     """Hosted tools that the model isn't told of."""
+    items_left_out: tuple[str, ...]
+    """The kinds of items of its input that add nothing to the prompt."""
     joining: Joining | None = None
     """The conversation that the response is added to, where it is."""
 
@@ -174,6 +180,8 @@ async def prepared(
     Raises ApiError, StoreError, and EngineUnavailable where no model is known yet.
     """
     model = await _model_of(service, request)
+    if not request.model:
+        request = msgspec.structs.replace(request, model=model.id)
     request = await service.templates.applied(_in_turn(service.settings, caller.tenant, request))
     async with AsyncExitStack() as resources:
         parent, joined = await _continued(service, caller.tenant, request, resources, recall)
@@ -200,10 +208,11 @@ async def prepared_below(service: Service, caller: Caller, request: CreateReques
 async def _model_of(service: Service, request: CreateRequest) -> ModelCard:
     """The model that a request names. Raises ApiError where there is another one, EngineUnavailable."""
     model = await known_model(service.engine)
-    if request.model != model.id:
+    if request.model and request.model not in names_of(model, service.settings.model_aliases):
         raise ApiError(
             404,
-            f"The model '{request.model[:100]}' does not exist here; this service serves '{model.id}'.",
+            f"The model '{request.model[:100]}' does not exist here; this service serves '{model.id}'. "
+            f"Its operator can give it other names ({variable('model_aliases')}).",
             code="model_not_found",
             param="model",
         )
@@ -274,7 +283,7 @@ async def _prepare(
         prompt=prompt.tokens,
         sampling=sampling,
         model=model.id,
-        affinity=request.prompt_cache_key or parent.root or id,
+        affinity=request.prompt_cache_key or request.session_id or parent.root or id,
         cache_salt=_salt(settings.key_prefix, caller.tenant, request.cache_salt or ""),
         priority=ENGINE_PRIORITY[request.tier] if request.priority is None else request.priority,
         trace=caller.trace,
@@ -289,7 +298,8 @@ async def _prepare(
         rules=prompt.rules,
         settings=_settings(request, base.instructions, prompt),
     )
-    return Prepared(plan, parent, prompt.items, read.tools.left_out)
+    unseen = [item.kind for item in prompt.items if isinstance(item, ForeignItem) and not item.is_shown]
+    return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
 
 
 def _settings(request: CreateRequest, instructions: str | None, prompt: Prompt) -> bytes:
@@ -342,11 +352,12 @@ def _base(request: CreateRequest, read: Read, sampling: Sampling, id: str, creat
         max_tool_calls=request.max_tool_calls,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
-        reasoning={"effort": read.effort, "summary": request.summary},
+        reasoning={"effort": HARMONY_EFFORT[read.effort], "summary": request.summary},
         text={"format": read.format.echo, "verbosity": request.verbosity},
         metadata=request.metadata,
         store=request.store,
         safety_identifier=request.safety_identifier,
+        user=msgspec.UNSET if request.user is None else request.user,
         prompt_cache_key=request.prompt_cache_key,
         background=request.background,
         service_tier=request.tier,
@@ -366,6 +377,15 @@ def _salt(prefix: str, tenant: str, wished: str) -> str:
     """
     own = blake2b(wished.encode()).digest() if wished else b""
     return blake2b(f"{prefix}/{tenant}".encode(), digest_size=32, key=own).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def names_of(model: ModelCard, aliases: tuple[str, ...]) -> tuple[str, ...]:
+    """The names by which a model may be asked for, its id first. Those of gpt-oss are known with their owner, too."""
+    vendor, slash, name = model.id.rpartition("/")
+    known = (f"{OWNER}{model.id}",) if not slash else (name,) if vendor + slash == OWNER else ()
+    own = known if name.startswith(FAMILY) else ()
+    return tuple(dict.fromkeys((model.id, *own, *aliases)))
 
 
 async def known_model(engine: Engine) -> ModelCard:

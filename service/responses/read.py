@@ -5,6 +5,7 @@ Nothing here looks at a chain.
 """
 
 from collections.abc import Generator
+from typing import Literal
 
 import msgspec
 
@@ -18,7 +19,7 @@ from service.api.request import CreateRequest, Effort
 from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.format import WHERE, AnswerFormat, read_format
 from service.api.tools.read import Tools, read_tools
-from service.errors import invalid_value
+from service.errors import invalid_value, unsupported
 from service.responses.rules import Rules
 from service.responses.sealed import Opener
 
@@ -29,12 +30,15 @@ PARALLEL_CALLS = 16
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The most input items, tools, and bytes of the tools' JSON in one request, and what becomes of images."""
+    """The most input items, tools, and bytes of the tools' JSON in one request, and what becomes of images and of tools
+    that OpenAI runs.
+    """
 
     items: int = 4096
     tools: int = 128
     tools_bytes: int = 1_048_576
     images: Images = "placeholder"
+    hosted_tools: Literal["leave-out", "refuse"] = "leave-out"
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -70,6 +74,8 @@ def read_request(
     tools = yield from read_tools(
         request.tools, max_tools=limits.tools, max_bytes=limits.tools_bytes, added=gathered.added
     )
+    if tools.left_out and limits.hosted_tools == "refuse":
+        raise unsupported("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
     chosen = read_choice(request.tool_choice, tools)
     asked = request.format if standing.format == ABSENT else standing.format
     form = yield from read_format(*(gathered.format or (asked, WHERE)))

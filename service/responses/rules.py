@@ -37,8 +37,9 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     `answer` is the format that the final answer must match, as `Callee.content`. `top_logprobs` is how many
     alternatives each token of the answer is shown with; None shows no log probabilities at all. `sealed` asks for
     reasoning's encrypted content, `summary` for reasoning as a summary. `stop` are texts before which the answer ends.
-    `harmony` asks for input and output messages beside the items. A `compacting` response is one compaction item, in
-    which the `kept_messages` travel too; with `after_compaction` it makes that first, and then it answers.
+    `harmony` asks for input and output messages beside the items, and for the usage of each stretch. A `compacting`
+    response is one compaction item, in which the `kept_messages` travel too; with `after_compaction` it makes that
+    first, and then it answers.
 
     Queued jobs hold rules, so a field keeps its name there (`msgspec.field`) when it is renamed here.
     """

@@ -8,9 +8,13 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MAX_SEAL_KEYS = 16
+MAX_MODEL_ALIASES = 64
+MAX_CORS_ORIGINS = 64
 LEAST_SEAL_KEY_CHARS = 32
 """Twice what an attacker could ever guess, where it is `openssl rand`'s."""
 
+_MODEL = re.compile(r"[A-Za-z0-9._:/-]{1,256}")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-fA-F:.]+\](:[0-9]{1,5})?")
 _SEAL_KEY = re.compile(rf"[\x21-\x7e]{{{LEAST_SEAL_KEY_CHARS},512}}")
 
 
@@ -27,6 +31,38 @@ class ProtocolSettings(BaseSettings):
     images: Literal["placeholder", "refuse"] = "placeholder"
     """What happens to images in the input, which the model can't read: `placeholder`, a text that says so in their
     place; `refuse`, a 400."""
+    hosted_tools: Literal["leave-out", "refuse"] = "leave-out"
+    """What happens to tools that OpenAI runs, such as web_search: `leave-out` of the prompt, and name them in a header
+    and in the log; `refuse`, a 400."""
+    model_aliases: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_MODEL_ALIASES)
+    """Other names by which clients may ask for the model, comma-separated, such as gpt-4o. A gpt-oss model has
+    openai/<id>, its name at Hugging Face, besides."""
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_CORS_ORIGINS)
+    """Web pages that may call the API, by their origins, comma-separated, such as https://chat.example.com. Needs API
+    keys. `*` is all of them."""
+
+    @field_validator("model_aliases", "cors_origins", mode="before")
+    @classmethod
+    def _parse_lists(cls, value: object) -> object:
+        return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
+
+    @field_validator("model_aliases")
+    @classmethod
+    def _check_model_aliases(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not _MODEL.fullmatch(name):
+                raise ValueError(f"{name[:60]!r} is no name of a model: 1 to 256 of A-Z a-z 0-9 . _ : / -")
+        return value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _check_cors_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin[:100]!r} is no origin; write https://host or http://host:port, without a path"
+                )
+        return value
 
     @field_validator("seal_keys", mode="before")
     @classmethod

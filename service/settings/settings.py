@@ -97,6 +97,11 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
                 f"{PREFIX}HOST={self.host} can be reached from other machines, but no API key is set, "
                 f"so anybody could read every conversation; set {PREFIX}API_KEYS, or listen on 127.0.0.1"
             )
+        if self.cors_origins and not self.api_keys:
+            raise ValueError(
+                f"{PREFIX}CORS_ORIGINS lets web pages call the service, but no API key is set, so each of them could "
+                f"read every conversation of whoever visits it; set {PREFIX}API_KEYS"
+            )
         if self.engine == "vllm-local" and self.workers > 1:
             raise ValueError(
                 f"{PREFIX}WORKERS={self.workers} would load the model {self.workers} times with "

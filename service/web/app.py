@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, cast
@@ -11,6 +11,7 @@ from typing import Any, cast
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
@@ -42,6 +43,22 @@ from service.web.stopping import on_stop_signal
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
+
+MAX_SHOWN_PATH = 200
+"""How much of a path is shown, and compared with those of routes."""
+
+EXPOSED_HEADERS = (
+    "x-request-id",
+    "retry-after",
+    "x-should-retry",
+    "openai-processing-ms",
+    "x-harmonium-tools-left-out",
+    "x-harmonium-items-left-out",
+)
+"""What web pages of other origins may read of an answer's head, besides what browsers let them read."""
+
+CORS_SECONDS = 600
+"""How long browsers remember that a web page may call."""
 
 PROBE_REQUESTS = 16
 """Requests at once that are neither a probe nor a scrape: all of them are answered with 404."""
@@ -78,7 +95,17 @@ def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timi
         bodies=settings.max_bodies_bytes,
         several=len({each.tenant for each in settings.api_keys}) > 1,
     )
-    return _gated(app, service, background, admission, Sockets(service, admission))
+    gate = _gated(app, service, background, admission, Sockets(service, admission))
+    if not settings.cors_origins:
+        return gate
+    return CORSMiddleware(
+        gate,
+        allow_origins=settings.cors_origins,
+        allow_methods=METHODS,
+        allow_headers=["*"],
+        expose_headers=EXPOSED_HEADERS,
+        max_age=CORS_SECONDS,
+    )
 
 
 def create_probe_app(service: Service, background: Background) -> ASGIApp:
@@ -144,15 +171,33 @@ async def _on_engine_error(request: Request, error: EngineError) -> Response:
 
 async def _on_http_error(request: Request, error: HTTPException) -> Response:
     """A route or a method that isn't there."""
-    allow = [method for method in METHODS if _serves(request, method)] if error.status_code == 405 else ()
-    message = f"Invalid URL ({request.method} {request.url.path[:200]})."
+    path = request.url.path[:MAX_SHOWN_PATH]
+    allow = _served(request, path) if error.status_code == 405 else []
+    message = f"Invalid URL ({request.method} {path}). {_advice(request, path, allow)}"
     return await _on_api_error(request, ApiError(error.status_code, message, allow=allow))
 
 
-def _serves(request: Request, method: str) -> bool:
-    """Whether there is a route for the path with this method."""
+def _advice(request: Request, path: str, allow: Sequence[str]) -> str:
+    """Where to go instead."""
+    if allow:
+        return f"It takes {' and '.join(allow)}."
+    if path.rstrip("/").endswith("/completions"):
+        return "This service speaks the Responses API, not Chat Completions. Set your client to it: POST /v1/responses."
+    for likely in (path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/"), f"/v1{path}"):
+        if likely != path and _served(request, likely):
+            return f"Did you mean {likely}?"
+    return "Paths begin with /v1 or /open-responses/v1."
+
+
+def _served(request: Request, path: str) -> list[str]:
+    """The methods with which there is a route for a path."""
     routes = cast(FastAPI, request.app).routes
-    return any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    scope = {**request.scope, "path": path, "raw_path": path.encode()}
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 async def _on_invalid(request: Request, error: RequestValidationError) -> Response:

@@ -11,8 +11,9 @@ import asyncio
 import binascii
 import json
 from base64 import b64decode
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import httptools
@@ -73,6 +74,24 @@ class ConnectionLimits:
     send_seconds: float = 60.0
     """How long a client may leave what was sent unread."""
 
+    drain_bytes: int = 64 << 20
+    """How much of a body is read and dropped behind the answer that refuses it. Were the connection closed at once, the
+    kernel would reset it, and the answer be lost (RFC 9112, section 9.6)."""
+
+    drain_seconds: float = 30.0
+    """How long that may take, with no pause longer than an idle connection is kept."""
+
+
+class _Transport:
+    """A connection as the answer to one request sees it: closing it is its protocol's affair."""
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = close
+
 
 class HeadTooLarge(Exception):
     """A head passed its bounds. Raised inside the parser, which stops there."""
@@ -120,6 +139,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_is_late = False
         self._refusal: bytes | None = None
         """What is sent behind the answers that are still to be sent."""
+        self._drain_left: int | None = None
+        """How much more is dropped of a body whose request is answered; None where there is no such body."""
+        self._drain_clock: asyncio.TimerHandle | None = None
+        self._leaves = False
+        """Whether the connection is closed once that body has come."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection; one that never sends a request is closed. One too many takes another's place."""
@@ -133,6 +157,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             oldest._leave()
         self._waiting[self] = None
         self._start_head_clock()
+        self._answering = cast(asyncio.Transport, _Transport(self.transport, self._close_answered))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection, and tell the request that is being served, whichever was read last."""
@@ -143,6 +168,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.pipeline.clear()
         self._stop_head_clock()
         self._stop_send_clock()
+        self._stop_draining()
         if self._end_clock is not None:
             self._end_clock.cancel()
         super().connection_lost(exc)
@@ -180,6 +206,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Parse `data`; refuse when one URL, header or trailer is too long while it is still inside the parser."""
         if self._refusal is not None:  # nothing of what comes behind it is read
             return
+        if self._drain_left is not None:
+            self._drain_left -= len(data)
+            if self._drain_left < 0:
+                self._close()
+                return
+            self._start_idle_clock()
         self._progressed = False
         self._feed(data)
         self._bytes_without_progress = 0 if self._progressed else self._bytes_without_progress + len(data)
@@ -220,6 +252,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._leave()
         self._unset_keepalive_if_required()
         super().on_headers_complete()
+        self.cycle.transport = self._answering
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -228,8 +261,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is complete."""
-        if not self.parser.should_upgrade():
-            super().on_message_complete()
+        if self.parser.should_upgrade():
+            return
+        super().on_message_complete()
+        if self._drain_left is not None:
+            self._stop_draining()
+            if self._leaves:
+                self._close()
+            else:
+                self._start_idle_clock()
 
     def on_response_complete(self) -> None:
         """The answer is out: the next request is waited for, unless it is there."""
@@ -243,6 +283,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._waiting[self] = None
             if self._head_is_late:
                 self._start_head_clock()
+            if self._serving is not None and self._serving.more_body:
+                self._start_draining()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what can't be parsed, by the API's error envelope, behind the answers to the requests before it."""
@@ -354,6 +396,30 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _start_end_clock(self) -> None:
         if self._end_clock is None:
             self._end_clock = self.loop.call_later(self._limits.send_seconds, self.transport.abort)
+
+    def _close_answered(self) -> None:
+        """Close the connection behind an answer, or once what is left of its request's body has come."""
+        self._leaves = self._serving is not None and self._serving.response_complete and self._serving.more_body
+        if not self._leaves:
+            self.transport.close()
+        elif self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _start_draining(self) -> None:
+        """Read what is left of a body whose request is answered, and drop it."""
+        self._drain_left = self._limits.drain_bytes
+        self._drain_clock = self.loop.call_later(self._limits.drain_seconds, self._close)
+
+    def _start_idle_clock(self) -> None:
+        """Have the connection closed unless more comes in time."""
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def _stop_draining(self) -> None:
+        self._drain_left = None
+        if self._drain_clock is not None:
+            self._drain_clock.cancel()
+            self._drain_clock = None
 
     def _start_head_clock(self) -> None:
         self._stop_head_clock()

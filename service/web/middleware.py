@@ -56,6 +56,9 @@ CLIENT_ID_CHARS = 512
 LEFT_OUT = b"x-harmonium-tools-left-out"
 """Names the hosted tools of a request that the prompt leaves out, as nothing here could run them."""
 
+ITEMS_LEFT_OUT = b"x-harmonium-items-left-out"
+"""Names the kinds of items of a request that add nothing to the prompt: they hold no text for the model."""
+
 
 class Exchange:
     """A request and its answer; routes find it in the scope and add what belongs in the log line."""
@@ -97,12 +100,13 @@ class Exchange:
         if error.param and error.code != "unknown_parameter" and (known := PARAM_START.match(error.param)):
             self.facts["param"] = known[0]
 
-    def left_out(self, tools: tuple[str, ...]) -> None:
-        """Say in the answer and in the log which hosted tools the prompt leaves out."""
-        if tools:
-            names = ", ".join(dict.fromkeys(tools))
-            self.answer_headers.append((LEFT_OUT, names.encode("ascii", "replace")))
-            self.facts["tools_left_out"] = names
+    def left_out(self, tools: tuple[str, ...], items: tuple[str, ...]) -> None:
+        """Say in the answer and in the log which hosted tools, and items of which kinds, the prompt leaves out."""
+        for header, fact, names in ((LEFT_OUT, "tools_left_out", tools), (ITEMS_LEFT_OUT, "items_left_out", items)):
+            if names:
+                known = ", ".join(dict.fromkeys(names))
+                self.answer_headers.append((header, known.encode("ascii", "replace")))
+                self.facts[fact] = known
 
 
 class Ration:

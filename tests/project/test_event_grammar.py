@@ -35,6 +35,7 @@ def streamed(text: str, **rules: Any) -> list[Json]:
 STREAM = streamed(EVERYTHING.format(stranger="docs.search"))
 SUMMED_UP = streamed(EVERYTHING.format(stranger="python"), summary="auto", sealed=True)
 BROWSED = streamed(EVERYTHING.format(stranger="browser.search"), sealed=True)
+SHOWN = streamed(EVERYTHING.format(stranger="python"), harmony=True)
 COMPACTED = streamed(samples.ANSWER, compacting=True)
 WAITED: list[Json] = [as_json(event) for event in run(samples.machine(), [], Ending.ABORT, background=True)]
 FAILED: list[Json] = [as_json(event) for event in run(samples.machine(), [], Ending.ERROR)]
@@ -118,10 +119,7 @@ BROKEN: dict[str, Callable[[list[Json]], None]] = {
     "an id that changes": changed("response.completed", response__id="resp_0"),
     "a completed response without its time": changed("response.completed", response__completed_at=None),
     "usage that doesn't add up": changed("response.completed", response__usage__total_tokens=1),
-    "turns that don't add up": changed(
-        "response.completed", response__usage__output_tokens_details__output_tokens_per_turn=[1, 1]
-    ),
-    "figures of other turns": changed(
+    "figures of turns for which nobody asked": changed(
         "response.completed", response__usage__input_tokens_details__cached_tokens_per_turn=[0]
     ),
     "a custom tool's input that differs": changed("response.custom_tool_call_input.done", input="y"),
@@ -134,6 +132,14 @@ BROKEN: dict[str, Callable[[list[Json]], None]] = {
         "response.output_text.done", logprobs=[{"token": "4", "logprob": -1.0, "top_logprobs": []}]
     ),
 }
+BROKEN_TURNS: dict[str, Callable[[list[Json]], None]] = {
+    "turns that don't add up": changed(
+        "response.completed", response__usage__output_tokens_details__output_tokens_per_turn=[1, 1]
+    ),
+    "figures of other turns": changed(
+        "response.completed", response__usage__input_tokens_details__cached_tokens_per_turn=[]
+    ),
+}
 BROKEN_SUMMARIES: dict[str, Callable[[list[Json]], None]] = {
     "a summary that was never added": lost("response.reasoning_summary_part.added"),
     "a summary that was never done": lost("response.reasoning_summary_part.done"),
@@ -141,7 +147,7 @@ BROKEN_SUMMARIES: dict[str, Callable[[list[Json]], None]] = {
     "a delta of another summary": changed("response.reasoning_summary_text.delta", summary_index=1),
     "a summary's text that differs": changed("response.reasoning_summary_text.done", text="Ha."),
     "a summary's part that differs": changed("response.reasoning_summary_part.done", part__text="Ha."),
-    "a summary without the reasoning": lost("response.content_part.added"),
+    "raw reasoning that isn't the summary": changed("response.output_item.done", item__content=[]),
     "code that never began": lost("response.code_interpreter_call.in_progress"),
     "code that differs": changed("response.code_interpreter_call_code.done", code="1"),
 }
@@ -153,6 +159,7 @@ BROKEN_SUMMARIES: dict[str, Callable[[list[Json]], None]] = {
         (STREAM, ["reasoning", "message", "mcp_call", "function_call", "custom_tool_call"]),
         (SUMMED_UP, ["reasoning", "message", "code_interpreter_call", "function_call", "custom_tool_call"]),
         (BROWSED, ["reasoning", "message", "web_search_call", "function_call", "custom_tool_call"]),
+        (SHOWN, ["reasoning", "message", "code_interpreter_call", "function_call", "custom_tool_call"]),
         (COMPACTED, ["compaction"]),
     ],
 )
@@ -163,6 +170,15 @@ def test_a_stream_of_every_kind_of_item_passes(stream: list[Json], kinds: list[s
 @pytest.mark.parametrize("breaking", BROKEN.values(), ids=BROKEN)
 def test_a_broken_stream_is_refused(breaking: Callable[[list[Json]], None]) -> None:
     stream = deepcopy(STREAM)
+    breaking(stream)
+
+    with pytest.raises(AssertionError):
+        check_stream(stream)
+
+
+@pytest.mark.parametrize("breaking", BROKEN_TURNS.values(), ids=BROKEN_TURNS)
+def test_broken_figures_of_turns_are_refused(breaking: Callable[[list[Json]], None]) -> None:
+    stream = deepcopy(SHOWN)
     breaking(stream)
 
     with pytest.raises(AssertionError):

@@ -40,8 +40,9 @@ def count(service: ServiceProcess, **body: object) -> Json:
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_the_count_is_what_the_response_s_usage_begins_with(service: ServiceProcess, body: Json) -> None:
-    made = service.http().post("/v1/responses", json={"model": MODEL, "max_output_tokens": 16, **body}).json()
-    turns = made["usage"]["input_tokens_details"]["input_tokens_per_turn"] or [made["usage"]["input_tokens"]]
+    asked = {"model": MODEL, "max_output_tokens": 16, "enable_response_messages": True, **body}
+    made = service.http().post("/v1/responses", json=asked).json()
+    turns = made["usage"]["input_tokens_details"]["input_tokens_per_turn"]
     assert count(service, **body) == {"object": "response.input_tokens", "input_tokens": turns[0]}
 
 

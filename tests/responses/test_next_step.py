@@ -328,7 +328,7 @@ async def test_a_model_gets_feedback_once_on_an_undeclared_tool_and_goes_on() ->
 
 
 async def test_feedback_counts_as_the_tool_s_output_and_the_stretches_apart() -> None:
-    machine, ending, _ = await made(Rules(TOOLS), STRANGER, FINAL)
+    machine, ending, _ = await made(Rules(TOOLS, harmony=True), STRANGER, FINAL)
     usage = machine.result(ending, now=NOW).usage
     assert usage is not None
     told = len(machine.messages[1].tokens) // tokens.BYTES_A_TOKEN + len(harmony(NEXT))

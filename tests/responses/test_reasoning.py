@@ -25,7 +25,7 @@ LOOKED = [*thought("I look."), *then(called("look", "{}"))]
 SEALED: Any = ["reasoning.encrypted_content"]
 
 
-async def test_effort_is_told_to_the_model_clamped_and_echoed_as_it_was_given(settings: Settings) -> None:
+async def test_effort_is_told_to_the_model_clamped_and_echoed_as_it_was_applied(settings: Settings) -> None:
     efforts = ["none", "minimal", "low", "medium", "high", "xhigh", "max"]
     engine = scripted([answer("Fine.")])
     async with serving(settings, engine) as inside:
@@ -33,7 +33,7 @@ async def test_effort_is_told_to_the_model_clamped_and_echoed_as_it_was_given(se
 
     told = [prompt.partition("Reasoning: ")[2].partition("\n")[0] for prompt in prompts(engine)]
     assert told == ["low", "low", "low", "medium", "high", "high", "high"]
-    assert [response["reasoning"]["effort"] for response in found] == efforts
+    assert [response["reasoning"]["effort"] for response in found] == told
 
 
 async def test_a_summary_is_told_as_the_reasoning_comes_and_kept_beside_it(settings: Settings) -> None:

@@ -169,7 +169,7 @@ async def test_usage_is_told_for_each_turn(settings: Settings) -> None:
     stranger, last = called("rhubarb", "{}"), answer("I can't.")
     engine = scripted([stranger[:-1], stranger[-1:]], [last, FinishWith(Finish.STOP, cached_tokens=9)])
     async with serving(settings, engine) as inside:
-        usage = (await made(inside, input="Hi"))["usage"]
+        usage = (await made(inside, input="Hi", enable_response_messages=True))["usage"]
 
     prompted = [len(generation.prompt) for generation in engine.generations]
     told = prompted[1] - prompted[0] - len(stranger)

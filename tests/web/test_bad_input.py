@@ -148,7 +148,9 @@ async def test_a_service_that_stores_nothing_says_so(settings: Settings) -> None
         "previous_response_id": Bad(
             {**body, "previous_response_id": UNKNOWN}, "unsupported_parameter", "previous_response_id", "whole"
         ),
-        "background": Bad({**body, "background": True}, "unsupported_parameter", "background", "has to be stored"),
+        "background": Bad(
+            {**body, "background": True}, "unsupported_parameter", "background", "can only be used when `store` is true"
+        ),
     }
     forgetful = settings.model_copy(update={"store": False})
     async with serving(forgetful, scripted([answer("Fine.")])) as inside, inside.http() as http:

@@ -160,7 +160,7 @@ async def test_what_a_later_release_stored_says_to_upgrade_and_asks_for_no_retry
         (f"/v1/responses/{UNKNOWN}", "GET, DELETE"),
         (f"/v1/responses/{UNKNOWN}/cancel", "POST"),
         ("/open-responses/v1/models", "GET"),
-        ("/health", "GET"),
+        ("/health", "GET, HEAD, OPTIONS"),
     ],
 )
 def test_a_method_that_a_path_lacks_is_answered_with_those_that_it_has(

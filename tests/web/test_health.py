@@ -170,3 +170,11 @@ async def test_whoever_could_not_write_its_file_is_to_write_it_anew_before_a_res
     told = [record for record in caplog.records if record.getMessage() in lines_of_it]
     assert len(told) == lines
     assert [record.levelname for record in told[1:]] == ["ERROR"] * (lines - 1)
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+def test_probes_may_ask_by_other_methods(service: ServiceProcess, method: str, path: str) -> None:
+    answer = service.http().request(method, path)
+    assert answer.status_code == 200
+    assert not (method == "HEAD" and answer.content)

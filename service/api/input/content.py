@@ -50,11 +50,11 @@ def checked_file(data: str | None, name: str | None, elsewhere: dict[str, str | 
     if name is not None and (len(name) > MAX_FILE_NAME_CHARS or not name.isprintable()):
         raise invalid_value(f"{where}.filename", name, f"It has up to {MAX_FILE_NAME_CHARS} printable characters.")
     _decoded(data, f"{where}.file_data")
-    return {"type": "input_file", "filename": name, "file_data": data}
+    return {"type": "input_file", **({} if name is None else {"filename": name}), "file_data": data}
 
 
 def _inlined(part: dict[str, Any]) -> str:
-    name = part["filename"] or UNNAMED_FILE
+    name = part.get("filename") or UNNAMED_FILE
     text = _decoded(part["file_data"], "file_data")
     ending = "" if text.endswith("\n") else "\n"
     return f"[File: {name}]\n{text}{ending}[End of file: {name}]"

@@ -1,7 +1,7 @@
 """Input items that have been checked, in the form in which they are listed again; made by readers.py alone."""
 
 import re
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -176,28 +176,91 @@ class McpCallItem(InputItem, tag="mcp_call"):
     status: str = "completed"
 
 
-class IgnoredItem(InputItem):
-    """An item that clients replay and that says nothing to the model; its members are listed as they were sent."""
+class Foreign(NamedTuple):
+    """A kind of item of a tool that ran elsewhere: its members as they are listed, the name by which a prompt calls the
+    tool, and which members say what the model asked for and what it was told.
+    """
+
+    members: tuple[str, ...]
+    name: str = ""
+    asked: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
 
-IGNORED: dict[str, tuple[str, ...]] = {
-    "web_search_call": ("action", "status"),
-    "file_search_call": ("queries", "results", "status"),
-    "image_generation_call": ("result", "revised_prompt", "status"),
-    "mcp_list_tools": ("server_label", "tools", "error"),
-    "mcp_approval_request": ("server_label", "name", "arguments"),
-    "mcp_approval_response": ("approval_request_id", "approve", "reason"),
-    "local_shell_call": ("call_id", "action", "status"),
-    "local_shell_call_output": ("output", "status"),
-    "tool_search_call": ("call_id", "arguments", "execution", "status"),
-    "tool_search_output": ("call_id", "execution", "status"),
+FOREIGN: dict[str, Foreign] = {
+    "file_search_call": Foreign(("queries", "results", "status"), "file_search", ("queries",), ("results",)),
+    "local_shell_call": Foreign(("call_id", "action", "status"), "local_shell", ("action",)),
+    "local_shell_call_output": Foreign(("call_id", "output", "status"), "local_shell", told=("output",)),
+    "shell_call": Foreign(("call_id", "action", "environment", "status"), "shell", ("action",)),
+    "shell_call_output": Foreign(("call_id", "output", "max_output_length", "status"), "shell", told=("output",)),
+    "apply_patch_call": Foreign(("call_id", "operation", "status"), "apply_patch", ("operation",)),
+    "apply_patch_call_output": Foreign(("call_id", "output", "status"), "apply_patch", told=("output", "status")),
+    "program": Foreign(("call_id", "code", "fingerprint"), "program", ("code",)),
+    "program_output": Foreign(("call_id", "result", "status"), "program", told=("result",)),
+    "web_search_call": Foreign(("action", "status")),
+    "image_generation_call": Foreign(("result", "revised_prompt", "status")),
+    "computer_call": Foreign(("call_id", "action", "actions", "pending_safety_checks", "status")),
+    "computer_call_output": Foreign(("call_id", "output", "acknowledged_safety_checks", "status")),
+    "mcp_list_tools": Foreign(("server_label", "tools", "error")),
+    "mcp_approval_request": Foreign(("server_label", "name", "arguments")),
+    "mcp_approval_response": Foreign(("approval_request_id", "approve", "reason")),
+    "tool_search_call": Foreign(("call_id", "arguments", "execution", "status")),
+    "tool_search_output": Foreign(("call_id", "execution", "status")),
 }
-"""Items of tools that ran elsewhere, and which of their members are listed. None of them holds what the tool found
-in a form that a prompt has a place for."""
+"""One rule for all of them: what the model asked for is a call, what it was told the tool's answer, each as its text or
+its JSON. A kind that has both is left out while it has no answer, and one that has neither adds nothing to a prompt:
+images, lists of tools, approvals.
+"""
 
 
-def ignored(kind: str, members: tuple[str, ...]) -> "type[IgnoredItem]":
-    """The struct of a kind that is ignored: each member is JSON that nobody reads, or not there."""
-    fields = [(member, Raw | UnsetType, UNSET) for member in members]
-    made: Any = msgspec.defstruct(f"Ignored_{kind}", fields, bases=(IgnoredItem,), tag=kind, kw_only=True)
+class ForeignItem(InputItem):
+    """An item of a tool that ran elsewhere, as clients replay it; its members are JSON, listed as it was sent."""
+
+    @property
+    def foreign(self) -> Foreign:
+        """What is known of its kind."""
+        return FOREIGN[self.kind]
+
+    @property
+    def asked(self) -> str | None:
+        """What the model asked for, as JSON; None where there is nothing to be shown."""
+        given = self._asked
+        return msgspec.json.encode(given).decode() if given else None
+
+    @property
+    def told(self) -> str | None:
+        """What the model was told, as text or else as JSON; None where it was told nothing."""
+        raw = self._told
+        if raw is None:
+            return None
+        sent = bytes(raw)
+        return str(msgspec.json.decode(sent)) if sent[:1] == b'"' else sent.decode()
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it adds anything to a prompt."""
+        return bool(self._asked) or self._told is not None
+
+    @property
+    def _asked(self) -> dict[str, Raw]:
+        if self.foreign.told and self._told is None:
+            return {}
+        return {name: raw for name in self.foreign.asked if (raw := self._given(name)) is not None}
+
+    @property
+    def _told(self) -> Raw | None:
+        return next((raw for name in self.foreign.told if (raw := self._given(name)) is not None), None)
+
+    def _given(self, name: str) -> Raw | None:
+        raw: Raw | UnsetType = getattr(self, name)
+        return None if isinstance(raw, UnsetType) or bytes(memoryview(raw)[:5]) in _NOTHING else raw
+
+
+_NOTHING = (b"null", b"[]", b"{}", b'""')
+
+
+def foreign_kind(kind: str) -> "type[ForeignItem]":
+    """The struct of a kind: each member is JSON that is not looked into, or not there."""
+    fields = [(member, Raw | UnsetType, UNSET) for member in FOREIGN[kind].members]
+    made: Any = msgspec.defstruct(f"Foreign_{kind}", fields, bases=(ForeignItem,), tag=kind, kw_only=True)
     return made

@@ -4,9 +4,9 @@ Clients replay what they were given, so members that an item may carry are accep
 for them. What the prompt would need and isn't served is a 400 that names it. A reader is a struct, as which the item is
 decoded, and a plain function that checks it; what an item means for the request as a whole it writes into `Gathered`.
 
-First come the items of tools that ran elsewhere, which clients replay: some have a place in a prompt, the others are
-listed and else ignored. Then those that change the request rather than say something: other tools, another effort or
-format, a compaction, and references to stored items. Then what was said, and calls with their outputs.
+First come the items of tools that ran elsewhere, which clients replay. Then those that change the request rather than
+say something: other tools, another effort or format, a compaction, and references to stored items. Then what was said,
+and calls with their outputs.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from service.api.decoding import ABSENT, ANY_OBJECT, KIND, decode, decode_list, 
 from service.api.input.content import read_parts, text_or_parts, text_part
 from service.api.input.gathered import Gathered
 from service.api.input.items import (
-    IGNORED,
+    FOREIGN,
     AdditionalToolsItem,
     CodeInterpreterCallItem,
     CompactionItem,
@@ -27,9 +27,9 @@ from service.api.input.items import (
     ConfigurationUpdateItem,
     CustomToolCallItem,
     CustomToolCallOutputItem,
+    ForeignItem,
     FunctionCallItem,
     FunctionCallOutputItem,
-    IgnoredItem,
     InputItem,
     ItemReference,
     McpCallItem,
@@ -37,7 +37,7 @@ from service.api.input.items import (
     ReasoningItem,
     checked_call_id,
     checked_name,
-    ignored,
+    foreign_kind,
 )
 from service.api.request import ReasoningParam, TextParam
 from service.api.tools.hosted import HOSTED, echo_of_hosted
@@ -70,6 +70,7 @@ class _McpCall(msgspec.Struct):
 
 
 _CODE_OUTPUT = decoder_of(_Output)
+_TEXT = decoder_of(str)
 
 
 def _code_interpreter_call(sent: _CodeInterpreterCall, where: str, gathered: Gathered) -> CodeInterpreterCallItem:
@@ -88,7 +89,11 @@ def _mcp_call(sent: _McpCall, where: str, gathered: Gathered) -> McpCallItem:
     return McpCallItem(sent.server_label, sent.name, sent.arguments, sent.output, sent.error, status)
 
 
-def _ignored(sent: IgnoredItem, where: str, gathered: Gathered) -> IgnoredItem:
+def _foreign(sent: ForeignItem, where: str, gathered: Gathered) -> ForeignItem:
+    for member in sent.foreign.told:
+        raw: Raw | UnsetType = getattr(sent, member)
+        if not isinstance(raw, UnsetType) and bytes(memoryview(raw)[:1]) == b'"':
+            decode(raw, _TEXT, f"{where}.{member}")
     return sent
 
 
@@ -297,7 +302,7 @@ READERS: dict[str, Reader] = {
         ("configuration_update", _ConfigurationUpdate, _configuration_update),
         ("code_interpreter_call", _CodeInterpreterCall, _code_interpreter_call),
         ("mcp_call", _McpCall, _mcp_call),
-        *((kind, ignored(kind, members), _ignored) for kind, members in IGNORED.items()),
+        *((kind, foreign_kind(kind), _foreign) for kind in FOREIGN),
     )
 }
 """The types of items that are read, and who reads them."""

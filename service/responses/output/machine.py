@@ -247,7 +247,7 @@ class Machine:
             self._base,
             ending,
             self.output,
-            self.stretches.usage(),
+            self.stretches.usage(by_stretch=self.rules.harmony),
             answered=len(self.output) > (self.after_compaction is not None),
             now=now,
             error=error,

@@ -103,16 +103,20 @@ class Stretches:
         self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
         self._all.append(_Stretch(prefix_tokens + len(self.tail)))
 
-    def usage(self) -> Usage:
-        """What the response took."""
+    def usage(self, *, by_stretch: bool) -> Usage:
+        """What the response took, and each of its stretches where that was asked for."""
         prompts = [each.prompt for each in self._all]
         cached = [each.cached or 0 for each in self._all]
         sampled = [each.sampled for each in self._all]
         feedback = [each.feedback for each in self._all]
+        put_in, put_out = InputTokensDetails(sum(cached)), OutputTokensDetails(self.reasoning, sum(feedback))
+        if by_stretch:
+            put_in.input_tokens_per_turn, put_in.cached_tokens_per_turn = prompts, cached
+            put_out.output_tokens_per_turn, put_out.tool_output_tokens_per_turn = sampled, feedback
         return Usage(
             input_tokens=sum(prompts),
-            input_tokens_details=InputTokensDetails(sum(cached), 0, prompts, cached),
+            input_tokens_details=put_in,
             output_tokens=self.sampled,
-            output_tokens_details=OutputTokensDetails(self.reasoning, sum(feedback), sampled, feedback),
+            output_tokens_details=put_out,
             total_tokens=sum(prompts) + self.sampled,
         )

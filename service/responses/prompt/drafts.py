@@ -17,6 +17,7 @@ from service.api.input.items import (
     CompactionItem,
     ConfigurationUpdateItem,
     CustomToolCallItem,
+    ForeignItem,
     FunctionCallItem,
     FunctionCallOutputItem,
     InputItem,
@@ -196,6 +197,8 @@ class Conversion:
                 return self._code(item)
             case McpCallItem():
                 return self._mcp(item)
+            case ForeignItem():
+                return self._foreign(item)
             case _:
                 return []
 
@@ -303,6 +306,15 @@ class Conversion:
         call = Draft(item.arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE)
         answer = _answer(text, name, "commentary")
         return [call, answer]
+
+    def _foreign(self, item: ForeignItem) -> Drafts:
+        drafts: list[Draft | StoredMessage] = []
+        name, asked, told = item.foreign.name, item.asked, item.told
+        if asked is not None:
+            drafts.append(Draft(asked, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE))
+        if told is not None:
+            drafts.append(_answer(told, name, "commentary"))
+        return drafts
 
 
 def _note(item: ConfigurationUpdateItem) -> StoredMessage:

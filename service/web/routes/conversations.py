@@ -14,11 +14,13 @@ from service.responses.conversations import by_hand
 from service.responses.conversations.joining import joining
 from service.web.errors import JsonResponse
 from service.web.routes.conversation_list import page_of_conversations, read_filter
+from service.web.routes.included import Includes, listed
 from service.web.routes.input_items import Page, item_of, page_of
+from service.web.routes.query import StrictRoute
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
-from service.web.routes.stored import MAX_PAGE_ITEMS, check_includes, with_room
+from service.web.routes.stored import MAX_PAGE_ITEMS, with_room
 
-router = APIRouter()
+router = APIRouter(route_class=StrictRoute)
 
 
 @router.post("/conversations", summary="Create a conversation")
@@ -36,6 +38,7 @@ async def list_conversations(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)] = 20,
     order: Literal["asc", "desc"] = "desc",
     after: str | None = None,
+    metadata: Annotated[str | None, Query(description="As metadata[key]=value, up to 16 times")] = None,
 ) -> HttpResponse:
     """All conversations, or those with `metadata[key]=value`, in the order in which they began, page by page."""
     wanted = read_filter(request.query_params.multi_items())
@@ -74,49 +77,40 @@ async def delete(request: Request, conversation_id: str) -> HttpResponse:
 async def create_items(
     request: Request,
     conversation_id: str,
-    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
-    included: Annotated[list[str] | None, Query(alias="include")] = None,
+    includes: Includes,
 ) -> HttpResponse:
     """Add 1 to 20 `items`, which the next response is given; a list of them."""
-    check_includes([*(include or ()), *(included or ())])
     service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
     async with preparing(request, body):
         items = await by_hand.add_items(service, exchange.tenant, conversation_id, read_added(body))
-    listed = [msgspec.Raw(msgspec.json.encode(item)) for item in items]
-    return with_room(request, JsonResponse(Page(listed, items[0].id, items[-1].id, has_more=False)))
+    data = await listed(request, [msgspec.Raw(msgspec.json.encode(item)) for item in items], includes)
+    return with_room(request, JsonResponse(Page(data, items[0].id, items[-1].id, has_more=False)))
 
 
 @router.get("/conversations/{conversation_id}/items", summary="List the items of a conversation")
 async def list_items(
     request: Request,
     conversation_id: str,
+    includes: Includes,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)] = 20,
     order: Literal["asc", "desc"] = "desc",
     after: str | None = None,
-    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
-    included: Annotated[list[str] | None, Query(alias="include")] = None,
 ) -> HttpResponse:
     """All that was said in a conversation, page by page."""
-    check_includes([*(include or ()), *(included or ())])
     service, tenant = service_of(request), exchange_of(request).tenant
     turns = await service.conversations.lineage(tenant, conversation_id)
     page = await page_of(service.store, tenant, turns, remains=True, limit=limit, ascending=order == "asc", after=after)
+    page.data = await listed(request, page.data, includes)
     return with_room(request, JsonResponse(page))
 
 
 @router.get("/conversations/{conversation_id}/items/{item_id}", summary="Retrieve an item of a conversation")
-async def retrieve_item(
-    request: Request,
-    conversation_id: str,
-    item_id: str,
-    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
-    included: Annotated[list[str] | None, Query(alias="include")] = None,
-) -> HttpResponse:
+async def retrieve_item(request: Request, conversation_id: str, item_id: str, includes: Includes) -> HttpResponse:
     """One item."""
-    check_includes([*(include or ()), *(included or ())])
     service, tenant = service_of(request), exchange_of(request).tenant
     turns = await service.conversations.lineage(tenant, conversation_id)
-    return with_room(request, JsonResponse(await item_of(service.store, tenant, turns, item_id)))
+    (item,) = await listed(request, [await item_of(service.store, tenant, turns, item_id)], includes)
+    return with_room(request, JsonResponse(item))
 
 
 @router.delete("/conversations/{conversation_id}/items/{item_id}", summary="Delete an item of a conversation")

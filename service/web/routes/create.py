@@ -22,15 +22,16 @@ from service.errors import ApiError
 from service.metrics.counters import Mode
 from service.responses.compaction.request import Compacted, read_compact, window
 from service.responses.output.fold import Fold
-from service.responses.prepare import Prepared, known_model, prepared
+from service.responses.prepare import Prepared, prepared
 from service.responses.refusals import not_compacted, nothing_said, store_refusal
 from service.responses.run import AppendSink, Run, foreground, storable
 from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
+from service.web.routes.query import StrictRoute
 from service.web.routes.received import body_of, caller_of, exchange_of, follow, preparing, service_of
 from store.errors import StoreFull
 
-router = APIRouter()
+router = APIRouter(route_class=StrictRoute)
 
 
 class InputTokens(msgspec.Struct):
@@ -98,13 +99,12 @@ async def count(request: Request) -> HttpResponse:
     """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
     exchange, service = exchange_of(request), service_of(request)
     body = await body_of(request)
-    model = (await known_model(service.engine)).id
     async with (
         preparing(request, body),
-        prepared(service, caller_of(request), read_count(body, model, store=service.settings.store)) as planned,
+        prepared(service, caller_of(request), read_count(body, store=service.settings.store)) as planned,
     ):
         length = len(planned.plan.generation.prompt)
-    exchange.left_out(planned.left_out)
+    exchange.left_out(planned.left_out, planned.items_left_out)
     exchange.facts["input_tokens"] = length
     return exchange.dialect.answer(InputTokens(length))
 
@@ -122,7 +122,7 @@ async def _plan(
         wanted = read(body)
         planned = await resources.enter_async_context(prepared(service_of(request), caller_of(request), wanted))
     exchange.facts["response_id"] = planned.plan.id
-    exchange.left_out(planned.left_out)
+    exchange.left_out(planned.left_out, planned.items_left_out)
     return planned, _Wanted(wanted.background, wanted.stream, wanted.obfuscate)
 
 

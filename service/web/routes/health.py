@@ -18,12 +18,18 @@ router = APIRouter()
 logger = logging.getLogger(__name__)
 
 
+ALSO = ["HEAD", "OPTIONS"]
+"""How probes of load balancers and uptime monitors ask besides."""
+
+
+@router.api_route("/health", methods=ALSO, include_in_schema=False)
 @router.get("/health", summary="Is the process alive?")
 async def health() -> HttpResponse:
     """Always yes; asks nobody else."""
     return JsonResponse({"status": "ok"})
 
 
+@router.api_route("/ready", methods=ALSO, include_in_schema=False)
 @router.get("/ready", summary="Can it serve?")
 async def ready(request: Request) -> HttpResponse:
     """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or that it

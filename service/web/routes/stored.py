@@ -1,26 +1,25 @@
 """Stored responses: retrieve, follow, steer, delete and cancel them, and list what a response was asked."""
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response as HttpResponse
 
-from service.api.request import MAX_INCLUDES, MAX_INT, Include
+from service.api.request import MAX_INT
 from service.api.response import decode_response
 from service.background.cancel import cancel as cancel_response
 from service.background.snapshot import find
 from service.background.steer import steer as steer_response
-from service.errors import invalid_value, unsupported
+from service.errors import invalid_value
 from service.web.errors import JsonResponse
+from service.web.routes.included import Includes, listed, shown
 from service.web.routes.input_items import list_input_items
+from service.web.routes.query import StrictRoute
 from service.web.routes.received import background_of, body_of, exchange_of, follow, service_of, tell_end
 
-router = APIRouter()
+router = APIRouter(route_class=StrictRoute)
 
 MAX_PAGE_ITEMS = 100
-
-INCLUDES: tuple[str, ...] = get_args(Include)
-"""What a reader may ask for. A stored response has what was asked for when it was made, and is shown as it is."""
 
 STREAMED = "stream"
 """How the store calls a background response whose events may be followed."""
@@ -30,24 +29,23 @@ STREAMED = "stream"
 async def retrieve(
     request: Request,
     response_id: str,
+    includes: Includes,
     stream: bool = False,
     starting_after: Annotated[int | None, Query(ge=0, le=MAX_INT)] = None,
     include_obfuscation: bool | None = None,
-    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
-    included: Annotated[list[str] | None, Query(alias="include")] = None,
 ) -> HttpResponse:
     """The response: as it was served, or while it is under way with what is there so far.
 
     With `stream`, the events of a background response that was created with it, those behind `starting_after`. Where
     they are no longer kept, its last event tells all.
     """
-    check_includes([*(include or ()), *(included or ())])
     service = service_of(request)
     if stream:
         return await _stream(request, response_id, starting_after, include_obfuscation is not False)
     if starting_after is not None:
         raise invalid_value("starting_after", starting_after, "It is only allowed with stream=true.")
     response = await find(service.store, service.jobs, service.log, _tenant(request), response_id)
+    response = await shown(request, response, includes)
     return with_room(request, exchange_of(request).dialect.answer(response))
 
 
@@ -105,18 +103,17 @@ async def steer(request: Request, response_id: str) -> HttpResponse:
 async def input_items(
     request: Request,
     response_id: str,
+    includes: Includes,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)] = 20,
     order: Literal["asc", "desc"] = "desc",
     after: str | None = None,
-    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
-    included: Annotated[list[str] | None, Query(alias="include")] = None,
 ) -> HttpResponse:
     """All that the model was given for a response: the conversation before it and its own input, page by page."""
-    check_includes([*(include or ()), *(included or ())])
     service = service_of(request)
     page = await list_input_items(
         service.store, _tenant(request), response_id, limit=limit, ascending=order == "asc", after=after
     )
+    page.data = await listed(request, page.data, includes)
     return with_room(request, JsonResponse(page))
 
 
@@ -124,14 +121,6 @@ def with_room(request: Request, answer: JsonResponse) -> JsonResponse:
     """An answer that stays in memory until its client has read it. Raises ApiError 503 where that is too much."""
     exchange_of(request).slot.take_body(len(answer.body))
     return answer
-
-
-def check_includes(wanted: list[str]) -> None:
-    """Raise InvalidRequest for what nobody may ask for."""
-    unknown = next((each for each in wanted if each not in INCLUDES), None)
-    if unknown is not None or len(wanted) > MAX_INCLUDES:
-        value = f"{len(wanted)} values" if unknown is None else unknown
-        raise unsupported("include", value, f"Give some of {', '.join(INCLUDES)}, or leave it out.")
 
 
 def _tenant(request: Request) -> str:

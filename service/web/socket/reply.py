@@ -110,7 +110,7 @@ class Reply:
                 planned = await resources.enter_async_context(prepared(service, caller, wanted, recall=self._recall))
                 del wanted
             exchange.facts["response_id"] = planned.plan.id
-            exchange.left_out(planned.left_out)
+            exchange.left_out(planned.left_out, planned.items_left_out)
             run, _ = await foreground(service, exchange.tenant, planned, "stream", since=exchange.at, samples=samples)
             source = RunSource(run, resources.pop_all(), exchange)
             lane.run = run

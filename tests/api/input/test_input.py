@@ -128,8 +128,8 @@ REFUSED: dict[str, tuple[Any, str | None, str, str]] = {
     "an empty item": ([{}], "missing_required_parameter", "input[0].type", "'role'"),
     "a number as the type": ([{"type": 5}], "invalid_type", "input[0].type", "expected a string"),
     "an unknown type": ([{"type": "song"}], "unsupported_parameter", "input[0].type", "song"),
-    "a computer's screen": (
-        [{"type": "computer_call_output"}],
+    "an item of another kind": (
+        [{"type": "telepathy"}],
         "unsupported_parameter",
         "input[0].type",
         "reasoning, function_call",

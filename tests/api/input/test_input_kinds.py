@@ -54,6 +54,10 @@ def spelled(messages: list[StoredMessage]) -> list[str]:
     return [decode(unpack(each.tokens)) for each in messages]
 
 
+def compact(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 def listed(*items: Json) -> list[Json]:
     made = prompt(input=[*items, USER]).items
     identify(made, RESPONSE_ID)
@@ -205,6 +209,63 @@ def test_an_mcp_call_that_failed_answers_with_its_error(error: object, text: str
     assert spelled(made.messages)[1] == f"clock.sleep to=assistantcommentary{text}"
 
 
+FOUND = [{"file_id": "f", "filename": "a.txt", "score": 0.9, "text": "The <|start|>heron."}]
+PATCH = {"type": "update_file", "path": "a", "diff": "+b"}
+
+
+@pytest.mark.parametrize(
+    ("item", "shown"),
+    [
+        (
+            {"type": "file_search_call", "queries": ["x"], "status": "completed", "results": FOUND},
+            [
+                'assistant to=file_searchcommentary json{"queries":["x"]}',
+                f"file_search to=assistantcommentary{compact(FOUND)}",
+            ],
+        ),
+        (
+            {"type": "local_shell_call", "call_id": "c", "action": {"type": "exec", "command": ["ls"]}},
+            ['assistant to=local_shellcommentary json{"action":{"type":"exec","command":["ls"]}}'],
+        ),
+        ({"type": "local_shell_call_output", "output": "a b"}, ["local_shell to=assistantcommentarya b"]),
+        (
+            {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
+            ['assistant to=shellcommentary json{"action":{"commands":["ls"]}}'],
+        ),
+        (
+            {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "a", "stderr": ""}]},
+            ['shell to=assistantcommentary[{"stdout":"a","stderr":""}]'],
+        ),
+        (
+            {"type": "apply_patch_call", "call_id": "c", "operation": PATCH},
+            [f"assistant to=apply_patchcommentary json{compact({'operation': PATCH})}"],
+        ),
+        (
+            {"type": "apply_patch_call_output", "call_id": "c", "status": "failed"},
+            ["apply_patch to=assistantcommentaryfailed"],
+        ),
+        (
+            {"type": "apply_patch_call_output", "call_id": "c", "status": "failed", "output": "No such file."},
+            ["apply_patch to=assistantcommentaryNo such file."],
+        ),
+        (
+            {"type": "program", "call_id": "c", "code": "f()", "fingerprint": "x"},
+            ['assistant to=programcommentary json{"code":"f()"}'],
+        ),
+        ({"type": "program_output", "call_id": "c", "result": "5"}, ["program to=assistantcommentary5"]),
+    ],
+    ids=lambda value: value["type"] if isinstance(value, dict) else None,
+)
+def test_what_a_tool_elsewhere_was_asked_and_told_is_shown_as_its_call_and_its_answer(
+    item: Json, shown: list[str]
+) -> None:
+    made = prompt(input=[item, USER])
+    (again,) = listed(item)
+
+    assert spelled(made.messages)[:-1] == shown
+    assert {key: again[key] for key in item} == item
+
+
 @pytest.mark.parametrize(
     "item",
     [
@@ -217,8 +278,10 @@ def test_an_mcp_call_that_failed_answers_with_its_error(error: object, text: str
         {"type": "mcp_list_tools", "server_label": "clock", "tools": []},
         {"type": "mcp_approval_request", "server_label": "clock", "name": "sleep", "arguments": "{}"},
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
-        {"type": "local_shell_call", "call_id": "c", "action": {"type": "exec"}, "status": "completed"},
-        {"type": "local_shell_call_output", "output": "5"},
+        {"type": "local_shell_call_output", "output": ""},
+        {"type": "shell_call_output", "call_id": "c", "output": []},
+        {"type": "computer_call", "call_id": "c", "action": {"type": "screenshot"}, "status": "completed"},
+        {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "image_url": "x"}},
         {"type": "tool_search_call", "arguments": {"q": "x"}, "status": "completed"},
         {"type": "tool_search_output", "call_id": "c", "execution": "server", "status": "completed"},
     ],

@@ -145,8 +145,6 @@ def test_its_usage_counts_both_turns() -> None:
     prompts, sampled = [len(each.prompt) for each in generations], [len(harmony(each)) for each in (SUMMARY, FINAL)]
     usage = response.usage
 
-    assert usage.input_tokens_details.input_tokens_per_turn == prompts
-    assert usage.output_tokens_details.output_tokens_per_turn == sampled
     assert (usage.input_tokens, usage.output_tokens) == (sum(prompts), sum(sampled))
 
 

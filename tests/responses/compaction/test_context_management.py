@@ -57,7 +57,6 @@ async def test_a_stored_conversation_is_compacted_and_goes_on_from_there(setting
     assert going_on[: len(answering)] == answering
     usage: Any = second["usage"]
     assert usage["input_tokens"] == len(asking) + len(answering)
-    assert usage["input_tokens_details"]["input_tokens_per_turn"] == [len(asking), len(answering)]
 
 
 async def test_who_keeps_the_history_may_drop_what_stands_before_the_item(settings: Settings) -> None:
@@ -159,7 +158,8 @@ def test_the_sdk_goes_on_with_a_conversation_that_compacts_itself(service: Servi
     client.responses.create(model=MODEL, input="And now?", previous_response_id=second.id)
 
 
-KNOWN = ["reasoning.encrypted_content", "message.output_text.logprobs", "web_search_call.action.sources"]
+KNOWN = ["web_search_call.action.sources", "code_interpreter_call.outputs"]
+"""What changes nothing here, as no tool gave any; test_included.py has the others."""
 
 
 @pytest.mark.parametrize("route", ["", "/input_items"])

@@ -63,7 +63,7 @@ PAIRS = [(phase, move) for phase in Phase for move in CALLS]
 
 def state(machine: Machine) -> list[Any]:
     """All that can be seen of a machine."""
-    usage, messages = machine.stretches.usage(), list(machine.messages)
+    usage, messages = machine.stretches.usage(by_stretch=True), list(machine.messages)
     seen = (machine.phase, machine.next_number, machine.calls, machine.fault, machine.feedback, machine.constraint)
     return [seen, usage, messages, list(machine.stretches.tail), as_json(machine.snapshot())]
 

@@ -22,8 +22,10 @@ HEAVY: dict[str, Bad] = {
     "100,000 levels of input": Bad(
         body(b'"input":' + b"[" * 100_000, b"]", b"}", 100_000), "invalid_json", None, "nested"
     ),
-    "100,000 levels of objects": Bad(body(b'"user":{"a":', b'{"a":', b"", 100_000), "invalid_json", None, "nested"),
-    "levels without end": Bad(body(b'"user":', b"[", b""), "invalid_json", None, "nested"),
+    "100,000 levels of objects": Bad(
+        body(b'"client_metadata":{"a":', b'{"a":', b"", 100_000), "invalid_json", None, "nested"
+    ),
+    "levels without end": Bad(body(b'"moderation":', b"[", b""), "invalid_json", None, "nested"),
     "200,000 items": Bad(
         body(b'"input":[', b'{"role":"user","content":"hi"},', b"1]}", 200_000),
         "invalid_value",
@@ -33,7 +35,7 @@ HEAVY: dict[str, Bad] = {
     "as many numbers as fit": Bad(body(b'"input":[', b"1,", b"1]}"), "invalid_value", "input", "more than 4096"),
     "as many objects as fit": Bad(body(b'"input":[', b"{},", b"{}]}"), "invalid_value", "input", "more than 4096"),
     "a wrong value before as many names as fit": Bad(
-        body(b'"input":"hi","reasoning":{"effort":5},', b'"user":1,', b'"user":1}'),
+        body(b'"input":"hi","reasoning":{"effort":5},', b'"image":1,', b'"image":1}'),
         "invalid_type",
         "reasoning.effort",
         "5",
@@ -61,7 +63,7 @@ HEAVY: dict[str, Bad] = {
         "16",
     ),
     "as many lists as fit": Bad(
-        body(b'"client_metadata":[', b"[],", b"1]}"), "missing_required_parameter", "input", "input"
+        body(b'"client_metadata":{"a":[', b"[],", b"1]}}"), "missing_required_parameter", "input", "input"
     ),
     "as many unknown parameters as fit": Bad(body(FULL, b'"a":1,', b'"a":1}'), "unknown_parameter", "a", "'a'"),
     "as many lone surrogates as fit": Bad(text(r"\ud83d"), "invalid_json", None, "surrogate"),

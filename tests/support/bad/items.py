@@ -7,9 +7,11 @@ from tests.support.bad.table import (
     CALL,
     CUSTOM,
     FUNCTION,
+    MODEL,
     OUTPUT,
     UNKNOWN,
     USER,
+    Bad,
     Table,
     create,
     history,
@@ -51,11 +53,12 @@ ITEMS: Table = {
     "an item of no type": items("missing_required_parameter", "input[1].type", "role", USER, {"content": "hi"}),
     "a number for an item's type": items("invalid_type", "input[0].type", "a string", {"type": 5}),
     "an item of an unknown type": items("unsupported_parameter", "input[0].type", "telepathy", {"type": "telepathy"}),
-    "a computer's screen": items(
-        "unsupported_parameter", "input[0].type", "computer", {"type": "computer_call_output", "call_id": "c"}
+    "a broken text of a shell": Bad(
+        lambda: b'{"model":"%s","input":[{"type":"shell_call_output","output":"\\ud800"}]}' % MODEL.encode(),
+        "invalid_json",
+        None,
+        "surrogate",
     ),
-    "a patch": items("unsupported_parameter", "input[0].type", "apply_patch", {"type": "apply_patch_call"}),
-    "a shell": items("unsupported_parameter", "input[0].type", "shell", {"type": "shell_call"}),
     # messages
     "an unknown role": items("invalid_value", "input[0].role", "robot", {**USER, "role": "robot"}),
     "a tool's role": items("invalid_value", "input[0].role", "tool", {**USER, "role": "tool"}),

@@ -10,7 +10,7 @@ from starlette.types import Message
 from service.api.request import CreateRequest, read_count, read_create
 from service.errors import ApiError
 from service.responses.compaction.request import read_compact
-from service.responses.prepare import known_model, prepared
+from service.responses.prepare import prepared
 from service.responses.refusals import store_refusal
 from service.responses.service import Caller, Service
 from service.web.body import read_body
@@ -70,5 +70,5 @@ async def refusal(service: Service, bad: Bad) -> ApiError:
 async def _read(service: Service, path: str, body: bytes) -> CreateRequest:
     """A body as the route of a path reads it."""
     if path == COUNT:
-        return read_count(body, (await known_model(service.engine)).id, store=True)
+        return read_count(body, store=True)
     return (read_compact if path == COMPACT else read_create)(body, store=True)

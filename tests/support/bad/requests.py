@@ -50,10 +50,38 @@ PARAMETERS: Table = {
     ),
     "a text for background": create("background", "yes", "invalid_type", "a boolean"),
     "a background that is not stored": create(
-        "background", True, "unsupported_parameter", "has to be stored", store=False
+        "background", True, "unsupported_parameter", "can only be used when `store` is true", store=False
     ),
     "a list for metadata": create("metadata", [], "invalid_type", "an object"),
-    "a number in metadata": create("metadata", {"a": 1}, "invalid_type", "a string"),
+    "a number in metadata": create("metadata", {"a": 1}, "invalid_type", "a string", named="metadata.a"),
+    "messages of Chat Completions": create("messages", [], "unknown_parameter", "'input'"),
+    "a limit of Chat Completions": create("max_tokens", 5, "unknown_parameter", "'max_output_tokens'"),
+    "a format of Chat Completions": create("response_format", {}, "unknown_parameter", "'text.format'"),
+    "an effort of Chat Completions": create("reasoning_effort", "low", "unknown_parameter", "'reasoning.effort'"),
+    "several choices": create("n", 2, "unknown_parameter", "one answer"),
+    "a letter too few": create("temprature", 1, "unknown_parameter", "Did you mean 'temperature'?"),
+    "a letter too few inside": create(
+        "reasoning", {"efort": "low"}, "unknown_parameter", "Did you mean 'effort'?", named="reasoning.efort"
+    ),
+    "a number for a user": create("user", 5, "invalid_type", "a string"),
+    "a long user": create("user", "u" * 1025, "invalid_value", "1024"),
+    "a time of the cache that nobody knows": create("prompt_cache_retention", "bogus", "invalid_value", "24h"),
+    "a text for options of the cache": create("prompt_cache_options", "x", "invalid_type", "an object"),
+    "an unknown option of the cache": create(
+        "prompt_cache_options", {"ttll": "1h"}, "unknown_parameter", "ttl", named="prompt_cache_options.ttll"
+    ),
+    "a list for what a client knows": create("client_metadata", [], "invalid_value", "an object"),
+    "a wish for moderation": create("moderation", {"model": "x"}, "unsupported_parameter", "Nothing is moderated"),
+    "a wish for a program": create("access_programs", {"a": 1}, "unsupported_parameter", "Leave it out"),
+    "a template's arguments": create("chat_template_kwargs", {"a": 1}, "unsupported_parameter", "reasoning.effort"),
+    "vLLM's structured outputs": create(
+        "structured_outputs", {"choice": ["a"]}, "unsupported_parameter", "text.format"
+    ),
+    "a bias of tokens": create("logit_bias", {"1": 1}, "unsupported_parameter", "Leave it out"),
+    "no reasoning in the answer": create("include_reasoning", False, "unsupported_parameter", "item"),
+    "special tokens in the answer": create("skip_special_tokens", False, "unsupported_parameter", "enable_response"),
+    "an answer without end": create("ignore_eos", True, "unsupported_parameter", "Leave it out"),
+    "a number for a session": create("session_id", 5, "invalid_type", "a string"),
     "too much metadata": create("metadata", {str(n): "" for n in range(17)}, "invalid_value", "17"),
     "a long key of metadata": create("metadata", {"k" * 65: ""}, "invalid_value", "64"),
     "a long value of metadata": create("metadata", {"k": "v" * 513}, "invalid_value", "512", named="metadata.k"),
@@ -62,7 +90,7 @@ PARAMETERS: Table = {
     "a number for a cache key": create("prompt_cache_key", 5, "invalid_type", "a string"),
     "an empty cache salt": create("cache_salt", "", "invalid_value", "1"),
     "a list for a cache salt": create("cache_salt", [], "invalid_type", "a string"),
-    "a tier of somebody else": create("service_tier", "ultrafast", "invalid_value", "priority"),
+    "a tier of somebody else": create("service_tier", "gold", "invalid_value", "priority"),
     "a number for a tier": create("service_tier", 1, "invalid_type", "a string"),
     "a text for a priority": create("priority", "high", "invalid_type", "an integer"),
     "a priority beyond numbers": create("priority", 2**31, "invalid_value", "2147483647"),

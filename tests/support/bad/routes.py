@@ -40,8 +40,21 @@ ROUTES: Table = {
     "deleting half of it": Bad(None, "invalid_value", "tree", "half", 400, "DELETE", f"{HERE}?tree=half"),
     "erasing perhaps": Bad(None, "invalid_value", "erase", "perhaps", 400, "DELETE", f"{HERE}?erase=perhaps"),
     "a model of nobody": get("/v1/models/gpt-9", "model_not_found", "model", "gpt-9", 404),
-    "an unknown route": get("/v1/completions", None, None, "/v1/completions", 404),
+    "an unknown route": get("/v1/rhubarb", None, None, "Paths begin with /v1", 404),
+    "completions": get("/v1/completions", None, None, "Responses API", 404),
+    "a version too many": post("/v1/v1/responses", None, None, "Did you mean /v1/responses?", 404, model=MODEL),
+    "a version too few": post("/responses", None, None, "Did you mean /v1/responses?", 404, model=MODEL),
+    "a slash too many": post("/v1/responses/", None, None, "Did you mean /v1/responses?", 404, model=MODEL),
+    "a page before an item": get(f"{HERE}/input_items?before=msg_1", "unknown_parameter", "before", "Unknown query"),
+    "a query that nobody knows": get(f"{HERE}?wibble=1", "unknown_parameter", "wibble", "wibble"),
+    "a query with a letter too few": get(f"{HERE}?strem=true", "unknown_parameter", "strem", "Did you mean 'stream'?"),
+    "a query of a create": post(
+        "/v1/responses?stream=true", "unknown_parameter", "stream", "Unknown query", model=MODEL
+    ),
+    "a query of models": get("/v1/models?limit=1", "unknown_parameter", "limit", "Unknown query"),
+    "a filter of items": get(f"{HERE}/input_items?metadata[a]=1", "unknown_parameter", "metadata[a]", "Unknown query"),
     "chat": post("/v1/chat/completions", None, None, "/v1/chat/completions", 404, model=MODEL, messages=[]),
+    "chat's way out": post("/v1/chat/completions", None, None, "POST /v1/responses", 404, model=MODEL, messages=[]),
     "a list of too many conversations": get("/v1/conversations?limit=101", "invalid_value", "limit", "100"),
     "a list in no order": get("/v1/conversations?order=up", "invalid_value", "order", "asc"),
     "a list behind what is not there": get("/v1/conversations?after=conv_1", "invalid_value", "after", "conv_1"),
@@ -62,7 +75,7 @@ ROUTES: Table = {
     "an unknown method": Bad(None, None, None, "PATCH", 405, "PATCH"),
     "a list of responses": Bad(None, "upgrade_required", None, "WebSocket", 426, "GET"),
     "putting a response": Bad({"a": 1}, None, None, "PUT", 405, "PUT", HERE),
-    "getting a cancel": get(f"{HERE}/cancel", None, None, "GET", 405),
+    "getting a cancel": get(f"{HERE}/cancel", None, None, "It takes POST.", 405),
     "deleting items": Bad(None, None, None, "DELETE", 405, "DELETE", f"{HERE}/input_items"),
 }
 

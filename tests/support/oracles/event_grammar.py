@@ -132,21 +132,25 @@ def _check_end(created: Json, terminal: Json, items: list[Json], error: Json | N
     assert (response["error"] is not None) == (status == "failed") == (error is not None)
     if error is not None:
         assert (error["code"], error["message"]) == (response["error"]["code"], response["error"]["message"])
-    _check_usage(response["usage"])
+    _check_usage(response["usage"], shown="output_messages" in response)
 
 
-def _check_usage(usage: Json) -> None:
+def _check_usage(usage: Json, *, shown: bool) -> None:
     """What belongs to one turn adds up to what belongs to all."""
     put_in, put_out = usage["input_tokens_details"], usage["output_tokens_details"]
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
     assert put_out["reasoning_tokens"] <= usage["output_tokens"]
-    assert sum(put_in["input_tokens_per_turn"]) == usage["input_tokens"]
-    assert sum(put_in["cached_tokens_per_turn"]) == put_in["cached_tokens"]
-    assert sum(put_out["output_tokens_per_turn"]) == usage["output_tokens"]
-    assert sum(put_out["tool_output_tokens_per_turn"]) == put_out["tool_output_tokens"]
-    details = (put_in, put_out)
-    turns = {len(value) for each in details for key, value in each.items() if key.endswith("_per_turn")}
-    assert len(turns) == 1, "figures of different numbers of turns"
+    lists = {key: value for key, value in {**put_in, **put_out}.items() if key.endswith("_per_turn")}
+    assert shown == bool(lists), (
+        "figures of each turn where nobody asked for what is vLLM's, or none where somebody did"
+    )
+    if not shown:
+        return
+    assert sum(lists["input_tokens_per_turn"]) == usage["input_tokens"]
+    assert sum(lists["cached_tokens_per_turn"]) == put_in["cached_tokens"]
+    assert sum(lists["output_tokens_per_turn"]) == usage["output_tokens"]
+    assert sum(lists["tool_output_tokens_per_turn"]) == put_out["tool_output_tokens"]
+    assert len({*map(len, lists.values())}) == 1, "figures of different numbers of turns"
 
 
 def _item(reader: Reader, index: int) -> Json:
@@ -209,7 +213,7 @@ def _known_at_the_end(added: Json, done: Json) -> Json:
 
 
 def _parts(reader: Reader, item: Json, place: Json) -> Json:
-    """The one part of a message or of reasoning, and before it the one of a summary."""
+    """The one part of a message or of reasoning, or of its summary: then the part that is raw comes with the item."""
     if reader.type != "response.reasoning_summary_part.added":
         return {"content": [_part(reader, item, place)]}
     assert item["type"] == "reasoning"
@@ -220,7 +224,7 @@ def _parts(reader: Reader, item: Json, place: Json) -> Json:
     assert done["text"] == text
     part = _at(at, reader.take("response.reasoning_summary_part.done"))["part"]
     assert part == {**added, "text": text}
-    return {"summary": [part], "content": [_part(reader, item, place)]}
+    return {"summary": [part], "content": [{"type": "reasoning_text", "text": text}]}
 
 
 def _part(reader: Reader, item: Json, place: Json) -> Json:

@@ -1,0 +1,90 @@
+"""What a reader asks to see besides of what is stored: `include` of a GET does what it says, or is refused.
+
+Reasoning is sealed for whoever asks, as its text is there. Log probabilities are there only where the response was made
+with them. The other words are of tools that gave none, so nothing is missing. Never changes what is stored.
+"""
+
+import asyncio
+from typing import Annotated, get_args
+
+import msgspec
+from fastapi import Depends, Query, Request
+
+from service.api.decoding import KIND
+from service.api.input.items import ReasoningItem
+from service.api.request import MAX_INCLUDES, Include
+from service.api.response import Message, Response, decode_response
+from service.errors import unsupported
+from service.responses.output.items.emitter import Seal
+from service.responses.sealed import REASONING, TooLong, reasoning
+from service.web.routes.received import exchange_of, service_of
+
+SEALED = "reasoning.encrypted_content"
+LOGPROBS = "message.output_text.logprobs"
+INCLUDES: tuple[str, ...] = get_args(Include)
+
+_REASONING = msgspec.json.Decoder(ReasoningItem)
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _includes(
+    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
+    included: Annotated[list[str] | None, Query(alias="include")] = None,
+) -> frozenset[str]:
+    """What a reader wants to see, as SDKs write it and as people do. Raises InvalidRequest."""
+    wanted = [*(include or ()), *(included or ())]
+    unknown = next((each for each in wanted if each not in INCLUDES), None)
+    if unknown is not None or len(wanted) > MAX_INCLUDES:
+        value = f"{len(wanted)} values" if unknown is None else unknown
+        raise unsupported("include", value, f"Give some of {', '.join(INCLUDES)}, or leave it out.")
+    return frozenset(wanted)
+
+
+Includes = Annotated[frozenset[str], Depends(_includes)]
+"""The `include` of a query, checked."""
+
+
+async def shown(request: Request, found: Response | bytes, wanted: frozenset[str]) -> Response | bytes:
+    """A response, or its JSON, with what is wanted. Raises InvalidRequest, StoreUnavailable."""
+    if LOGPROBS in wanted:
+        _check_logprobs(decode_response(found) if isinstance(found, bytes) else found)
+    if SEALED not in wanted:
+        return found
+    members = _MEMBERS.decode(found if isinstance(found, bytes) else msgspec.json.encode(found))
+    members["output"] = msgspec.Raw(
+        msgspec.json.encode(await listed(request, _ITEMS.decode(members["output"]), wanted))
+    )
+    return decode_response(msgspec.json.encode(members))
+
+
+async def listed(request: Request, items: list[msgspec.Raw], wanted: frozenset[str]) -> list[msgspec.Raw]:
+    """Items with what is wanted of them. Raises StoreUnavailable."""
+    if SEALED not in wanted:
+        return items
+    sealer = await service_of(request).seals.of(exchange_of(request).tenant)
+    found: list[msgspec.Raw] = []
+    for item in items:
+        found.append(_with_seal(item, sealer.seal))
+        await asyncio.sleep(0)
+    return found
+
+
+def _check_logprobs(response: Response) -> None:
+    answers = [item for item in response.output if isinstance(item, Message) and item.status != "in_progress"]
+    if any(part.text and not part.logprobs for item in answers for part in item.content):
+        raise unsupported("include", LOGPROBS, "The response was made without; ask for them when you create one.")
+
+
+def _with_seal(raw: msgspec.Raw, seal: Seal) -> msgspec.Raw:
+    """An item as it is listed; reasoning that has ended with its seal."""
+    if KIND.decode(raw).type != "reasoning":
+        return raw
+    item = _REASONING.decode(raw)
+    if item.encrypted_content is not msgspec.UNSET or not item.text or item.status == "in_progress":
+        return raw
+    try:
+        item.encrypted_content = seal(REASONING, reasoning(item.text))
+    except TooLong:
+        return raw  # its text alone goes on, as where it was made: it is beyond any context of today's models
+    return msgspec.Raw(msgspec.json.encode(item))

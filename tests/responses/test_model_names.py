@@ -1,0 +1,80 @@
+"""The names of the one model that is served, and requests without any."""
+
+import openai
+import pytest
+
+from service.engine.port import ModelCard
+from service.responses.prepare import names_of
+from service.settings.settings import Settings, SettingsError, load_settings
+from tests.support.service.inside import answer, scripted, serving
+from tests.support.service.process import MODEL
+
+
+@pytest.mark.parametrize(
+    ("id", "aliases", "names"),
+    [
+        ("gpt-oss-20b", (), ("gpt-oss-20b", "openai/gpt-oss-20b")),
+        ("openai/gpt-oss-120b", (), ("openai/gpt-oss-120b", "gpt-oss-120b")),
+        ("acme/gpt-oss-20b", (), ("acme/gpt-oss-20b",)),
+        ("tiny", ("gpt-4o", "tiny"), ("tiny", "gpt-4o")),
+    ],
+)
+def test_a_model_has_its_id_what_hugging_face_calls_it_and_what_is_set(
+    id: str, aliases: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    assert names_of(ModelCard(id, 0, 1000), aliases) == names
+
+
+async def test_each_name_is_served_listed_and_echoed_and_the_engine_hears_one(settings: Settings) -> None:
+    engine = scripted([answer("Fine.")])
+    named = settings.model_copy(update={"model_aliases": ("gpt-4o",)})
+    async with serving(named, engine) as inside, inside.client() as client:
+        listed = [model.id async for model in client.models.list()]
+        found = [(await client.responses.create(model=name, input="Hi")).model for name in listed]
+        with pytest.raises(openai.NotFoundError) as refusal:
+            await client.responses.create(model="gpt-9", input="Hi")
+        retrieved = await client.models.retrieve("gpt-4o")
+    assert found == listed == [engine.model.id, f"openai/{engine.model.id}", "gpt-4o"]
+    assert {each.model for each in engine.generations} == {engine.model.id}
+    assert retrieved.id == "gpt-4o"
+    assert "HARMONIUM_MODEL_ALIASES" in refusal.value.message
+
+
+async def test_a_count_needs_no_model_and_a_create_request_does(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
+        counted = await http.post("/v1/responses/input_tokens", json={"input": "Hi"})
+        refused = await http.post("/v1/responses", json={"input": "Hi"})
+        named = await http.post("/v1/responses/input_tokens", json={"input": "Hi", "model": MODEL + "x"})
+    assert counted.status_code == 200
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
+    assert named.status_code == 404
+
+
+def test_an_alias_that_can_not_be_is_refused() -> None:
+    with pytest.raises(SettingsError, match="no name of a model"):
+        load_settings(model_aliases="a b")
+
+
+async def test_hosted_tools_are_refused_where_a_setting_says_so(settings: Settings) -> None:
+    strict = settings.model_copy(update={"hosted_tools": "refuse"})
+    body = {"model": MODEL, "input": "Hi", "tools": [{"type": "web_search"}]}
+    async with serving(strict, scripted([answer("Fine.")])) as inside, inside.http() as http:
+        body["model"] = (await http.get("/v1/models")).json()["data"][0]["id"]
+        refused = await http.post("/v1/responses", json=body)
+    assert refused.status_code == 400
+    assert refused.json()["error"] == {
+        "message": "Unsupported parameter: 'tools' = web_search is not served by this release. Nothing here runs it. "
+        "Leave it out.",
+        "type": "invalid_request_error",
+        "param": "tools",
+        "code": "unsupported_parameter",
+    }
+
+
+async def test_who_says_who_it_is_for_reads_it_again(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
+        model = (await http.get("/v1/models")).json()["data"][0]["id"]
+        told = (await http.post("/v1/responses", json={"model": model, "input": "Hi", "user": "ada"})).json()
+        untold = (await http.post("/v1/responses", json={"model": model, "input": "Hi"})).json()
+    assert told["user"] == "ada"
+    assert "user" not in untold
