@@ -120,3 +120,45 @@ export async function test_a_websocket_holds_a_conversation_of_which_nothing_is_
     socket.close()
   }
 }
+
+export async function test_a_response_is_steered_over_its_websocket() {
+  const socket = new ResponsesWS(client)
+  const seen = []
+  try {
+    const text = await new Promise((resolve, reject) => {
+      socket.once('response.output_text.delta', () =>
+        socket.send({ type: 'response.steer', previous_response_id: seen[0].response.id, input: 'Count to 3.' }),
+      )
+      socket.on('event', (event) => {
+        seen.push(event)
+        if (event.type === 'response.completed') resolve(event.response.output_text ?? JSON.stringify(event.response.output))
+      })
+      socket.once('error', reject)
+      socket.send({ type: 'response.create', model, input: 'Count to 10000.' })
+    })
+    assert.match(text, /1(\n|\\n)2(\n|\\n)3/)
+  } finally {
+    socket.close()
+  }
+  const created = seen.filter((event) => event.type === 'response.created')
+  const steered = seen.find((event) => event.type === 'response.incomplete')
+  assert.equal(steered.response.incomplete_details.reason, 'steered')
+  assert.equal(created[1].response.previous_response_id, created[0].response.id)
+  assert.ok(seen.some((event) => event.type === 'response.steer.accepted'))
+}
+
+export async function test_a_background_response_is_steered() {
+  const stream = await client.responses.create({ model, input: 'Count to 10000.', background: true, stream: true })
+  const events = []
+  for await (const event of stream) {
+    events.push(event)
+    if (events.length === 1) {
+      const path = `/responses/${event.response.id}/steer`
+      assert.equal((await client.post(path, { body: { input: 'Count to 3.' } })).type, 'response.steer.accepted')
+    }
+  }
+  const successor = events.at(-1).response.harmonium.succeeded_by
+  let made = await client.responses.retrieve(successor)
+  while (made.status !== 'completed') made = await client.responses.retrieve(successor)
+  assert.match(made.output_text, /1\n2\n3/)
+}

@@ -11,10 +11,23 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from store.errors import Conflict, LeaseLost, LogBehind, LogFull, NotCancellable, NotFound, QueueFull, StoreFull
-from store.jobs.jobs import Jobs
+from store.errors import (
+    ChainTooLong,
+    Conflict,
+    LeaseLost,
+    LogBehind,
+    LogFull,
+    NotCancellable,
+    NotFound,
+    NotSteerable,
+    QueueFull,
+    Steered,
+    SteersFull,
+    StoreFull,
+)
+from store.jobs.jobs import MAX_STEERS, Jobs
 from store.jobs.log import Entry, EventLog
-from store.jobs.model import LEVELS, JobLimits, Lease, Priority
+from store.jobs.model import LEVELS, JobLimits, Lease, Priority, Steer, Successor
 from store.states import MOVES
 from store.turn import Status
 from tests.support.store.audit import dump
@@ -45,6 +58,8 @@ class Work:
     tries: int = 0
     heard: bool = True
     progressed: bool = False
+    steerable: bool = False
+    steers: list[Steer] = field(default_factory=list)
 
     @property
     def this_try(self) -> int:
@@ -108,6 +123,7 @@ class Jobbing(Model):
         self.numbers = 0
         self.leases: list[Lease] = []
         self.seen: dict[str, Status] = {}
+        self.said = 0
 
     def chances(self) -> list[Lease]:
         """The last leases, whoever holds them now, and twice as many that are held."""
@@ -212,11 +228,10 @@ class Jobbing(Model):
             priority=priority,
             streams=streams,
             fleeting=fleeting,
+            steerable=streams and not fleeting,
             pin=pin,
         )
-        own = sum(work.level is not None and work.tenant == tenant for work in self.work.values())
-        kept = 0 if own else max(1, LIMITS.waiting // 8)
-        refusal = QueueFull if self.waiting() >= LIMITS.waiting + kept else parent and self.refusal(parent, pin)
+        refusal = QueueFull if self.queue_is_full(tenant) else parent and self.refusal(parent, pin)
         if not refusal and not self.has_room(tenant, parent):
             refusal = StoreFull
         if refusal:
@@ -224,17 +239,25 @@ class Jobbing(Model):
                 self.run(accepting)
             return id
         self.run(accepting)
-        root = id if parent is None else self.turns[parent].root
-        self.turns[id] = Stored(parent, root, Status.QUEUED, 0, tenant=tenant, under_way=True, fleeting=fleeting)
-        self.use(id)
         if parent is not None:
             self.turns[parent].pins.discard(pin or "")
-        self.seen[id] = Status.QUEUED
         self.numbers += 1
-        self.work[id] = Work(tenant, priority.value, self.numbers, None)
-        self.logs[id] = Log([ACCEPTED], kept=streams or fleeting)
-        self.enqueue(id, priority.value)
+        work = Work(tenant, priority.value, self.numbers, None, steerable=streams and not fleeting)
+        self.admit(id, parent, work, Log([ACCEPTED], kept=streams or fleeting), fleeting=fleeting)
         return id
+
+    def admit(self, id: str, parent: str | None, work: Work, log: Log, *, fleeting: bool = False) -> None:
+        """A job was accepted."""
+        root = id if parent is None else self.turns[parent].root
+        self.turns[id] = Stored(parent, root, Status.QUEUED, 0, tenant=work.tenant, under_way=True, fleeting=fleeting)
+        self.use(id)
+        self.seen[id], self.work[id], self.logs[id] = Status.QUEUED, work, log
+        self.enqueue(id, work.own)
+
+    def queue_is_full(self, tenant: str) -> bool:
+        own = sum(work.level is not None and work.tenant == tenant for work in self.work.values())
+        kept = 0 if own else max(1, LIMITS.waiting // 8)
+        return self.waiting() >= LIMITS.waiting + kept
 
     def has_room(self, tenant: str, parent: str | None) -> bool:
         return self.evicts_enough(tenant, trees=parent is None, kept=parent) and self.log_has_room(
@@ -368,7 +391,8 @@ class Jobbing(Model):
         log = self.logs.get(id)
         entry = Entry((log.last if log else 1) + 2, b"the end")
         done = turn(id, stored.parent if stored else None, text=id, status=status)
-        finishing = self.jobs.finish(lease, done, entry, announced=announced)
+        steers = self.work[id].steers if id in self.work else []
+        finishing = self.jobs.finish(lease, done, entry, announced=announced, steers=steers)
         if not self.holds(lease) or stored is None or log is None:
             if stored and not stored.under_way and stored.status is status:
                 self.run(finishing)  # the same end once more, which is harmless whoever sends it
@@ -380,15 +404,82 @@ class Jobbing(Model):
             with pytest.raises(ValueError, match="can't become"):
                 self.run(finishing)
             return
+        if steers:
+            with pytest.raises(Steered):
+                self.run(self.jobs.finish(lease, done, entry, announced=announced))
         self.run(finishing)
+        self.end(id, status, entry)
+
+    def end(self, id: str, status: Status, entry: Entry) -> None:
+        """A job has ended."""
+        stored, log = self.turns[id], self.logs.pop(id)
         del self.work[id]
         stored.status, stored.under_way = status, False
         self.use(id)
-        del self.logs[id]
         if log.kept:
             member = f"{stored.tenant}/{id.removeprefix('resp_')}"
             ended = self.run(self.redis.zscore(f"{self.prefix}:{{00}}:logs", member))
             self.logs[id] = Log([*log.entries, entry], kept=True, ended=ended)
+
+    @rule(id=Model.ids | JOBS)
+    @submitted_before
+    def steer(self, id: str) -> None:
+        self.said += 1
+        one = Steer(f"steer_{self.said:06}", b"more")
+        saying, work = self.jobs.steer(self.owner_of(id), id, one), self.work.get(id)
+        refusal: type[Exception] | None = None
+        if not self.readable(id):
+            refusal = NotFound
+        elif work is None or not work.steerable or self.turns[id].status is Status.CANCELLED:
+            refusal = NotSteerable
+        elif len(work.steers) >= MAX_STEERS:
+            refusal = SteersFull
+        if refusal is not None:
+            with pytest.raises(refusal):
+                self.run(saying)
+        elif work is not None:
+            self.run(saying)
+            self.run(self.jobs.steer(self.owner_of(id), id, one))
+            work.steers.append(one)
+
+    @rule(target=Model.ids, lease=LEASES)
+    @claimed_before
+    def succeed(self, lease: Lease) -> str:
+        """End a job with another one that goes on from it, whether or not anything was said to it."""
+        id, next_id = lease.id, self.store.new_id(lease.id)
+        self.owners[next_id] = lease.tenant
+        log, work, stored = self.logs.get(id), self.work.get(id), self.turns.get(id)
+        entry = Entry((log.last if log else 1) + 2, b"the end")
+        done = turn(id, stored.parent if stored else None, text=id, status=Status.INCOMPLETE)
+        successor = Successor(queued(next_id, id, next_id), next_id.encode(), ACCEPTED)
+        steers = work.steers if work else []
+        succeeding = self.jobs.succeed(lease, done, entry, successor, steers=steers)
+        refusal: type[Exception] | None = None
+        if work is None or log is None or stored is None or not self.holds(lease):
+            refusal = LeaseLost
+        elif stored.status is Status.CANCELLED:
+            refusal = ValueError
+        elif stored.fleeting:
+            self.run(self.jobs.renew([lease]))  # it can't be steered, so nobody asks for that
+            succeeding.close()
+            self.work[id].silent = False
+            work.hear()
+            return next_id
+        elif self.queue_is_full(lease.tenant):
+            refusal = QueueFull
+        elif self.too_long(id):
+            refusal = ChainTooLong
+        elif not self.has_room(lease.tenant, id):
+            refusal = StoreFull
+        if refusal is not None or work is None or log is None:
+            with pytest.raises(refusal or LeaseLost):
+                self.run(succeeding)
+            return next_id
+        self.run(succeeding)
+        self.end(id, Status.INCOMPLETE, entry)
+        following = Work(work.tenant, work.own, work.number, None, steerable=True)
+        self.admit(next_id, id, following, Log([ACCEPTED], kept=log.kept))
+        return next_id
 
     @rule(lease=LEASES, failed=st.booleans(), gives_way=st.booleans())
     @claimed_before

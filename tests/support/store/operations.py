@@ -120,6 +120,22 @@ async def a_whole_life(store: ConversationHistoryStore, parent: str) -> None:
     assert (await jobs.queue(own)).log_bytes > 0
     await jobs.expire_logs()
     await store.forget(TENANT, one)
+    await go_on(jobs, parent)
+
+
+async def go_on(jobs: Jobs, parent: str) -> None:
+    """A job that is steered, and the one that goes on from it."""
+    id = await submit(jobs, parent=parent, steerable=True)
+    said = Steer("steer_1", b"more")
+    await jobs.steer(TENANT, id, said)
+    own = shard(jobs, id)
+    (job,) = [job for job in (await jobs.claim(own, 9)).jobs if job.lease.id == id]
+    assert await jobs.steers(job.lease) == [said]
+    next_one = successor(jobs, id)
+    done = turn(id, status=Status.INCOMPLETE)
+    await jobs.succeed(job.lease, done, Entry(9, b"the end"), next_one, steers=[said])
+    (job,) = [job for job in (await jobs.claim(own, 9)).jobs if job.lease.id == next_one.turn.id]
+    await jobs.finish(job.lease, turn(job.lease.id), Entry(9, b"the end"))
 
 
 OPERATIONS: dict[str, Deed] = {
