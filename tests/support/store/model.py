@@ -294,7 +294,11 @@ class Model(RuleBasedStateMachine):
         if id in self.turns and not self.gone(self.turns[id].root):
             self.turns[id].deleted = True
             self.turns[id].erased |= erase
+            self.drop_log(id)
             self.prune(id)
+
+    def drop_log(self, id: str) -> None:
+        """A turn is deleted, and may stay as a tombstone: its events don't."""
 
     def take_tree(self, root: str) -> None:
         self.turns = {id: stored for id, stored in self.turns.items() if stored.root != root}

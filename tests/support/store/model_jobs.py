@@ -187,8 +187,11 @@ class Jobbing(Model):
             self.end_log(min(ended, key=lambda id: (self.logs[id].ended, f"{self.turns[id].tenant}/{id}")))
         return True
 
-    def remove(self, id: str) -> str | None:
+    def drop_log(self, id: str) -> None:
         self.logs.pop(id, None)
+
+    def remove(self, id: str) -> str | None:
+        self.drop_log(id)
         return super().remove(id)
 
     def take_tree(self, root: str) -> None:
@@ -550,8 +553,7 @@ class Jobbing(Model):
     @submitted_before
     def forget_another_s(self, id: str) -> None:
         if id in self.turns and self.turns[id].tenant != TENANT and not self.turns[id].under_way:
-            self.run(self.store.forget(self.turns[id].tenant, id))
-            self.remove(id)
+            self.forget(id, erase=False)
 
     # what holds after every step
 

@@ -1,0 +1,92 @@
+"""Steers as they are read, and what a job keeps of its request for the response that goes on from it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from service.api.request import CreateRequest, read_create
+from service.api.steer import MAX_STEER_BYTES, messages_in, read_posted, settings_of, settled, succeeding
+from service.errors import InvalidRequest
+
+Json = dict[str, Any]
+
+ID = "resp_1"
+SAID = [b'{"role":"user","content":"Be brief."}']
+STANDING = [b'{"type":"additional_tools","role":"developer","tools":[]}']
+WHOLE: Json = {
+    "model": "gpt-oss-20b",
+    "input": "x" * 1000,
+    "instructions": "Be kind.",
+    "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}],
+    "tool_choice": {"type": "function", "name": "f"},
+    "parallel_tool_calls": False,
+    "max_output_tokens": 99,
+    "max_tool_calls": 3,
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "reasoning": {"effort": "high", "summary": "auto", "context": "all_turns"},
+    "text": {"format": {"type": "json_object"}, "verbosity": "low"},
+    "metadata": {"a": "b"},
+    "store": True,
+    "background": True,
+    "service_tier": "flex",
+    "include": ["message.output_text.logprobs", "reasoning.encrypted_content"],
+    "truncation": "auto",
+    "top_logprobs": 2,
+    "presence_penalty": 0.5,
+    "frequency_penalty": 0.25,
+    "repetition_penalty": 1.5,
+    "seed": -(2**63),
+    "top_k": 3,
+    "min_p": 0.1,
+    "stop": ["x", "y"],
+    "safety_identifier": "s",
+    "prompt_cache_key": "k",
+    "cache_salt": "salt",
+    "priority": 3,
+    "request_id": "mine",
+    "enable_response_messages": True,
+}
+
+
+def read(body: Json) -> CreateRequest:
+    """A request as it is checked."""
+    return read_create(json.dumps(body).encode(), store=True)
+
+
+@pytest.mark.parametrize("body", [WHOLE, {"model": "m", "input": "hi", "background": True}], ids=["whole", "bare"])
+def test_what_a_job_keeps_of_its_request_gives_the_same_successor_as_the_request(body: Json) -> None:
+    request = read(body)
+    kept = settings_of(request, "Be kind.", STANDING)
+    assert len(kept) < 2000, "its input is kept"
+    assert settled(kept, ID, SAID) == succeeding(request, ID, "Be kind.", STANDING, SAID)
+
+
+def test_what_an_earlier_release_has_kept_is_read() -> None:
+    kept = (
+        b'{"model":"m","input":[],"instructions":null,"previous_response_id":"","conversation":null,"tools":null,'
+        b'"parallel_tool_calls":true,"max_output_tokens":null,"max_tool_calls":null,"temperature":null,"top_p":null,'
+        b'"effort":"medium","metadata":{},"store":true,"background":true,"tier":"default","stream":false,'
+        b'"obfuscate":true,"safety_identifier":null,"prompt_cache_key":null,"tool_choice":null,"summary":null,'
+        b'"thoughts":"current_turn","format":null,"verbosity":"medium","include":[],"truncation":"disabled",'
+        b'"prompt":null,"sampling":{"presence_penalty":0.0,"frequency_penalty":0.0,"repetition_penalty":null,'
+        b'"seed":null,"top_k":null,"min_p":null},"stop":[],"top_logprobs":0,"cache_salt":null,"priority":null,'
+        b'"request_id":null,"response_messages":false,"previous_input_messages":null,"managing":null,"generate":true}'
+    )
+    bare = read({"model": "m", "input": "hi", "background": True})
+    assert settled(kept, ID, SAID) == succeeding(bare, ID, None, (), SAID)
+
+
+def test_a_text_is_a_message_of_the_user_s_and_others_stay_as_they_are() -> None:
+    assert json.loads(messages_in(read_posted(b'{"input": "Be \\u00e9."}', ID))[0])["role"] == "user"
+    said = (
+        b'{"input": [{"role":"user","content":"1"}, {"role":"user","content":"2"}], "previous_response_id": "resp_1"}'
+    )
+    assert [json.loads(each)["content"] for each in messages_in(read_posted(said, ID))] == ["1", "2"]
+
+
+def test_a_body_that_is_too_long_is_never_read() -> None:
+    with pytest.raises(InvalidRequest, match="too long") as refusal:
+        read_posted(b"x" * (MAX_STEER_BYTES + 1), ID)
+    assert refusal.value.code == "too_many_pending_steers"
