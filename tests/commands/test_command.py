@@ -288,6 +288,17 @@ def test_a_key_that_can_be_guessed_is_warned_of(tmp_path: Path) -> None:
     assert "WARNING" in line
 
 
+def test_a_setting_that_kubernetes_has_written_over_is_named(tmp_path: Path) -> None:
+    with serving(tmp_path, worker_port="tcp://10.96.3.6:9000", redis_url="redis://unused") as service:
+        service.get("/pid")
+        service.process.terminate()
+        status, logged = service.end()
+    assert status == 0
+    (line,) = [line for line in logged.splitlines() if "Kubernetes" in line]
+    assert "INFO" in line
+    assert line.endswith("variables=HARMONIUM_WORKER_PORT")
+
+
 def test_workers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path, workers=2, redis_url="redis://unused") as service:
         worker = int(service.get("/pid"))
