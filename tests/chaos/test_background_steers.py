@@ -14,10 +14,11 @@ from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.inside import WatchedEngine, opened, queue, working
+from tests.support.chaos.inside import WatchedEngine, at_work, opened, queue, working
 from tests.support.chaos.mortal import SAID, STEER, STEERED_STEPS
 from tests.support.chaos.mortals import Mortals, dead, mortals
 from tests.support.chaos.storm import QUICK
+from tests.support.chaos.watched import watched
 from tests.support.waiting import until
 
 TOKENS_PER_SECOND = 400
@@ -130,5 +131,30 @@ async def test_a_canceller_that_dies_gives_back_what_was_said(settings: Any) -> 
         assert made.harmonium
         (back,) = made.harmonium.failed_steers or ()
         assert (back.steer.id, bytes(back.steer.input or b"")) == (accepted.steer.id, b'"Be brief."')
+    finally:
+        await aftermath.close()
+
+
+async def test_what_is_said_while_the_successor_is_made_is_said_in_it_too(settings: Any) -> None:
+    chosen = settings("late")
+    aftermath = Aftermath(chosen)
+    late = [b'{"input": "Late."}', b'{"input": "Later."}']
+
+    async def at(step: str) -> None:
+        if step == "told of steers" and late:
+            await steer(service, DEFAULT_TENANT, id, late.pop(0))
+
+    try:
+        async with opened(chosen, WatchedEngine(TOKENS_PER_SECOND)) as service:
+            id = await queue(service, COUNT)
+            await steer(service, DEFAULT_TENANT, id, STEER)
+            async with at_work(watched(service, at)):
+                await until(lambda: ended(aftermath, id), SECONDS, "a job is stuck")
+        made = await settle(chosen, aftermath, id)
+        await check_applied(chosen, made)
+        async with opened(chosen) as other:
+            ((_, items),) = await other.store.items(DEFAULT_TENANT, [made[1].id])
+        said = [items.decode().index(words) for words in (SAID, "Late.", "Later.")]
+        assert said == sorted(said)
     finally:
         await aftermath.close()
