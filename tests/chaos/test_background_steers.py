@@ -129,7 +129,7 @@ async def test_a_canceller_that_dies_gives_back_what_was_said(settings: Any) -> 
         (made,) = await settle(chosen, aftermath, id)
         assert made.status is ResponseStatus.CANCELLED
         assert made.harmonium
-        (back,) = made.harmonium.failed_steers or ()
+        (back,) = list(made.harmonium.failed_steers or [])
         assert (back.steer.id, bytes(back.steer.input or b"")) == (accepted.steer.id, b'"Be brief."')
     finally:
         await aftermath.close()
