@@ -20,7 +20,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from websockets.frames import CloseCode
 
 from service.api.input.gathered import Images
-from service.api.steer import NotSteered, SentSteer, ended, read_in_steps, read_sent, read_steer
+from service.api.steer import NotSteered, read_in_steps, read_sent, read_steer
 from service.errors import ApiError, InvalidRequest, unavailable
 from service.responses.conversations.memory import Memory, Remembered
 from service.responses.service import Service
@@ -204,23 +204,17 @@ class Connection:
         """
         sent = read_sent(frame)
         steer = Steer(sent, len(frame), self._room)
-        lane = self._lane_of(sent)
-        steering = None if lane is None else lane.steering
+        steering = self._steering_of(sent.response_id)
         try:
-            steering = self._steered(sent, lane)
-            steering.check(steer)
-            try:
-                raw, steer.messages = read_steer(frame)
-                await in_steps(read_in_steps(raw, self._images))
-            except InvalidRequest as error:
-                raise NotSteered("invalid_input", error.message) from None
-            accepted = steering.take(steer)
+            accepted = await self._taken(steer, steering, frame)
         except NotSteered as why:
             self._count("refused")
-            steer.let_go()
-            event = steering.failed(steer, why) if steering else failed(sent, why, lane.name if lane else None)
+            event = failed(sent, why) if steering is None else steering.failed(steer, why)
             await self._wire.send_texts([event])
             return
+        finally:
+            if steer.id is None:
+                steer.let_go()
         self._count("accepted")
         await self._wire.send_texts([accepted])
         steering.hasten()
@@ -229,25 +223,24 @@ class Connection:
         """Count what became of steers."""
         self._exchange.metrics.steers.labels("socket", outcome).inc(steers)
 
-    def _lane_of(self, sent: SentSteer) -> Lane | None:
-        """The lane that made, or makes, the response that a steer is for."""
-        id = sent.response_id
-        for lane in self._lanes.values():
-            if lane.how_ended(id) or (lane.steering is not None and lane.steering.id == id):
-                return lane
-        return None
-
-    def _steered(self, sent: SentSteer, lane: Lane | None) -> Steering:
-        """The steers of the response that is under way in its lane. Raises NotSteered."""
-        id = sent.response_id
-        status = None if lane is None else lane.how_ended(id)
-        if status is not None:
-            raise ended(id, status)
-        if lane is None or lane.steering is None:
+    async def _taken(self, steer: Steer, steering: Steering | None, frame: bytes) -> bytes:
+        """Take what a frame says to a response; the event that says so. Raises NotSteered."""
+        if steering is None:
+            id = steer.sent.response_id
             raise NotSteered("response_not_found", f"No response '{id[:100]}' was made on this WebSocket of late.")
+        steering.check(steer)
         if self._leaving is not None:
             raise NotSteered("successor_creation_failed", self._leaving[1].message)
-        return lane.steering
+        try:
+            raw, steer.messages = read_steer(frame)
+            await in_steps(read_in_steps(raw, self._images))
+        except InvalidRequest as error:
+            raise NotSteered("invalid_input", error.message) from None
+        return steering.take(steer)
+
+    def _steering_of(self, id: str) -> Steering | None:
+        """The steers of a response that this connection makes, or made of late."""
+        return next(filter(None, (lane.steering_of(id) for lane in self._lanes.values())), None)
 
     # --- the end ---
 

@@ -9,7 +9,6 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
-from service.api.response import ResponseStatus
 from service.responses.conversations.memory import Memory, Remembered, remembered
 from service.responses.prepare import Prepared
 from service.responses.run import Run
@@ -17,7 +16,7 @@ from service.web.socket.steering import Steering
 from store.turn import CONTINUABLE, Status
 
 MAX_ENDED = 16
-"""Of how many of its last responses a lane knows how they ended."""
+"""Of how many of its last responses a lane knows how they ended, and which number their next event has."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Lane:
         """The steers of that run."""
         self.pending: Steering | None = None
         """The steers of the newest response, where they wait for the outputs of its calls."""
-        self._ended: deque[tuple[str, ResponseStatus]] = deque(maxlen=MAX_ENDED)
+        self._ended: deque[Steering] = deque(maxlen=MAX_ENDED)
         self.working: asyncio.Task[None] | None = None
         self._tenant = tenant
         self._memory = memory
@@ -62,9 +61,10 @@ class Lane:
         """Whether anything waits or is under way."""
         return self.working is not None
 
-    def how_ended(self, id: str) -> ResponseStatus | None:
-        """How a response ended, if it was one of its last."""
-        return next((status for ended, status in self._ended if ended == id), None)
+    def steering_of(self, id: str) -> Steering | None:
+        """The steers of a response that is under way, or was one of its last."""
+        known = (self.steering, *self._ended)
+        return next((each for each in known if each is not None and each.id == id), None)
 
     def recall(self, id: str) -> Remembered | None:
         """What is remembered under an id."""
@@ -73,8 +73,9 @@ class Lane:
     def remember(self, planned: Prepared, run: Run) -> None:
         """Remember the response of a run that has ended, if it can be continued; else forget what it continued."""
         response = run.response
-        if response is not None:
-            self._ended.append((response.id, response.status))
+        if response is not None and self.steering is not None:
+            self.steering.close(response)
+            self._ended.append(self.steering)
         if response is None or Status(response.status) not in CONTINUABLE:
             self.forget(planned.parent.id)
             return

@@ -187,8 +187,6 @@ class Reply:
         """Remember the response before anybody hears of its end."""
         if isinstance(batch[-1], Terminal):
             self._lane.remember(planned, run)
-            if self._lane.steering is not None:
-                self._lane.steering.close(batch[-1].response)
 
     async def _refuse(self, asked: Asked, error: Exception) -> None:
         """Say why there is no response, or no more of it. What was to lead its input, or was said to it, is given back;

@@ -131,7 +131,7 @@ class Steering:
 
     def failed(self, steer: Steer, why: NotSteered) -> bytes:
         """The event that gives a steer back."""
-        return failed(steer.sent, why, self.lane, self._number(), steer.id)
+        return in_lane([failed(steer.sent, why, self._number(), steer.id)], self.lane)[0]
 
     def all_failed(self, why: NotSteered) -> list[bytes]:
         """The events that give all of them back."""
@@ -144,8 +144,8 @@ class Steering:
         self.steers = []
 
 
-def failed(sent: SentSteer, why: NotSteered, lane: str | None, number: int = 0, id: str | None = None) -> bytes:
-    """The event that gives back what was sent; what was not accepted has no id."""
+def failed(sent: SentSteer, why: NotSteered, number: int = 0, id: str | None = None) -> bytes:
+    """The event that gives back what was sent, in no lane; what was not accepted has no id."""
     shown = SteerShown(sent.response_id, msgspec.UNSET if id is None else id, sent.input)
     event = _Failed(steer=shown, sequence_number=number, error=SteerError(why.code, why.message))
-    return in_lane([msgspec.json.encode(event)], lane)[0]
+    return msgspec.json.encode(event)

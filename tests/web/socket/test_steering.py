@@ -392,6 +392,23 @@ async def test_one_that_has_ended_takes_no_more(settings: Settings) -> None:
         assert (await refused(ws, id))["error"]["code"] == "response_not_active"
 
 
+async def test_what_comes_late_has_a_number_of_its_own_response_and_none_of_the_next(settings: Settings) -> None:
+    paused = Paused(opened("One"), [tokens.RETURN])
+    async with serving(settings, scripted(Answers(), paused)) as inside, socket(inside.url) as ws:
+        await ws.ask("hi")
+        first = await ws.rest()
+        id, count = first[0]["response"]["id"], len(first)
+        assert (await refused(ws, id))["sequence_number"] == count
+        await ws.ask("Count.")
+        await paused.reached.wait()
+        second = await rest(ws, "response.output_text.delta")
+        for place in (1, 2):
+            back = await refused(ws, id)
+            assert (back["error"]["code"], back["sequence_number"]) == ("response_already_completed", count + place)
+        paused.on.set()
+        assert checked([*second, *await ws.rest()])["status"] == "completed"
+
+
 async def test_those_of_a_conversation_and_those_that_compact_are_not_steered(settings: Settings) -> None:
     paused = Paused(opened("One"))
     async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws, inside.client() as client:
