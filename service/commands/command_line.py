@@ -165,6 +165,7 @@ def worker(
     go on at once; one that dies is replaced when its leases have run out.
 
     It needs a Redis that all processes share (`--redis-url`), and the same engine and settings as `serve`.
+    Each option is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`.
     """
     settings = _load(**locals())
     from service.commands.serve import StartError
