@@ -204,12 +204,12 @@ class Connection:
         """
         sent = read_sent(frame)
         steer = Steer(sent, len(frame), self._room)
-        steering = self._steering_of(sent.response_id)
+        known = self._steering_of(sent.response_id)
         try:
-            accepted = await self._taken(steer, steering, frame)
+            steering, accepted = await self._taken(steer, known, frame)
         except NotSteered as why:
             self._count("refused")
-            event = failed(sent, why) if steering is None else steering.failed(steer, why)
+            event = failed(sent, why) if known is None else known.failed(steer, why)
             await self._wire.send_texts([event])
             return
         finally:
@@ -223,8 +223,8 @@ class Connection:
         """Count what became of steers."""
         self._exchange.metrics.steers.labels("socket", outcome).inc(steers)
 
-    async def _taken(self, steer: Steer, steering: Steering | None, frame: bytes) -> bytes:
-        """Take what a frame says to a response; the event that says so. Raises NotSteered."""
+    async def _taken(self, steer: Steer, steering: Steering | None, frame: bytes) -> tuple[Steering, bytes]:
+        """Take what a frame says to a response; its steers, and the event that says so. Raises NotSteered."""
         if steering is None:
             id = steer.sent.response_id
             raise NotSteered("response_not_found", f"No response '{id[:100]}' was made on this WebSocket of late.")
@@ -236,7 +236,7 @@ class Connection:
             await in_steps(read_in_steps(raw, self._images))
         except InvalidRequest as error:
             raise NotSteered("invalid_input", error.message) from None
-        return steering.take(steer)
+        return steering, steering.take(steer)
 
     def _steering_of(self, id: str) -> Steering | None:
         """The steers of a response that this connection makes, or made of late."""
