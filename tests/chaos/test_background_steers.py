@@ -17,7 +17,7 @@ from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.inside import WatchedEngine, at_work, opened, queue, working
 from tests.support.chaos.mortal import SAID, STEER, STEERED_STEPS
 from tests.support.chaos.mortals import Mortals, dead, mortals
-from tests.support.chaos.storm import QUICK
+from tests.support.chaos.storm import STEADY
 from tests.support.chaos.watched import watched
 from tests.support.waiting import until
 
@@ -35,7 +35,7 @@ def settings(tmp_path: Path) -> Any:
     with EmbeddedServer(tmp_path / "store") as server:
 
         def make(prefix: str, speed: float = TOKENS_PER_SECOND) -> Settings:
-            return load_settings(redis_url=server.url, key_prefix=prefix, **QUICK | {"demo_tokens_per_second": speed})
+            return load_settings(redis_url=server.url, key_prefix=prefix, **STEADY | {"demo_tokens_per_second": speed})
 
         yield make
 

@@ -14,7 +14,7 @@ from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.inside import WatchedEngine, answer, counted, opened, queue, working
 from tests.support.chaos.mortal import POISON, STEPS
 from tests.support.chaos.mortals import Mortals, dead, mortals
-from tests.support.chaos.storm import LEASE_SECONDS, QUICK
+from tests.support.chaos.storm import STEADY
 from tests.support.waiting import until
 
 ANSWER_SECONDS = 3.0
@@ -32,7 +32,7 @@ def settings(tmp_path: Path) -> Any:
     with EmbeddedServer(tmp_path / "store") as server:
 
         def make(prefix: str) -> Settings:
-            common = QUICK | {"demo_tokens_per_second": TOKENS_PER_SECOND}
+            common = STEADY | {"demo_tokens_per_second": TOKENS_PER_SECOND}
             return load_settings(redis_url=server.url, key_prefix=prefix, **common)
 
         yield make
@@ -61,7 +61,7 @@ async def die_and_be_replaced(mortals: Mortals, settings: Settings, step: str) -
             assert (response.status, response.output) == (ResponseStatus.CANCELLED, [])
         else:
             assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED)), step
-        assert seconds < 2 * LEASE_SECONDS + ANSWER_SECONDS, step
+        assert seconds < 2 * STEADY["lease_seconds"] + ANSWER_SECONDS, step
     finally:
         await aftermath.close()
 

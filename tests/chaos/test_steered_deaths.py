@@ -16,7 +16,7 @@ from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.mortals import Mortals, dead, mortals
-from tests.support.chaos.storm import QUICK
+from tests.support.chaos.storm import STEADY
 from tests.support.ports import free_port
 from tests.support.service.inside import serving
 from tests.support.service.sockets import TERMINAL, Socket, socket
@@ -54,7 +54,7 @@ def settings(tmp_path: Path) -> Any:
     with EmbeddedServer(tmp_path / "store") as server:
 
         def make(prefix: str) -> Settings:
-            common = QUICK | {"demo_tokens_per_second": TOKENS_PER_SECOND, "worker": False}
+            common = STEADY | {"demo_tokens_per_second": TOKENS_PER_SECOND, "worker": False}
             return load_settings(redis_url=server.url, key_prefix=prefix, **common)
 
         yield make

@@ -130,7 +130,7 @@ class Both:
         for api, other in (self._fleet.apis, reversed(self._fleet.apis)):
             parent = await created(other, input=long, max_output_tokens=20)
             for name, body in REQUESTS.items():
-                follower = Follower(partial(self._urls, api, name), self._fleet.chance)
+                follower = Follower(partial(self._urls, api, name), self._fleet.chance, older=True)
                 self.followers[api.name, name] = follower
                 asked = follower.create(previous_response_id=parent["id"], **body)
                 self._tasks.append(asyncio.create_task(asked))

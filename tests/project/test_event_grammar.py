@@ -148,6 +148,8 @@ BROKEN_SUMMARIES: dict[str, Callable[[list[Json]], None]] = {
     "a summary's text that differs": changed("response.reasoning_summary_text.done", text="Ha."),
     "a summary's part that differs": changed("response.reasoning_summary_part.done", part__text="Ha."),
     "raw reasoning that isn't the summary": changed("response.output_item.done", item__content=[]),
+    "raw reasoning that a delta says again": changed("response.reasoning_text.delta", delta="Hm."),
+    "a summary without the reasoning": lost("response.content_part.added"),
     "code that never began": lost("response.code_interpreter_call.in_progress"),
     "code that differs": changed("response.code_interpreter_call_code.done", code="1"),
 }

@@ -156,16 +156,14 @@ def test_malformed_output_becomes_sane_items(text: str, expected: list[tuple[str
 THOUGHT = "<|channel|>analysis<|message|>Hm, 🙂.<|end|>"
 
 
-def test_a_summary_is_the_reasoning_as_it_is_made_and_the_done_item_has_it_raw() -> None:
+def test_a_summary_is_the_reasoning_as_it_is_made_and_no_delta_says_it_again() -> None:
     rules = msgspec.structs.replace(RULES, summary="auto")
     stream = [as_json(event) for event in run(samples.machine(rules), [harmony(THOUGHT)])]
     (item,) = stream[-1]["response"]["output"]
 
     assert item["summary"] == [{"type": "summary_text", "text": "Hm, 🙂."}]
     assert item["content"] == [{"type": "reasoning_text", "text": "Hm, 🙂."}]
-    assert not [
-        event for event in stream if event["type"].startswith(("response.reasoning_text", "response.content_part"))
-    ]
+    assert [event["delta"] for event in stream if event["type"] == "response.reasoning_text.delta"] == [""]
     assert sum(event["type"] == "response.reasoning_summary_text.delta" for event in stream) > 1
 
 

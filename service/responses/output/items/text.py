@@ -79,8 +79,8 @@ class MessageEmitter(Emitter):
 class ReasoningEmitter(Emitter):
     """Raw reasoning with one part.
 
-    Whoever asked for a summary sees the reasoning as one while it is made, and raw in the done item alone: clients join
-    the deltas of both to one text. With `seal` the item carries its own message, sealed.
+    Whoever asked for a summary sees the reasoning as one while it is made, and raw once it is done, with no delta that
+    says it: clients join the deltas of both to one text. With `seal` the item carries its own message, sealed.
     """
 
     kind = "reasoning"
@@ -94,9 +94,9 @@ class ReasoningEmitter(Emitter):
     def open(self) -> list[Event]:
         """The item without content, then its empty part."""
         added = events.OutputItemAdded(self._index, Reasoning(self._id, "in_progress", content=[]))
-        if self._summarised:
-            return [added, events.SummaryPartAdded(self._id, self._index, 0, SummaryText(""))]
-        return [added, events.ContentPartAdded(self._id, self._index, 0, ReasoningText(""))]
+        if not self._summarised:
+            return [added, self._part_added()]
+        return [added, events.SummaryPartAdded(self._id, self._index, 0, SummaryText(""))]
 
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
         """A delta of the reasoning, or of its summary."""
@@ -118,14 +118,24 @@ class ReasoningEmitter(Emitter):
 
     def _ending(self, status: ItemStatus) -> list[Event]:
         text = self._said
-        if self._summarised:
-            return [
-                events.SummaryTextDone(self._id, self._index, 0, text),
-                events.SummaryPartDone(self._id, self._index, 0, SummaryText(text)),
-            ]
         return [
+            *(self._summary_done(text) if self._summarised else ()),
             events.ReasoningTextDone(self._id, self._index, 0, text),
             events.ContentPartDone(self._id, self._index, 0, ReasoningText(text)),
+        ]
+
+    def _part_added(self) -> Event:
+        return events.ContentPartAdded(self._id, self._index, 0, ReasoningText(""))
+
+    def _summary_done(self, text: str) -> list[Event]:
+        """The end of the summary, and the beginning of the raw reasoning, whose delta says nothing: it is there because
+        releases count events, and one goes on with what another began.
+        """
+        return [
+            events.SummaryTextDone(self._id, self._index, 0, text),
+            events.SummaryPartDone(self._id, self._index, 0, SummaryText(text)),
+            self._part_added(),
+            *([events.ReasoningTextDelta(self._id, self._index, 0, "")] if text else ()),
         ]
 
 
