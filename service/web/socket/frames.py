@@ -100,10 +100,20 @@ def _read_lane(sent: msgspec.Raw) -> str | None:
     return name
 
 
+def shown_in_frames(batch: Sequence[Event]) -> list[Event]:
+    """A batch of events without an `error`, as one answers a frame, and `response.failed` says it. What is behind that
+    moves up, so that numbers have no gap.
+    """
+    kept = [event for event in batch if not isinstance(event, events.Error)]
+    for number, event in enumerate(kept, batch[0].sequence_number):
+        event.sequence_number = number
+    return kept
+
+
 def event_frames(encoder: EventEncoder, batch: Sequence[Event], lane: str | None) -> list[bytes]:
-    """A batch of events as frames. An `error` event is none: one answers a frame, and `response.failed` says it."""
+    """A batch of events as frames."""
     buffer = bytearray()
-    encoder.append([event for event in batch if not isinstance(event, events.Error)], buffer)
+    encoder.append(batch, buffer)
     frames = [piece[piece.index(_DATA) + len(_DATA) :] for piece in bytes(buffer).split(b"\n\n")[:-1]]
     return in_lane(frames, lane)
 

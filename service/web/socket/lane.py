@@ -73,8 +73,7 @@ class Lane:
     def remember(self, planned: Prepared, run: Run) -> None:
         """Remember the response of a run that has ended, if it can be continued; else forget what it continued."""
         response = run.response
-        if response is not None and self.steering is not None:
-            self.steering.close(response)
+        if self.steering is not None:
             self._ended.append(self.steering)
         if response is None or Status(response.status) not in CONTINUABLE:
             self.forget(planned.parent.id)

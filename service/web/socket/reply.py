@@ -25,7 +25,7 @@ from service.responses.service import Caller, Service
 from service.web.admission import Admission
 from service.web.event_stream import RunSource
 from service.web.middleware import CREATE, Exchange, new_request_id, note_create
-from service.web.socket.frames import error_frame, event_frames
+from service.web.socket.frames import error_frame, event_frames, shown_in_frames
 from service.web.socket.lane import Asked, Lane, Succession
 from service.web.socket.protocol import SocketProtocol
 from service.web.socket.steering import Steering
@@ -116,8 +116,9 @@ class Reply:
             lane.run = run
             lane.steering = Steering(run, lane.name, supported=steerable and not planned.plan.rules.compacting)
             async with aclosing(source.events()) as batches:
-                async for batch in batches:
+                async for made in batches:
                     exchange.status = 200
+                    batch = shown_in_frames(made)
                     self._note(batch, planned, run)
                     if frames := event_frames(encoder, batch, lane.name):
                         await self._opened.wire.send_texts(frames)
@@ -185,7 +186,9 @@ class Reply:
 
     def _note(self, batch: list[Event], planned: Prepared, run: Run) -> None:
         """Remember the response before anybody hears of its end."""
-        if isinstance(batch[-1], Terminal):
+        if isinstance(last := batch[-1], Terminal):
+            if self._lane.steering is not None:
+                self._lane.steering.close(last)
             self._lane.remember(planned, run)
 
     async def _refuse(self, asked: Asked, error: Exception) -> None:

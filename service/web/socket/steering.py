@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from service.api.response import Response, ResponseStatus, SteerError, SteerShown
+from service.api.events import Terminal
+from service.api.response import ResponseStatus, SteerError, SteerShown
 from service.api.steer import MAX_STEER_BYTES, NotSteered, SentSteer, ended
 from service.responses.run import Run
 from service.web.admission import SocketSlot
@@ -114,12 +115,11 @@ class Steering:
         if self._run is not None:
             self._run.steer()
 
-    def close(self, response: Response) -> None:
-        """The response has ended: it takes no more."""
-        if self._run is not None:
-            self._ended = response.status
-            self._number = count(self._run.machine.next_number).__next__
-            self._run = None
+    def close(self, last: Terminal) -> None:
+        """The response has ended with this event: it takes no more."""
+        self._ended = last.response.status
+        self._number = count(last.sequence_number + 1).__next__
+        self._run = None
 
     def pending(self, required: Sequence[dict[str, Any]]) -> list[bytes]:
         """The events that say of all of them that `required` inputs come first."""

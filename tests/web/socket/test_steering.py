@@ -409,6 +409,16 @@ async def test_what_comes_late_has_a_number_of_its_own_response_and_none_of_the_
         assert checked([*second, *await ws.rest()])["status"] == "completed"
 
 
+async def test_the_numbers_of_what_fails_have_no_gap(settings: Settings) -> None:
+    failing = [[opened("One"), Die(EngineUnavailable("no"))]]
+    async with serving(settings, scripted(*failing)) as inside, socket(inside.url) as ws:
+        await ws.ask("Count.")
+        frames = await ws.rest()
+        assert frames[-1]["type"] == "response.failed"
+        frames.append(await refused(ws, frames[0]["response"]["id"]))
+    assert numbers(frames) == list(range(len(frames)))
+
+
 async def test_those_of_a_conversation_and_those_that_compact_are_not_steered(settings: Settings) -> None:
     paused = Paused(opened("One"))
     async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws, inside.client() as client:
