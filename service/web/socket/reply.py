@@ -88,6 +88,7 @@ class Reply:
         finally:
             for steering in (self._leading, lane.steering):
                 if steering is not None:
+                    self._count("failed", steering)  # what is left of them, where nobody is there to be told
                     steering.let_go()
             lane.run = lane.steering = None
             if successor is None:

@@ -20,6 +20,7 @@ from tests.support.responses.samples import MARKS
 from tests.support.service.inside import answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import TERMINAL, Socket, socket
+from tests.support.waiting import until
 
 Json = dict[str, Any]
 NAMES = {id: name for name, id in MARKS.items()}
@@ -523,6 +524,22 @@ async def test_what_is_pending_comes_back_before_the_connection_is_closed(settin
             await ws.next()
     assert (back["type"], back["error"]["code"]) == ("response.steer.failed", "successor_creation_failed")
     assert error["error"]["code"] == "websocket_connection_limit_reached"
+
+
+async def test_what_a_client_said_that_is_gone_counts_as_failed(settings: Settings) -> None:
+    async with serving(settings, scripted(Paused(thought("Hm")[:-1]))) as inside, inside.http() as http:
+
+        async def counted() -> bool:
+            text = (await http.get("/metrics")).text
+            return 'harmonium_steers_total{outcome="failed",way="socket"} 2.0' in text
+
+        async with socket(inside.url) as ws:
+            await ws.ask("Why?")
+            id = await created(ws)
+            for _ in range(2):
+                await steer(ws, id)
+                await rest(ws, "response.steer.accepted")
+        await until(counted)
 
 
 async def test_the_room_of_what_was_applied_is_given_back(settings: Settings) -> None:
