@@ -90,7 +90,7 @@ async def test_the_engine_of_the_settings_is_a_vllm_server(settings: Settings) -
     async with standing_in(DemoEngine(CARD), api_key="sk-engine") as server:
         update = {"engine": "vllm", "vllm_url": (server.url,), "vllm_api_key": type(settings.vllm_api_key)("sk-engine")}
         async with serving(settings.model_copy(update=update)) as inside, inside.client() as client:
-            assert [model.id async for model in client.models.list()] == [MODEL]
+            assert [model.id async for model in client.models.list()] == [MODEL, f"openai/{MODEL}"]
             assert (await client.responses.create(model=MODEL, input="Count to 2.")).output_text == "1\n2"
 
 
