@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import TERMINAL, Socket, socket
@@ -34,6 +35,10 @@ SEND_SECONDS = 0.5
 """For how long a client may read nothing, by the settings of the service."""
 
 
+class TurnedAway(Exception):
+    """There was no room for a client, as others had taken it just then."""
+
+
 class Soak:
     """Clients without end, until they are told to stop."""
 
@@ -44,6 +49,8 @@ class Soak:
         """The ids of what completed and is stored."""
         self.ended: Counter[str] = Counter()
         """How often a client of each kind came to its end."""
+        self.turned_away = 0
+        """How many found no room."""
         self._kinds: dict[str, Callable[[Socket], Awaitable[None]]] = {
             "lanes": self._lanes,
             "cancels": self._cancels,
@@ -71,10 +78,17 @@ class Soak:
         kinds = list(self._kinds)
         while asyncio.get_running_loop().time() < until:
             kind = kinds[number % len(kinds)]
-            async with self._opened(kind) as ws:
-                await self._kinds[kind](ws)
-            self.ended[kind] += 1
             number = self._chance.randrange(len(kinds))
+            try:
+                async with self._opened(kind) as ws:
+                    await self._kinds[kind](ws)
+                self.ended[kind] += 1
+            except TurnedAway:
+                self.turned_away += 1
+            except ConnectionClosed as closed:
+                if closed.rcvd is None or closed.rcvd.code != CloseCode.TRY_AGAIN_LATER:
+                    raise
+                self.turned_away += 1
 
     @asynccontextmanager
     async def _opened(self, kind: str) -> AsyncIterator[Socket]:
@@ -90,6 +104,8 @@ class Soak:
 
     async def _next(self, ws: Socket) -> dict[str, Any]:
         frame = await ws.next()
+        if frame["type"] == "error" and frame["status"] == 503:
+            raise TurnedAway
         if frame["type"] == "response.completed" and frame["response"]["store"]:
             self.completed.add(frame["response"]["id"])
         return frame

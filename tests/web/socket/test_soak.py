@@ -104,6 +104,7 @@ async def soak_a_process(service: ServiceProcess, seconds: float) -> None:
     await check_places(service.url)
     assert "Traceback" not in service.log
     print(f"{sum(soak.ended.values())} WebSockets, {len(soak.completed)} responses, {dict(soak.ended)}")
+    print(f"{soak.turned_away} turned away")
 
 
 async def test_a_soak_leaves_memory_places_and_connections_as_they_were(start: Callable[..., ServiceProcess]) -> None:
