@@ -15,7 +15,7 @@ from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.lag import STALL_SECONDS, best_lag, post
 from tests.support.service.process import ServiceProcess
 
-ATTEMPTS = 8
+ATTEMPTS = 24
 
 CASES: dict[str, Callable[[], bytes]] = LEGAL | {name: bad.body for name, bad in HEAVY.items() if callable(bad.body)}
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from service.pacing import BRIEF_SECONDS
 
 STALL_SECONDS = 0.05
-ATTEMPTS = 8
+ATTEMPTS = 24
 """The machine has other things to do, so the best of some attempts counts."""
 
 CREATE = "/v1/responses"
