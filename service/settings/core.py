@@ -166,7 +166,7 @@ class CoreSettings(BaseSettings):
 
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)
     """The largest request body, in bytes."""
-    max_bodies_bytes: int = Field(128 * MIB, ge=KIB)
+    max_bodies_bytes: int = Field(48 * MIB, ge=KIB)
     """The most bytes that the bodies of requests, and of stored responses that clients read, may have together in one
     process; more are refused with 503."""
     max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
