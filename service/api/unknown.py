@@ -1,7 +1,7 @@
 """What is said of a member that nobody knows: where the Responses API has what it is for, or the name it resembles.
 
-Who comes from Chat Completions sends its names; openai-python's own migration guide has the same pairs. Nothing is ever
-taken under another name: a refusal that names the right one is mended once, a guess is never seen.
+Who comes from Chat Completions sends its names. Nothing is ever taken under another name: a refusal that has the right
+one is mended once, a guess is never seen.
 """
 
 from collections.abc import Iterable

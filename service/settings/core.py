@@ -220,7 +220,7 @@ class CoreSettings(BaseSettings):
     @field_validator("vllm_url", "priority_tenants", mode="before")
     @classmethod
     def _parse_names(cls, value: object) -> object:
-        return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
+        return comma_separated(value)
 
     @field_validator("vllm_url")
     @classmethod
@@ -256,6 +256,11 @@ class CoreSettings(BaseSettings):
         if value:
             parse(value)
         return value
+
+
+def comma_separated(value: object) -> object:
+    """What a text lists with commas; anything else as it is."""
+    return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
 
 
 def parse_api_keys(text: str) -> tuple[ApiKey, ...]:

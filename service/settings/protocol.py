@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.settings.core import comma_separated
+
 MAX_SEAL_KEYS = 16
 MAX_MODEL_ALIASES = 64
 MAX_CORS_ORIGINS = 64
@@ -44,7 +46,7 @@ class ProtocolSettings(BaseSettings):
     @field_validator("model_aliases", "cors_origins", mode="before")
     @classmethod
     def _parse_lists(cls, value: object) -> object:
-        return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
+        return comma_separated(value)
 
     @field_validator("model_aliases")
     @classmethod

@@ -55,7 +55,7 @@ async def shown(request: Request, found: Response | bytes, wanted: frozenset[str
     members["output"] = msgspec.Raw(
         msgspec.json.encode(await listed(request, _ITEMS.decode(members["output"]), wanted))
     )
-    return decode_response(msgspec.json.encode(members))
+    return msgspec.json.encode(members)
 
 
 async def listed(request: Request, items: list[msgspec.Raw], wanted: frozenset[str]) -> list[msgspec.Raw]:
