@@ -1,0 +1,277 @@
+"""deploy/kubernetes: manifests that Kubernetes takes, that agree with each other and with the service, and whose
+processes run as they say. No cluster is asked.
+"""
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import kubernetes_validate
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from service.commands.command_line import app
+from service.commands.serve import STOP_GRACE_SECONDS
+from service.settings.settings import Settings, variable
+from service.web.routes import health
+from tests.support import ROOT
+from tests.support.deploy.manifests import (
+    FOLDER,
+    Manifest,
+    built,
+    container,
+    environment,
+    expanded,
+    named,
+    of_kind,
+    plain_files,
+    pods,
+    with_component,
+)
+from tests.support.documents import blocks, read
+from tests.support.ports import free_port
+from tests.support.service.process import HARMONIUM, MODEL
+from tests.support.store.servers import server
+from tests.support.waiting import wait_until
+
+OVERLAYS = ("base", "demo", "vllm", "scaled")
+VERSIONS = ("1.30", "1.33", "1.37")
+"""Releases of Kubernetes whose schemas the manifests have to fit, the oldest named in docs/kubernetes.md."""
+
+SECRET = {"api-keys": "acme:sk-acme-0123456789", "metrics-key": "sk-metrics-0123456789", "redis-password": "marmalade"}
+START_SECONDS = 30.0
+
+
+@pytest.fixture(params=OVERLAYS)
+def manifests(request: pytest.FixtureRequest, tmp_path: Path) -> list[Manifest]:
+    """Everything that one overlay applies; `scaled` is the demo with the scalers."""
+    return (
+        with_component(tmp_path, "demo", "autoscaling") if request.param == "scaled" else built(FOLDER / request.param)
+    )
+
+
+def invalid(manifest: Manifest, version: str) -> str:
+    """What a release of Kubernetes says against a manifest: nothing where it takes it."""
+    try:
+        kubernetes_validate.validate(dict(manifest), version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return str(error)
+    return ""
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a selector matches a pod, as far as the operators go that are used here."""
+    wanted = selector.get("matchLabels", {})
+    among = {each["key"]: each["values"] for each in selector.get("matchExpressions", ()) if each["operator"] == "In"}
+    return wanted.items() <= labels.items() and all(labels.get(key) in values for key, values in among.items())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_file_fits_the_schemas(version: str) -> None:
+    found = [(path.name, invalid(manifest, version)) for path, manifest in plain_files()]
+    assert len(found) > 10
+    assert [each for each in found if each[1]] == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_built_fits_the_schemas(manifests: list[Manifest], version: str) -> None:
+    assert [said for each in manifests if (said := invalid(each, version))] == []
+
+
+def test_a_misspelt_field_is_found() -> None:
+    (_, deployment), *_ = ((path, each) for path, each in plain_files() if each["kind"] == "Deployment")
+    spec = deployment["spec"]
+    assert "replica" in invalid({**deployment, "spec": {**spec, "replica": 2}}, VERSIONS[-1])
+
+
+def test_every_selector_matches_a_pod(manifests: list[Manifest]) -> None:
+    labels = [pod["metadata"]["labels"] for pod in pods(manifests)]
+    services = [{"matchLabels": each["spec"]["selector"]} for each in of_kind(manifests, "Service")]
+    others = of_kind(manifests, "Deployment", "StatefulSet", "PodDisruptionBudget")
+    policies = [each["spec"]["podSelector"] for each in of_kind(manifests, "NetworkPolicy")]
+    for selector in (*services, *(each["spec"]["selector"] for each in others), *policies):
+        assert any(selects(selector, each) for each in labels), selector
+
+
+def test_every_pod_is_behind_a_network_policy(manifests: list[Manifest]) -> None:
+    policies = [each["spec"]["podSelector"] for each in of_kind(manifests, "NetworkPolicy")]
+    for pod in pods(manifests):
+        assert any(selects(policy, pod["metadata"]["labels"]) for policy in policies), pod["metadata"]
+
+
+def test_who_is_let_in_may_be_asked(manifests: list[Manifest]) -> None:
+    """The ports of policies and services are ports that a container of the selected pods names."""
+    known = [
+        (pod["metadata"]["labels"], {port["name"] for port in pod["spec"]["containers"][0]["ports"]})
+        for pod in pods(manifests)
+    ]
+    asked = [
+        (each["spec"]["podSelector"], rule["port"])
+        for each in of_kind(manifests, "NetworkPolicy")
+        for entry in each["spec"]["ingress"]
+        for rule in entry["ports"]
+    ] + [
+        ({"matchLabels": each["spec"]["selector"]}, port.get("targetPort", port["name"]))
+        for each in of_kind(manifests, "Service")
+        for port in each["spec"]["ports"]
+    ]
+    for selector, port in asked:
+        assert all(port in ports for labels, ports in known if selects(selector, labels)), (selector, port)
+
+
+def test_no_pod_has_more_rights_than_it_needs(manifests: list[Manifest]) -> None:
+    for pod in pods(manifests):
+        spec, (only,) = pod["spec"], pod["spec"]["containers"]
+        rights = only["securityContext"]
+        assert (spec["enableServiceLinks"], spec["automountServiceAccountToken"]) == (False, False)
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert (rights["allowPrivilegeEscalation"], rights["capabilities"]) == (False, {"drop": ["ALL"]})
+        assert "limits" in only["resources"]
+        if pod["metadata"]["labels"]["app.kubernetes.io/name"] != "vllm":  # whose image runs as root
+            assert (spec["securityContext"]["runAsNonRoot"], rights["readOnlyRootFilesystem"]) == (True, True)
+
+
+def test_a_pod_runs_as_the_user_of_the_image() -> None:
+    (uid,) = re.findall(r"useradd .*--uid (\d+)", read("Dockerfile"))
+    for name in ("harmonium-api", "harmonium-worker"):
+        spec = named([each for _, each in plain_files()], "Deployment", name)["spec"]["template"]["spec"]
+        assert spec["securityContext"]["runAsUser"] == int(uid)
+
+
+@pytest.mark.parametrize("name", ["harmonium-api", "harmonium-worker"])
+def test_settings_exist_and_agree_with_ports_probes_and_the_time_to_stop(manifests: list[Manifest], name: str) -> None:
+    only = container(manifests, "Deployment", name)
+    found = environment(manifests, only, {**SECRET, "redis-url": "redis://redis:6379/0"})
+    assert {each for each in found if each.startswith("HARMONIUM_")} <= {
+        variable(each) for each in Settings.model_fields
+    }
+    shown = CliRunner().invoke(app, ["settings", "--json"], env=found)
+    assert shown.exit_code == 0, shown.output
+    (port,) = only["ports"]
+    assert port["containerPort"] == int(found["HARMONIUM_PORT"]) == int(found["HARMONIUM_WORKER_PORT"])
+    probes = [only[kind]["httpGet"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")]
+    assert {probe["port"] for probe in probes} == {port["name"]}
+    routes = {getattr(route, "path", None) for route in health.router.routes}
+    assert {probe["path"] for probe in probes} == {"/health", "/ready"} <= routes
+    before = int(only["lifecycle"]["preStop"]["exec"]["command"][-1]) if "lifecycle" in only else 0
+    grace = named(manifests, "Deployment", name)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace >= before + int(found["HARMONIUM_SHUTDOWN_SECONDS"]) + STOP_GRACE_SECONDS
+
+
+def test_the_scalers_scale_what_is_there_by_metrics_that_are(tmp_path: Path) -> None:
+    manifests = with_component(tmp_path, "demo", "autoscaling")
+    adapter = yaml.safe_load((FOLDER / "autoscaling" / "adapter.yaml").read_text())["rules"]
+    told = {rule["name"]["as"] for kind in ("custom", "external") for rule in adapter[kind]}
+    for scaler in of_kind(manifests, "HorizontalPodAutoscaler"):
+        target = named(manifests, "Deployment", scaler["spec"]["scaleTargetRef"]["name"])
+        assert "replicas" not in target["spec"], "the scaler's number would be undone by every apply"
+        asked = [
+            next(each[kind] for kind in ("pods", "external") if kind in each)
+            for each in scaler["spec"]["metrics"]
+            if each["type"] != "Resource"
+        ]
+        assert {each["metric"]["name"] for each in asked} <= told
+    named_there = set(re.findall(r"harmonium_\w+", str(adapter))) - {"harmonium_jobs"}
+    assert len(named_there) == 3
+    assert all(f"`{name}`" in read("docs/metrics.md") for name in named_there)
+
+
+def test_vllm_gets_the_flags_and_variables_of_compose() -> None:
+    compose = yaml.safe_load(read("compose.yaml"))["services"]
+    servers = [each for each in compose.values() if each.get("image", "").startswith("vllm/")]
+    only = container([each for _, each in plain_files()], "StatefulSet", "vllm")
+    assert servers
+    for each in servers:
+        assert [*each["entrypoint"], *each["command"]] == [*only["command"], *only["args"]]
+        assert each["image"] == only["image"]
+        assert each["environment"] == {one["name"]: one["value"] for one in only["env"]}
+
+
+def test_harmonium_asks_each_vllm_by_its_own_name() -> None:
+    manifests = built(FOLDER / "vllm")
+    workload = named(manifests, "StatefulSet", "vllm")
+    found = named(manifests, "ConfigMap", "harmonium-settings")["data"]["HARMONIUM_VLLM_URL"].split(",")
+    service, count = workload["spec"]["serviceName"], workload["spec"]["replicas"]
+    assert found == [f"http://vllm-{number}.{service}:8000" for number in range(count)]
+    assert named(manifests, "Service", service)["spec"]["clusterIP"] == "None"
+
+
+def test_the_document_makes_the_secret_that_the_manifests_ask_for() -> None:
+    asked = {
+        each["valueFrom"]["secretKeyRef"]["key"]
+        for _, manifest in plain_files()
+        if manifest["kind"] in ("Deployment", "StatefulSet")
+        for each in manifest["spec"]["template"]["spec"]["containers"][0].get("env", ())
+        if "valueFrom" in each
+    }
+    shown = "\n".join(text for label, text in blocks(read("docs/kubernetes.md")) if label == "console")
+    assert set(re.findall(r"--from-literal=([\w-]+)=", shown)) == asked
+
+
+def test_the_document_has_every_file() -> None:
+    text = read("docs/kubernetes.md")
+    names = {str(path.relative_to(ROOT)) for path in FOLDER.rglob("*.yaml") if path.name != "kustomization.yaml"}
+    assert {name for name in names if name not in text} == set()
+
+
+def test_the_processes_run_as_the_manifests_say(tmp_path: Path) -> None:
+    """The demo's Redis, API and worker with their own arguments and variables, but for ports and folders."""
+    manifests = built(FOLDER / "demo")
+    redis = container(manifests, "StatefulSet", "harmonium-redis")
+    words = expanded(redis["args"], {"REDIS_PASSWORD": SECRET["redis-password"]})
+    words[words.index("--dir") + 1] = str(tmp_path)
+    processes: list[subprocess.Popen[bytes]] = []
+    with server(tmp_path, *words) as store, (tmp_path / "log").open("ab") as log:
+        url = f"redis://:{SECRET['redis-password']}@{store.address}/0"
+        urls: dict[str, str] = {}
+        try:
+            for name in ("harmonium-api", "harmonium-worker"):
+                only, port = container(manifests, "Deployment", name), str(free_port())
+                variables = environment(manifests, only, {**SECRET, "redis-url": url})
+                variables |= {"HARMONIUM_PORT": port, "HARMONIUM_WORKER_PORT": port, "HOME": str(tmp_path / "none")}
+                command = [HARMONIUM, *only["args"]]
+                processes.append(subprocess.Popen(command, env=variables, cwd=tmp_path, stdout=log, stderr=log))
+                urls[name] = f"http://127.0.0.1:{port}"
+            for name, where in urls.items():
+                answers(where, container(manifests, "Deployment", name))
+            assert answer_in_the_background(urls["harmonium-api"]) == "completed"
+            doctor = CliRunner().invoke(
+                app,
+                ["doctor"],
+                env={"HARMONIUM_REDIS_URL": url, "HARMONIUM_MAX_BYTES": "512MiB", "HARMONIUM_MAX_LOG_BYTES": "128MiB"},
+            )
+            assert doctor.exit_code == 0, doctor.output
+            assert " 0 warn, 0 unsafe" in doctor.output, doctor.output
+        finally:
+            for process in processes:
+                process.terminate()
+            assert [process.wait(START_SECONDS) for process in processes] == [0, 0], (tmp_path / "log").read_text()
+    assert not (tmp_path / "none").exists(), "nothing is written outside of /tmp"
+
+
+def answers(url: str, only: Mapping[str, Any]) -> None:
+    """Wait until every probe of a container is answered with 200."""
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        path = only[kind]["httpGet"]["path"]
+        wait_until(
+            lambda path=path: httpx.get(f"{url}{path}", trust_env=False).status_code == 200,
+            START_SECONDS,
+            f"{url}{path} is not well",
+            passing=httpx.TransportError,
+        )
+
+
+def answer_in_the_background(url: str) -> str:
+    """The status with which a background response ends, which the worker makes, as the API has none."""
+    key = {"authorization": f"Bearer {SECRET['api-keys'].partition(':')[2]}"}
+    with httpx.Client(base_url=url, headers=key, trust_env=False) as http:
+        made = http.post("/v1/responses", json={"model": MODEL, "input": "Count to 3.", "background": True}).json()
+        return wait_until(
+            lambda: http.get(f"/v1/responses/{made['id']}").json()["status"],
+            START_SECONDS,
+            wanted=lambda status: status not in ("queued", "in_progress"),
+        )
