@@ -14,6 +14,7 @@ import msgspec
 from service.grammar.grammars import compiled_of
 from service.grammar.recognizer import Recognizer
 from service.grammar.regex import size, unchecked_tree
+from service.grammar.schema_values import checked_alone
 from service.steps import in_one_go
 
 MAX_CHECKED_CHARS = 1 << 20
@@ -58,7 +59,8 @@ def mismatch(content: str, text: str, *, enforced: bool = False) -> str | None:
     """Why a text as a whole doesn't match a content, None where it does. The words quote nothing of the text.
 
     A schema or a regex takes some 2 ms for 100,000 characters, at most 50, and up to 10 ms more where large patterns
-    are new. What takes longer isn't checked: it matches where an engine has `enforced` the content from the beginning.
+    are new. What takes longer isn't checked: it matches where an engine has `enforced` the content from the beginning
+    and knows all its keywords.
     """
     if is_grammar(content):
         checking = in_one_go(checker(content))
@@ -75,7 +77,7 @@ def mismatch(content: str, text: str, *, enforced: bool = False) -> str | None:
             return "it is not valid JSON"
     try:
         if check.takes_long(value, len(text)):
-            return None if enforced else "it takes too long to be checked"
+            return None if enforced and not check.alone else "it takes too long to be checked"
         if check.matches(value):
             return None
     except ValueError:  # jsonschema-rs has limits of its own
@@ -105,6 +107,9 @@ class _Check(msgspec.Struct, frozen=True):
     forks: bool
     """Whether a value inside another may be looked at again by each of them."""
 
+    alone: bool
+    """Whether it has keywords that no engine follows."""
+
     def takes_long(self, value: Any, length: int) -> bool:
         """Whether a value, whose text has so many characters, takes more than MAX_STEPS."""
         at_most = self.branches * length // 2 + sum(self.pattern_sizes.values()) * length // PATTERN_A_STEP
@@ -133,8 +138,9 @@ def _check(content: str) -> _Check:
     patterns.update(*(each.get("patternProperties", ()) for each in inner))
     sizes = {each: size(unchecked_tree(each)) for each in patterns}
     branches = 1 + sum(len(each.get(keyword, ())) for each in inner for keyword in ("anyOf", "enum", "required"))
+    branches += 2 * sum("uniqueItems" in each for each in inner)  # compares what is in a list: as a step a character
     forks = any(sum(not _SCALARS.issuperset(_types(each)) for each in one.get("anyOf", ())) > 1 for one in inner)
-    return _Check(form["type"], schema, validator.is_valid, sizes, branches, forks)
+    return _Check(form["type"], schema, validator.is_valid, sizes, branches, forks, any(map(checked_alone, inner)))
 
 
 _SCALARS = frozenset(("null", "boolean", "integer", "number", "string"))
@@ -205,6 +211,7 @@ class _Steps:
         if isinstance(value, str):
             steps += self._matching(schema["pattern"], value) if "pattern" in schema else 0
         elif isinstance(value, list) and not _ends_early(schema, items := cast("list[Any]", value)):
+            steps += len(msgspec.json.encode(items)) if "uniqueItems" in schema else 0
             first = schema.get("prefixItems", ())
             for place, each in enumerate(items):
                 steps += self.count(first[place] if place < len(first) else schema.get("items", True), each)

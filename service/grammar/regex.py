@@ -8,10 +8,10 @@ that engine and validator mean the same by them.
 import re
 import string
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from service.errors import InvalidRequest, shown
 
@@ -267,18 +267,86 @@ def enforced_regex(pattern: Any, where: str) -> str:
     return _joined([_written(_bare(branch, pattern, where)[0], _regex) for branch in _branches(tree)])
 
 
+class Anchored(NamedTuple):
+    """A pattern of whole strings. `exact` says whether all that it matches has the lengths that were asked for; `grown`
+    is by how much it is larger (`size`) than the pattern that it was.
+    """
+
+    pattern: str
+    exact: bool
+    grown: int
+
+
 def anchored(pattern: Any, where: str) -> str:
     """A JSON schema's pattern, which may match anywhere in a string, as one that matches all of it, with its anchors.
 
     The engine writes what it matches between quotes as it is. So a character that has to be escaped there can't be
     asked for. Raises InvalidRequest.
     """
+    return anchored_within(pattern, where, 0, None).pattern
+
+
+def anchored_within(pattern: Any, where: str, least: int, most: int | None) -> Anchored:
+    """The same for strings of `least` to `most` characters. A branch that one repeated character makes longer or
+    shorter gets these lengths as its count, and one that is never so long is left out. Raises InvalidRequest.
+    """
     branches: list[str] = []
+    exact, grown = True, 0
     for branch in _branches(read_pattern(pattern, where)):
         inner, begins, ends = _bare(branch, pattern, where)
         _check_json(inner, pattern, where)
+        whole = begins and ends
+        low, high = _lengths(inner)
+        if (most is not None and low > most) or (whole and high is not None and high < least):
+            continue
+        if whole and (within := _within(inner, least, most)) is not None:
+            grown += size(within) - size(inner)
+            inner = within
+        elif low < least or not (most is None or (whole and high is not None and high <= most)):
+            exact = False
         branches.append(f"{'' if begins else ANYTHING}{_written(inner, _regex)}{'' if ends else ANYTHING}")
-    return f"^{_joined(branches)}$"
+    if not branches:
+        raise refusal(pattern, where, "Nothing that it matches has the lengths beside it")
+    return Anchored(f"^{_joined(branches)}$", exact, grown)
+
+
+def _within(tree: Tree, least: int, most: int | None) -> Tree | None:
+    """What a tree matches of `least` to `most` characters, where that is a matter of one count; else None."""
+    varying = [place for place, each in enumerate(tree) if not _is_fixed([each])]
+    if len(varying) != 1 or tree[varying[0]][0] not in REPEATS:
+        return None
+    [place] = varying
+    name, (low, high, inner) = tree[place]
+    fixed = _lengths(tree)[0] - low
+    low = max(low, least - fixed)
+    high = high if most is None else min(high, most - fixed)
+    if _lengths(inner) != (1, 1) or low > MAX_REPEATS or MAX_REPEATS < high < MOST:
+        return None
+    return [*tree[:place], (name, [low, high, inner]), *tree[place + 1 :]]
+
+
+def _is_fixed(tree: Tree) -> bool:
+    low, high = _lengths(tree)
+    return low == high
+
+
+def _lengths(tree: Tree) -> tuple[int, int | None]:
+    """How many characters a tree matches at least and at most, None for no bound."""
+    least, most = 0, cast("int | None", 0)
+    for name, argument in tree:
+        below = [_lengths(each) for each in inner_trees(name, argument)] or [(int(name != "AT"),) * 2]
+        low, high = min(each for each, _ in below), _largest([each for _, each in below])
+        if name in REPEATS:
+            low *= argument[0]
+            high = 0 if high == 0 else None if high is None or argument[1] == MOST else high * argument[1]
+        least, most = least + low, None if most is None or high is None else most + high
+    return least, most
+
+
+def _largest(bounds: Sequence[int | None]) -> int | None:
+    """The largest of some bounds, None where one of them is none."""
+    known = [each for each in bounds if each is not None]
+    return max(known) if len(known) == len(bounds) else None
 
 
 ANYTHING = r"[\s\S]*"

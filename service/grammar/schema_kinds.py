@@ -16,7 +16,12 @@ KINDS: Mapping[str, frozenset[str]] = {
             *("minProperties", "maxProperties", "unevaluatedProperties"),
         )
     ),
-    "array": frozenset(("items", "prefixItems", "additionalItems", "minItems", "maxItems", "unevaluatedItems")),
+    "array": frozenset(
+        (
+            *("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
+            *("unevaluatedItems", "uniqueItems"),
+        )
+    ),
     "string": frozenset(("minLength", "maxLength", "pattern", "format")),
     "number": frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")),
 }
@@ -43,7 +48,6 @@ REFUSED: Mapping[str, str] = {
     "dependentSchemas": _BRANCHES,
     "dependencies": _BRANCHES,
     "contains": "Leave it out.",
-    "uniqueItems": "Leave it out.",
     "$dynamicRef": "Use '$ref'.",
     "$recursiveRef": "Use '$ref'.",
 }

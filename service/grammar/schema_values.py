@@ -3,18 +3,23 @@
 Each is rewritten into what an engine enforces to the letter, or refused; see schemas.py.
 """
 
+import math
+from fractions import Fraction
 from typing import Any, cast
 
 from service.errors import InvalidRequest, invalid_value
-from service.grammar.regex import anchored
-from service.grammar.schema_kinds import BOUNDS, FORMATS, KINDS, kind_of, plain_bounds
+from service.grammar.regex import anchored_within
+from service.grammar.schema_kinds import BOUNDS, FORMATS, KINDS, LARGEST, kind_of, plain_bounds
 
 MAX_ENUM = 2048
 MAX_COUNT = 8192
 """The largest number of elements or members that is counted."""
 
 MAX_LENGTH = 1024
-"""The largest length of a string that is counted: an engine needs a third of a second for it, for 8192 twenty-five."""
+"""The largest length of a string that an engine counts: it needs a third of a second for it, for 8192 twenty-five."""
+
+MAX_MULTIPLES = 256
+"""The most multiples between two bounds that are written out."""
 
 Schema = dict[str, Any]
 
@@ -64,36 +69,103 @@ def enumerated(given: Schema, path: str) -> Schema:
     return {"enum": left}
 
 
-def string(given: Schema, path: str) -> Schema:
-    """The keywords of a string."""
-    least, most = counts(given, path, "minLength", "maxLength", limit=MAX_LENGTH)
+def string(given: Schema, path: str) -> tuple[Schema, int]:
+    """The keywords of a string, and how much larger its pattern got, as it has the lengths in it where it can."""
+    least, most = counts(given, path, "minLength", "maxLength", limit=LARGEST)
     form, pattern = given.get("format"), given.get("pattern")
-    bounded = least > 0 or most is not None
     check(form is None or isinstance(form, str), f"{path}.format", form, "a string")
+    lengths = given_counts(given, "minLength", "maxLength")
     if form is not None and form in FORMATS:
-        if pattern is not None or bounded:
-            raise refusal(f"{path}.format", "'format' can't be enforced beside a pattern or a length. Leave it out.")
-        return {"format": form}
+        if pattern is not None:
+            raise refusal(f"{path}.format", "'format' can't be enforced beside a pattern. Leave it out.")
+        return {"format": form, **lengths}, 0
     if pattern is None:
-        return given_counts(given, "minLength", "maxLength")
-    if bounded:
-        raise refusal(
-            f"{path}.pattern", "'pattern' can't be enforced beside a length. Put the length into the pattern."
-        )
-    return {"pattern": anchored(pattern, f"{path}.pattern")}
+        return lengths, 0
+    within = anchored_within(pattern, f"{path}.pattern", least, most)
+    return {"pattern": within.pattern, **({} if within.exact else lengths)}, within.grown
 
 
 def number(given: Schema, path: str, kind: str) -> Schema:
     """The keywords of a number of this kind."""
     bounds = plain_bounds({key: given[key] for key in BOUNDS if key in given}, path, integer=kind == "integer")
+    step = _step(given, path, kind)
+    return bounds if step is None else {**bounds, "multipleOf": _plain(step)}
+
+
+def multiples(given: Schema, path: str, kind: str) -> list[float]:
+    """The multiples that a number of this kind may be, where its bounds leave at most MAX_MULTIPLES; none if not."""
+    step = _step(given, path, kind)
+    bounds = plain_bounds({key: given[key] for key in BOUNDS if key in given}, path, integer=kind == "integer")
+    low = [bounds[name] for name in ("minimum", "exclusiveMinimum") if name in bounds]
+    high = [bounds[name] for name in ("maximum", "exclusiveMaximum") if name in bounds]
+    if step is None or not low or not high:
+        return []
+    first, last = math.ceil(_exact(max(low)) / step), math.floor(_exact(min(high)) / step)
+    if last - first >= MAX_MULTIPLES:
+        return []
+    over, under = bounds.get("exclusiveMinimum", -math.inf), bounds.get("exclusiveMaximum", math.inf)
+    few = [_plain(place * step) for place in range(first, last + 1)]
+    left = [value for value in few if over < value < under]
+    if not left:
+        raise refusal(f"{path}.multipleOf", "No multiple is between the bounds.")
+    return left
+
+
+def _step(given: Schema, path: str, kind: str) -> Fraction | None:
+    """What a number is a multiple of, None where it may be any. An integer is one of the whole multiples."""
     multiple = given.get("multipleOf")
-    if multiple is not None:
-        if kind != "integer" or bounds or type(multiple) is not int or not 0 < multiple <= MAX_COUNT:
-            raise refusal(
-                f"{path}.multipleOf", "Only whole multiples of integers without bounds can be enforced. Leave it out."
-            )
-        bounds["multipleOf"] = multiple
-    return bounds
+    if multiple is None:
+        return None
+    right = isinstance(multiple, (int, float)) and not isinstance(multiple, bool) and 0 < multiple <= LARGEST
+    check(right, f"{path}.multipleOf", multiple, f"a number above 0, at most {LARGEST}")
+    step = _exact(multiple)
+    if kind == "integer":
+        return None if step.numerator == 1 else Fraction(step.numerator)
+    return step
+
+
+def _exact(value: float) -> Fraction:
+    """A number as it is written in decimals: a tenth for 0.1."""
+    return Fraction(str(value))
+
+
+def _plain(value: Fraction) -> float:
+    return value.numerator if value.denominator == 1 else float(value)
+
+
+def engine_part(given: Schema) -> Schema:
+    """What an engine gets of an enforced schema, without the schemas in it; the rest is checked at the end (checks.py).
+
+    Lengths become patterns: xgrammar 0.2.8 would let control characters into strings, unescaped. It passes over lengths
+    beside a pattern or a format and over most multiples with a warning, so it gets none of these.
+    """
+    engine = dict(given)
+    if "minLength" in given or "maxLength" in given:
+        least, most = min(engine.pop("minLength", 0), MAX_LENGTH), engine.pop("maxLength", None)
+        most = "" if most is None or most > MAX_LENGTH else most
+        if "pattern" not in given and "format" not in given and (least, most) != (0, ""):
+            engine["pattern"] = rf"^[\s\S]{{{least},{most}}}$"
+    multiple = given.get("multipleOf")
+    if multiple is not None and not _engine_counts(given, multiple):
+        del engine["multipleOf"]
+    return engine
+
+
+def _engine_counts(given: Schema, multiple: float) -> bool:
+    """Whether an engine follows a `multipleOf`: a small whole one, of integers without bounds."""
+    bounded = any(name in given for name in BOUNDS)
+    return "integer" in given.get("type", ()) and not bounded and isinstance(multiple, int) and multiple <= MAX_COUNT
+
+
+def checked_alone(given: Schema) -> bool:
+    """Whether an enforced schema, without those in it, has a keyword that no engine follows."""
+    lengths = [given[name] for name in ("minLength", "maxLength") if name in given]
+    beside = "pattern" in given or "format" in given
+    return (
+        "uniqueItems" in given
+        or any(beside or length > MAX_LENGTH for length in lengths)
+        or ("multipleOf" in given and not _engine_counts(given, given["multipleOf"]))
+    )
 
 
 def counts(given: Schema, path: str, least: str, most: str, *, limit: int = MAX_COUNT) -> tuple[int, int | None]:

@@ -2,7 +2,8 @@
 
 An engine enforces a schema by masking tokens, and ignores what it doesn't know. So a schema is taken only if whatever
 the engine lets through is valid; everything else is refused here, before anything is sampled, with the keyword that
-can't be enforced. What xgrammar 0.2.8 does with each keyword was measured against a validator (decision 27).
+can't be enforced. What xgrammar 0.2.8 does with each keyword was measured against a validator (decision 27). A few
+keywords that no engine follows are checked at the end (decision 56): `engine_part` in schema_values.py leaves them out.
 
 An enforced schema is rewritten into the few keywords that are left: every one beside a type, references by plain names.
 Objects without `additionalProperties` have no other members than their properties, and these in their order.
@@ -19,11 +20,13 @@ from service.grammar.schema_references import NAME_SHOWN, References
 from service.grammar.schema_values import (
     Schema,
     check,
+    checked_alone,
     counts,
     enumerated,
     given_counts,
     kinds_of,
     listed,
+    multiples,
     narrowed,
     number,
     refusal,
@@ -49,7 +52,8 @@ PATTERN_CHARS_A_SCHEMA = 4
 def enforced_schema(schema: Any, where: str, *, strict: bool = True) -> Generator[None, None, Schema | None]:
     """The schema, which stands at the parameter `where`, in the form in which it is enforced; read in steps.
 
-    Where it can't be enforced: None if it isn't `strict`, else raises InvalidRequest with the keyword as its param.
+    Where it can't be enforced: None if it isn't `strict`, else raises InvalidRequest with the keyword as its param. One
+    that isn't `strict` is not checked at the end: an answer would fail that nobody wanted to be so exact.
     """
     reader = _Reader(schema, where)
     try:
@@ -64,6 +68,8 @@ def enforced_schema(schema: Any, where: str, *, strict: bool = True) -> Generato
     except InvalidRequest:
         if strict:
             raise
+        return None
+    if reader.checked_alone and not strict:
         return None
     return {**root, "$defs": reader.definitions} if reader.definitions else root
 
@@ -90,6 +96,8 @@ class _Reader:
         """What can be checked only when all is read: whether schemas exclude each other."""
         self.unbroken = 0
         """How much was read since the last pause."""
+        self.checked_alone = False
+        """Whether it has a keyword that no engine follows."""
 
     def later(self, schema: Any, path: str, depth: int) -> Schema:
         """The enforced form of a schema that stands at `path`, which is filled when its turn comes."""
@@ -110,6 +118,7 @@ class _Reader:
             return True
         enforced, schema, path, depth = self._agenda.pop()
         enforced.update(self._read(schema, path, depth))
+        self.checked_alone |= checked_alone(enforced)
         return True
 
     def _count(self, depth: int) -> None:
@@ -151,10 +160,13 @@ class _Reader:
             self._patterns.add(each)
             if self._pattern_chars > MAX_PATTERN_CHARS:
                 raise refusal(where, f"All patterns together may have {MAX_PATTERN_CHARS} characters.")
-            self._patterns_size += size(read_pattern(each, where))
-            if self._patterns_size > MAX_SIZE:
-                raise refusal(where, f"All patterns, with their counts, may come to {MAX_SIZE} characters.")
+            self._count_size(size(read_pattern(each, where)), where)
         return self._pattern_chars - before
+
+    def _count_size(self, more: int, where: str) -> None:
+        self._patterns_size += more
+        if self._patterns_size > MAX_SIZE:
+            raise refusal(where, f"All patterns, with their counts, may come to {MAX_SIZE} characters.")
 
     def _combined(self, keyword: str, given: Schema, path: str, depth: int) -> Schema:
         beside = [key for key in given if key in COMBINED[keyword]]
@@ -202,13 +214,17 @@ class _Reader:
 
     def _typed(self, given: Schema, path: str, depth: int) -> Schema:
         kinds = kinds_of(given, path)
+        if kinds in (["integer"], ["number"]) and (few := multiples(given, path, kinds[0])):
+            return {"enum": few}
         enforced: Schema = {"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}
         if "object" in kinds:
             enforced |= self._object(given, path, depth)
         if "array" in kinds:
             enforced |= self._array(given, path, depth)
         if "string" in kinds:
-            enforced |= string(given, path)
+            text, grown = string(given, path)
+            enforced |= text
+            self._count_size(grown, f"{path}.pattern")
         for kind in ("integer", "number"):
             if kind in kinds:
                 enforced |= number(given, path, kind)
@@ -287,7 +303,9 @@ class _Reader:
         if isinstance(items, list):  # as up to draft 7
             first, items = cast("list[Any]", items), given.get("additionalItems")
         least, most = counts(given, path, "minItems", "maxItems")
-        enforced: Schema = {}
+        unique: Any = given.get("uniqueItems", False)
+        check(isinstance(unique, bool), f"{path}.uniqueItems", unique, "a boolean")
+        enforced: Schema = {"uniqueItems": True} if unique else {}
         if first:
             check(isinstance(first, list), f"{path}.prefixItems", first, "a list of schemas")
             if most is not None and most < len(first):

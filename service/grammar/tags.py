@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
+from service.grammar.schema_values import engine_part
 from service.harmony import tokens
 
 MAX_ASIDES = 8
@@ -73,15 +74,10 @@ def content_tag(content: str) -> str:
 
 
 def _for_the_engine(schema: Any) -> Any:
-    """A schema without lengths of strings: xgrammar 0.2.8 would let control characters into those, unescaped."""
+    """A schema without what only the check at the end follows."""
     if not isinstance(schema, dict):
         return schema
-    given = cast("Format", schema)
-    engine = {key: _below(key, value) for key, value in given.items()}
-    if "minLength" in engine or "maxLength" in engine:
-        least, most = engine.pop("minLength", 0), engine.pop("maxLength", "")
-        engine["pattern"] = rf"^[\s\S]{{{least},{most}}}$"
-    return engine
+    return {key: _below(key, value) for key, value in engine_part(cast("Format", schema)).items()}
 
 
 def _below(keyword: str, value: Any) -> Any:

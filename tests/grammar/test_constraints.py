@@ -237,6 +237,15 @@ def test_branches_in_branches_are_checked_while_they_take_little(content: str, r
     assert mismatch(content, wrong) == "it does not match the schema"
 
 
+def test_what_no_engine_follows_is_never_taken_unchecked() -> None:
+    unique = schema_content({"type": "array", "items": {}, "uniqueItems": True})
+    assert mismatch(unique, json.dumps(list(range(20_000))), enforced=True) is None
+    assert mismatch(unique, json.dumps([*range(20_000), 7]), enforced=True) == "it does not match the schema"
+    began = time.thread_time()
+    assert mismatch(unique, json.dumps(list(range(120_000))), enforced=True) == "it takes too long to be checked"
+    assert time.thread_time() - began < SECONDS
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [

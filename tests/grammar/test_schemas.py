@@ -1,5 +1,6 @@
 """Which JSON schemas can be enforced: what is refused by name, and what the others become."""
 
+import json
 from contextlib import suppress
 from time import process_time
 from typing import Any
@@ -10,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
-from service.grammar.schema_values import MAX_LENGTH
+from service.grammar.schema_values import MAX_LENGTH, checked_alone
 from service.grammar.schemas import MAX_DEPTH, enforced_schema
+from service.grammar.tags import content_tag, schema_content
 from service.steps import in_one_go
 
 INTEGER = {"type": "integer"}
@@ -44,7 +46,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "not": ({"not": INTEGER}, "s.not"),
     "if": (an_object(properties={"a": {"if": {}}}), "s.properties.a.if"),
     "dependentRequired": (an_object(dependentRequired={"a": ["b"]}), "s.dependentRequired"),
-    "uniqueItems": ({"type": "array", "items": INTEGER, "uniqueItems": True}, "s.uniqueItems"),
     "contains": ({"type": "array", "items": INTEGER, "contains": {"const": 1}}, "s.contains"),
     "several allOf": ({"allOf": [INTEGER, {"minimum": 1}]}, "s.allOf"),
     "overlapping oneOf": ({"oneOf": [INTEGER, {"type": "number"}]}, "s.oneOf"),
@@ -57,11 +58,16 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "false": (an_object(properties={"a": False}), "s.properties.a"),
     "lookahead": ({"type": "string", "pattern": "^(?=a)"}, "s.pattern"),
     "a quote": ({"type": "string", "pattern": '^"$'}, "s.pattern"),
-    "a pattern with a length": ({"type": "string", "pattern": "a", "maxLength": 3}, "s.pattern"),
-    "a format with a length": ({"type": "string", "format": "date", "maxLength": 3}, "s.format"),
-    "too long a string": ({"type": "string", "maxLength": MAX_LENGTH + 1}, "s.maxLength"),
-    "multiples of a number": ({"type": "number", "multipleOf": 0.1}, "s.multipleOf"),
-    "multiples in bounds": ({"type": "integer", "multipleOf": 2, "minimum": 3}, "s.multipleOf"),
+    "a pattern that is longer": ({"type": "string", "pattern": "^[a-z]{4}$", "maxLength": 3}, "s.pattern"),
+    "a pattern that is shorter": ({"type": "string", "pattern": "^[a-z]{2,3}$", "minLength": 4}, "s.pattern"),
+    "a format with a pattern": ({"type": "string", "format": "date", "pattern": "^2"}, "s.format"),
+    "large patterns by their lengths": (
+        an_object(properties={n: STRING | {"pattern": f"^[^{n}]*$", "maxLength": 900} for n in "abcd"}),
+        "s.properties.d.pattern",
+    ),
+    "multiples of nothing": ({"type": "number", "multipleOf": 0}, "s.multipleOf"),
+    "no multiple between": ({"type": "integer", "multipleOf": 5, "minimum": 1, "maximum": 4}, "s.multipleOf"),
+    "unique by a text": ({"type": "array", "uniqueItems": "yes"}, "s.uniqueItems"),
     "no number between": ({"type": "integer", "minimum": 3, "maximum": 2}, "s"),
     "a huge bound": ({"type": "number", "minimum": 1e300}, "s.minimum"),
     "patterns beside properties": (an_object(patternProperties={"a": {}}, properties={"b": {}}), "s.patternProperties"),
@@ -112,6 +118,23 @@ ENFORCED: dict[str, tuple[Any, Any]] = {
         an_object(properties={"next": {"anyOf": [{"$ref": "#/$defs/d0"}, {"type": "null"}]}})
         | {"$defs": {"d0": an_object(properties={"next": {"anyOf": [{"$ref": "#/$defs/d0"}, {"type": "null"}]}})}},
     ),
+    "a length of one repeated character": (
+        {"type": "string", "pattern": "^[A-Z][a-z]*$", "minLength": 2, "maxLength": 10},
+        {"type": "string", "pattern": "^[A-Z](?:[a-z]){1,9}$"},
+    ),
+    "a length that the pattern has already": (
+        {"type": "string", "pattern": r"^\d{3}$", "minLength": 1, "maxLength": 5},
+        {"type": "string", "pattern": r"^(?:[0-9]){3,3}$"},
+    ),
+    "multiples between bounds": (
+        {"type": "number", "multipleOf": 0.1, "minimum": 0, "exclusiveMaximum": 0.4}, {"enum": [0, 0.1, 0.2, 0.3]}
+    ),
+    "whole multiples between bounds": (
+        {"type": "integer", "multipleOf": 2.5, "minimum": 1, "maximum": 10}, {"enum": [5, 10]}
+    ),
+    "multiples of one": ({"type": "integer", "multipleOf": 1, "minimum": 1}, {"type": "integer", "minimum": 1}),
+    "elements that needn't be unique": ({"type": "array", "items": INTEGER, "uniqueItems": False},
+                                        {"type": "array", "items": INTEGER}),
     "the lists of draft 7": (
         {"type": "array", "items": [STRING], "additionalItems": False},
         {"type": "array", "prefixItems": [STRING], "items": False},
@@ -123,6 +146,32 @@ ENFORCED: dict[str, tuple[Any, Any]] = {
 def test_a_held_schema_says_the_same_in_fewer_keywords(case: str) -> None:
     schema, enforced = ENFORCED[case]
     assert in_one_go(enforced_schema(schema, "s")) == enforced
+
+
+CHECKED: dict[str, tuple[Any, Any]] = {
+    "a length beside a format": (STRING | {"format": "uri", "minLength": 1, "maxLength": 2083},
+                                 STRING | {"format": "uri"}),
+    "a length beside a pattern": (STRING | {"pattern": "a", "maxLength": 9},
+                                  STRING | {"pattern": r"^[\s\S]*a[\s\S]*$"}),
+    "a length that no engine counts": (STRING | {"maxLength": MAX_LENGTH + 1}, STRING),
+    "a shortest that no engine counts": (STRING | {"minLength": 5000}, STRING | {"pattern": r"^[\s\S]{1024,}$"}),
+    "unique elements": ({"type": "array", "items": INTEGER, "uniqueItems": True},
+                        {"type": "array", "items": INTEGER, "uniqueItems": True}),
+    "multiples of a number": ({"type": "number", "multipleOf": 0.01}, {"type": "number"}),
+    "multiples in a wide range": ({"type": "integer", "multipleOf": 2, "minimum": 3},
+                                  {"type": "integer", "minimum": 3}),
+}  # fmt: skip
+"""What an engine gets of a schema of which only the check at the end follows all."""
+
+
+@pytest.mark.parametrize("case", CHECKED)
+def test_what_no_engine_follows_is_left_for_the_check_at_the_end(case: str) -> None:
+    schema, sent = CHECKED[case]
+    enforced = in_one_go(enforced_schema(schema, "s"))
+    assert set(enforced) == set(schema)
+    assert json.loads(content_tag(schema_content(enforced)))["format"]["json_schema"] == sent
+    assert checked_alone(enforced)
+    assert in_one_go(enforced_schema(schema, "s", strict=False)) is None
 
 
 def test_one_of_several_objects_is_held_where_a_constant_tells_them_apart() -> None:
@@ -157,6 +206,9 @@ VALUES = st.recursive(
 LEAVES = st.sampled_from([
     {}, True, INTEGER, STRING, {"type": ["integer", "null"], "minimum": 1}, {"type": "string", "pattern": "a$"},
     {"enum": ["a", 1, None]}, {"type": "number", "exclusiveMaximum": 2}, {"type": "string", "maxLength": 2},
+    {"type": "string", "pattern": "^[ab]*$|^a{1,3}$", "minLength": 1, "maxLength": 2},
+    {"type": "number", "multipleOf": 0.5, "minimum": -9, "maximum": 2}, {"type": "integer", "multipleOf": 1.5},
+    {"type": "array", "uniqueItems": True},
 ])  # fmt: skip
 
 

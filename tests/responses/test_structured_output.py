@@ -96,7 +96,7 @@ async def test_a_function_may_be_called_instead_and_its_arguments_have_their_own
 
 UNHELD: dict[str, tuple[Any, str]] = {
     "not": ({"type": "object", "not": {"required": ["a"]}}, "not"),
-    "uniqueItems": ({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}, "uniqueItems"),
+    "contains": ({"type": "array", "items": {"type": "integer"}, "contains": {"const": 1}}, "contains"),
     "if": ({"type": "object", "if": {}, "then": {}}, "if"),
     "a remote reference": ({"$ref": "https://example.com/x"}, "$ref"),
 }
@@ -117,6 +117,20 @@ async def test_a_schema_that_can_not_be_held_is_a_400_that_names_the_keyword(
     assert keyword in caught.value.message
     assert lenient.output_text == "{}"
     assert tags(engine)[-1]["json_schema"] == {"type": "object"}
+
+
+CHECKED: Any = {"type": "object", "properties": {"n": {"type": "array", "items": {}, "uniqueItems": True}}}
+
+
+async def test_what_no_engine_follows_fails_a_response_that_does_not_match(settings: Settings) -> None:
+    engine = scripted(*[[answer(f'{{"n":[{said}]}}')] for said in ("1,2", "1,1", "1,1")])
+    async with serving(settings, engine) as inside:
+        good, bad = [await made(inside, input="Go.", text=formed(CHECKED, strict=True)) for _ in range(2)]
+        lenient = await made(inside, input="Go.", text=formed(CHECKED))
+
+    assert good["status"] == lenient["status"] == "completed"
+    assert (bad["status"], bad["output"][0]["status"]) == ("failed", "incomplete")
+    assert "does not match the schema" in bad["error"]["message"]
 
 
 async def test_verbosity_is_told_to_the_model_and_echoed(settings: Settings) -> None:

@@ -46,6 +46,15 @@ CONTENTS = {
         },
         "required": ["city", "unit", "days"],
     }),
+    "lengths and multiples": of_schema({
+        "type": "object",
+        "properties": {
+            "link": {"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083},
+            "word": {"type": "string", "pattern": "^[A-Z][a-z]*$", "minLength": 2, "maxLength": 9},
+            "price": {"type": "number", "multipleOf": 0.25, "minimum": 0, "maximum": 2},
+        },
+        "required": ["word", "price"],
+    }),
     "one of two": of_schema({
         "$defs": {"number": {"type": "number", "minimum": 0.5, "maximum": 9.5}},
         "oneOf": [{"const": "none"}, {"type": "array", "items": {"$ref": "#/$defs/number"}, "maxItems": 2}],

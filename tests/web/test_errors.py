@@ -46,11 +46,11 @@ def test_a_parameter_of_a_later_release_is_named(service: ServiceProcess) -> Non
 
 
 def test_a_schema_that_can_not_be_held_is_refused_with_its_keyword(service: ServiceProcess) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    schema = {"type": "object", "properties": {"a": {"type": "array", "contains": {}}}}
     form = {"type": "json_schema", "name": "a", "strict": True, "schema": schema}
     error = refused(service, model=MODEL, input="hi", text={"format": form})
     assert (error.status_code, error.code) == (400, "invalid_json_schema")
-    assert error.param == "text.format.schema.properties.a.uniqueItems"
+    assert error.param == "text.format.schema.properties.a.contains"
     assert "Leave it out" in error.message
 
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from service.engine.demo.patterns import matching
 from service.engine.demo.words import TEXT_CHARS, Words
 from service.errors import InvalidRequest
+from service.grammar.checks import is_valid
 from service.grammar.schema_kinds import KINDS
 from service.grammar.schema_references import References
 
@@ -250,9 +251,27 @@ class _Maker:
             value += islice(self._items(rest, name, depth - 1), max(0, min(most, ITEMS) - len(value)))
         if said and not value:
             return _MISSING
+        if unique := bool(part.get("uniqueItems")):
+            value = _distinct(value)
         while len(value) < min(most, max(least, int(filled))):
-            value.append(self._value(rest, name, depth - 1))
+            made = self._value(rest, name, depth - 1)
+            value.append(self._unlike(value, made, rest) if unique else made)
         return value
+
+    def _unlike(self, others: Sequence[Any], made: Any, schema: Any) -> Any:
+        """A value of a schema that is none of the others, if one is easily made of `made`."""
+        part = self._merged(schema)
+        if made not in others or not _simple(part):
+            return made
+        choices: Sequence[Any] = part.get("enum", ())
+        if isinstance(made, bool):
+            choices = (True, False)
+        elif isinstance(made, (int, float)) and not choices:
+            step = part.get("multipleOf") or 1
+            choices = [made + sign * step * place for place in range(1, len(others) + 1) for sign in (1, -1)]
+        elif isinstance(made, str) and not choices:
+            choices = [f"{made} {len(others) + 1}", str(len(others) + 1)]
+        return next((each for each in choices if each not in others and is_valid(part, each)), made)
 
     def _items(self, schema: Any, name: str, depth: int) -> Iterator[Any]:
         """All items of a list that are in the words: of most kinds, that is one."""
@@ -276,6 +295,7 @@ class _Maker:
             return _MISSING
         text = text or self._free(name)
         least, most = int(part.get("minLength", 0)), int(part.get("maxLength", VALUES))
+        least, most = min(least, VALUES), min(most, VALUES)
         if not least <= len(text) <= most:
             text = (text[:most] or "a").ljust(least, ".")[:most] if most else ""
         return text
@@ -307,6 +327,11 @@ def _both(one: Part, other: Part) -> dict[str, Any]:
         if key in other:
             both[key] = [*one.get(key, ()), *other[key]]
     return both
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    """Those of some values that are none of the ones before."""
+    return [value for place, value in enumerate(values) if value not in values[:place]]
 
 
 def _kind(part: Part) -> str | None:

@@ -12,7 +12,7 @@ from service.grammar.checks import mismatch
 from service.steps import in_one_go
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-UNHELD = {"type": "array", "items": {}, "uniqueItems": True}
+UNHELD = {"type": "array", "items": {}, "contains": {}}
 
 
 def read(sent: Any) -> AnswerFormat:
@@ -53,14 +53,14 @@ def test_the_model_is_told_of_a_schema_as_harmony_writes_it() -> None:
 def test_a_strict_schema_that_cannot_be_held_is_refused_by_its_keyword() -> None:
     with pytest.raises(InvalidRequest) as refused:
         read({"type": "json_schema", "name": "set", "schema": UNHELD, "strict": True})
-    assert refused.value.param == "text.format.schema.uniqueItems"
+    assert refused.value.param == "text.format.schema.contains"
 
 
 def test_a_schema_that_cannot_be_held_and_need_not_be_leaves_json() -> None:
     found = read({"type": "json_schema", "name": "set", "schema": UNHELD})
     assert found.content is not None
     assert mismatch(found.content, "[1, 1]") is None
-    assert '"uniqueItems":true' in found.section
+    assert '"contains":{}' in found.section
 
 
 def test_an_object_stays_one_where_the_rest_of_its_schema_cannot_be_held() -> None:

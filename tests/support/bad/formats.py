@@ -33,7 +33,9 @@ SCHEMAS: Table = {
     "if": schema("properties.a.if", "anyOf", {"properties": {"a": {"if": {}}}}),
     "dependentRequired": schema("dependentRequired", "anyOf", {"dependentRequired": {"a": ["b"]}}),
     "contains": schema("contains", "Leave it out", {"type": "array", "contains": {}}),
-    "uniqueItems": schema("properties.a.uniqueItems", "Leave it out", {"properties": {"a": {"uniqueItems": True}}}),
+    "elements that are unique by a number": schema(
+        "uniqueItems", "a boolean", {"type": "array", "uniqueItems": 1}, "invalid_value"
+    ),
     "a dynamic reference": schema("$dynamicRef", "$ref", {"$dynamicRef": "#a"}),
     "a reference to nothing": schema("$ref", "#/$defs/a", {"$ref": "#/$defs/a"}, "invalid_value"),
     "a reference into the net": schema("$ref", "same schema", {"$ref": "https://example.org"}, "invalid_value"),
@@ -79,12 +81,12 @@ SCHEMAS: Table = {
     "names by a number": schema("propertyNames", "a schema", {"propertyNames": 5}, "invalid_value"),
     "names by anything": schema("propertyNames", "a schema", {"propertyNames": True}, "invalid_value"),
     "a pattern that looks around": schema("pattern", "Lookaround", {"pattern": "(?=a)"}, "invalid_pattern"),
-    "a pattern beside a length": schema("pattern", "length", {"pattern": "a", "maxLength": 5}),
+    "a pattern that is too long": schema("pattern", "lengths", {"pattern": "a{6}", "maxLength": 5}, "invalid_pattern"),
     "a pattern that is a number": schema("pattern", "a string", {"pattern": 5}, "invalid_type"),
-    "a format beside a length": schema("format", "length", {"format": "date", "maxLength": 5}),
+    "a format beside a pattern": schema("format", "pattern", {"format": "date", "pattern": "^2"}),
     "a format that is a list": schema("format", "a string", {"type": "string", "format": []}, "invalid_value"),
     "a length below nothing": schema("minLength", "-1", {"minLength": -1}, "invalid_value"),
-    "a length beyond reason": schema("maxLength", "integers from 0", {"maxLength": 10**9}, "invalid_value"),
+    "a length beyond reason": schema("maxLength", "integers from 0", {"maxLength": 10**18}, "invalid_value"),
     "a length beyond numbers": schema("minLength", "integers from 0", {"minLength": 10**400}, "invalid_value"),
     "half a length": schema("minLength", "0.5", {"minLength": 0.5}, "invalid_value"),
     "a longest below the shortest": schema("maxLength", "less than", {"minLength": 5, "maxLength": 4}, "invalid_value"),
@@ -94,8 +96,11 @@ SCHEMAS: Table = {
         "minimum", "decimals", {"type": "number", "minimum": 0.12345678}, "invalid_value"
     ),
     "nothing between the bounds": schema("", "between", {"type": "integer", "minimum": 2, "maximum": 1}),
-    "multiples of true": schema("multipleOf", "whole multiples", {"type": "integer", "multipleOf": True}),
-    "multiples of a fraction": schema("multipleOf", "whole multiples", {"type": "number", "multipleOf": 0.5}),
+    "multiples of true": schema("multipleOf", "above 0", {"type": "integer", "multipleOf": True}, "invalid_value"),
+    "multiples of nothing": schema("multipleOf", "above 0", {"type": "number", "multipleOf": 0}, "invalid_value"),
+    "multiples beyond the bounds": schema(
+        "multipleOf", "No multiple", {"type": "number", "multipleOf": 5, "minimum": 1, "maximum": 2}
+    ),
     "fewer elements than there must be": schema(
         "minItems", "At most 1", {"prefixItems": [{}], "items": False, "minItems": 2}
     ),
