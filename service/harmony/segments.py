@@ -69,7 +69,7 @@ class State(Enum):
 
 @cache
 def text_table() -> list[str | None]:
-    """The text of every ordinary id whose bytes are whole UTF-8, by id; None for all others. Built once, 0.1 s."""
+    """The text of every ordinary id whose bytes are whole UTF-8, by id; None for all others. Built once, 0.03 s."""
     return [_text_of(piece) for piece in tokens.byte_table()]
 
 

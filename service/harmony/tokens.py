@@ -147,14 +147,16 @@ def _cut(text: str, start: int) -> int:
 
 @cache
 def byte_table() -> list[bytes]:
-    """The bytes of every ordinary id, by id; special and unassigned ids are empty. Built once, about 0.1 s."""
-    with gzip.open(f"{_folder()}/data/{VOCABULARY}.tiktoken.gz") as packed:
-        lines = packed.read().splitlines()
-    table = [b""] * (LAST_LEGAL + 1)
-    for line in lines:
-        encoded, _, rank = line.partition(b" ")
-        table[int(rank)] = a2b_base64(encoded)
-    return table
+    """The bytes of every ordinary id, by id; special and unassigned ids are empty. Built once, 0.07 s.
+
+    The file has a line for each id, with its bytes as base64 and the id, in the order of the ids.
+    """
+    with open(f"{_folder()}/data/{VOCABULARY}.tiktoken.gz", "rb") as packed:
+        words = gzip.decompress(packed.read()).split()
+    table = list(map(a2b_base64, words[::2]))
+    if not table or int(words[-1]) != len(table) - 1:
+        raise ValueError(f"{PACKAGE} has its vocabulary in another form; install the locked version")
+    return table + [b""] * (LAST_LEGAL + 1 - len(table))
 
 
 def decode(ids: Iterable[int]) -> str:

