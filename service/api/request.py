@@ -85,7 +85,7 @@ class CachingParam(msgspec.Struct, forbid_unknown_fields=True):
     """How OpenAI caches a prompt; an engine here caches all of it, as long as there is room."""
 
     mode: Literal["implicit", "explicit"] | None = None
-    ttl: Annotated[str, Meta(max_length=MAX_USER_CHARS)] | None = None
+    ttl: Literal["30m", "12h"] | None = None
     comparison_response_id: Annotated[str, Meta(max_length=MAX_USER_CHARS)] | None = None
 
 
@@ -147,6 +147,7 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     image: msgspec.Raw = ABSENT
     moderation: msgspec.Raw = ABSENT
     access_programs: msgspec.Raw = ABSENT
+    personality: msgspec.Raw = ABSENT
     chat_template_kwargs: msgspec.Raw = ABSENT
     structured_outputs: msgspec.Raw = ABSENT
     logit_bias: msgspec.Raw = ABSENT
@@ -176,6 +177,7 @@ UNSERVED: dict[str, tuple[bytes, str]] = {
     "image": (b"null", _LATER),
     "moderation": (b"null", "Nothing is moderated here; leave it out."),
     "access_programs": (b"null", _NOT_HERE),
+    "personality": (b"null", "gpt-oss has one style; say in 'instructions' how it speaks."),
     "chat_template_kwargs": (b"{}", "The prompt is Harmony's, and not made by a template; see 'reasoning.effort'."),
     "structured_outputs": (b"{}", "Give a JSON schema as 'text.format', or a custom tool with a grammar."),
     "logit_bias": (b"{}", _NOT_HERE),

@@ -352,7 +352,11 @@ def _base(request: CreateRequest, read: Read, sampling: Sampling, id: str, creat
         max_tool_calls=request.max_tool_calls,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
-        reasoning={"effort": HARMONY_EFFORT[read.effort], "summary": request.summary},
+        reasoning={
+            "effort": HARMONY_EFFORT[read.effort],
+            "summary": request.summary,
+            "context": request.thoughts,
+        },
         text={"format": read.format.echo, "verbosity": request.verbosity},
         metadata=request.metadata,
         store=request.store,

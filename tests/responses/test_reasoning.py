@@ -91,9 +91,12 @@ async def test_analysis_stays_while_tools_are_called_and_goes_with_the_final_ans
         output = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "trees"}
         second = await made(inside, input=[output], tools=[LOOK], previous_response_id=first["id"])
         last = {"input": "Sure?", "tools": [LOOK], "previous_response_id": second["id"]}
-        await made(inside, **last)
-        await made(inside, **last, reasoning={"context": "all_turns"})
+        contexts = [
+            (await made(inside, **last, reasoning={"context": context}))["reasoning"]["context"]
+            for context in ("auto", "all_turns")
+        ]
 
+    assert contexts == ["current_turn", "all_turns"]
     _, amid, after, everything = prompts(engine)
     assert "I look." in amid
     assert "I look." not in after

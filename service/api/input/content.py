@@ -8,7 +8,7 @@ import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,6 +18,8 @@ from service.errors import InvalidRequest, invalid_value, missing, unsupported
 IMAGE = "[An image was here. You can only read text and can't see it; say so if it matters.]"
 MAX_FILE_NAME_CHARS = 256
 UNNAMED_FILE = "file"
+CHECKED_IMAGE_CHARS = 262_144
+"""How much of an image's base64 is read, a multiple of 4: some 2 ms. The model never sees it."""
 
 _DATA_URL = re.compile(r"data:[^,]{0,256};base64,")
 _PDF = b"%PDF-"
@@ -51,6 +53,22 @@ def checked_file(data: str | None, name: str | None, elsewhere: dict[str, str | 
         raise invalid_value(f"{where}.filename", name, f"It has up to {MAX_FILE_NAME_CHARS} printable characters.")
     _decoded(data, f"{where}.file_data")
     return {"type": "input_file", **({} if name is None else {"filename": name}), "file_data": data}
+
+
+def _check_image(url: str, where: str) -> None:
+    """Raise InvalidRequest unless an image is at a URL, or is in one as base64, of which the beginning is read. What it
+    shows is never looked at.
+    """
+    if url[:8].lower().startswith(("http://", "https://")):
+        return
+    match = _DATA_URL.match(url)
+    begin = match.end() if match else len(url)
+    try:
+        image = b64decode(url[begin : begin + CHECKED_IMAGE_CHARS], validate=True)
+    except (Base64Error, ValueError):
+        image = b""
+    if not image or (len(url) - begin) % 4:
+        raise invalid_value(where, url, "It is a URL of http or https, or a data URL with base64.")
 
 
 def _inlined(part: dict[str, Any]) -> str:
@@ -93,6 +111,7 @@ class Part(msgspec.Struct):
     text: str | None = None
     refusal: str | None = None
     image_url: str | None = None
+    detail: Literal["low", "high", "auto", "original"] | None = None
     file_id: str | None = None
     file_url: str | None = None
     file_data: str | None = None
@@ -144,4 +163,7 @@ def _listed(part: Part, kind: str, where: str, images: bool) -> dict[str, Any]:
 def _image(part: Part, where: str) -> dict[str, Any]:
     if part.image_url is None and part.file_id is None:
         raise missing(f"{where}.image_url", "An image needs its URL, or its file id.")
-    return {"type": "input_image", "detail": "auto", "image_url": part.image_url, "file_id": part.file_id}
+    if part.image_url is not None:
+        _check_image(part.image_url, f"{where}.image_url")
+    detail = part.detail or "auto"
+    return {"type": "input_image", "detail": detail, "image_url": part.image_url, "file_id": part.file_id}

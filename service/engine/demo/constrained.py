@@ -129,4 +129,4 @@ def _value(schema: Any, message: Message) -> object:
         return planned
     if message.kind == "call":
         return arguments_for(schema, message.words)
-    return answer_for(schema, message.words, message.text())
+    return answer_for(schema, message.words, message.text(), introduces=message.introduces)

@@ -5,7 +5,7 @@ state, so one prompt has one plan; a long text is written only as its lines are 
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal, cast
 
@@ -45,7 +45,8 @@ Kind = Literal["thought", "preamble", "call", "answer"]
 class Message:
     """One message of an answer: its lines, or the function that it calls and the words that the call is about.
 
-    `value` is what the lines of an answer in a JSON format say.
+    `value` is what the lines of an answer in a JSON format say, and `plain` what they would say without the format. One
+    that only `introduces` the engine answers nothing else.
     """
 
     kind: Kind
@@ -53,6 +54,8 @@ class Message:
     function: Declaration = field(default_factory=lambda: Declaration("", "", ""))
     words: str = ""
     value: object = None
+    plain: str = ""
+    introduces: bool = False
 
     @property
     def heading(self) -> Heading:
@@ -87,7 +90,7 @@ class Message:
 
     def text(self) -> str:
         """The beginning of its content, for a JSON format that has it as one string."""
-        return "".join(islice(self.lines, FORMATTED_LINES))
+        return self.plain or "".join(islice(self.lines, FORMATTED_LINES))
 
 
 def decide(reading: Reading, addressed: frozenset[Heading]) -> Generator[Ids, None, Plan]:
@@ -120,23 +123,30 @@ def decide(reading: Reading, addressed: frozenset[Heading]) -> Generator[Ids, No
     if questions:
         line = f"I don't know {questions[0].spoken}: nobody has told me in this conversation."
         return _answer(reading, "Nothing in this conversation tells me that.", [line])
-    return _answer(reading, "Nothing here asks for a skill of mine; I say who I am.", [introduction(reading.words)])
+    thought = "Nothing here asks for a skill of mine; I say who I am."
+    return Message("thought", _thoughts(reading, thought)), _introduction(reading)
 
 
-def final(reading: Reading, lines: Iterable[str]) -> Message:
+def _introduction(reading: Reading) -> Message:
+    return final(reading, [introduction(reading.words)], introduces=True)
+
+
+def final(reading: Reading, lines: Iterable[str], *, introduces: bool = False) -> Message:
     """A final answer, in the format that the prompt demands, if it does."""
-    answer, schema = Message("answer", lines, words=reading.words), response_schema(reading.developer)
+    answer = Message("answer", lines, words=reading.words, introduces=introduces)
+    schema = response_schema(reading.developer)
     if schema is None:
         return answer
-    value = answer_for(schema, reading.words, answer.text())
-    return Message("answer", [written(value)], words=reading.words, value=value)
+    plain = answer.text()
+    value = answer_for(schema, reading.words, plain, introduces=introduces)
+    return replace(answer, lines=[written(value)], value=value, plain=plain)
 
 
 def made_up(heading: Heading, reading: Reading) -> Message:
     """A message of such a header that nobody planned."""
     if heading.recipient:
         return Message("call", function=named(heading.recipient, declared(reading.developer)), words=reading.words)
-    return final(reading, [introduction(reading.words)]) if heading.channel == "final" else Message("thought", ["Hm."])
+    return _introduction(reading) if heading.channel == "final" else Message("thought", ["Hm."])
 
 
 def introduction(words: str) -> str:

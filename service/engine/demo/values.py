@@ -73,9 +73,14 @@ def response_schema(developer: str) -> Part | None:
         return {"type": "object"}
 
 
-def answer_for(schema: object, words: str, answer: str) -> object:
-    """A value that says `answer` where a text is free, picking other values out of the user's words."""
-    return _Maker(schema, Words(words, answer)).value()
+def answer_for(schema: object, words: str, answer: str, *, introduces: bool = False) -> object:
+    """A value that says `answer` where a text is free, picking other values out of the user's words.
+
+    An answer that only `introduces` the engine is worth less than the user's words. So where there are several values,
+    all are picked out of the words then, for lists first.
+    """
+    picks = introduces and _members(schema) > 1
+    return _Maker(schema, Words(words, None if picks else answer), lists_first=picks).value()
 
 
 def arguments_for(schema: object, words: str) -> Any:
@@ -90,8 +95,9 @@ class _Endless(Exception):
 class _Maker:
     """A schema's root, which references start from, and the words that values are made of."""
 
-    def __init__(self, root: object, words: Words) -> None:
+    def __init__(self, root: object, words: Words, *, lists_first: bool = False) -> None:
         self._root = root
+        self._lists_first = lists_first
         self._references = References(root, "")
         self._words = words
         self._values_left = VALUES
@@ -208,7 +214,7 @@ class _Maker:
         least, most = int(part.get("minProperties", 0)), int(part.get("maxProperties", FILLERS))
         spare = most - len(required)
         value: dict[str, Any] = {}
-        for name, inner in properties.items():
+        for name, inner in sorted(properties.items(), key=self._turn):
             if name in required:
                 value[name] = self._value(inner, name, depth - 1)
             elif spare > 0 and self._generous(depth) and (self._words.mentions(name) or self._offers(inner)):
@@ -230,6 +236,10 @@ class _Maker:
                 break
             value.setdefault(named[0], self._value(named[1], "", depth - 1))
         return value
+
+    def _turn(self, member: tuple[str, Any]) -> bool:
+        """Whether a property has to wait for lists to get their words."""
+        return self._lists_first and _kind(self._merged(member[1])) != "array"
 
     def _unnamed(self, part: Part, number: int) -> tuple[str, Any] | None:
         """A name that an undeclared member may have, and its schema; None where there may be none."""
@@ -337,6 +347,12 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
 def _kind(part: Part) -> str | None:
     """The type of a part, or that which its other keywords are about."""
     return part.get("type", next((kind for kind, keywords in KINDS.items() if not keywords.isdisjoint(part)), None))
+
+
+def _members(schema: object) -> int:
+    """How many properties an object of a schema has."""
+    properties: Any = cast(Part, schema).get("properties") if isinstance(schema, dict) else None
+    return len(cast(Part, properties)) if isinstance(properties, dict) else 0
 
 
 def _simple(part: Any) -> bool:

@@ -13,14 +13,24 @@ TEXT_CHARS = 400
 _QUOTED = re.compile(r"\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|`([^`\n]{1,400})`")
 _CAPITALISED = re.compile(r"\b[A-Z][\w'-]{0,40}(?: [A-Z][\w'-]{0,40}){0,3}")
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w)")
-_AFTER = re.compile(r"\b(?:in|for|at|of|to|from|on|about|named|called) (?:the )?([\w'-]{1,40})")
+_PREPOSITIONS = r"(?:in|for|at|of|to|from|on|about|named|called)"
+_AFTER = re.compile(
+    rf"\b{_PREPOSITIONS} (?:an? ([\w'-]{{1,40}}(?: (?!{_PREPOSITIONS}\b|and\b)[\w'-]{{1,40}})?)"
+    r"|(?:the )?((?!the\b)[\w'-]{1,40}))"
+)
 _BESIDE = re.compile(r"(?: is |: ?| ?= ?| (?=[A-Z\d\"]|\S{1,64}@))(?:\"([^\"]{1,400})\"|([\w@./+-]{1,100}))")
 _WORD = re.compile(r"[^\W_]+")
 _SUM = re.compile(r"[\d.(][\d.()]{0,20}(?: ?[-+*/^%] ?[\d.()]{1,20}){1,20}")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w.-]{1,100}\w|https?://[^\s\"'<>]{1,300}")
+_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
+_DAY = re.compile(
+    r"\d{4}-\d\d-\d\d|\b(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|[Tt]oday|[Tt]omorrow|[Tt]onight)\b"
+    rf"|\b(?:{_MONTHS}) \d{{1,2}}\b|\b\d{{1,2}} (?:{_MONTHS})\b"
+)
 _NEGATION = re.compile(r"\b(?:not?|don't|off|disabled?|false|without|never)\b")
 _ALL_OF_IT = frozenset({"query", "q", "question", "text", "message", "prompt", "content", "input", "body", "search"})
 _ADDRESSES = frozenset({"email", "mail", "to", "recipient", "url", "uri", "link", "website", "address"})
+_DAYS = frozenset({"date", "day", "when", "weekday", "deadline", "due"})
 _SUMS = frozenset({"expression", "formula", "equation", "calculation"})
 _OPENERS = frozenset(
     re.findall(
@@ -28,7 +38,7 @@ _OPENERS = frozenset(
         "a an the and but or i i'm i'd what what's when where who why how is are was do does did can "
         "could would will should please use call get give show tell find look check search make let "
         "let's hello hi thanks ok if then my say run send set add compute calculate book create convert "
-        "translate fetch lookup ask answer and also now celsius fahrenheit ",
+        "translate fetch lookup ask answer and also now plan write celsius fahrenheit ",
     )
 )
 
@@ -51,7 +61,8 @@ class Words:
         self._names: list[str] = []
         if answer is None:
             self._quoted = ["".join(match.groups("")) for match in _QUOTED.finditer(said)]
-            self._names = [name for match in _CAPITALISED.finditer(said) if (name := _name(match[0]))]
+            spoken = _QUOTED.sub('""', said)
+            self._names = [name for match in _CAPITALISED.finditer(spoken) if (name := _name(match[0]))]
 
     @property
     def more_text(self) -> bool:
@@ -84,7 +95,7 @@ class Words:
         if self._quoted:
             return self._quoted.pop(0)
         lower = name.lower()
-        special = _ADDRESS if lower in _ADDRESSES else _SUM if lower in _SUMS else None
+        special = _ADDRESS if lower in _ADDRESSES else _SUM if lower in _SUMS else _DAY if lower in _DAYS else None
         match = special.search(self.text) if special else None
         if match:
             return match[0].strip()
@@ -93,7 +104,7 @@ class Words:
         if self._names:
             return self._names.pop(0)
         after = _AFTER.search(self.text)
-        return after[1] if after else None
+        return (after[1] or after[2]) if after else None
 
     def _said_beside(self, name: str) -> str:
         """What stands right after the field's name: `city: Oslo`, `to ann@example.org`, `subject "Lunch"`."""
@@ -104,11 +115,12 @@ class Words:
 
 
 def _name(phrase: str) -> str:
-    """A capitalised phrase without the word that only opens a sentence; empty where nothing is left."""
+    """A capitalised phrase without the word that only opens a sentence; empty where nothing, or a day, is left."""
     parts = phrase.split(" ")
     while parts and parts[0].lower() in _OPENERS:
         parts.pop(0)
-    return " ".join(parts).removesuffix("'s")
+    name = " ".join(parts).removesuffix("'s")
+    return "" if _DAY.fullmatch(name) else name
 
 
 def _plain(text: str) -> str:

@@ -233,6 +233,14 @@ PARTS: Table = {
     "a part without text": part("missing_required_parameter", "text", "text", {"type": "input_text"}),
     "a part whose text is a number": part("invalid_type", "text", "a string", {"type": "input_text", "text": 5}),
     "an image that is nowhere": part("missing_required_parameter", "image_url", "its URL", {"type": "input_image"}),
+    "an image that is no base64": part(
+        "invalid_value", "image_url", "base64", {"type": "input_image", "image_url": "data:image/png;base64,@@@"}
+    ),
+    "an image of nothing": part("invalid_value", "image_url", "base64", {"type": "input_image", "image_url": "data:,"}),
+    "an image at no URL": part("invalid_value", "image_url", "http", {"type": "input_image", "image_url": "a.png"}),
+    "an image in an unknown detail": part(
+        "invalid_value", "detail", "original", {"type": "input_image", "image_url": "https://a.b/c", "detail": "huge"}
+    ),
     "chat's form of an image": part(
         "invalid_type", "image_url", "a string", {"type": "input_image", "image_url": {"url": "https://example.org"}}
     ),

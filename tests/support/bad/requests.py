@@ -70,6 +70,10 @@ PARAMETERS: Table = {
     "an unknown option of the cache": create(
         "prompt_cache_options", {"ttll": "1h"}, "unknown_parameter", "ttl", named="prompt_cache_options.ttll"
     ),
+    "a time to live that no cache has": create(
+        "prompt_cache_options", {"ttl": "1h"}, "invalid_value", "12h", named="prompt_cache_options.ttl"
+    ),
+    "a manner of speaking": create("personality", "friendly", "unsupported_parameter", "instructions"),
     "a list for what a client knows": create("client_metadata", [], "invalid_value", "an object"),
     "a wish for moderation": create("moderation", {"model": "x"}, "unsupported_parameter", "Nothing is moderated"),
     "a wish for a program": create("access_programs", {"a": 1}, "unsupported_parameter", "Leave it out"),
