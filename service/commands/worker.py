@@ -22,6 +22,7 @@ from service.commands.signals import exit_on_signals
 from service.commands.watchdog import watched
 from service.engine.port import EngineUnavailable
 from service.harmony import segments, tokens
+from service.metrics.lag import lag_counted
 from service.responses.service import Service, close_service, open_service
 from service.settings.settings import Settings, variable
 from service.web.app import create_probe_app
@@ -86,7 +87,7 @@ async def _work(settings: Settings) -> bool:
             gc.collect()
             gc.freeze()  # as in app.py
             logs.event(logger, logging.INFO, "working", engine=settings.engine, concurrency=settings.worker_concurrency)
-            async with watched(settings), _probes(service, background):
+            async with watched(settings), lag_counted(service.metrics), _probes(service, background):
                 await background.run(on_fault=background.stop)
     finally:
         await close_service(service)

@@ -4,7 +4,7 @@ An engine is defined by the conformance suite in tests/support/engine/conformanc
 An adapter must never decode, parse or repair what it samples: that is the protocol's work.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -150,6 +150,10 @@ class Engine(Protocol):
 
     async def check(self) -> None:
         """Return if the engine can serve now, or raise EngineUnavailable with the reason. `/ready` asks it."""
+        ...
+
+    def servers(self) -> Mapping[str, bool]:
+        """What samples, by what tells them apart, and whether each was up when it was last heard of. Asks nobody."""
         ...
 
     def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:

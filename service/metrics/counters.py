@@ -39,6 +39,8 @@ FIRST_TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 
 PER_TOKEN_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1)
 QUEUE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600, 14_400, 86_400)
 RUN_BUCKETS = (0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14_400)
+OPERATION_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
+LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
 CONFIRM_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 CANCEL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 """Upper bounds in seconds, from what an idle machine takes to where the limits of the settings are."""
@@ -153,6 +155,11 @@ class Metrics:
         "was asked for.",
         kind=STORE_ERRORS,
     )
+    store_seconds: Histogram = metric(
+        "store_operation_seconds",
+        "How long the operations of the store took that did not fail, from the wait for a connection on.",
+        OPERATION_BUCKETS,
+    )
     store_confirms: Counter = metric(
         "store_confirms_total",
         "Waits for replicas (STORE_REPLICAS) and the disk (STORE_FSYNC), each for all turns that waited together.",
@@ -172,6 +179,11 @@ class Metrics:
         "Sweeps that kept all unused conversations, as the clock was in doubt: it differs from the process's own, or "
         "nobody swept for an hour.",
         why=DOUBTS,
+    )
+    loop_lag_seconds: Histogram = metric(
+        "loop_lag_seconds",
+        "How much later than it wanted something ran in the process, looked at four times a second.",
+        LAG_BUCKETS,
     )
     followers: Gauge = metric("followers", "Open streams that follow a background response.")
     sockets: Gauge = metric("sockets", "Open WebSockets.")

@@ -21,6 +21,7 @@ from service.build import Build, this_build
 from service.errors import unavailable
 from service.metrics.counters import Description, Metrics
 from service.metrics.processes import Together
+from service.settings.settings import Settings
 from store.errors import StoreError
 from store.jobs.jobs import Jobs
 from store.jobs.model import Priority, Queue
@@ -39,10 +40,27 @@ OPENMETRICS_END = b"# EOF\n"
 _as_openmetrics = cast(Callable[[Collector], bytes], openmetrics.generate_latest)  # pyright: ignore[reportUnknownMemberType]
 
 
+ReadServers = Callable[[], Mapping[str, bool]]
+"""Tells of each of the engine's servers whether it is up."""
+
 ReadShards = Callable[[], Awaitable[Mapping[int, Queue]]]
 """Reads what every shard holds, by its number. Raises StoreError."""
 
+SHARD_LIMITS = ("max_responses", "max_bytes", "max_queued", "max_log_bytes", "max_webhooks_pending")
+PROCESS_LIMITS = ("max_concurrent_requests", "max_followers", "max_sockets")
+"""The settings that have a gauge of what they bound."""
+
 BUILD = Description("build_info", "Always 1; the build is its labels.", **dict.fromkeys(Build._fields, ()))
+ENGINE_UP = Description(
+    "engine_up",
+    "1 for a server of the engine that was up when it was last asked, or 0, as this process sees it.",
+    server=(),
+)
+LIMIT = Description(
+    "limit",
+    "A limit of the settings that isn't off: of a shard, or of all processes behind the port together.",
+    setting=(*SHARD_LIMITS, *PROCESS_LIMITS),
+)
 STORE_UP = Description("store_up", "1, or 0 if what the shards hold can't be read now; then that is left out.")
 QUEUED = Description("queue_jobs", "Background responses that wait for a worker.", shard=(), priority=())
 SHARD_GAUGES = {
@@ -57,17 +75,28 @@ SHARD_GAUGES = {
 }
 """By the fields of Queue."""
 
-SCRAPED = (BUILD, STORE_UP, QUEUED, *SHARD_GAUGES.values())
+SCRAPED = (BUILD, ENGINE_UP, LIMIT, STORE_UP, QUEUED, *SHARD_GAUGES.values())
 """What only a scrape knows."""
 
 
 class Exposition:
     """Answers scrapes."""
 
-    def __init__(self, metrics: Metrics, read_shards: ReadShards, *, store_seconds: float = STORE_SECONDS) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        read_shards: ReadShards,
+        read_servers: ReadServers,
+        limits: Mapping[str, float],
+        *,
+        store_seconds: float = STORE_SECONDS,
+    ) -> None:
+        """`limits` are those of `limits_of`."""
         self._counted = metrics.registry if metrics.slot is None else Together(metrics.slot.folder)
         self._alone = metrics.slot is None
         self._read_shards = read_shards
+        self._read_servers = read_servers
+        self._limits = limits
         self._store_seconds = store_seconds
         self._under_way = 0
 
@@ -101,6 +130,8 @@ class Exposition:
         yield from self._counted.collect()
         if self._alone:
             yield from ProcessCollector(registry=None).collect()
+        yield _family(ENGINE_UP, {(name,): float(up) for name, up in self._read_servers().items()})
+        yield _family(LIMIT, {(name,): limit for name, limit in self._limits.items()})
         yield _family(STORE_UP, {(): float(shards is not None)})
         if shards is not None:
             yield from _of_shards(shards)
@@ -113,6 +144,13 @@ class Exposition:
         except (StoreError, TimeoutError) as error:
             logs.event(logger, logging.WARNING, "shards not read for a scrape", reason=str(error) or "too slow")
             return None
+
+
+def limits_of(settings: Settings) -> dict[str, float]:
+    """The limits that are not off, by the settings' names."""
+    of_shards = {name: getattr(settings, name) for name in SHARD_LIMITS}
+    of_processes = {name: getattr(settings, name) * settings.workers for name in PROCESS_LIMITS}
+    return {name: limit for name, limit in (of_shards | of_processes).items() if limit}
 
 
 class _One:

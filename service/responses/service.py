@@ -124,6 +124,7 @@ def _watch(health: Health, layout: Layout, metrics: Metrics, url: str) -> None:
 
     layout.contradicted = contradicted
     health.failed = metrics.store_failed
+    health.took = metrics.store_seconds.observe
     health.gone = lambda failure: event(
         logger, logging.ERROR, _gone(failure), url=url, reason=str(failure), remedy=remedy
     )

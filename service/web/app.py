@@ -26,7 +26,8 @@ from service.engine.port import Engine, EngineError, EngineUnavailable
 from service.errors import ApiError, InvalidRequest, fault
 from service.harmony import segments, tokens
 from service.logs import event
-from service.metrics.scrape import Exposition, read_shards
+from service.metrics.lag import lag_counted
+from service.metrics.scrape import Exposition, limits_of, read_shards
 from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.service import Service, close_service, open_service
 from service.settings.settings import Settings
@@ -120,7 +121,9 @@ def _gated(
 ) -> Gate:
     """The application with the probes, behind its gate; its state has what routes need."""
     app.state.service, app.state.background, app.state.admission = service, background, admission
-    app.state.exposition = Exposition(service.metrics, partial(read_shards, service.jobs))
+    app.state.exposition = Exposition(
+        service.metrics, partial(read_shards, service.jobs), service.engine.servers, limits_of(service.settings)
+    )
     app.include_router(health.router)
     app.include_router(metrics.router)
     settings = service.settings
@@ -146,7 +149,8 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     working = asyncio.create_task(background.run())
     try:
         with on_stop_signal(background.stop):
-            yield
+            async with lag_counted(service.metrics):
+                yield
     finally:
         background.stop()
         # requests that were cut off may still be storing their turns

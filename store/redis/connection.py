@@ -199,6 +199,7 @@ class Operation:
             raise self._noted(refused(f"the server failed: {_sentence(error)} {advice(error)}"), "error") from error
         if error is None:
             self._health.succeeded(wrote=self.wrote)
+            self._health.took(time.monotonic() - self._begun)
 
     def _late(self) -> StoreUnavailable:
         """What an operation that ran out of time says of the reason."""

@@ -19,6 +19,8 @@ class Health:
         """Why the server can't be used, while that is so as far as is known."""
         self.failed: Callable[[str], None] = lambda why: None
         """Called for all that raises StoreUnavailable, with the reason: `timeout`, `error` or `unconfirmed`."""
+        self.took: Callable[[float], None] = lambda seconds: None
+        """Called for each operation that ended well, with how long it took; what it waited for a connection counts."""
         self.gone: Callable[[StoreUnavailable], None] = lambda failure: None
         """Called when the server goes away."""
         self.back: Callable[[float, StoreUnavailable], None] = lambda seconds, failure: None

@@ -5,12 +5,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, cast
 
 import pytest
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from service.api.events import Error, OutputItemAdded
@@ -18,8 +19,9 @@ from service.api.response import Reasoning
 from service.errors import ApiError
 from service.metrics import scrape
 from service.metrics.counters import Pace, declared, make_metrics
+from service.metrics.lag import LOOK_SECONDS, lag_counted
 from service.metrics.processes import Together
-from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition
+from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, limits_of
 from service.settings.core import METRICS_FOLDER
 from service.settings.settings import load_settings
 from store.errors import StoreUnavailable
@@ -27,6 +29,7 @@ from store.jobs.model import Queue
 from tests.support import ROOT
 from tests.support.documents import read, rows
 from tests.support.service.scraped import Scraped
+from tests.support.waiting import until
 
 STATES = {
     0: Queue((0, 0, 3, 1), 12.5, 2, 4096, 5, 70, 8192),
@@ -42,6 +45,7 @@ metrics.run_seconds.observe(3)
 print("counted", flush=True)
 sys.stdin.read()
 """
+SERVERS = {"10.0.0.5:8000": True, "10.0.0.6:8000": False}
 KINDS = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
 
 
@@ -49,9 +53,15 @@ async def shards() -> Mapping[int, Queue]:
     return STATES
 
 
+def exposition(read_shards: scrape.ReadShards, **options: float) -> Exposition:
+    """What answers scrapes, of a process that has counted nothing yet."""
+    limits = limits_of(load_settings(max_bytes="1GiB", max_responses=0, workers=2, max_sockets=7))
+    return Exposition(make_metrics(), read_shards, lambda: SERVERS, limits, **options)
+
+
 async def told(read_shards: Callable[[], object] = shards, accept: str = "", **options: float) -> str:
     """The text of a scrape."""
-    text, _ = await Exposition(make_metrics(), cast(scrape.ReadShards, read_shards), **options).scrape(accept)
+    text, _ = await exposition(cast(scrape.ReadShards, read_shards), **options).scrape(accept)
     return text.decode()
 
 
@@ -119,6 +129,27 @@ async def test_a_scrape_tells_what_every_shard_holds() -> None:
     assert found.value("harmonium_webhooks_pending", shard="0") == 5
 
 
+async def test_a_scrape_tells_which_servers_are_up_and_the_limits_that_are_not_off() -> None:
+    found = Scraped(await told())
+    assert found.value("harmonium_engine_up", server="10.0.0.5:8000") == 1
+    assert found.value("harmonium_engine_up", server="10.0.0.6:8000") == 0
+    assert found.value("harmonium_limit", setting="max_bytes") == 1 << 30
+    assert found.value("harmonium_limit", setting="max_sockets") == 14, "of two processes"
+    assert ("max_responses",) not in found.counted("harmonium_limit")
+
+
+async def test_what_holds_the_loop_up_is_counted() -> None:
+    metrics = make_metrics()
+
+    def late() -> float:
+        return Scraped(generate_latest(metrics.registry).decode()).value("harmonium_loop_lag_seconds_sum")
+
+    async with lag_counted(metrics):
+        await asyncio.sleep(0)
+        time.sleep(LOOK_SECONDS + 0.2)  # noqa: ASYNC251
+        await until(late, wanted=lambda seconds: seconds >= 0.2)
+
+
 async def test_openmetrics_holds_the_same() -> None:
     families = {family.name: family for family in parse_openmetrics(await told(accept="application/openmetrics-text"))}
     assert families["harmonium_queue_jobs"].type == "gauge"
@@ -149,7 +180,7 @@ async def test_scrapes_beyond_their_number_are_told_to_come_back() -> None:
         await release.wait()
         return STATES
 
-    busy = Exposition(make_metrics(), slow)
+    busy = exposition(slow)
     scrapes = [asyncio.create_task(busy.scrape("")) for _ in range(MAX_SCRAPES)]
     await asyncio.sleep(0)
     with pytest.raises(ApiError) as refusal:

@@ -91,6 +91,16 @@ def test_responses_and_tokens_are_counted_as_their_usage_says(start: Start) -> N
         assert found.value(f"harmonium_{name}_seconds_count", mode="stream") == 1
 
 
+def test_operations_of_the_store_and_the_engine_behind_are_told(start: Start) -> None:
+    service = start()
+    before = scraped(service.http()).value("harmonium_store_operation_seconds_count")
+    create(service)
+    found = scraped(service.http())
+    assert found.value("harmonium_store_operation_seconds_count") > before
+    assert found.value("harmonium_engine_up", server="demo") == 1
+    wait_until(lambda: scraped(service.http()).value("harmonium_loop_lag_seconds_count") > 0)
+
+
 def test_a_background_response_and_who_follows_it_are_counted(start: Start) -> None:
     service = start(demo_tokens_per_second=100)
     http = service.http()

@@ -6,7 +6,7 @@ must never look at what the tokens say, and never run for long without giving ot
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from service.engine.demo.prefixes import TOKENS_AT_ONCE, Prefix, Prefixes
@@ -56,6 +56,10 @@ class DemoEngine:
         """Return unless the engine was closed. Raises EngineUnavailable."""
         if self._closed.is_set():
             raise EngineUnavailable("the demo engine is closed")
+
+    def servers(self) -> Mapping[str, bool]:
+        """Itself alone."""
+        return {"demo": not self._closed.is_set()}
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample what the prompt asks for; see the port. Raises EngineUnavailable after `close`."""

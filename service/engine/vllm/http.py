@@ -7,9 +7,10 @@ that it had begun fails, for a request that kills servers must not be handed fro
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import suppress
 from hashlib import blake2b
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -91,6 +92,10 @@ class VllmHttpEngine:
         await self._find_one_up()
         if not self._up():
             raise self._trouble()
+
+    def servers(self) -> Mapping[str, bool]:
+        """By host and port; see the port."""
+        return {urlsplit(server.url).netloc: server.state is State.UP for server in self._servers}
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample on one of the servers; see the port. Raises EngineError."""

@@ -110,6 +110,10 @@ class VllmLocalEngine:
         """Return if the engine can serve. Raises EngineUnavailable if it is closed, or if its core has died."""
         self._ready()
 
+    def servers(self) -> Mapping[str, bool]:
+        """The one in this process."""
+        return {"vllm-local": self._llm is not None and not self._llm.errored}
+
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample; see the port. What was sampled since the last chunk comes as one chunk. Raises EngineError."""
         vllm, llm = self._ready()

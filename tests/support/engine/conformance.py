@@ -34,6 +34,12 @@ class EngineConformance(SamplingConformance):
         await engine.check()
         assert engine.running == 0
 
+    async def test_all_that_samples_is_up_until_it_is_closed(self, engine: Engine) -> None:
+        assert len(engine.servers()) >= 1
+        assert all(engine.servers().values())
+        await engine.close()
+        assert not any(engine.servers().values())
+
     async def test_a_stop_id_is_the_last_token_of_a_stop(self, engine: Engine) -> None:
         self.need("stop")
         sampled = await sample(engine, self.stopping_prompt(), self.stop_tokens)

@@ -13,7 +13,7 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias, cast
@@ -116,6 +116,10 @@ class ScriptedEngine:
             raise EngineUnavailable("the scripted engine is closed")
         if self.unready:
             raise self.unready
+
+    def servers(self) -> Mapping[str, bool]:
+        """Itself alone."""
+        return {"scripted": not self._closing.is_set() and self.unready is None}
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Play the next script, or the rest of one.

@@ -1,0 +1,236 @@
+"""deploy/prometheus and deploy/grafana: alerts that fire when they should, and a board whose every expression has
+series in a real Prometheus that scrapes a real service.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from tests.support import ROOT
+from tests.support.deploy.prometheus import (
+    BOARD,
+    FOLDER,
+    Prometheus,
+    config,
+    expressions,
+    program,
+    prometheus,
+    promtool,
+    rules,
+)
+from tests.support.documents import read
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from tests.support.waiting import wait_until
+
+METRICS_KEY = "sk-metrics-0123456789"
+AT_ONCE = 6
+"""Requests at a time, of which the service takes fewer."""
+
+KEPT = 20
+"""Responses that the service keeps, so that it evicts."""
+
+SECONDS = 20.0
+GRACE = "75m"
+"""After which every alert has had its time."""
+
+GROWS, STAYS = "0+60x80", "1x80"
+SLOW = "0x80"
+ONE_OF_TEN = {'status="200"': "0+540x80", 'status="500"': GROWS}
+
+
+def labelled(name: str, *labels: str, values: str = GROWS) -> dict[str, str]:
+    """A series for each set of labels, with the same values."""
+    return {f"{name}{{{each}}}": values for each in labels}
+
+
+def late(name: str, labels: str = "") -> dict[str, str]:
+    """A histogram of which all that was observed is above its last bound but one."""
+    return labelled(f"{name}_bucket", f'{labels}le="0.1"', values=SLOW) | labelled(
+        f"{name}_bucket", f'{labels}le="100"', f'{labels}le="+Inf"'
+    )
+
+
+def limit(setting: str, value: int) -> dict[str, str]:
+    """A limit."""
+    return labelled("harmonium_limit", f'setting="{setting}"', values=f"{value}x80")
+
+
+BAD: Mapping[str, Mapping[str, str]] = {
+    "HarmoniumDown": {'up{job="harmonium"}': "0x80"},
+    "HarmoniumFails": {f"harmonium_requests_total{{{labels}}}": each for labels, each in ONE_OF_TEN.items()},
+    "HarmoniumRefuses": labelled("harmonium_admission_refused_total", 'limit="queue"'),
+    "HarmoniumSlowFirstToken": late("harmonium_time_to_first_token_seconds", 'mode="stream",'),
+    "HarmoniumLoopLags": late("harmonium_loop_lag_seconds"),
+    "HarmoniumStoreAway": {"harmonium_store_up": "0x80"},
+    "HarmoniumStoreSlow": late("harmonium_store_operation_seconds"),
+    "HarmoniumStoreFull": {'harmonium_store_bytes{shard="0"}': "95x80"} | limit("max_bytes", 100),
+    "HarmoniumForgets": labelled("harmonium_turns_removed_total", 'reason="bytes"'),
+    "HarmoniumExpiryDoubted": labelled("harmonium_expiry_doubted_total", 'why="clock"'),
+    "HarmoniumLogFull": {'harmonium_log_bytes{shard="0"}': "95x80"} | limit("max_log_bytes", 100),
+    "HarmoniumEngineDown": labelled("harmonium_engine_up", 'server="a"', values="0x80"),
+    "HarmoniumEngineFails": labelled("harmonium_engine_errors_total", 'kind="failed"'),
+    "HarmoniumQueueStands": {'harmonium_queue_oldest_seconds{shard="0"}': "0+60x80"},
+    "HarmoniumQueueFull": labelled("harmonium_queue_jobs", 'shard="0",priority="default"', values="45x80")
+    | labelled("harmonium_queue_jobs", 'shard="0",priority="flex"', values="45x80")
+    | limit("max_queued", 100),
+    "HarmoniumWorkersDie": {"harmonium_jobs_rescued_total": GROWS},
+    "HarmoniumGivesUp": {"harmonium_jobs_attempts_exhausted_total": GROWS},
+    "HarmoniumCancelsSlowly": late("harmonium_cancel_seconds"),
+    "HarmoniumWebhooksLost": labelled("harmonium_webhook_attempts_total", 'outcome="given_up"'),
+    "HarmoniumMixedReleases": labelled(
+        "harmonium_build_info", 'version="1",commit="a"', 'version="2",commit="b"', values=STAYS
+    ),
+}
+"""What each alert is to be raised for."""
+
+GOOD: Mapping[str, str] = {
+    'up{job="harmonium"}': STAYS,
+    'harmonium_requests_total{status="200"}': GROWS,
+    'harmonium_admission_refused_total{limit="queue"}': SLOW,
+    "harmonium_store_up": STAYS,
+    'harmonium_store_bytes{shard="0"}': "10x80",
+    'harmonium_engine_up{server="a",instance="1"}': STAYS,
+    'harmonium_engine_up{server="a",instance="2"}': "0x80",
+    'harmonium_turns_removed_total{reason="idle"}': GROWS,
+    'harmonium_queue_jobs{shard="0",priority="default"}': "5x80",
+    'harmonium_build_info{version="1",commit="a"}': STAYS,
+    **limit("max_bytes", 100),
+    **limit("max_queued", 100),
+    **labelled("harmonium_cancel_seconds_bucket", 'le="0.1"', 'le="+Inf"'),
+    **labelled("harmonium_loop_lag_seconds_bucket", 'le="0.1"', 'le="+Inf"'),
+}
+"""What none is raised for."""
+
+
+def firing(folder: Path, series: Mapping[str, str], alert: str, *, fires: bool) -> None:
+    """Have promtool say whether an alert fires after a while for these series."""
+    shown = [{"labels": "{}", "value": 1}] if fires else []
+    asked = f'count(count by (alertname) (ALERTS{{alertname=~"{alert}",alertstate="firing"}}))'
+    test = {
+        "rule_files": [str(FOLDER / "alerts.yml")],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": [{"expr": asked, "eval_time": GRACE, "exp_samples": shown}],
+            }
+        ],
+    }
+    path = folder / "test.yml"
+    path.write_text(yaml.safe_dump(test))
+    promtool("test", "rules", path)
+
+
+def test_prometheus_finds_its_files_right(tmp_path: Path) -> None:
+    promtool("check", "rules", FOLDER / "alerts.yml")
+    promtool("check", "config", config(tmp_path, ["localhost:8000"], METRICS_KEY))
+
+
+def test_prometheus_finds_the_job_for_kubernetes_right(tmp_path: Path) -> None:
+    """But for how pods are found, which Debian's Prometheus is built without."""
+    found = yaml.safe_load((ROOT / "deploy/kubernetes/autoscaling/prometheus.yaml").read_text())
+    (job,) = found["scrape_configs"]
+    (pods,) = job.pop("kubernetes_sd_configs")
+    assert pods == {"role": "pod", "namespaces": {"names": ["harmonium"]}}
+    (tmp_path / "key").write_text(METRICS_KEY)
+    job["authorization"]["credentials_file"] = str(tmp_path / "key")
+    (tmp_path / "kubernetes.yml").write_text(yaml.safe_dump(found))
+    promtool("check", "config", tmp_path / "kubernetes.yml")
+
+
+def test_every_alert_says_what_is_wrong_and_where_to_look() -> None:
+    for rule in rules():
+        assert set(rule["annotations"]) == {"summary", "remedy"}, rule["alert"]
+        assert f"`{rule['alert']}`" in read("docs/metrics.md")
+    assert {rule["alert"] for rule in rules()} == set(BAD)
+
+
+@pytest.mark.parametrize("alert", BAD)
+def test_an_alert_is_raised_for_what_is_bad(tmp_path: Path, alert: str) -> None:
+    firing(tmp_path, BAD[alert], alert, fires=True)
+
+
+def test_none_is_raised_where_all_is_well(tmp_path: Path) -> None:
+    firing(tmp_path, GOOD, "Harmonium.*", fires=False)
+
+
+def test_the_board_can_be_imported() -> None:
+    board = json.loads(BOARD.read_text())
+    places = [panel["gridPos"] for panel in board["panels"]]
+    assert len({panel["id"] for panel in board["panels"]}) == len(places)
+    assert len({(each["x"], each["y"]) for each in places}) == len(places)
+    assert all(each["x"] + each["w"] <= 24 for each in places)
+    sources = {target["datasource"]["uid"] for panel in board["panels"] for target in panel.get("targets", ())}
+    assert sources == {"${datasource}"}
+    assert [each["name"] for each in board["templating"]["list"]] == ["datasource"]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A Prometheus that has scraped a service while all of it was in use."""
+    program("prometheus")
+    service = ServiceProcess(
+        tmp_path_factory.mktemp("service"),
+        api_keys=f"acme:{ACME_KEY},globex:{GLOBEX_KEY}",
+        metrics_key=METRICS_KEY,
+        demo_tokens_per_second=400,
+        max_concurrent_requests=AT_ONCE // 2,
+        max_responses=KEPT,
+    )
+    try:
+        with prometheus(tmp_path_factory.mktemp("prometheus"), [f"127.0.0.1:{service.port}"], METRICS_KEY) as found:
+            scrapes = 'count_over_time(up{job="harmonium"}[10m])'
+            for _ in range(3):
+                use(service)
+                (before,) = found.ask(scrapes) or [0.0]
+                wait_until(
+                    lambda: found.ask(scrapes) or [0.0], SECONDS, wanted=lambda now, least=before + 2: now[0] >= least
+                )
+            yield found
+    finally:
+        service.stop()
+
+
+def use(service: ServiceProcess) -> None:
+    """A round of all that is counted: answers, streams, more requests than it takes, the background, a cancel."""
+    http = service.http(ACME_KEY)
+
+    def ask(**body: object) -> httpx.Response:
+        return http.post("/v1/responses", json={"model": MODEL, "input": "Count to 20.", **body})
+
+    for _ in range(KEPT // 2):
+        assert ask(max_output_tokens=16).status_code == 200
+    with ThreadPoolExecutor(AT_ONCE) as many:
+        statuses = {each.status_code for each in many.map(lambda stream: ask(stream=stream), [True] * AT_ONCE)}
+    assert statuses == {200, 503}
+    long, short = ask(background=True, input="Count to 900."), ask(background=True)
+    assert http.post(f"/v1/responses/{long.json()['id']}/cancel").status_code == 200
+    wait_until(lambda: http.get(f"/v1/responses/{short.json()['id']}").json()["status"] == "completed", SECONDS)
+
+
+def test_every_expression_has_series(watched: Prometheus) -> None:
+    found = {place: watched.ask(expression) for place, expression in expressions()}
+    assert len(found) > 70
+    assert {place for place, values in found.items() if not any(math.isfinite(value) for value in values)} == set()
+
+
+def test_every_alert_can_be_judged(watched: Prometheus) -> None:
+    judged = wait_until(watched.rules, SECONDS, wanted=lambda found: all(each["health"] == "ok" for each in found))
+    assert len(judged) == len(rules())
+
+
+def test_what_was_done_is_seen(watched: Prometheus) -> None:
+    for expression in (
+        "sum(increase(harmonium_turns_removed_total[5m]))",
+        'sum(rate(harmonium_requests_total{status="503"}[5m]))',
+        "sum(rate(harmonium_output_tokens_total[5m]))",
+        'sum(rate(harmonium_responses_total{mode="background",status="cancelled"}[5m]))',
+    ):
+        (value,) = watched.ask(expression)
+        assert value > 0, expression
