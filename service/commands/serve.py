@@ -34,11 +34,12 @@ from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signa
 from service.commands.terminal import TerminalFormatter, card, terminal_of
 from service.commands.watchdog import watched
 from service.metrics.processes import shared_folder
+from service.settings.keys import Keys, warn_of_short
 from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
 from service.settings.sources import env_file, service_links
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.socket.protocol import SocketProtocol
-from service.web.stopping import STOP_SIGNALS
+from service.web.stopping import HANG_UP, STOP_SIGNALS, Terminal
 from store.errors import DataFolderBusy, StoreUnavailable
 from store.redis.connection import connect
 
@@ -61,9 +62,6 @@ HEALTH_SECONDS = 15
 STOP_GRACE_SECONDS = 5
 """What a worker gets at least beyond `shutdown_seconds`, for its last writes, before it is killed."""
 
-LEAST_KEY_CHARS = 20
-"""Shorter API keys are warned of."""
-
 CreateApp = Callable[[Settings], Any]
 """Makes the ASGI application. It is pickled for workers, so it has to be a function of a module."""
 
@@ -83,7 +81,7 @@ def run(settings: Settings, create_app: CreateApp) -> None:
     Raises StartError, and LayoutMismatch where the store is not to be used with these settings. SystemExit has status 0
     after a signal and 3 if the application could not start.
     """
-    exit_on_signals()
+    exit_on_signals(rereads=settings.rereads)
     allow_files()
     with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
         join(served, alone=not settings.redis_url)
@@ -178,8 +176,10 @@ class Supervisor(Multiprocess):
         super().__init__(config, sockets)
         self._ready = ready
         self._told = self._stopping = False
+        self._keys, self._terminal = Keys(config.settings), Terminal()
         for each in STOP_SIGNALS:
             signal.signal(each, self._stop)
+        signal.signal(HANG_UP, self._hang_up)
 
     def run(self) -> None:
         """Keep the workers alive until a signal; exits with status 3 if one of them could not start."""
@@ -217,6 +217,23 @@ class Supervisor(Multiprocess):
                 with suppress(ProcessLookupError):
                     os.kill(process.pid, HURRY if hurry else signal.SIGTERM)
 
+    def _hang_up(self, number: int, frame: FrameType | None) -> None:
+        """Have the keys read again, where they are in files; a terminal that was closed asks for a stop."""
+        if self._keys.rereads and not self._terminal.gone:
+            self.signal_queue.append(number)
+        else:
+            self._stop(signal.SIGTERM, frame)
+
+    def handle_hup(self) -> None:
+        """Read the keys again, and if nothing is wrong with them have all workers do so, those to come included."""
+        if self._stopping or not self._keys.read_again():
+            return
+        cast(Config, self.config).renew(self._keys.settings)
+        for process in self.processes:
+            if process.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, HANG_UP)
+
     def terminate_all(self) -> None:
         """Ask the workers to stop, and close the port: else the kernel would go on accepting."""
         if self._told:
@@ -242,9 +259,15 @@ class Config(uvicorn.Config):
     """uvicorn's configuration, pickled to each worker with the settings that the supervisor read."""
 
     def __init__(self, settings: Settings, create_app: CreateApp, **options: Any) -> None:
-        self.settings = settings
+        self._create_app = create_app
         self.connection_limits = ConnectionLimits(send_seconds=settings.send_seconds)
-        super().__init__(partial(_watched, create_app, settings), factory=True, **options)
+        super().__init__(self.renew(settings), factory=True, **options)
+
+    def renew(self, settings: Settings) -> Callable[[], ASGIApp]:
+        """Have workers that are started from now on serve with these settings; what makes their application."""
+        self.settings = settings
+        self.app = partial(_watched, self._create_app, settings)
+        return self.app
 
     def configure_logging(self) -> None:
         """What uvicorn calls first in a worker process, and so where one begins."""
@@ -393,10 +416,7 @@ def _announce(settings: Settings, url: str, terminal: Console | None) -> None:
             message = "no API keys: only this machine can connect, and only with a Host header that names localhost"
             logs.event(logger, logging.INFO, message, remedy=f"set {variable('api_keys')}")
     tell_service_links()
-    short = sorted({key.tenant for key in settings.api_keys if len(key.key.get_secret_value()) < LEAST_KEY_CHARS})
-    if short:
-        message = f"API keys of fewer than {LEAST_KEY_CHARS} characters can be guessed"
-        logs.event(logger, logging.WARNING, message, tenants=", ".join(short), remedy="openssl rand -hex 32 makes one")
+    warn_of_short(settings)
 
 
 def _tell_ready(settings: Settings, url: str, terminal: Console | None, stored: int | None) -> None:

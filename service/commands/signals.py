@@ -17,10 +17,7 @@ from types import FrameType
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.web.stopping import STOP_SIGNALS
-
-HANG_UP = signal.SIGHUP
-"""A terminal that is closed; it asks for the same as SIGTERM."""
+from service.web.stopping import HANG_UP, STOP_SIGNALS
 
 HURRY = signal.SIGUSR1
 """What a process that stops gets at the second Ctrl-C: cut off what is still open."""
@@ -28,10 +25,11 @@ HURRY = signal.SIGUSR1
 PR_SET_PDEATHSIG = 1
 
 
-def exit_on_signals() -> None:
+def exit_on_signals(*, rereads: bool = False) -> None:
     """Turn SIGTERM and SIGINT into SystemExit(0), once: while the process stops, more do nothing.
 
-    uvicorn takes the signals over while it serves, and raises the one it stopped for again when it is done.
+    uvicorn takes the signals over while it serves, and raises the one it stopped for again when it is done. With
+    `rereads`, a SIGHUP waits until somebody can read keys again.
     """
 
     def leave(received: int, frame: FrameType | None) -> None:
@@ -45,6 +43,8 @@ def exit_on_signals() -> None:
     for each in STOP_SIGNALS:
         signal.signal(each, leave)
     signal.signal(HANG_UP, hang_up)
+    if rereads:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {HANG_UP})
     signal.signal(HURRY, signal.SIG_IGN)  # until something can be cut off
 
 
@@ -55,13 +55,16 @@ def be_interruptible() -> None:
 
 @contextmanager
 def spared_of_interrupts() -> Generator[None]:
-    """Processes started within the block never get a terminal's Ctrl-C; one that comes meanwhile waits for its end."""
-    resource_tracker.ensure_running()  # which would unblock the signal where it is started with the first of them
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Processes started within the block never get a terminal's Ctrl-C, nor its end until they can read keys again.
+
+    A signal that comes meanwhile waits for the end of the block.
+    """
+    resource_tracker.ensure_running()  # which would unblock the signals where it is started with the first of them
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, HANG_UP})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, HANG_UP})
 
 
 def die_with_parent() -> None:

@@ -27,7 +27,7 @@ from service.responses.service import Service, close_service, open_service
 from service.settings.settings import Settings, variable
 from service.web.app import create_probe_app
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
-from service.web.stopping import STOP_SIGNALS
+from service.web.stopping import STOP_SIGNALS, rereading
 
 EXIT_BROKEN = 1
 
@@ -61,7 +61,7 @@ def run(settings: Settings) -> None:
             f"{variable('redis_url')}, or let `harmonium serve` work on background responses itself"
         )
     check_url(settings.redis_url)
-    exit_on_signals()  # until the loop takes them over
+    exit_on_signals(rereads=settings.rereads)  # until the loop takes them over
     allow_files()
     join(settings)
     close_logs = configure_logs(settings)
@@ -88,7 +88,8 @@ async def _work(settings: Settings) -> bool:
             gc.freeze()  # as in app.py
             logs.event(logger, logging.INFO, "working", engine=settings.engine, concurrency=settings.worker_concurrency)
             async with watched(settings), lag_counted(service.metrics), _probes(service, background):
-                await background.run(on_fault=background.stop)
+                with rereading(service.keys):
+                    await background.run(on_fault=background.stop)
     finally:
         await close_service(service)
     return not background.broken

@@ -37,7 +37,8 @@ from service.responses.read import NOTHING_SET, Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
 from service.responses.service import Caller, Service
-from service.settings.settings import Settings, variable
+from service.settings.keys import Keys
+from service.settings.settings import variable
 from service.steps import in_steps
 from store.errors import StoreError
 from store.history.history import ConversationHistoryStore, Pinned
@@ -182,7 +183,7 @@ async def prepared(
     model = await _model_of(service, request)
     if not request.model:
         request = msgspec.structs.replace(request, model=model.id)
-    request = await service.templates.applied(_in_turn(service.settings, caller.tenant, request))
+    request = await service.templates.applied(_in_turn(service.keys, caller.tenant, request))
     async with AsyncExitStack() as resources:
         parent, joined = await _continued(service, caller.tenant, request, resources, recall)
         made = [msgspec.structs.replace(await _prepare(service, caller, request, model, parent), joining=joined)]
@@ -202,7 +203,7 @@ async def prepared_below(service: Service, caller: Caller, request: CreateReques
     `prepared` does.
     """
     model = await _model_of(service, request)
-    return await _prepare(service, caller, _in_turn(service.settings, caller.tenant, request), model, parent)
+    return await _prepare(service, caller, _in_turn(service.keys, caller.tenant, request), model, parent)
 
 
 async def _model_of(service: Service, request: CreateRequest) -> ModelCard:
@@ -242,9 +243,9 @@ async def _continued(
     return await resources.enter_async_context(going_on(store, tenant, remembered)), None
 
 
-def _in_turn(settings: Settings, tenant: str, request: CreateRequest) -> CreateRequest:
+def _in_turn(keys: Keys, tenant: str, request: CreateRequest) -> CreateRequest:
     """The request, of a tenant who may not go before others without its priority. Raises ApiError for a number."""
-    if settings.may_go_first(tenant):
+    if keys.may_go_first(tenant):
         return request
     if request.priority is not None and request.priority < ENGINE_PRIORITY["default"]:
         raise invalid_value(

@@ -17,6 +17,7 @@ from service.pacing import Pacing
 from service.responses.read import Limits
 from service.responses.seal import Seals
 from service.responses.templates import Templates
+from service.settings.keys import Keys
 from service.settings.settings import DAY_SECONDS, Settings, display
 from store.errors import LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
@@ -51,6 +52,8 @@ class Service(msgspec.Struct, frozen=True):
     """What every request needs: the settings, the store with its jobs, the engine, and the limits of a prompt."""
 
     settings: Settings
+    keys: Keys
+    """Who may enter: what of the settings may change meanwhile."""
     store: ConversationHistoryStore
     layout: Layout
     conversations: Conversations
@@ -90,6 +93,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
     store.removed = lambda reason, turns: metrics.turns_removed.labels(reason).inc(turns)
     return Service(
         settings=settings,
+        keys=Keys(settings),
         store=store,
         layout=layout,
         conversations=Conversations(store),

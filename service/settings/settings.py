@@ -10,15 +10,17 @@ import json
 import re
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any, Self, cast
 
-from pydantic import SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import PrivateAttr, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from service.settings.background import RENEWALS, BackgroundSettings
 from service.settings.core import DEFAULT_TENANT, PREFIX, CoreSettings, is_loopback
 from service.settings.protocol import ProtocolSettings
+from service.settings.secrets import RENEWED, SECRETS, SecretError, file_variable, read_secrets
 from service.settings.sources import Environment, Given
 from service.settings.units import DAY_SECONDS, EXAMPLES, measured, sized, unit_of
 
@@ -72,6 +74,8 @@ class SettingsError(Exception):
 
 class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
     """Everything that can be set."""
+
+    _files: dict[str, Path] = PrivateAttr(default_factory=dict[str, Path])
 
     @classmethod
     def settings_customise_sources(
@@ -169,9 +173,21 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
         """The tenants that there are."""
         return {each.tenant for each in self.api_keys} or {DEFAULT_TENANT}
 
-    def may_go_first(self, tenant: str) -> bool:
-        """Whether a tenant's requests may go before those of others: where there are no others, it may."""
-        return tenant in self.priority_tenants or len(self.tenants) == 1
+    @property
+    def rereads(self) -> bool:
+        """Whether there is something to be read again on SIGHUP."""
+        return any(name in self._files for name in RENEWED)
+
+    def reread(self) -> "Settings":
+        """The settings with the keys that their files have now. Raises SettingsError, which shows no key."""
+        now = {name: path for name, path in self._files.items() if name in RENEWED}
+        same = {name: getattr(self, name) for name in Settings.model_fields if name not in now}
+        return _checked(same, now, Given({})).from_files(self._files)
+
+    def from_files(self, files: dict[str, Path]) -> Self:
+        """These settings, knowing which of them were read from files."""
+        self._files = files
+        return self
 
     @property
     def renewed_seconds(self) -> float:
@@ -203,7 +219,18 @@ def load_settings(**overrides: object) -> Settings:
     given = Given(options)
     _refuse_unknown(given.variables)
     try:
-        return Settings.model_validate(options)
+        files = given.files()
+    except SecretError as error:
+        raise SettingsError(str(error)) from None
+    return _checked(options, files, given).from_files(files)
+
+
+def _checked(options: dict[str, object], files: dict[str, Path], given: Given) -> Settings:
+    """The settings of `options`, of `files`, and of the environment. Raises SettingsError."""
+    try:
+        return Settings.model_validate(options | read_secrets(files))
+    except SecretError as error:
+        raise SettingsError(str(error)) from None
     except ValidationError as error:
         raise SettingsError("; ".join(_reasons(error, given))) from None
 
@@ -302,6 +329,7 @@ def _number(name: str, value: float) -> str:
 def _refuse_unknown(names: Iterable[str]) -> None:
     """Raise SettingsError for a HARMONIUM_* variable that is no setting: a misspelt limit is no limit."""
     known = {name.upper() for name in Settings.model_fields}
+    known |= {file_variable(name).removeprefix(PREFIX) for name in SECRETS}
     for name in sorted(names):
         if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in known:
             near = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)

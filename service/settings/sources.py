@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource
 
 from service.settings.core import ENV_FILE, PREFIX
+from service.settings.secrets import SECRETS, SecretError, file_variable
 
 _SERVICE_LINK = re.compile(
     rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
@@ -71,9 +72,24 @@ class Given:
 
     def value(self, name: str) -> object:
         """What was given for the setting `name`, unread; None where nothing was."""
-        if name in self._overrides:
-            return self._overrides[name]
-        variable = PREFIX + name.upper()
+        return self._overrides[name] if name in self._overrides else self._set_to(PREFIX + name.upper())
+
+    def files(self) -> dict[str, Path]:
+        """The files that secrets are to be read from, by the settings' names. An option is not read from a file.
+
+        Raises SecretError for a secret that is given twice.
+        """
+        found: dict[str, Path] = {}
+        for name in SECRETS:
+            path, variable = self._set_to(file_variable(name)), PREFIX + name.upper()
+            if not path or name in self._overrides:
+                continue
+            if self._set_to(variable):
+                raise SecretError(f"{variable} and {file_variable(name)} are both given; leave one of them out")
+            found[name] = Path(path).expanduser().absolute()
+        return found
+
+    def _set_to(self, variable: str) -> str | None:
         return self._environment.get(variable, self._file.get(variable))
 
     def place(self, name: str) -> str:
@@ -81,4 +97,6 @@ class Given:
         variable = PREFIX + name.upper()
         if name in self._overrides:
             return f"--{name.replace('_', '-')}"
+        if name in SECRETS and self._set_to(file_variable(name)):
+            return f"{file_variable(name)}={self._set_to(file_variable(name))}"
         return f"{variable} in {ENV_FILE}" if variable not in self._environment and variable in self._file else variable

@@ -11,7 +11,7 @@ until its prompt is made takes many times its size, so few large ones are prepar
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 
 from prometheus_client import Counter
@@ -39,10 +39,10 @@ SMALL_BODY_BYTES = 64 * 1024
 class Share:
     """Up to `limit` of something, which tenants share."""
 
-    def __init__(self, limit: int, *, several: bool) -> None:
-        """`several` says whether there is more than one tenant."""
+    def __init__(self, limit: int, *, several: Callable[[], bool]) -> None:
+        """`several` says whether there is more than one tenant at the moment."""
         self.limit = limit
-        self._reserved = -(-limit // RESERVED) if several and limit > 1 else 0
+        self._several = several
         self._taken = 0
         self._by_tenant: defaultdict[str, int] = defaultdict(int)
 
@@ -51,7 +51,11 @@ class Share:
         own = self.taken_by(tenant) + amount
         tenants = len(self._by_tenant) + (tenant not in self._by_tenant)
         fair = own * (tenants + 1) <= self.limit  # as if one more tenant came
-        return self._taken + amount <= self.limit - (0 if fair else self._reserved)
+        return self._taken + amount <= self.limit - (0 if fair else self._reserved())
+
+    def _reserved(self) -> int:
+        """What only those get that have no more than their share."""
+        return -(-self.limit // RESERVED) if self._several() and self.limit > 1 else 0
 
     def taken_by(self, tenant: str) -> int:
         """How much a tenant has."""
@@ -74,7 +78,14 @@ class Admission:
     """Slots for requests and for followers, and room for bodies."""
 
     def __init__(
-        self, refused: Counter, *, requests: int, followers: int, bodies: int, sockets: int = 0, several: bool = False
+        self,
+        refused: Counter,
+        *,
+        requests: int,
+        followers: int,
+        bodies: int,
+        sockets: int = 0,
+        several: Callable[[], bool] = lambda: False,
     ) -> None:
         """So many slots of each kind, and so many bytes of bodies, for one tenant or `several`.
 

@@ -32,7 +32,6 @@ from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.service import Service, close_service, open_service
 from service.settings.settings import Settings
 from service.web.admission import Admission
-from service.web.auth import Keyring
 from service.web.body import ClientGone
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
@@ -40,7 +39,7 @@ from service.web.middleware import METHODS, Gate
 from service.web.routes import conversations, create, health, metrics, models, stored, welcome
 from service.web.routes.received import exchange_of
 from service.web.socket.connection import Sockets
-from service.web.stopping import on_stop_signal
+from service.web.stopping import on_stop_signal, rereading
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -94,7 +93,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timi
         followers=settings.max_followers,
         sockets=settings.max_sockets,
         bodies=settings.max_bodies_bytes,
-        several=len({each.tenant for each in settings.api_keys}) > 1,
+        several=lambda: service.keys.several,
     )
     gate = _gated(app, service, background, admission, Sockets(service, admission))
     if not settings.cors_origins:
@@ -126,11 +125,7 @@ def _gated(
     )
     app.include_router(health.router)
     app.include_router(metrics.router)
-    settings = service.settings
-    keyring = Keyring(settings.api_keys)
-    return Gate(
-        app, keyring, admission, service.pacing, service.metrics, metrics_key=settings.metrics_key, sockets=sockets
-    )
+    return Gate(app, service.keys, admission, service.pacing, service.metrics, sockets)
 
 
 @asynccontextmanager
@@ -148,7 +143,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     background = cast(Background, app.state.background)
     working = asyncio.create_task(background.run())
     try:
-        with on_stop_signal(background.stop):
+        with on_stop_signal(background.stop), rereading(service.keys):
             async with lag_counted(service.metrics):
                 yield
     finally:

@@ -1,18 +1,15 @@
-"""Whose a request is: API keys to tenants, and what a service without keys still refuses.
+"""Whose a request is: the key that it presents, and what a service without keys still refuses.
 
-Keys are compared as digests in a dictionary, so that the time taken tells neither their bytes nor their number.
 Without keys everybody on this machine is the tenant `default`, and what a web page could send from a browser is
 refused: another Host (DNS rebinding) and what is not JSON (a form needs no permission to cross origins). A POST with
 neither a body nor a type, as Node's SDK cancels a response, is from no page: a browser names the origin of every POST.
 """
 
-from collections.abc import Iterable
-from hashlib import sha256
-
 from starlette.types import Scope
 
 from service.errors import ApiError, InvalidRequest
-from service.settings.core import DEFAULT_TENANT, ApiKey
+from service.settings.core import DEFAULT_TENANT
+from service.settings.keys import Keys
 
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -22,28 +19,34 @@ SINGLE = (b"authorization", b"host", b"content-type", b"content-encoding")
 Headers = dict[bytes, bytes]
 
 
-class Keyring:
-    """The keys that may be presented, each with its tenant."""
+def tenant_of(keys: Keys, headers: Headers) -> str:
+    """The tenant whose key the request presents. Raises ApiError 401."""
+    if keys.open:
+        return DEFAULT_TENANT
+    tenant = keys.tenant(_presented(headers))
+    if tenant is None:
+        raise _wrong_key()
+    return tenant
 
-    def __init__(self, keys: Iterable[ApiKey]) -> None:
-        self._tenants = {_digest(each.key.get_secret_value().encode()): each.tenant for each in keys}
 
-    @property
-    def empty(self) -> bool:
-        """Whether there are no keys, so that no request needs one."""
-        return not self._tenants
+def check_scraper(keys: Keys, headers: Headers) -> None:
+    """Refuse who may not read the metrics: they say how much others use the service. Raises ApiError 401."""
+    if keys.for_metrics:
+        if not keys.opens_metrics(_presented(headers)):
+            raise _wrong_key()
+    elif not keys.open:
+        raise _unauthorized(
+            "/metrics is for the operator of a service, so no API key opens it. Set HARMONIUM_METRICS_KEY and send "
+            "it as 'Authorization: Bearer METRICS_KEY'."
+        )
 
-    def tenant(self, headers: Headers) -> str:
-        """The tenant whose key the request presents. Raises ApiError 401."""
-        if self.empty:
-            return DEFAULT_TENANT
-        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
-        if not key or scheme.lower() != b"bearer":
-            raise _unauthorized("You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY'.")
-        tenant = self._tenants.get(_digest(key.strip()))
-        if tenant is None:
-            raise _unauthorized("Incorrect API key provided. Check it, or ask who runs this service for one.")
-        return tenant
+
+def _presented(headers: Headers) -> bytes:
+    """The key that a request presents. Raises ApiError 401 where it has none."""
+    scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+    if not key or scheme.lower() != b"bearer":
+        raise _unauthorized("You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY'.")
+    return key.strip()
 
 
 def check_headers(scope: Scope) -> None:
@@ -104,9 +107,9 @@ def _has_body(headers: Headers) -> bool:
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
 
-def _digest(key: bytes) -> bytes:
-    return sha256(key).digest()
-
-
 def _unauthorized(message: str) -> ApiError:
     return ApiError(401, message, code="invalid_api_key")
+
+
+def _wrong_key() -> ApiError:
+    return _unauthorized("Incorrect API key provided. Check it, or ask who runs this service for one.")

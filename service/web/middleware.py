@@ -13,7 +13,6 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from pydantic import SecretStr
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
@@ -21,9 +20,9 @@ from service.engine.port import EngineUnavailable
 from service.errors import ApiError, fault, unavailable
 from service.metrics.counters import Metrics
 from service.pacing import Pacing, Work
-from service.settings.core import DEFAULT_TENANT, ApiKey
+from service.settings.keys import Keys
 from service.web.admission import Admission, Slot, SocketSlot
-from service.web.auth import Keyring, check_headers, refuse_foreign, refuse_foreign_page
+from service.web.auth import check_headers, check_scraper, refuse_foreign, refuse_foreign_page, tenant_of
 from service.web.body import watch
 from service.web.dialect import DIALECTS, dialect_of
 from service.web.errors import envelope
@@ -137,25 +136,20 @@ class Gate:
     def __init__(
         self,
         app: ASGIApp,
-        keyring: Keyring,
+        keys: Keys,
         admission: Admission,
         pacing: Pacing,
         metrics: Metrics,
-        *,
-        metrics_key: SecretStr,
         sockets: ASGIApp | None = None,
     ) -> None:
-        """`metrics_key` opens /metrics; where it is empty, nobody may read them, or everybody if there are no keys.
-        `sockets` serves WebSockets.
-        """
+        """`keys` say who may enter. `sockets` serves WebSockets."""
         self._app = app
         self._sockets = sockets
         self._admission = admission
         self._pacing = pacing
-        self._keyring = keyring
+        self._keys = keys
         self._metrics = metrics
         self._strangers = Ration(STRANGERS_LOGGED)
-        self._scrapers = Keyring([ApiKey(DEFAULT_TENANT, metrics_key)] if metrics_key.get_secret_value() else ())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request in, or refuse it."""
@@ -192,24 +186,24 @@ class Gate:
     async def _enter(self, exchange: Exchange, scope: Scope, receive: Receive, answer: Send) -> None:
         """Serve a request whose tenant may enter. Raises ApiError for any other."""
         check_headers(scope)
-        if self._keyring.empty:
+        if self._keys.open:
             refuse_foreign(exchange.method, exchange.headers)
         if scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, answer)
         elif scope["path"] == METRICS_PATH:
-            self._check_scraper(exchange.headers)
+            check_scraper(self._keys, exchange.headers)
             await self._app(scope, receive, answer)
         elif scope["type"] == "websocket" and self._sockets is not None:
-            if self._keyring.empty:
+            if self._keys.open:
                 refuse_foreign_page(exchange.headers)
-            exchange.tenant = self._keyring.tenant(exchange.headers)
+            exchange.tenant = tenant_of(self._keys, exchange.headers)
             with (
                 self._metrics.sockets.track_inprogress(),
                 self._admission.socket(exchange.tenant) as exchange.socket,
             ):
                 await self._sockets(scope, receive, answer)
         else:
-            exchange.tenant = self._keyring.tenant(exchange.headers)
+            exchange.tenant = tenant_of(self._keys, exchange.headers)
             exchange.work = await self._pacing.begin(exchange.tenant)
             with (
                 exchange.work,
@@ -230,18 +224,6 @@ class Gate:
             if without:
                 fields["not_logged"] = without
         logs.event(logger, logging.INFO, "request", **fields)
-
-    def _check_scraper(self, headers: dict[bytes, bytes]) -> None:
-        """Refuse who may not read the metrics: they say how much others use the service. Raises ApiError 401."""
-        if not self._scrapers.empty:
-            self._scrapers.tenant(headers)
-        elif not self._keyring.empty:
-            raise ApiError(
-                401,
-                "/metrics is for the operator of a service, so no API key opens it. Set HARMONIUM_METRICS_KEY and send "
-                "it as 'Authorization: Bearer METRICS_KEY'.",
-                code="invalid_api_key",
-            )
 
 
 def _briefly(send: Send) -> Send:

@@ -1,16 +1,25 @@
-"""Stops background work at the moment of the signal: a server that waits for open streams first would do so too late.
+"""What signals ask of a process that serves: to stop, or to read its keys again.
 
-A worker that stops hands back its jobs, so that others go on at once.
+Background work stops at the moment of the signal: a server that waits for open streams first would do so too late. A
+worker that stops hands back its jobs, so that others go on at once. SIGHUP has two meanings: keys in files were
+changed, or the terminal was closed, which asks for the same as SIGTERM.
 """
 
 import asyncio
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
+from service.settings.keys import Keys
+
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+HANG_UP = signal.SIGHUP
+"""A terminal that was closed, or keys that were changed."""
 
 
 @contextmanager
@@ -42,3 +51,45 @@ def on_stop_signal(stop: Callable[[], None]) -> Generator[None]:
         for number, handler in before.items():
             if signal.getsignal(number) is on_signal:
                 signal.signal(number, handler)
+
+
+class Terminal:
+    """The terminal at which a process was started, if it was."""
+
+    def __init__(self) -> None:
+        self._there = sys.stderr.isatty()
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was closed."""
+        return self._there and not sys.stderr.isatty()
+
+
+@contextmanager
+def rereading(keys: Keys) -> Generator[None]:
+    """Within the block, read `keys` again on SIGHUP, where they are in files and no terminal was closed.
+
+    A SIGHUP that was blocked until now is answered at once.
+    """
+    if not keys.rereads or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop, terminal, reading = asyncio.get_running_loop(), Terminal(), set[asyncio.Task[bool]]()
+
+    def read() -> None:
+        task = asyncio.create_task(asyncio.to_thread(keys.read_again))
+        reading.add(task)
+        task.add_done_callback(reading.discard)
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if terminal.gone:
+            os.kill(os.getpid(), signal.SIGTERM)  # to whoever handles it at the moment
+        else:
+            loop.call_soon_threadsafe(read)
+
+    before = signal.signal(HANG_UP, on_signal)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {HANG_UP})
+    try:
+        yield
+    finally:
+        signal.signal(HANG_UP, before)

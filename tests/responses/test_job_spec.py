@@ -25,6 +25,7 @@ from service.responses.run import AppendSink, Run, machine_of
 from service.responses.seal import Seals
 from service.responses.service import Caller, Service
 from service.responses.templates import Templates
+from service.settings.keys import Keys
 from service.settings.settings import Settings
 from service.web.event_stream import RunSource
 from service.web.middleware import Exchange
@@ -44,7 +45,8 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
     """What a request needs up to its job, without HTTP; what comes after that is not there."""
     store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
     members: dict[str, Any] = dict.fromkeys(Service.__struct_fields__)
-    members |= {"settings": settings, "store": store, "engine": scripted([answer("4")]), "limits": Limits()}
+    members |= {"settings": settings, "keys": Keys(settings), "store": store}
+    members |= {"engine": scripted([answer("4")]), "limits": Limits()}
     members |= {"seals": Seals(["k" * 32], never_asked), "templates": Templates("")}
     members["clock"] = lambda: 1_700_000_000.5
     yield Service(**members)

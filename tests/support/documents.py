@@ -13,6 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import astuple
 from pydantic import SecretStr
 
+from service.settings.secrets import SECRETS, file_variable
 from service.settings.settings import Settings, allowed, description, groups, variable
 from service.settings.units import sized, unit_of
 from store.fsck.faults import MEANINGS
@@ -86,7 +87,7 @@ def shows(shown: str, real: str) -> bool:
 def settings_table() -> list[str]:
     """A row for each setting, made from its description: what docs/configuration.md has to hold."""
     return [
-        f"| `{variable(name)}` | {_default(name)} | {allowed(name)} | {description(name)} |"
+        f"| `{variable(name)}` | {_default(name)} | {allowed(name)} | {description(name)}{_file(name)} |"
         for name in Settings.model_fields
     ]
 
@@ -99,6 +100,11 @@ def settings_sections() -> str:
     return "\n".join(
         f"### {heading}\n\n{head}" + "".join(f"{row}\n" for row in rows) for heading, rows in sections.items()
     )
+
+
+def _file(name: str) -> str:
+    """That a secret may be in a file."""
+    return f" `{file_variable(name)}` names a file with it." if name in SECRETS else ""
 
 
 def _default(name: str) -> str:

@@ -24,7 +24,7 @@ STEP_SECONDS = 0.01
 
 def admission(several: bool = True, bodies: int = 800) -> Admission:
     refused = Counter("refused", "", ["kind"], registry=CollectorRegistry())
-    return Admission(refused, requests=80, followers=80, bodies=bodies, several=several)
+    return Admission(refused, requests=80, followers=80, bodies=bodies, several=lambda: several)
 
 
 def filled(share: Share, tenant: str, amount: int = 1) -> int:
@@ -37,17 +37,17 @@ def filled(share: Share, tenant: str, amount: int = 1) -> int:
 
 
 def test_a_tenant_alone_has_all_of_it() -> None:
-    assert filled(Share(80, several=False), "a") == 80
+    assert filled(Share(80, several=lambda: False), "a") == 80
 
 
 def test_of_several_one_leaves_an_eighth_to_who_comes() -> None:
-    share = Share(80, several=True)
+    share = Share(80, several=lambda: True)
     assert filled(share, "a") == 70
     assert filled(share, "b") == 10
 
 
 def test_who_comes_gets_a_share_as_soon_as_the_others_end_something() -> None:
-    share = Share(80, several=True)
+    share = Share(80, several=lambda: True)
     filled(share, "a")
     filled(share, "b")
     for _ in range(16):
@@ -61,7 +61,7 @@ def test_who_comes_gets_a_share_as_soon_as_the_others_end_something() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 30), st.booleans()), max_size=200))
 def test_it_never_comes_to_more_than_the_limit_and_never_forgets(steps: list[tuple[str, int, bool]]) -> None:
-    share, held = Share(100, several=True), list[tuple[str, int]]()
+    share, held = Share(100, several=lambda: True), list[tuple[str, int]]()
     for tenant, amount, takes in steps:
         if takes and share.fits(tenant, amount):
             share.take(tenant, amount)

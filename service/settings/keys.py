@@ -1,0 +1,106 @@
+"""The keys that open the service, as they are now: they alone may change while it runs.
+
+An operator adds a key to its file, sends SIGHUP, moves the clients, and takes the old key out the same way. What is
+wrong in a file changes nothing. Keys are compared as digests in a dictionary, so that the time taken tells neither
+their bytes nor their number.
+"""
+
+import logging
+from collections.abc import Iterable
+from hashlib import sha256
+from multiprocessing import parent_process
+from threading import Lock
+
+from service.logs import event
+from service.settings.core import DEFAULT_TENANT, ApiKey
+from service.settings.settings import Settings, SettingsError
+
+logger = logging.getLogger(__name__)
+
+LEAST_KEY_CHARS = 20
+"""Shorter API keys are warned of."""
+
+
+class Keys:
+    """The API keys, each with its tenant, and the key of those who read the metrics."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._reading = Lock()
+        self._take(settings)
+
+    def _take(self, settings: Settings) -> None:
+        """Have the keys of these settings. Each request sees all of them, or none: nothing here waits."""
+        self._settings = settings
+        self._several = len(settings.tenants) > 1
+        self._tenants = _by_digest(settings.api_keys)
+        key = settings.metrics_key
+        self._scrapers = _by_digest([ApiKey(DEFAULT_TENANT, key)] if key.get_secret_value() else [])
+
+    @property
+    def rereads(self) -> bool:
+        """Whether they come from files that may be read again."""
+        return self._settings.rereads
+
+    @property
+    def settings(self) -> Settings:
+        """The settings with the keys of now."""
+        return self._settings
+
+    @property
+    def open(self) -> bool:
+        """Whether there are no API keys, so that no request needs one."""
+        return not self._tenants
+
+    @property
+    def for_metrics(self) -> bool:
+        """Whether the metrics have a key of their own."""
+        return bool(self._scrapers)
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one tenant."""
+        return self._several
+
+    def tenant(self, key: bytes) -> str | None:
+        """Whose key this is; None for nobody's."""
+        return self._tenants.get(_digest(key))
+
+    def opens_metrics(self, key: bytes) -> bool:
+        """Whether this key opens the metrics."""
+        return _digest(key) in self._scrapers
+
+    def may_go_first(self, tenant: str) -> bool:
+        """Whether a tenant's requests may go before those of others: where there are no others, it may."""
+        return tenant in self._settings.priority_tenants or not self.several
+
+    def read_again(self) -> bool:
+        """Take the keys that the files have now, if nothing is wrong with them; whether they were taken."""
+        with self._reading:  # the last that was asked for is the last that is taken
+            try:
+                settings = self._settings.reread()
+            except SettingsError as error:
+                remedy = "correct the file, and send SIGHUP again"
+                event(logger, logging.ERROR, "the keys stay as they were", reason=str(error), remedy=remedy)
+                return False
+            self._take(settings)
+        if parent_process() is None:  # those that a supervisor told leave it to that to say so
+            keys, tenants = len(settings.api_keys), len(settings.tenants)
+            event(logger, logging.INFO, "the keys were read again", api_keys=keys, tenants=tenants)
+            warn_of_short(settings)
+        return True
+
+
+def warn_of_short(settings: Settings) -> None:
+    """Warn of API keys that can be guessed."""
+    short = sorted({each.tenant for each in settings.api_keys if len(each.key.get_secret_value()) < LEAST_KEY_CHARS})
+    if short:
+        message = f"API keys of fewer than {LEAST_KEY_CHARS} characters can be guessed"
+        event(logger, logging.WARNING, message, tenants=", ".join(short), remedy="openssl rand -hex 32 makes one")
+
+
+def _by_digest(keys: Iterable[ApiKey]) -> dict[bytes, str]:
+    return {_digest(each.key.get_secret_value().encode()): each.tenant for each in keys}
+
+
+def _digest(key: bytes) -> bytes:
+    return sha256(key).digest()

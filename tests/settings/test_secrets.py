@@ -1,0 +1,174 @@
+"""Secrets in files: one rule for all of them, and what is refused with which words."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from service.settings import secrets
+from service.settings.secrets import RENEWED, SECRETS, file_variable
+from service.settings.settings import Settings, SettingsError, display, load_settings, variable
+
+KEY = "sk-0123456789abcdef0123"
+VALUES = {
+    "api_keys": f"acme:{KEY}",
+    "vllm_api_key": KEY,
+    "redis_url": f"redis://:{KEY}@localhost:6379/0",
+    "seal_keys": KEY * 2,
+    "webhook_secret": "whsec_" + "QUJD" * 10,
+    "metrics_key": KEY,
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(variable(name), raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def written(text: str, name: str = "secret") -> Path:
+    """A file with this text in the working directory."""
+    path = Path.cwd() / name
+    path.write_text(text)
+    return path
+
+
+def test_every_setting_that_holds_a_secret_may_be_in_a_file() -> None:
+    secret = {name for name, field in Settings.model_fields.items() if "Secret" in str(field.annotation)}
+    secret |= {name for name, field in Settings.model_fields.items() if "ApiKey" in str(field.annotation)}
+    assert secret | {"redis_url"} == set(SECRETS) == VALUES.keys()
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_file_has_what_the_variable_would_have(name: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable(name), VALUES[name])
+    expected = getattr(load_settings(), name)
+    monkeypatch.delenv(variable(name))
+    monkeypatch.setenv(file_variable(name), str(written(VALUES[name] + end)))
+    settings = load_settings()
+    assert getattr(settings, name) == expected
+    assert KEY not in str(display(settings))
+    assert settings.rereads == (name in RENEWED)
+
+
+def test_the_variable_of_the_file_may_be_in_the_env_file_and_its_path_relative(monkeypatch: pytest.MonkeyPatch) -> None:
+    written(KEY, "key")
+    written("HARMONIUM_METRICS_KEY_FILE=key\n", ".env")
+    assert load_settings().metrics_key == SecretStr(KEY)
+
+
+@pytest.mark.parametrize(
+    "lines", [f"acme:{KEY}\nglobex:{KEY}1\n", f"acme:{KEY},globex:{KEY}1", f"\nacme:{KEY},\r\nglobex:{KEY}1"]
+)
+def test_several_keys_stand_on_lines_or_between_commas(lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_API_KEYS_FILE", str(written(lines)))
+    assert load_settings().tenants == {"acme", "globex"}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("place", ["environment", "file"])
+def test_a_secret_that_is_given_twice_is_refused_with_both_names(
+    name: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(file_variable(name), str(written(VALUES[name])))
+    if place == "environment":
+        monkeypatch.setenv(variable(name), VALUES[name])
+    else:
+        written(f"{variable(name)}={VALUES[name]}\n", ".env")
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert str(caught.value) == (f"{variable(name)} and {file_variable(name)} are both given; leave one of them out")
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_one_that_is_empty_is_not_given(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable(name), "")
+    monkeypatch.setenv(file_variable(name), str(written(VALUES[name])))
+    settings = load_settings()
+    monkeypatch.setenv(variable(name), VALUES[name])
+    monkeypatch.setenv(file_variable(name), "")
+    assert getattr(load_settings(), name) == getattr(settings, name)
+
+
+def test_an_option_wins_over_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_REDIS_URL_FILE", "/not/there")
+    assert load_settings(redis_url="redis://elsewhere").redis_url == "redis://elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "can't be read: No such file or directory; name a file that this user may read"),
+        ("folder", "is not a file; mount the secret as one, or name the file in it"),
+        (b"\n\n", "is empty; write the secret into it, or leave the variable out"),
+        (b"\xff\xfe", "is no text in UTF-8; write the secret as text"),
+        (b"k" * 1001, "has more than 1,000 bytes, so it is no secret; name the right file"),
+        (b"one\ntwo", "has 2 lines; write the secret on one"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_the_variable_and_the_reason(
+    content: bytes | str | None, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(secrets, "MAX_SECRET_BYTES", 1000)
+    path = tmp_path / "secret"
+    if content == "folder":
+        path.mkdir()
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    monkeypatch.setenv("HARMONIUM_METRICS_KEY_FILE", str(path))
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert str(caught.value) == f"HARMONIUM_METRICS_KEY_FILE={path} {reason}"
+
+
+def test_what_is_wrong_in_a_file_is_told_with_its_path_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(f"acme:{KEY}\nacme:{KEY} and more\n")
+    monkeypatch.setenv("HARMONIUM_API_KEYS_FILE", str(path))
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert str(caught.value).startswith(f"HARMONIUM_API_KEYS_FILE={path}: entry 2: a key should be ")
+    assert KEY not in str(caught.value)
+
+
+def test_a_file_for_what_is_no_secret_is_not_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_PORT_FILE", "/tmp/port")
+    with pytest.raises(SettingsError, match="HARMONIUM_PORT_FILE is not a setting"):
+        load_settings()
+
+
+def test_what_is_read_again_is_the_keys_alone_and_all_else_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, url = written(f"acme:{KEY}", "keys"), written("redis://first", "url")
+    monkeypatch.setenv("HARMONIUM_API_KEYS_FILE", str(keys))
+    monkeypatch.setenv("HARMONIUM_REDIS_URL_FILE", str(url))
+    monkeypatch.setenv("HARMONIUM_SHUTDOWN_SECONDS", "7")
+    settings = load_settings(port=5)
+    keys.write_text(f"acme:{KEY}\nglobex:{KEY}2\n")
+    url.write_text("redis://second")
+    again = settings.reread()
+    assert again.tenants == {"acme", "globex"}
+    assert again.rereads
+    assert again == settings.model_copy(update={"api_keys": again.api_keys})
+    keys.write_text(f"acme:{KEY}\n")
+    assert again.reread() == settings
+
+
+@pytest.mark.parametrize("text", ["", "acme:", f"acme:{KEY},other:{KEY}"])
+def test_keys_that_are_wrong_are_not_taken(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(f"acme:{KEY}")
+    monkeypatch.setenv("HARMONIUM_API_KEYS_FILE", str(path))
+    settings = load_settings()
+    path.write_text(text)
+    with pytest.raises(SettingsError, match="HARMONIUM_API_KEYS_FILE="):
+        settings.reread()
+
+
+def test_keys_that_leave_a_tenant_out_that_has_priority_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(f"acme:{KEY}")
+    monkeypatch.setenv("HARMONIUM_API_KEYS_FILE", str(path))
+    monkeypatch.setenv("HARMONIUM_PRIORITY_TENANTS", "acme")
+    settings = load_settings()
+    path.write_text(f"globex:{KEY}")
+    with pytest.raises(SettingsError, match="HARMONIUM_PRIORITY_TENANTS names acme"):
+        settings.reread()

@@ -1,0 +1,191 @@
+"""Keys are changed while the service runs: SIGHUP has all processes read them again; a wrong file changes nothing."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import termios
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.settings.settings import variable
+from store.embedded import EmbeddedServer
+from tests.support.ports import free_port
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, HARMONIUM, MODEL, ServiceProcess, WorkerProcess
+from tests.support.waiting import wait_until
+
+Start = Callable[..., ServiceProcess]
+
+OLD, NEW = "sk-old-0123456789abcdef", "sk-new-0123456789abcdef"
+AGAIN = "the keys were read again"
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """A file with one key of acme."""
+    path = tmp_path / "keys"
+    path.write_text(f"acme:{OLD}\n")
+    return path
+
+
+def status(url: str, key: str, path: str = "/v1/models") -> int:
+    """What a request on a connection of its own is answered with."""
+    return httpx.get(
+        f"{url}{path}", headers={"authorization": f"Bearer {key}"}, timeout=30, trust_env=False
+    ).status_code
+
+
+def workers(service: ServiceProcess) -> list[int]:
+    """The processes that share a service's port."""
+    pid = service.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(each) for each in children if "spawn_main" in Path(f"/proc/{each}/cmdline").read_text()]
+
+
+def statuses(service: ServiceProcess, key: str) -> set[int]:
+    """What each of its processes answers, asked while the others stand still."""
+    found: set[int] = set()
+    all_of_them = workers(service)
+    for asked in all_of_them or [0]:
+        others = [each for each in all_of_them if each != asked]
+        for each in others:
+            os.kill(each, signal.SIGSTOP)
+        try:
+            found.add(status(service.url, key))
+        finally:
+            for each in others:
+                os.kill(each, signal.SIGCONT)
+    return found
+
+
+def errors(service: ServiceProcess) -> list[str]:
+    """What it has logged of keys that it didn't take."""
+    return [line for line in service.log.splitlines() if " ERROR " in line and "the keys stay as they were" in line]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_key_is_rotated_without_a_request_being_refused(start: Start, keys: Path, processes: int) -> None:
+    service = start(api_keys_file=keys, workers=processes)
+    assert (statuses(service, OLD), statuses(service, NEW)) == ({200}, {401})
+    id = service.client(OLD).responses.create(model=MODEL, input="My name is Ada.").id
+    keys.write_text(f"acme:{OLD}\nacme:{NEW}\n")
+    service.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: statuses(service, NEW), wanted={200}.__eq__)
+    assert statuses(service, OLD) == {200}
+    keys.write_text(f"acme:{NEW}\n")
+    service.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: statuses(service, OLD), wanted={401}.__eq__)
+    second = service.client(NEW).responses.create(model=MODEL, input="What is my name?", previous_response_id=id)
+    assert "Ada" in second.output_text
+    assert service.log.count(AGAIN) == 2
+    assert OLD not in service.log
+    assert NEW not in service.log
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_file_that_is_wrong_changes_nothing_and_is_told_once(start: Start, keys: Path, processes: int) -> None:
+    service = start(api_keys_file=keys, workers=processes)
+    for told, text in enumerate(["", f"acme:{NEW} and a word", f"acme:{NEW},globex:{NEW}", None], start=1):
+        keys.unlink() if text is None else keys.write_text(text)
+        service.process.send_signal(signal.SIGHUP)
+        wait_until(lambda told=told: len(errors(service)) == told)
+        assert (statuses(service, OLD), statuses(service, NEW)) == ({200}, {401})
+    keys.write_text(f"acme:{NEW}\n")
+    service.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: statuses(service, NEW), wanted={200}.__eq__)
+    assert len(errors(service)) == 4
+    assert all(f"HARMONIUM_API_KEYS_FILE={keys}" in line for line in errors(service))
+    assert NEW not in service.log
+
+
+def test_a_worker_that_is_replaced_has_the_keys_that_were_read_last(start: Start, keys: Path) -> None:
+    service = start(api_keys_file=keys, workers=2)
+    keys.write_text(f"acme:{NEW}\n")
+    service.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: statuses(service, NEW), wanted={200}.__eq__)
+    keys.write_text("broken:")
+    before = workers(service)
+    os.kill(before[0], signal.SIGKILL)
+    wait_until(lambda: len(set(workers(service)) - set(before)) == 1 and statuses(service, NEW) == {200}, 20)
+    assert statuses(service, OLD) == {401}
+
+
+def test_a_new_tenant_comes_in_and_one_that_is_gone_stays_out(start: Start, keys: Path) -> None:
+    keys.write_text(f"acme:{ACME_KEY}\n")
+    service = start(api_keys_file=keys)
+    assert (
+        service.client(ACME_KEY).responses.create(model=MODEL, input="hi", service_tier="priority").service_tier
+        == "priority"
+    )
+    keys.write_text(f"acme:{ACME_KEY}\nglobex:{GLOBEX_KEY}\n")
+    service.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: status(service.url, GLOBEX_KEY) == 200)
+    answer = service.client(ACME_KEY).responses.create(model=MODEL, input="hi", service_tier="priority")
+    assert answer.service_tier == "default", "it isn't alone any more"
+    keys.write_text(f"globex:{GLOBEX_KEY}\n")
+    service.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: status(service.url, ACME_KEY) == 401)
+
+
+def test_the_key_of_the_metrics_is_read_again_by_workers_too(start: Start, tmp_path: Path) -> None:
+    path, port = tmp_path / "metrics-key", free_port()
+    path.write_text(OLD)
+    with EmbeddedServer(tmp_path / "redis") as redis:
+        worker = WorkerProcess(
+            tmp_path / "worker",
+            redis_url=redis.url,
+            api_keys=f"acme:{ACME_KEY}",
+            metrics_key_file=path,
+            worker_port=port,
+        )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            assert (status(url, OLD, "/metrics"), status(url, NEW, "/metrics")) == (200, 401)
+            path.write_text(NEW)
+            worker.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: status(url, NEW, "/metrics") == 200)
+            assert status(url, OLD, "/metrics") == 401
+        finally:
+            worker.stop()
+
+
+def test_short_keys_are_warned_of_once_when_they_are_read_again_too(start: Start, keys: Path) -> None:
+    service = start(api_keys_file=keys, workers=2)
+    assert "can be guessed" not in service.log
+    keys.write_text("acme:k2")
+    service.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: service.log.count("can be guessed") == 1)
+    assert statuses(service, "k2") == {200}
+    assert service.log.count("can be guessed") == 1
+
+
+@pytest.mark.parametrize(("processes", "from_file"), [(1, True), (2, True), (2, False)])
+def test_a_terminal_that_is_closed_stops_the_service_whatever_its_keys_come_from(
+    keys: Path, tmp_path: Path, processes: int, from_file: bool
+) -> None:
+    given: dict[str, object] = {"data_dir": tmp_path / "data", "port": free_port(), "workers": processes}
+    given |= {"api_keys_file": keys} if from_file else {"api_keys": f"acme:{OLD}"}
+    master, slave = os.openpty()
+    with closing(os.fdopen(master, "rb", 0)):
+        process = subprocess.Popen(
+            [HARMONIUM, "serve"],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=os.environ | {variable(name): str(value) for name, value in given.items()},
+            cwd=tmp_path,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        try:
+            url = f"http://127.0.0.1:{given['port']}"
+            wait_until(lambda: status(url, OLD, "/ready") == 200, 20, passing=httpx.HTTPError)
+        except BaseException:
+            process.kill()
+            raise
+    assert process.wait(20) == 0
