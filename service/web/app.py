@@ -15,13 +15,12 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Lifespan
 
 from service.api.decoding import bounded_list
 from service.api.input.content import MAX_PARTS
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
-from service.build import this_build
 from service.engine.port import Engine, EngineError, EngineUnavailable
 from service.errors import ApiError, InvalidRequest, fault
 from service.harmony import segments, tokens
@@ -71,21 +70,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timi
     for limit in (settings.max_input_items, settings.max_tools, MAX_PARTS):
         bounded_list(limit)
     service = open_service(settings, engine)
-    app = FastAPI(
-        title="harmonium",
-        version=this_build().version,
-        description="The OpenAI Responses API over gpt-oss, with every conversation kept.",
-        lifespan=_lifespan,
-        redirect_slashes=False,
-        docs_url=None,
-        redoc_url=None,
-        exception_handlers=HANDLERS,
-    )
-    for dialect in DIALECTS:
-        for router in (create.router, stored.router, models.router):
-            app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
-    app.include_router(conversations.router, prefix=OPENAI.prefix)
-    app.include_router(welcome.router)
+    app = routed(_lifespan)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
         service.metrics.refused,
@@ -108,9 +93,23 @@ def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timi
     )
 
 
+def routed(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+    """The routes, with nothing behind them yet. `/openapi.json` is a file that is made of them (routes/welcome.py)."""
+    app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False, exception_handlers=HANDLERS)
+    for dialect in DIALECTS:
+        for router in (create.router, stored.router, models.router):
+            app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
+    app.include_router(conversations.router, prefix=OPENAI.prefix)
+    for router in (welcome.router, health.router, metrics.router):
+        app.include_router(router)
+    return app
+
+
 def create_probe_app(service: Service, background: Background) -> ASGIApp:
     """`/health`, `/ready` and `/metrics` of a worker: of the store and the engine in `service`, and what it counted."""
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
+    app.include_router(health.router)
+    app.include_router(metrics.router)
     admission = Admission(service.metrics.refused, requests=PROBE_REQUESTS, followers=0, bodies=0)
     return _gated(app, service, background, admission)
 
@@ -118,13 +117,11 @@ def create_probe_app(service: Service, background: Background) -> ASGIApp:
 def _gated(
     app: FastAPI, service: Service, background: Background, admission: Admission, sockets: Sockets | None = None
 ) -> Gate:
-    """The application with the probes, behind its gate; its state has what routes need."""
+    """The application behind its gate; its state has what routes need."""
     app.state.service, app.state.background, app.state.admission = service, background, admission
     app.state.exposition = Exposition(
         service.metrics, partial(read_shards, service.jobs), service.engine.servers, limits_of(service.settings)
     )
-    app.include_router(health.router)
-    app.include_router(metrics.router)
     return Gate(app, service.keys, admission, service.pacing, service.metrics, sockets)
 
 

@@ -31,8 +31,8 @@ from service.web.http_protocol import BREAK_OFF
 logger = logging.getLogger(__name__)
 
 OPENAI_VERSION = b"2020-10-01"
-OPEN_PATHS = frozenset({"/", "/health", "/ready"})
-"""What needs no key: probes have none, and learn only whether the service works; and `/` says what this is."""
+OPEN_PATHS = frozenset({"/", "/docs", "/openapi.json", "/health", "/ready"})
+"""What needs no key: probes have none, and learn only whether the service works; the others say what this is."""
 
 STRANGERS_LOGGED = 10
 """How many requests a second are logged that were refused before it was known whose they are."""

@@ -20,10 +20,10 @@ from service.web.routes.query import StrictRoute
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
 from service.web.routes.stored import MAX_PAGE_ITEMS, with_room
 
-router = APIRouter(route_class=StrictRoute)
+router = APIRouter(route_class=StrictRoute, tags=["Conversations"])
 
 
-@router.post("/conversations", summary="Create a conversation")
+@router.post("/conversations", summary="Create a conversation", operation_id="createConversation")
 async def create(request: Request) -> HttpResponse:
     """A conversation, with `metadata`, and with up to 20 `items` in it; with `harmonium.fork_of` a fork."""
     service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
@@ -32,13 +32,13 @@ async def create(request: Request) -> HttpResponse:
     return JsonResponse(made)
 
 
-@router.get("/conversations", summary="List conversations")
+@router.get("/conversations", summary="List conversations", operation_id="listConversations")
 async def list_conversations(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)] = 20,
     order: Literal["asc", "desc"] = "desc",
     after: str | None = None,
-    metadata: Annotated[str | None, Query(description="As metadata[key]=value, up to 16 times")] = None,
+    metadata: Annotated[str | None, Query(include_in_schema=False)] = None,
 ) -> HttpResponse:
     """All conversations, or those with `metadata[key]=value`, in the order in which they began, page by page."""
     wanted = read_filter(request.query_params.multi_items())
@@ -53,27 +53,31 @@ async def list_conversations(
     return with_room(request, JsonResponse(page))
 
 
-@router.get("/conversations/{conversation_id}", summary="Retrieve a conversation")
+@router.get("/conversations/{conversation_id}", summary="Retrieve a conversation", operation_id="retrieveConversation")
 async def retrieve(request: Request, conversation_id: str) -> HttpResponse:
     """The conversation, without its items."""
     return JsonResponse(await service_of(request).conversations.get(exchange_of(request).tenant, conversation_id))
 
 
-@router.post("/conversations/{conversation_id}", summary="Update a conversation")
+@router.post("/conversations/{conversation_id}", summary="Update a conversation", operation_id="updateConversation")
 async def update(request: Request, conversation_id: str) -> HttpResponse:
     """Give a conversation other `metadata` in the place of what it has."""
     service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
     return JsonResponse(await by_hand.change(service, exchange.tenant, conversation_id, read_changed(body)))
 
 
-@router.delete("/conversations/{conversation_id}", summary="Delete a conversation")
+@router.delete("/conversations/{conversation_id}", summary="Delete a conversation", operation_id="deleteConversation")
 async def delete(request: Request, conversation_id: str) -> HttpResponse:
     """Delete a conversation. Its responses can still be retrieved and continued."""
     await service_of(request).conversations.delete(exchange_of(request).tenant, conversation_id)
     return JsonResponse(ConversationDeleted(conversation_id))
 
 
-@router.post("/conversations/{conversation_id}/items", summary="Add items to a conversation")
+@router.post(
+    "/conversations/{conversation_id}/items",
+    summary="Add items to a conversation",
+    operation_id="createConversationItems",
+)
 async def create_items(
     request: Request,
     conversation_id: str,
@@ -87,7 +91,11 @@ async def create_items(
     return with_room(request, JsonResponse(Page(data, items[0].id, items[-1].id, has_more=False)))
 
 
-@router.get("/conversations/{conversation_id}/items", summary="List the items of a conversation")
+@router.get(
+    "/conversations/{conversation_id}/items",
+    summary="List the items of a conversation",
+    operation_id="listConversationItems",
+)
 async def list_items(
     request: Request,
     conversation_id: str,
@@ -104,7 +112,11 @@ async def list_items(
     return with_room(request, JsonResponse(page))
 
 
-@router.get("/conversations/{conversation_id}/items/{item_id}", summary="Retrieve an item of a conversation")
+@router.get(
+    "/conversations/{conversation_id}/items/{item_id}",
+    summary="Retrieve an item of a conversation",
+    operation_id="retrieveConversationItem",
+)
 async def retrieve_item(request: Request, conversation_id: str, item_id: str, includes: Includes) -> HttpResponse:
     """One item."""
     service, tenant = service_of(request), exchange_of(request).tenant
@@ -113,7 +125,11 @@ async def retrieve_item(request: Request, conversation_id: str, item_id: str, in
     return with_room(request, JsonResponse(item))
 
 
-@router.delete("/conversations/{conversation_id}/items/{item_id}", summary="Delete an item of a conversation")
+@router.delete(
+    "/conversations/{conversation_id}/items/{item_id}",
+    summary="Delete an item of a conversation",
+    operation_id="deleteConversationItem",
+)
 async def delete_item(request: Request, conversation_id: str, item_id: str, erase: bool = False) -> HttpResponse:
     """Delete an item: the next response is not given it. Responses that were keep it, but with `erase` it is gone for
     all, also where it was deleted before.

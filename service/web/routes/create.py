@@ -31,7 +31,7 @@ from service.web.routes.query import StrictRoute
 from service.web.routes.received import body_of, caller_of, exchange_of, follow, preparing, service_of
 from store.errors import StoreFull
 
-router = APIRouter(route_class=StrictRoute)
+router = APIRouter(route_class=StrictRoute, tags=["Responses"])
 
 
 class InputTokens(msgspec.Struct):
@@ -49,7 +49,7 @@ class _Wanted(msgspec.Struct, frozen=True):
     obfuscate: bool
 
 
-@router.post("/responses", summary="Create a response")
+@router.post("/responses", summary="Create a response", operation_id="createResponse")
 async def create(request: Request) -> HttpResponse:
     """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
     settings = service_of(request).settings
@@ -69,7 +69,7 @@ async def create(request: Request) -> HttpResponse:
         return exchange_of(request).dialect.answer(await _whole(request, run, sink))
 
 
-@router.get("/responses", summary="Open a WebSocket")
+@router.get("/responses", summary="Open a WebSocket", operation_id="openWebSocket")
 async def open_socket() -> HttpResponse:
     """426: a GET opens a WebSocket, and this one didn't ask for that, or not in the right way."""
     raise ApiError(
@@ -80,7 +80,7 @@ async def open_socket() -> HttpResponse:
     )
 
 
-@router.post("/responses/compact", summary="Compact a conversation")
+@router.post("/responses/compact", summary="Compact a conversation", operation_id="compactConversation")
 async def compact(request: Request) -> HttpResponse:
     """The user's messages of a conversation word by word, and all else of it as one sealed item."""
     settings = service_of(request).settings
@@ -94,7 +94,7 @@ async def compact(request: Request) -> HttpResponse:
     return exchange_of(request).dialect.answer(Compacted(response.id, response.created_at, output, response.usage))
 
 
-@router.post("/responses/input_tokens", summary="Count the tokens of a request")
+@router.post("/responses/input_tokens", summary="Count the tokens of a request", operation_id="countInputTokens")
 async def count(request: Request) -> HttpResponse:
     """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
     exchange, service = exchange_of(request), service_of(request)

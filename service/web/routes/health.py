@@ -14,7 +14,7 @@ from service.web.errors import JsonResponse
 from service.web.routes.received import background_of, service_of
 from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 
-router = APIRouter()
+router = APIRouter(tags=["Service"])
 logger = logging.getLogger(__name__)
 
 
@@ -23,14 +23,14 @@ ALSO = ["HEAD", "OPTIONS"]
 
 
 @router.api_route("/health", methods=ALSO, include_in_schema=False)
-@router.get("/health", summary="Is the process alive?")
+@router.get("/health", summary="Is the process alive?", operation_id="health")
 async def health() -> HttpResponse:
     """Always yes; asks nobody else."""
     return JsonResponse({"status": "ok"})
 
 
 @router.api_route("/ready", methods=ALSO, include_in_schema=False)
-@router.get("/ready", summary="Can it serve?")
+@router.get("/ready", summary="Can it serve?", operation_id="ready")
 async def ready(request: Request) -> HttpResponse:
     """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or that it
     has more shards or a later layout than this process knows. A worker that is paused, as the engine was away, is no

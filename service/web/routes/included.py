@@ -29,8 +29,8 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def _includes(
-    include: Annotated[list[str] | None, Query(alias="include[]")] = None,
-    included: Annotated[list[str] | None, Query(alias="include")] = None,
+    include: Annotated[list[str] | None, Query()] = None,
+    included: Annotated[list[str] | None, Query(alias="include[]", include_in_schema=False)] = None,
 ) -> frozenset[str]:
     """What a reader wants to see, as SDKs write it and as people do. Raises InvalidRequest."""
     wanted = [*(include or ()), *(included or ())]

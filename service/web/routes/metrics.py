@@ -7,10 +7,10 @@ from starlette.responses import Response as HttpResponse
 
 from service.metrics.scrape import Exposition
 
-router = APIRouter()
+router = APIRouter(tags=["Service"])
 
 
-@router.get("/metrics", summary="Metrics for Prometheus")
+@router.get("/metrics", summary="Metrics for Prometheus", operation_id="metrics")
 async def metrics(request: Request) -> HttpResponse:
     """In Prometheus's text format, or as OpenMetrics where Accept names it; docs/metrics.md lists them."""
     exposition = cast(Exposition, request.app.state.exposition)

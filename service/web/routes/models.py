@@ -12,10 +12,10 @@ from service.web.errors import JsonResponse
 from service.web.routes.query import StrictRoute
 from service.web.routes.received import service_of
 
-router = APIRouter(route_class=StrictRoute)
+router = APIRouter(route_class=StrictRoute, tags=["Models"])
 
 
-@router.get("/models", summary="List the models")
+@router.get("/models", summary="List the models", operation_id="listModels")
 async def models(request: Request) -> HttpResponse:
     """The models that a create request may name."""
     service = service_of(request)
@@ -24,7 +24,7 @@ async def models(request: Request) -> HttpResponse:
     return JsonResponse({"object": "list", "data": [_model(card, name) for name in names]})
 
 
-@router.get("/models/{model_id:path}", summary="Retrieve a model")
+@router.get("/models/{model_id:path}", summary="Retrieve a model", operation_id="retrieveModel")
 async def model(request: Request, model_id: str) -> HttpResponse:
     """One model. Its id may hold slashes."""
     service = service_of(request)

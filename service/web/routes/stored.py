@@ -17,7 +17,7 @@ from service.web.routes.input_items import list_input_items
 from service.web.routes.query import StrictRoute
 from service.web.routes.received import background_of, body_of, exchange_of, follow, service_of, tell_end
 
-router = APIRouter(route_class=StrictRoute)
+router = APIRouter(route_class=StrictRoute, tags=["Responses"])
 
 MAX_PAGE_ITEMS = 100
 
@@ -25,7 +25,7 @@ STREAMED = "stream"
 """How the store calls a background response whose events may be followed."""
 
 
-@router.get("/responses/{response_id}", summary="Retrieve a response")
+@router.get("/responses/{response_id}", summary="Retrieve a response", operation_id="retrieveResponse")
 async def retrieve(
     request: Request,
     response_id: str,
@@ -64,7 +64,7 @@ async def _stream(request: Request, response_id: str, starting_after: int | None
     return follow(request, response_id, after, obfuscate=obfuscate)
 
 
-@router.delete("/responses/{response_id}", summary="Delete a response")
+@router.delete("/responses/{response_id}", summary="Delete a response", operation_id="deleteResponse")
 async def delete(request: Request, response_id: str, erase: bool = False, tree: bool = False) -> HttpResponse:
     """Forget a response. Responses that continue it keep their history.
 
@@ -79,7 +79,7 @@ async def delete(request: Request, response_id: str, erase: bool = False, tree: 
     return JsonResponse({"id": response_id, "object": "response.deleted", "deleted": True})
 
 
-@router.post("/responses/{response_id}/cancel", summary="Cancel a background response")
+@router.post("/responses/{response_id}/cancel", summary="Cancel a background response", operation_id="cancelResponse")
 async def cancel(request: Request, response_id: str) -> HttpResponse:
     """Cancel a background response; what was said by then stays. Cancelling it again changes nothing."""
     service = service_of(request)
@@ -88,7 +88,9 @@ async def cancel(request: Request, response_id: str) -> HttpResponse:
     return exchange_of(request).dialect.answer(response)
 
 
-@router.post("/responses/{response_id}/steer", summary="Say something to a background response")
+@router.post(
+    "/responses/{response_id}/steer", summary="Say something to a background response", operation_id="steerResponse"
+)
 async def steer(request: Request, response_id: str) -> HttpResponse:
     """Accept something that is said to a background response while it is under way: it ends at its next boundary, and
     another one goes on from it with that.
@@ -99,7 +101,9 @@ async def steer(request: Request, response_id: str) -> HttpResponse:
     return JsonResponse(accepted)
 
 
-@router.get("/responses/{response_id}/input_items", summary="List the input items of a response")
+@router.get(
+    "/responses/{response_id}/input_items", summary="List the input items of a response", operation_id="listInputItems"
+)
 async def input_items(
     request: Request,
     response_id: str,

@@ -1,19 +1,21 @@
 """`GET /`: what this is and where to go, for whoever tries the address first; a page for browsers, JSON for all others.
+`GET /docs` and `GET /openapi.json` describe each route, for people and for generators of clients.
 
 Open without a key, so never anything here that an operator chose: no model, no tenant, no number of anything.
 """
 
 from html import escape
+from pathlib import Path
 
 from fastapi import APIRouter, Request
-from starlette.responses import HTMLResponse
+from starlette.responses import FileResponse, HTMLResponse
 from starlette.responses import Response as HttpResponse
 
 from service.build import this_build
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import JsonResponse
 
-router = APIRouter()
+router = APIRouter(tags=["Service"])
 
 BASE_URLS = {dialect.name: dialect.prefix for dialect in DIALECTS}
 """What an SDK is pointed at, by dialect."""
@@ -23,9 +25,16 @@ LINKS = {
     "health": "/health",
     "ready": "/ready",
     "metrics": "/metrics",
+    "docs": "/docs",
     "openapi": "/openapi.json",
 }
 """Where to go, by what is there."""
+
+PAGES = Path(__file__).parents[1] / "pages"
+OPENAPI, DOCS = PAGES / "openapi.json", PAGES / "docs.html"
+"""Files that are made of the routes and the wire's types (tests/support/openapi/document.py), so that serving them
+costs no more than sending a file.
+"""
 
 HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "vary": "accept"}
 
@@ -53,7 +62,7 @@ print(client.responses.create(model=client.models.list().data[0].id, input="Coun
 """
 
 
-@router.get("/", summary="What is this?")
+@router.get("/", summary="What is this?", operation_id="welcome")
 async def welcome(request: Request) -> HttpResponse:
     """The name, the version and where to go."""
     version = this_build().version
@@ -64,3 +73,15 @@ async def welcome(request: Request) -> HttpResponse:
         )
     found = {"name": "harmonium", "version": version, "base_urls": BASE_URLS, "links": LINKS}
     return JsonResponse(found, headers={"vary": "accept"})
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> HttpResponse:
+    """A page about each route."""
+    return FileResponse(DOCS, headers=HEADERS)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi() -> HttpResponse:
+    """The OpenAPI document."""
+    return FileResponse(OPENAPI)

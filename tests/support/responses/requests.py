@@ -41,7 +41,12 @@ ENVELOPES = Envelopes()
 
 def read(*, limits: Limits = LIMITS, opener: Opener = ENVELOPES, **body: Any) -> Read:
     """What the members of a create request say."""
-    return in_one_go(read_request(_request(body), limits, opener))
+    return read_checked(_request(body), limits, opener)
+
+
+def read_checked(request: CreateRequest, limits: Limits = LIMITS, opener: Opener = ENVELOPES) -> Read:
+    """What the members of a request say whose body was checked."""
+    return in_one_go(read_request(request, limits, opener))
 
 
 def prompt(

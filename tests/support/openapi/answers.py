@@ -1,0 +1,169 @@
+"""What the service answers, as types: the wire's own structs, and those members of theirs that are kept as JSON or
+hold an echo. An answer's members are all there but for those that may be left out (`UnsetType`).
+"""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from service.api import conversation, events, response
+from service.api.input import items
+from service.responses.compaction.request import Compacted
+from service.web.routes.create import InputTokens
+from tests.support.openapi import bodies
+
+Json = dict[str, Any]
+Left = msgspec.UnsetType
+UNSET = msgspec.UNSET
+
+
+# --- what has no struct of its own ---
+
+
+class ErrorDetail(Struct):
+    """What was wrong: a message for people, a code for programs, and the parameter that it is about."""
+
+    message: str
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    param: str | None
+    code: str | None
+
+
+class Error(Struct):
+    """The error envelope: every refusal is one."""
+
+    error: ErrorDetail
+
+
+class ResponseDeleted(Struct):
+    """A response that is no longer there."""
+
+    id: str
+    object: Literal["response.deleted"]
+    deleted: bool
+
+
+class SteerAccepted(Struct):
+    """What was said to a response is kept for its next boundary."""
+
+    steer: response.SteerShown
+    type: Literal["response.steer.accepted"]
+
+
+class Model(Struct):
+    """A model under one of its names."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    max_model_len: int
+
+
+class ModelList(Struct):
+    """The models that a create request may name."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class Health(Struct):
+    """The process is alive."""
+
+    status: Literal["ok"]
+
+
+class Readiness(Struct):
+    """Whether it can serve: how the store, the engine and the worker of this process are."""
+
+    status: Literal["ok", "unavailable"]
+    store: Literal["ok", "read-only", "mismatch", "unconfirmed", "unavailable"]
+    engine: Literal["ok", "unavailable"]
+    worker: Literal["ok", "paused", "broken"] | Left = UNSET
+
+
+class Welcome(Struct):
+    """What this is, and where to go."""
+
+    name: str
+    version: str
+    base_urls: dict[str, str]
+    links: dict[str, str]
+
+
+# --- items as they are listed ---
+
+
+class ListedImage(Struct, tag="input_image"):
+    """An image."""
+
+    detail: Literal["low", "high", "auto", "original"]
+    image_url: str | None
+    file_id: str | None
+
+
+Told = bodies.InputText | ListedImage | bodies.InputFile
+Listed = Told | response.OutputText | bodies.Refusal
+
+_LISTED = [
+    items.MessageItem,
+    items.ReasoningItem,
+    items.FunctionCallItem,
+    items.FunctionCallOutputItem,
+    items.CustomToolCallItem,
+    items.CustomToolCallOutputItem,
+    items.CompactionItem,
+    items.CompactionTriggerItem,
+    items.AdditionalToolsItem,
+    items.ConfigurationUpdateItem,
+    items.CodeInterpreterCallItem,
+    items.McpCallItem,
+]
+ListedItem = bodies.one_of(*_LISTED, *map(items.foreign_kind, items.FOREIGN))
+
+
+class ItemList(Struct):
+    """A page of items."""
+
+    data: list[ListedItem]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"]
+
+
+class ConversationList(Struct):
+    """A page of conversations."""
+
+    data: list[conversation.Conversation]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"]
+
+
+OutputItem = response.Item
+StreamEvent = bodies.one_of(*events.KINDS)
+
+READ: dict[tuple[type[Struct], str], Any] = {
+    (response.OutputText, "logprobs"): list[response.Logprob],
+    (events.OutputTextDone, "logprobs"): list[events.Logprob],
+    (response.SteerShown, "input"): bodies.Steer.__annotations__["input"],
+    (response.Response, "tools"): list[bodies.Tool],
+    (response.Response, "tool_choice"): bodies.Choice,
+    (Compacted, "output"): list[ListedItem],
+    (items.MessageItem, "content"): list[Listed],
+    (items.FunctionCallOutputItem, "output"): str | list[Told],
+    (items.CustomToolCallOutputItem, "output"): str | list[Told],
+    (items.ReasoningItem, "content"): list[response.ReasoningText],
+    (items.ReasoningItem, "summary"): list[response.SummaryText],
+    (items.AdditionalToolsItem, "tools"): list[bodies.Tool],
+}
+"""Members that the structs keep as JSON, and what that is."""
+
+ALL: tuple[Any, ...] = (
+    *(StreamEvent, response.Response, Compacted, InputTokens, ResponseDeleted, SteerAccepted, ItemList),
+    *(conversation.Conversation, ConversationList, conversation.ConversationDeleted, Model, ModelList),
+    *(Health, Readiness, Welcome, Error),
+)

@@ -1,0 +1,149 @@
+"""`/openapi.json`: FastAPI's document of the routes, with the schemas of msgspec's structs in it.
+
+The file is made by `python -m tests.support.openapi.document`, and served as it is: a service spends nothing on it. A
+test makes it anew and compares.
+"""
+
+import json
+from typing import Any
+
+from fastapi.openapi.utils import get_openapi
+
+from service.build import this_build
+from service.web.app import routed
+from service.web.routes.query import FILTER
+from service.web.routes.welcome import DOCS, OPENAPI
+from tests.support.openapi import bodies
+from tests.support.openapi.operations import EVERYWHERE, MEANINGS, OPERATIONS, Operation
+from tests.support.openapi.page import page
+from tests.support.openapi.schemas import REF, Schemas, schemas
+from tests.support.openapi.words import ABOUT, HEADERS, KEY, PARAMETERS, SUMMARY, TAGS
+
+Json = dict[str, Any]
+
+EVENT_STREAM = "text/event-stream"
+
+
+def document() -> Json:
+    """The document."""
+    made = get_openapi(
+        title="harmonium",
+        version=this_build().version,
+        summary=SUMMARY,
+        description=ABOUT,
+        routes=routed().routes,
+        tags=[{"name": name, "description": words} for name, words in TAGS.items()],
+        servers=[{"url": "/"}],
+    )
+    made["info"]["license"] = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+    known = schemas()
+    for on in made["paths"].values():
+        for operation in on.values():
+            _complete(operation, OPERATIONS[operation["operationId"]], known)
+    made["security"] = [{"key": []}, {}]
+    made["components"] = {
+        "schemas": dict(sorted(known.components.items())),
+        "responses": {str(status): _refusal(status) for status in MEANINGS},
+        "headers": HEADERS,
+        "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": KEY}},
+    }
+    return made
+
+
+def written() -> str:
+    """The document as its file has it."""
+    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
+
+
+def _complete(operation: Json, known: Operation, schemas: Schemas) -> None:
+    """Put what an operation takes and answers into FastAPI's entry of it."""
+    if known.takes is not None:
+        operation["requestBody"] = {"required": True, "content": _json(schemas.of(known.takes))}
+    operation["responses"] = {
+        **{str(status): _answer(kind, known, schemas) for status, kind in known.answers.items()},
+        **{str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(known)},
+    }
+    if known.open:
+        operation["security"] = []
+    parameters: list[Json] = operation.get("parameters", [])
+    for parameter in parameters:
+        _describe(parameter)
+    parameters += [_ADDED[name](schemas) for name in known.parameters]
+    if parameters:
+        operation["parameters"] = parameters
+
+
+def _refusals(known: Operation) -> list[int]:
+    return sorted({*EVERYWHERE, *known.refusals, *(() if known.open else (401, 503))} - known.answers.keys())
+
+
+def _answer(kind: Any, known: Operation, schemas: Schemas) -> Json:
+    content = {} if kind is None else _json(schemas.of(kind))
+    if known.streams:
+        content[EVENT_STREAM] = {"schema": {"$ref": f"{REF}ResponseStreamEvent"}}
+    content |= {text: {"schema": {"type": "string"}} for text in known.texts}
+    return {
+        "description": known.says,
+        "headers": _headers("x-request-id"),
+        **({"content": content} if content else {}),
+    }
+
+
+def _refusal(status: int) -> Json:
+    return {
+        "description": MEANINGS[status],
+        "headers": _headers("x-request-id", "x-should-retry", *(("retry-after",) if status in (429, 503) else ())),
+        "content": _json({"$ref": f"{REF}Error"}),
+    }
+
+
+def _json(schema: Json) -> Json:
+    return {"application/json": {"schema": schema}}
+
+
+def _headers(*names: str) -> Json:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _describe(parameter: Json) -> None:
+    """A parameter as it is written: one that isn't there is not null."""
+    schema = parameter["schema"]
+    if "anyOf" in schema:
+        schema |= next(kind for kind in schema.pop("anyOf") if kind.get("type") != "null")
+    schema.pop("title", None)
+    if parameter["name"] == "include":
+        schema["items"] = {"$ref": f"{REF}Include"}
+    parameter["description"] = PARAMETERS[parameter["name"]]
+
+
+def _filter(schemas: Schemas) -> Json:
+    """A parameter of which FastAPI knows nothing: metadata[key]=value."""
+    return {
+        "name": FILTER,
+        "in": "query",
+        "required": False,
+        "style": "deepObject",
+        "explode": True,
+        "schema": schemas.of(bodies.Metadata),
+        "description": PARAMETERS[FILTER],
+    }
+
+
+def _idempotency_key(schemas: Schemas) -> Json:
+    name = "Idempotency-Key"
+    return {
+        "name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": PARAMETERS[name]
+    }  # fmt: skip
+
+
+_ADDED = {"metadata": _filter, "Idempotency-Key": _idempotency_key}
+
+
+def rewrite() -> None:
+    """Write the file, and the page for people, anew."""
+    OPENAPI.write_text(written())
+    DOCS.write_text(page(document()))
+
+
+if __name__ == "__main__":
+    rewrite()

@@ -1,0 +1,89 @@
+"""What each operation takes and answers, by its id; its path, its parameters and its words are those of its route."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from service.api import conversation, response
+from service.responses.compaction.request import Compacted
+from service.web.routes.create import InputTokens
+from tests.support.openapi import answers, bodies
+
+EVERYWHERE = (400, 403, 500)
+"""Refusals that any request may get: a header that comes twice, another host than localhost, a bug."""
+
+BODY = (408, 413, 415)
+"""Refusals of a body: it comes too slowly, is too long, or says that it is no JSON."""
+
+MEANINGS = {
+    400: "The request is wrong: the message says what, and what to do.",
+    401: "No API key, or a wrong one.",
+    403: "A service without keys was called by another name than localhost.",
+    404: "There is no such thing for this key.",
+    408: "The body didn't arrive in time.",
+    413: "The body is too long.",
+    415: "The body says that it isn't JSON.",
+    426: "A WebSocket is opened here, and the request asks for none.",
+    429: "The queue is full.",
+    500: "The service or the engine failed.",
+    503: "The store or the engine is away, or there is no room: try again.",
+    504: "The time was up before any output.",
+    507: "The disk of the store is nearly full.",
+}
+"""What each status says; docs/errors.md has the codes."""
+
+
+class Operation(NamedTuple):
+    """What an operation takes, a type or None for nothing; what it answers, by status; and the statuses of error
+    envelopes besides those that any request may get.
+
+    With `streams` events may be the answer; `open` ones need no key; `texts` are other media types of the answer;
+    `parameters` are those of which FastAPI knows nothing.
+    """
+
+    takes: Any = None
+    answers: Mapping[int, Any] = {}
+    refusals: tuple[int, ...] = ()
+    says: str = "The answer."
+    streams: bool = False
+    open: bool = False
+    texts: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+
+
+_RESPONSE = {200: response.Response}
+_CONVERSATION = {200: conversation.Conversation}
+_ITEMS = {200: answers.ItemList}
+_STREAM = "The response, or with `stream` its events, each as the `data` of a server-sent event."
+
+OPERATIONS: dict[str, Operation] = {
+    "createResponse": Operation(bodies.Create, _RESPONSE, (404, *BODY, 429, 504, 507), _STREAM, streams=True),
+    "openWebSocket": Operation(None, {101: None}, (426,), "A WebSocket is open: docs/websocket.md."),
+    "compactConversation": Operation(bodies.Compact, {200: Compacted}, (404, *BODY, 504), "The conversation in short."),
+    "countInputTokens": Operation(bodies.Create, {200: InputTokens}, (404, *BODY), "How long the prompt is."),
+    "retrieveResponse": Operation(None, _RESPONSE, (404,), _STREAM, streams=True),
+    "deleteResponse": Operation(None, {200: answers.ResponseDeleted}, (404,), "It is gone."),
+    "cancelResponse": Operation(None, _RESPONSE, (404, 415), "The response as it ended."),
+    "steerResponse": Operation(
+        bodies.Steer, {200: answers.SteerAccepted}, (404, *BODY, 429), "It is kept.", parameters=("Idempotency-Key",)
+    ),
+    "listInputItems": Operation(None, _ITEMS, (404,), "A page of items."),
+    "createConversation": Operation(bodies.NewConversation, _CONVERSATION, (404, *BODY, 507), "The new conversation."),
+    "listConversations": Operation(
+        None, {200: answers.ConversationList}, (), "A page of conversations.", parameters=("metadata",)
+    ),
+    "retrieveConversation": Operation(None, _CONVERSATION, (404,), "The conversation."),
+    "updateConversation": Operation(bodies.ChangedConversation, _CONVERSATION, (404, *BODY, 507), "The conversation."),
+    "deleteConversation": Operation(None, {200: conversation.ConversationDeleted}, (404,), "It is gone."),
+    "createConversationItems": Operation(bodies.AddedItems, _ITEMS, (404, *BODY, 507), "The items that were added."),
+    "listConversationItems": Operation(None, _ITEMS, (404,), "A page of items."),
+    "retrieveConversationItem": Operation(None, {200: answers.ListedItem}, (404,), "The item."),
+    "deleteConversationItem": Operation(None, _CONVERSATION, (404, 507), "The conversation."),
+    "listModels": Operation(None, {200: answers.ModelList}, (), "The models."),
+    "retrieveModel": Operation(None, {200: answers.Model}, (404,), "The model."),
+    "welcome": Operation(None, {200: answers.Welcome}, (), "What this is.", open=True, texts=("text/html",)),
+    "health": Operation(None, {200: answers.Health}, (), "It is alive.", open=True),
+    "ready": Operation(
+        None, {200: answers.Readiness, 503: answers.Readiness}, (), "What can serve, and what can't.", open=True
+    ),
+    "metrics": Operation(None, {200: None}, (), "The metrics.", texts=("text/plain", "application/openmetrics-text")),
+}

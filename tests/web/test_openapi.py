@@ -1,0 +1,402 @@
+"""`/openapi.json` and `/docs`: they are of the routes and the wire's types, and open to everybody."""
+
+import json
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import islice
+from pkgutil import iter_modules
+from typing import Any, cast
+
+import jsonschema_rs
+import msgspec
+import pytest
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from hypothesis import given, settings
+from starlette.routing import Match
+
+from service.api.conversation import MAX_ITEMS, read_added, read_changed, read_new
+from service.api.decoding import decode_list
+from service.api.events import KINDS, Event, Lifecycle
+from service.api.request import CreateBody, read_create
+from service.api.steer import read_posted
+from service.errors import ApiError
+from service.responses.compaction.request import CompactBody, read_compact
+from service.responses.conversations import by_hand
+from service.settings.core import parse_api_keys
+from service.settings.settings import Settings
+from service.web import routes
+from service.web.app import routed
+from service.web.dialect import DIALECTS
+from service.web.routes.welcome import DOCS, OPENAPI
+from service.web.sse import Encoder
+from tests.support.openapi.document import document, written
+from tests.support.openapi.operations import OPERATIONS
+from tests.support.openapi.page import page
+from tests.support.openapi.samples import allowed, spoilt
+from tests.support.openapi.schemas import REF
+from tests.support.openapi.words import CREATE
+from tests.support.responses import requests
+from tests.support.responses.event_samples import any_event
+from tests.support.service.inside import serving
+from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess
+
+Json = dict[str, Any]
+
+KNOWN: Json = json.loads(OPENAPI.read_text())
+SCHEMAS: Json = KNOWN["components"]["schemas"]
+SAID = {"model": MODEL, "input": "hi", "stream": True}
+OF_ITSELF = {("get", "/docs"), ("get", "/openapi.json")}
+PROBES = {"HEAD", "OPTIONS"}
+
+
+def validator(name: str) -> Any:
+    """What judges a value by a schema of the document."""
+    return jsonschema_rs.validator_for({"$ref": REF + name, "components": {"schemas": SCHEMAS}})
+
+
+# --- the files ---
+
+
+def test_the_files_are_those_that_are_made_of_the_code() -> None:
+    advice = "run python -m tests.support.openapi.document"
+    assert OPENAPI.read_text() == written(), advice
+    assert DOCS.read_text() == page(document()), advice
+
+
+def is_served(verb: str, path: str) -> bool:
+    """Whether the application has a route for a path with parameters in it."""
+    path = re.sub(r"[{}]", "", path)
+    scope = {"type": "http", "method": verb.upper(), "path": path, "raw_path": path.encode(), "headers": []}
+    return any(route.matches(scope)[0] is Match.FULL for route in routed().routes)
+
+
+def test_every_route_is_in_the_document_and_the_other_way_round() -> None:
+    described = {(verb, path) for path, on in KNOWN["paths"].items() for verb in on}
+    modules = [import_module(f"{routes.__name__}.{each.name}") for each in iter_modules(routes.__path__)]
+    written_down = {
+        (verb.lower(), prefix + route.path_format)
+        for module in modules
+        for route in getattr(module, "router", APIRouter()).routes
+        for prefix in ("", *(dialect.prefix for dialect in DIALECTS))
+        for verb in cast(APIRoute, route).methods - PROBES
+        if is_served(verb, prefix + cast(APIRoute, route).path_format)
+    }
+    assert {(verb, path.removeprefix("/open-responses")) for verb, path in written_down} - OF_ITSELF == described
+    assert all(is_served(*each) for each in described)
+
+
+def test_every_operation_has_a_name_of_its_own_and_a_tag_and_says_what_it_answers() -> None:
+    operations = [operation for on in KNOWN["paths"].values() for operation in on.values()]
+    assert sorted(each["operationId"] for each in operations) == sorted(OPERATIONS)
+    tags = {tag["name"] for tag in KNOWN["tags"]}
+    assert all(set(each["tags"]) <= tags for each in operations)
+    assert all(any(status < "3" for status in each["responses"]) for each in operations)
+
+
+def test_every_member_of_a_request_is_explained() -> None:
+    assert set(CREATE) == set(SCHEMAS["CreateResponse"]["properties"])
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_is_one_and_can_be_fulfilled(name: str) -> None:
+    jsonschema_rs.meta.validate(SCHEMAS[name])
+    for value in islice(allowed(SCHEMAS[name], SCHEMAS), 64):
+        validator(name).validate(value)
+
+
+def test_the_page_links_to_what_is_in_it_and_loads_nothing() -> None:
+    text = DOCS.read_text()
+    links = re.findall(r'href="([^"]+)"', text)
+    anchors = set(re.findall(r' id="([^"]+)"', text))
+    assert {link for link in links if not link.startswith("#")} == {"/", "/openapi.json"}
+    assert {link[1:] for link in links if link.startswith("#")} <= anchors
+    assert set(OPERATIONS) | set(SCHEMAS) <= anchors
+    assert not re.search(r"<script|<link|<img|src=|url\(|@import|https?:", text)
+
+
+# --- serving them ---
+
+
+async def test_they_are_open_without_a_key_and_say_nothing_that_is_secret(settings: Settings) -> None:
+    secret = settings.model_copy(
+        update={"model": "secret-model", "api_keys": parse_api_keys(f"acme:{ACME_KEY}")},
+    )
+    async with serving(secret) as inside, inside.http() as http:
+        described, shown = await http.get("/openapi.json"), await http.get("/docs")
+    assert (described.status_code, shown.status_code) == (200, 200)
+    assert (described.headers["content-type"], described.text) == ("application/json", OPENAPI.read_text())
+    assert (shown.headers["content-type"], shown.text) == ("text/html; charset=utf-8", DOCS.read_text())
+    assert "default-src 'none'" in shown.headers["content-security-policy"]
+    assert not re.search("secret-model|acme", described.text + shown.text)
+
+
+# --- what clients send ---
+
+UNREAD = {"id", "status"}
+"""Members of items that are as they may be, since nobody reads them."""
+
+BEYOND_SCHEMAS = (
+    ("missing_required_parameter", "model|input"),  # one of several must be there
+    ("missing_required_parameter", r"previous_input_messages\[0\]\.(role|content)"),
+    ("invalid_value", r"tool_choice\b.*"),  # it names a tool that isn't declared
+    ("unsupported_parameter", r".*\.allowed_callers"),  # `direct` must be among them
+    ("invalid_value", r"input\[0\]\.type"),  # nothing follows a trigger
+    ("invalid_value", "previous_response_id"),  # the path has another one
+    ("invalid_grammar", r".*\.format\.definition"),
+)
+"""Refusals of what a schema allows: its code, and the parameter."""
+
+
+def read(**body: Any) -> None:
+    """All that is read of a create request that says something."""
+    requests.read(**{**SAID, **body})
+
+
+def items_of(sent: msgspec.Raw) -> list[Any]:
+    """The items that are put into a conversation: a list, and not too many."""
+    by_hand._refuse_another_type(sent)
+    return [json.loads(bytes(each)) for each in decode_list(sent, MAX_ITEMS, "items")]
+
+
+def read_body(name: str, value: Any) -> None:
+    """A body as its route reads it."""
+    sent = json.dumps(value).encode()
+    match name:
+        case "CreateResponse":
+            read(**value)
+        case "CompactConversation":
+            requests.read_checked(read_compact(sent, store=True))
+        case "CreateConversation":
+            read(input=items_of(read_new(sent).items) or "hi")
+        case "UpdateConversation":
+            read_changed(sent)
+        case "AddItems":
+            read(input=items_of(read_added(sent)))
+        case "SteerResponse":
+            read(input=json.loads(bytes(read_posted(sent, "a"))))
+
+
+def refusal_of(name: str, value: Any) -> ApiError | None:
+    """Why a body is refused, None if it isn't."""
+    try:
+        read_body(name, value)
+    except ApiError as error:
+        return error
+    return None
+
+
+def is_beyond_schemas(error: ApiError) -> bool:
+    """Whether no schema could have said that."""
+    return any(error.code == code and re.fullmatch(param, str(error.param)) for code, param in BEYOND_SCHEMAS)
+
+
+def _spoilt(name: str) -> Iterator[Json]:
+    seen = set()
+    for value in allowed(SCHEMAS[name], SCHEMAS):
+        for wrong in spoilt(value):
+            text = json.dumps(wrong)
+            if isinstance(wrong, dict) and text not in seen and len(text) < 5_000:
+                seen.add(text)
+                yield wrong
+
+
+def _is_lenient(value: Json) -> bool:
+    """Whether readers may take more than the document says: members that nobody reads, a part of any type."""
+    item = next(iter(value.get("input") or value.get("items") or ()), {})
+    told = [item.get(name) for name in ("content", "summary", "output")]
+    parts = [part for each in told if isinstance(each, list) for part in each]
+    return (
+        any(isinstance(each, dict) and UNREAD & each.keys() for each in (item, *parts))
+        or (item.get("type") == "reasoning" and parts != [])
+        or parts == [{"type": "refusal"}]
+    )
+
+
+BODIES = [
+    "CreateResponse",
+    "CompactConversation",
+    "CreateConversation",
+    "UpdateConversation",
+    "AddItems",
+    "SteerResponse",
+]
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_readers_take_what_the_document_allows(name: str) -> None:
+    values = list(allowed(SCHEMAS[name], SCHEMAS))
+    refusals = [(value, error) for value in values if (error := refusal_of(name, value)) is not None]
+    assert [(value, str(error)) for value, error in refusals if not is_beyond_schemas(error)] == []
+    assert len(refusals) < len(values) / 5
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_readers_refuse_what_the_document_does_not_allow(name: str) -> None:
+    judge = validator(name)
+    wrong = [value for value in _spoilt(name) if not judge.is_valid(value)]
+    taken = [value for value in wrong if refusal_of(name, value) is None and not _is_lenient(value)]
+    assert taken == []
+    assert len(wrong) > 10
+
+
+def test_the_parameters_of_a_query_are_those_of_the_routes() -> None:
+    parameters = {
+        (operation["operationId"], each["name"])
+        for on in KNOWN["paths"].values()
+        for operation in on.values()
+        for each in operation.get("parameters", ())
+        if each["in"] == "query"
+    }
+    assert ("retrieveResponse", "include") in parameters
+    assert ("listConversations", "metadata") in parameters
+    assert not any(name == "include[]" for _, name in parameters)
+
+
+def test_what_is_served_is_described_and_nothing_else_is() -> None:
+    described = SCHEMAS["CreateResponse"]["properties"].keys()
+    assert described <= set(CreateBody.__struct_fields__)
+    for name in set(CreateBody.__struct_fields__) - described:
+        with pytest.raises(ApiError) as refusal:
+            read_create(json.dumps({**SAID, name: "something"}).encode(), store=True)
+        assert refusal.value.code == "unsupported_parameter"
+    assert SCHEMAS["CompactConversation"]["properties"].keys() == set(CompactBody.__struct_fields__) - {"image"}
+
+
+# --- what it answers ---
+
+
+def closed(schema: Any) -> Any:
+    """A schema that allows no members but those that it names."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = {key: closed(each) for key, each in schema.items()}
+    if "properties" in told and isinstance(told["properties"], dict):
+        told.setdefault("additionalProperties", False)
+    return told
+
+
+STRICT = closed(SCHEMAS)
+
+
+def check(operation: str, status: int, body: Any) -> None:
+    """Judge an answer by the document, which must name each member of it."""
+    (described,) = [
+        each["responses"][str(status)]
+        for on in KNOWN["paths"].values()
+        for each in on.values()
+        if each["operationId"] == operation
+    ]
+    if "$ref" in described:
+        described = KNOWN["components"]["responses"][str(status)]
+    schema = described["content"]["application/json"]["schema"]
+    jsonschema_rs.validator_for({**schema, "components": {"schemas": STRICT}}).validate(body)
+
+
+@settings(max_examples=300)
+@given(any_event)
+def test_every_event_is_as_described(event: Event) -> None:
+    if isinstance(event, Lifecycle):  # any JSON stands there for the echo of tools
+        event = msgspec.structs.replace(event, response=msgspec.structs.replace(event.response, tools=[]))
+    buffer = bytearray()
+    Encoder(obfuscate=True).append([event], buffer)
+    sent = json.loads(buffer.partition(b"data: ")[2])
+    judge = jsonschema_rs.validator_for(
+        {"$ref": f"{REF}{type(event).__name__}Event", "components": {"schemas": STRICT}}
+    )
+    judge.validate(sent)
+
+
+def test_every_event_is_in_the_union() -> None:
+    mapping = SCHEMAS["ResponseStreamEvent"]["discriminator"]["mapping"]
+    assert mapping.keys() == {str(kind.__struct_config__.tag) for kind in KINDS}
+
+
+TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}
+RICH: Json = {
+    "model": MODEL,
+    "tools": [
+        TOOL,
+        {"type": "custom", "name": "note", "format": {"type": "grammar", "syntax": "regex", "definition": "a+"}},
+        {"type": "namespace", "name": "crm", "description": "x", "tools": [TOOL]},
+        {"type": "web_search", "filters": {}},
+    ],
+    "tool_choice": {"type": "allowed_tools", "tools": [{"type": "function", "name": "get_weather"}]},
+    "include": ["reasoning.encrypted_content", "message.output_text.logprobs"],
+    "top_logprobs": 2,
+    "text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}},
+    "metadata": {"a": "b"},
+    "enable_response_messages": True,
+}
+ITEMS: list[Json] = [
+    {"role": "user", "content": [{"type": "input_text", "text": "hi"}, {"type": "input_image", "file_id": "f"}]},
+    {"role": "assistant", "content": "Hello."},
+    {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "so"}]},
+    {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "sunny"},
+    {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}},
+]
+
+
+def test_answers_about_responses_are_as_described(service: ServiceProcess) -> None:
+    http = service.http()
+    made = http.post("/v1/responses", json={**RICH, "input": ITEMS})
+    of = f"/v1/responses/{made.json()['id']}"
+    for operation, answer in (
+        ("createResponse", made),
+        ("retrieveResponse", http.get(of, params={"include": "reasoning.encrypted_content"})),
+        ("retrieveResponse", http.get("/v1/responses/resp_unknown")),
+        ("listInputItems", http.get(f"{of}/input_items")),
+        ("cancelResponse", http.post(f"{of}/cancel", json={})),
+        ("deleteResponse", http.delete(of)),
+        ("countInputTokens", http.post("/v1/responses/input_tokens", json={"input": ITEMS})),
+        ("compactConversation", http.post("/v1/responses/compact", json={"model": MODEL, "input": ITEMS})),
+        ("createResponse", http.post("/v1/responses", json={"model": MODEL})),
+        ("createResponse", http.post("/v1/responses", json={"model": MODEL, "input": "hi", "background": True})),
+        ("createResponse", http.post("/v1/responses", content=b"{}", headers={"content-type": "text/plain"})),
+        ("openWebSocket", http.get("/v1/responses")),
+    ):
+        check(operation, answer.status_code, answer.json())
+
+
+def test_answers_about_conversations_are_as_described(service: ServiceProcess) -> None:
+    http = service.http()
+    made = http.post("/v1/conversations", json={"items": ITEMS, "metadata": {"a": "b"}})
+    of = f"/v1/conversations/{made.json()['id']}"
+    items = http.get(f"{of}/items")
+    item = f"{of}/items/{items.json()['data'][0]['id']}"
+    for operation, answer in (
+        ("createConversation", made),
+        ("listConversationItems", items),
+        ("listConversations", http.get("/v1/conversations", params={"metadata[a]": "b"})),
+        ("retrieveConversation", http.get(of)),
+        ("updateConversation", http.post(of, json={"metadata": None})),
+        ("createConversationItems", http.post(f"{of}/items", json={"items": ITEMS[:1]})),
+        ("retrieveConversationItem", http.get(item)),
+        ("deleteConversationItem", http.delete(item)),
+        ("deleteConversation", http.delete(of)),
+    ):
+        check(operation, answer.status_code, answer.json())
+
+
+def test_answers_about_the_service_are_as_described(service: ServiceProcess) -> None:
+    http = service.http()
+    for operation, path in (
+        ("listModels", "/v1/models"),
+        ("retrieveModel", f"/v1/models/{MODEL}"),
+        ("retrieveModel", "/v1/models/gpt-5"),
+        ("welcome", "/"),
+        ("health", "/health"),
+        ("ready", "/ready"),
+    ):
+        answer = http.get(path)
+        check(operation, answer.status_code, answer.json())
+
+
+def test_a_member_that_is_not_described_is_noticed(service: ServiceProcess) -> None:
+    known = service.http().get("/health").json()
+    with pytest.raises(jsonschema_rs.ValidationError):
+        check("health", 200, {**known, "surprise": 1})
