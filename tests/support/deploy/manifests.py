@@ -119,8 +119,3 @@ def secret_keys(pod: Manifest) -> set[str]:
     variables = {each["valueFrom"]["secretKeyRef"]["key"] for each in asked.get("env", ()) if "valueFrom" in each}
     volumes = pod["spec"].get("volumes", ())
     return variables | {item["key"] for volume in volumes for item in volume.get("secret", {}).get("items", ())}
-
-
-def expanded(words: Iterable[str], variables: Mapping[str, str]) -> list[str]:
-    """Arguments as the kubelet hands them over."""
-    return [re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], word) for word in words]
