@@ -198,20 +198,28 @@ def worker(
 
 @app.command()
 def doctor(
+    host: Annotated[str | None, _setting("host")] = None,
+    port: Annotated[str | None, _setting("port")] = None,
+    engine: Annotated[str | None, _setting("engine")] = None,
+    vllm_url: Annotated[str | None, _setting("vllm_url")] = None,
+    model: Annotated[str | None, _setting("model")] = None,
     redis_url: RedisUrl = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, _json_instead("a table")] = False,
 ) -> None:
-    """Ask Redis for its own settings, and say what could cost you conversations.
+    """Say what keeps `serve` from serving, and what could cost you conversations.
 
-    Every finding says what it is now, why it matters and what to do. `unsafe` is what loses conversations, or shows
-    them to others: a policy that evicts keys, nothing on disk, a replica, no password. `warn` is what should be looked
-    at. The exit status is 1 if anything is unsafe, so that a script can go on only if nothing is. Nothing is changed.
+    Every finding says what it is now, why it matters and what to do. `unsafe` is what loses conversations, shows them
+    to others, or lets none be made: a policy that evicts keys, nothing on disk, a replica, no password, an engine that
+    doesn't answer, a port that another program has. `warn` is what should be looked at. The exit status is 1 if
+    anything is unsafe, so that a script can go on only if nothing is. Nothing is changed.
 
-    It asks the server, the primary behind Sentinels, or every primary of a cluster that `serve` would use with the
-    same settings. An embedded server is asked while it runs, or else started for a moment.
+    It looks at what `serve` would use with the same settings: the Redis, the primary behind Sentinels, or every primary
+    of a cluster; the port, the API keys, the engine. An embedded server is asked while it runs, or else started for a
+    moment, in its data folder.
     """
-    settings = _load(redis_url=redis_url, data_dir=data_dir)
+    given = {"host": host, "port": port, "engine": engine, "vllm_url": vllm_url, "model": model}
+    settings = _load(redis_url=redis_url, data_dir=data_dir, **given)
     from rich.console import Console  # not at the top, as in serve
 
     from service.commands.doctor import diagnose
@@ -222,7 +230,7 @@ def doctor(
     try:
         report = diagnose(settings)
     except (StoreUnavailable, OSError, ValueError, TypeError) as error:
-        _fail(f"can't ask the Redis: {error}", EXIT_FAILURE)
+        _fail(f"can't check: {error}", EXIT_FAILURE)
     if as_json:
         typer.echo(report.as_json())
     else:
@@ -236,7 +244,7 @@ def fsck(
     data_dir: DataDir = None,
     repair: Annotated[bool, typer.Option("--repair", metavar="", help="Mend what is wrong, and check again.")] = False,
     turns_per_second: Pace = 0,
-    as_json: Annotated[bool, _json_instead("a table")] = False,
+    as_json: Annotated[bool, _json_instead("lines")] = False,
 ) -> None:
     """Check that every turn is stored whole, and that the counters equal what is stored.
 

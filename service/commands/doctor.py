@@ -1,31 +1,49 @@
-"""`harmonium doctor`: asks the Redis of the settings about itself, and shows what could lose or expose conversations.
+"""`harmonium doctor`: asks the Redis of the settings about itself, and looks at all else that `serve` needs: port,
+keys, engine, data folder and disk. It shows what keeps it from serving, and what could lose or expose conversations.
 
-store/doctor/doctor.py has the checks. An embedded server is asked while it runs, or else started for the check. Never
-change a setting here.
+store/doctor/doctor.py has the checks of a Redis; the others are here. An embedded server is asked while it runs, or
+else started for the check. Never change a setting here.
 """
 
 import asyncio
 import json
+import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from http.client import HTTPException
+from importlib.util import find_spec
+from typing import cast
 from urllib.parse import parse_qs, urlsplit
+from urllib.request import ProxyHandler, build_opener
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from service.commands.serve import StartError, address_of, listen, url_of
+from service.engine.port import EngineUnavailable
+from service.responses.service import open_engine
 from service.settings.core import is_loopback
+from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
-from store.doctor.doctor import Expected, Finding, Level, judge, unreachable
+from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import Examined, examine
-from store.embedded import EmbeddedServer, address_of
+from store.embedded import EmbeddedServer
+from store.embedded import address_of as socket_of
 from store.errors import DataFolderBusy, StoreUnavailable
 from store.guard import free_bytes
 from store.redis import address
 from store.redis.address import Kind
 
 COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.UNSAFE: "bold red"}
+
+ANSWER_SECONDS = 2.0
+"""How long whoever has the port may take to say what it is."""
+
+MAX_ANSWER_BYTES = 1 << 16
+
+FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +65,15 @@ class Report:
 
     def show(self, console: Console) -> None:
         """A table of all findings, and how many there are of each level."""
-        table = Table("", "What", "Now", "Why it matters, and what to do", title=self.redis, show_lines=True)
+        table = Table("Level", "What", "Now, and why it matters", "Remedy", title=self.redis, show_lines=True)
         for column in table.columns:
             column.overflow = "fold"  # a cut name would be of no use
         for each, nodes in self._alike().items():
             what = "\n".join((each.what, *nodes))
-            advice = f"{each.why}:\n{each.remedy}" if each.remedy else ""
-            table.add_row(Text(each.level, COLORS[each.level]), Text(what), Text(each.now), Text(advice))
+            now = Text(each.now)
+            if each.remedy:
+                now.append(f"\n{each.why}", "dim")
+            table.add_row(Text(each.level, COLORS[each.level]), Text(what), now, Text(each.remedy))
         console.print(table)
         counts = [sum(each.level is level for each in self.findings) for level in Level]
         console.print(", ".join(f"{count} {level}" for count, level in zip(counts, Level, strict=True)))
@@ -67,14 +87,104 @@ class Report:
 
 
 def diagnose(settings: Settings) -> Report:
-    """The report on the settings' Redis. Raises StoreUnavailable or OSError where an embedded one doesn't start."""
+    """The report on the settings: their Redis, and what else `serve` needs.
+
+    Raises OSError, ValueError and TypeError where that Redis can't even be asked.
+    """
     shown = str(display(settings)["redis_url"] or f"embedded in {settings.data_dir}")
-    with server_url(settings) as url:
-        try:
+    found = [_keys(settings), _port(settings), _engine(settings), *_redis(settings)]
+    return Report(shown, worst_first(found))
+
+
+def _redis(settings: Settings) -> list[Finding]:
+    """What the settings' Redis, or its data folder, shows."""
+    why = "conversations are kept in it"
+    try:
+        with server_url(settings) as url:
             examined = asyncio.run(_examined(url, settings))
-        except StoreUnavailable as error:
-            return Report(shown, [unreachable(str(error))])
-    return Report(shown, judge(expected_of(settings), examined))
+    except StoreUnavailable as error:
+        if settings.redis_url:
+            return [unreachable(str(error))]
+        return [finding("data folder", why, (Level.UNSAFE, str(error), FOLDER_REMEDY))]
+    except OSError as error:
+        if settings.redis_url:
+            raise
+        now = f"{settings.data_dir}: {error.strerror}"
+        return [finding("data folder", why, (Level.UNSAFE, now, FOLDER_REMEDY))]
+    found = judge(expected_of(settings), examined)
+    if not settings.redis_url:
+        found.append(finding("data folder", why, (Level.OK, str(settings.data_dir), "")))
+    return found
+
+
+def _keys(settings: Settings) -> Finding:
+    """Whether API keys can be guessed. That others can't connect without one is a rule of the settings."""
+    why, count = "whoever has a key can read all conversations of its tenant", len(settings.api_keys)
+    if short := with_short_keys(settings):
+        now = f"fewer than {LEAST_KEY_CHARS} characters, of {', '.join(short)}"
+        return finding("API keys", why, (Level.WARN, now, "openssl rand -hex 32 makes one that can't be guessed"))
+    now = f"{count}, of {len(settings.tenants)} tenants" if count else "none: only this machine can connect"
+    return finding("API keys", why, (Level.OK, now, ""))
+
+
+def _port(settings: Settings) -> Finding:
+    """Whether `serve` can listen, or does so already."""
+    why = "`harmonium serve` listens there"
+    try:
+        listener = listen(settings.host, settings.port)
+    except StartError as error:
+        now, _, remedy = str(error).partition("; ")
+        url = url_of(settings.host, settings.port)
+        if _is_harmonium(url):
+            return finding("port", why, (Level.OK, f"harmonium answers at {url}", ""))
+        return finding("port", why, (Level.UNSAFE, now, remedy))
+    with listener:
+        return finding("port", why, (Level.OK, f"{address_of(listener)} is free", ""))
+
+
+def _is_harmonium(url: str) -> bool:
+    """Whether a harmonium answers there: `GET /` says so to everybody."""
+    direct = build_opener(ProxyHandler({}))
+    try:
+        with direct.open(url, timeout=ANSWER_SECONDS) as answer:
+            said = json.loads(answer.read(MAX_ANSWER_BYTES))
+    except (OSError, HTTPException, ValueError):
+        return False
+    return isinstance(said, dict) and cast(dict[str, object], said).get("name") == "harmonium"
+
+
+def _engine(settings: Settings) -> Finding:
+    """Whether there is something that samples."""
+    why = "without it no response can be made"
+    if settings.engine == "demo":
+        return finding("engine", why, (Level.OK, "demo, which is no real model", ""))
+    if settings.engine == "vllm-local":
+        there = find_spec("vllm") is not None
+        now = f"vLLM in this process{'' if there else ', which is not installed'}"
+        return finding("engine", why, (Level.OK if there else Level.UNSAFE, now, "pip install 'harmonium[vllm]'"))
+    return finding("engine", why, asyncio.run(_servers(settings)))
+
+
+async def _servers(settings: Settings) -> Verdict:
+    """What the vLLM servers say."""
+    logging.getLogger("service").addHandler(logging.NullHandler())  # what they say is told by what is found
+    engine, remedy = open_engine(settings), "start it, or correct HARMONIUM_VLLM_URL"
+    try:
+        await engine.start()
+        try:
+            await engine.check()
+        except EngineUnavailable as error:
+            if "does not serve the model" in str(error):
+                remedy = "set HARMONIUM_MODEL to an id that GET /v1/models of the server lists, or leave it empty"
+            elif "HARMONIUM_VLLM_API_KEY" in str(error):
+                remedy = "set HARMONIUM_VLLM_API_KEY to the key of the server"
+            return Level.UNSAFE, f"{', '.join(engine.servers())}: {error}", remedy
+        down = [name for name, up in engine.servers().items() if not up]
+        if down:
+            return Level.WARN, f"{len(down)} of {len(engine.servers())} vLLM servers down: {', '.join(down)}", remedy
+        return Level.OK, f"{engine.model.id} on {', '.join(engine.servers())}", ""
+    finally:
+        await engine.close()
 
 
 async def _examined(url: str, settings: Settings) -> Examined:
@@ -119,7 +229,7 @@ def server_url(settings: Settings) -> Generator[str]:
     try:
         server.start()
     except DataFolderBusy:
-        yield address_of(settings.data_dir)
+        yield socket_of(settings.data_dir)
         return
     try:
         yield server.url

@@ -8,11 +8,11 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import aclosing
+from textwrap import fill, indent
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
-from rich.table import Table
 from rich.text import Text
 
 from service.commands.doctor import server_url
@@ -22,7 +22,9 @@ from store.fsck.faults import MEANINGS
 from store.redis.connection import connect
 
 SHOWN = 100
-"""The most faults that are shown as a table; JSON has them all."""
+"""The most faults that are shown one by one; JSON has them all."""
+
+INDENT = "    "
 
 EXIT_CLEAN = 0
 EXIT_FAULTS = 1
@@ -81,9 +83,15 @@ def as_json(report: Report) -> str:
 
 
 def show(report: Report, console: Console, *, repair: bool) -> None:
-    """A table of the faults, if there are any, and the result in sentences."""
-    if report.faults:
-        console.print(_table(report, repair))
+    """The faults, if there are any, and the result in sentences. An id stands on a line of its own, never broken."""
+    for each, repaired in list(report.faults.items())[:SHOWN]:
+        done = f"; {'repaired' if repaired else 'not repaired'}" if repair else ""
+        place = f"shard {each.shard:02x}{f', tenant {each.tenant}' if each.tenant else ''}"
+        console.print(Text(each.id or "no turn", "bold"), soft_wrap=True)
+        detail = f": {each.detail}" if each.detail else ""
+        for line in (f"{each.what}: {MEANINGS[each.what].says}{detail}", f"{place}{done}"):
+            filled = fill(line, console.width - len(INDENT), break_long_words=False, break_on_hyphens=False)
+            console.print(Text(indent(filled, INDENT)), soft_wrap=True)
     if report.found > min(SHOWN, len(report.faults)):
         console.print(f"… and more: {report.found:,} faults in all")
     for line in _lines(report, repair):
@@ -121,18 +129,6 @@ def _show(bar: Bar, task: TaskID, step: Progress, settings: Settings) -> None:
     action = "checking" if not step.round else f"repairing, round {step.round},"
     description = f"{action} shard {step.shard + 1} of {settings.shards}"
     bar.update(task, description=description, completed=step.turns, total=step.total)
-
-
-def _table(report: Report, repair: bool) -> Table:
-    table = Table("Shard", "Tenant", "Turn", "What is wrong", *(["Repaired"] if repair else []))
-    for column in table.columns:
-        column.overflow = "fold"  # a cut id would be of no use
-    for each, repaired in list(report.faults.items())[:SHOWN]:
-        detail = f": {each.detail}" if each.detail else ""
-        wrong = f"{each.what}: {MEANINGS[each.what].says}{detail}"
-        cells = [f"{each.shard:02x}", each.tenant or "", each.id or "", wrong]
-        table.add_row(*map(Text, cells), *([Text("yes" if repaired else "no")] if repair else []))
-    return table
 
 
 def _lines(report: Report, repair: bool) -> list[str]:

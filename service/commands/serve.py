@@ -393,7 +393,11 @@ def _config(settings: Settings, create_app: CreateApp) -> Config:
 
 def address_of(listener: socket.socket) -> str:
     """The URL at which this machine reaches a listener."""
-    host, port = str(listener.getsockname()[0]), listener.getsockname()[1]
+    return url_of(str(listener.getsockname()[0]), listener.getsockname()[1])
+
+
+def url_of(host: str, port: int) -> str:
+    """The URL at which this machine reaches whoever listens there."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -90,9 +90,14 @@ class Keys:
         return True
 
 
+def with_short_keys(settings: Settings) -> list[str]:
+    """The tenants that have API keys that can be guessed."""
+    return sorted({each.tenant for each in settings.api_keys if len(each.key.get_secret_value()) < LEAST_KEY_CHARS})
+
+
 def warn_of_short(settings: Settings) -> None:
     """Warn of API keys that can be guessed."""
-    short = sorted({each.tenant for each in settings.api_keys if len(each.key.get_secret_value()) < LEAST_KEY_CHARS})
+    short = with_short_keys(settings)
     if short:
         message = f"API keys of fewer than {LEAST_KEY_CHARS} characters can be guessed"
         event(logger, logging.WARNING, message, tenants=", ".join(short), remedy="openssl rand -hex 32 makes one")

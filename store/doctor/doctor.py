@@ -4,7 +4,8 @@ Pure: examine.py gathers the facts. A check makes at most one finding for a serv
 it never reports OK without the fact.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -79,17 +80,38 @@ def judge(expected: Expected, examined: Examined) -> list[Finding]:
         for what, why, check in CHECKS:
             verdict = check(expected, node)
             if verdict is not None:
-                found.append(_finding(what, why, verdict, node.name))
+                found.append(finding(what, why, verdict, node.name))
+    return worst_first(found)
+
+
+def worst_first(found: Iterable[Finding]) -> list[Finding]:
+    """Findings in the order in which to read them."""
     return sorted(found, key=lambda each: list(Level).index(each.level), reverse=True)
 
 
+REMEDIES = {
+    "username-password|authentication required|wrongpass|noauth|without any password": (
+        "correct the user and the password in HARMONIUM_REDIS_URL: redis://USER:PASSWORD@host"
+    ),
+    "db index": "end HARMONIUM_REDIS_URL with the number of a database that it has, as in /0",
+    "protocol error": "something else than a Redis answers there: correct the port in HARMONIUM_REDIS_URL",
+    "not known|name resolution|no address": "correct the host in HARMONIUM_REDIS_URL",
+    "ssl|tls|certificate|did not answer|closed": (
+        "see whether it is busy or stopped, and whether it has TLS: rediss:// is for a server with it, redis:// without"
+    ),
+    "": "start it, or correct HARMONIUM_REDIS_URL",
+}
+"""What to do about a server that can't be asked, by words of the reason; the first that are found count."""
+
+
 def unreachable(reason: str, node: str = "") -> Finding:
-    """The finding about a server that did not answer."""
+    """The finding about a server that did not answer, or refused to."""
     why = "its conversations can't be read or continued, and no new ones are stored there"
-    return Finding("reachable", Level.UNSAFE, reason, why, "start it, or correct HARMONIUM_REDIS_URL", node)
+    remedy = next(remedy for words, remedy in REMEDIES.items() if re.search(words, reason, re.IGNORECASE))
+    return Finding("reachable", Level.UNSAFE, reason, why, remedy, node)
 
 
-def _finding(what: str, why: str, verdict: Verdict, node: str = "") -> Finding:
+def finding(what: str, why: str, verdict: Verdict, node: str = "") -> Finding:
     """A finding; one that is OK has no remedy."""
     level, now, remedy = verdict
     return Finding(what, level, now, why, "" if level is Level.OK else remedy, node)
@@ -105,12 +127,12 @@ def _overall(expected: Expected, examined: Examined) -> Iterator[Finding]:
         now = f"{expected.shards} on {primaries} primaries"
         why = "a shard is on one node, so with fewer shards than nodes some nodes stay empty"
         remedy = f"set HARMONIUM_SHARDS to {max(16, 4 * primaries)} or so; it may grow at any time"
-        yield _finding("shards", why, (Level.OK if enough else Level.WARN, now, remedy))
+        yield finding("shards", why, (Level.OK if enough else Level.WARN, now, remedy))
     if not expected.local:
         now = "required" if expected.password else "not required"
         why = "whoever can connect to the server can read every conversation of every tenant"
         remedy = "give it a user with a password, and put both into HARMONIUM_REDIS_URL"
-        yield _finding("password", why, (Level.OK if expected.password else Level.UNSAFE, now, remedy))
+        yield finding("password", why, (Level.OK if expected.password else Level.UNSAFE, now, remedy))
 
 
 def _layout(examined: Examined) -> Finding:
@@ -118,10 +140,10 @@ def _layout(examined: Examined) -> Finding:
     why = "with other settings, or an older release, a process loses sight of conversations or deletes those of others"
     found, record = examined.mismatch, examined.record
     if found is not None:
-        return _finding("layout", why, (Level.UNSAFE, found.reason, found.remedy))
+        return finding("layout", why, (Level.UNSAFE, found.reason, found.remedy))
     assert record is not None
     shards = "1 shard" if record.shards == 1 else f"{record.shards} shards"
-    return _finding("layout", why, (Level.OK, f"{record.layout}, {shards}, written by {record.release}", ""))
+    return finding("layout", why, (Level.OK, f"{record.layout}, {shards}, written by {record.release}", ""))
 
 
 def _reachable(expected: Expected, node: Node) -> Verdict:

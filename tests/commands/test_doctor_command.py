@@ -1,17 +1,24 @@
 """`harmonium doctor`: what it prints, with which status it ends, and how it finds an embedded server."""
 
+import asyncio
 import json
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
-from service.commands.doctor import expected_of
+from service.commands.doctor import diagnose, expected_of
 from service.settings.settings import Settings, load_settings, variable
 from store.doctor.doctor import Expected
 from store.embedded import EmbeddedServer
 from store.redis.address import Kind
+from tests.support.engine.connected import scripted
+from tests.support.engine.standin import standing_in
+from tests.support.service.process import ServiceProcess
+from tests.support.store.servers import server
 
 SECRET = "sk-very-secret"
 NOWHERE = f"redis://me:{SECRET}@127.0.0.1:1"
@@ -23,12 +30,19 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         monkeypatch.delenv(variable(name), raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("HARMONIUM_PORT", "0")  # any that is free
     monkeypatch.setenv("HARMONIUM_MAX_BYTES", str(1 << 20))
     monkeypatch.setenv("HARMONIUM_MAX_CHAIN_BYTES", str(1 << 18))
 
 
-def doctor(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["doctor", *arguments], env={"COLUMNS": "200"})
+def doctor(*arguments: str, columns: int = 200) -> Result:
+    return CliRunner().invoke(app, ["doctor", *arguments], env={"COLUMNS": str(columns)})
+
+
+def finding(what: str, *arguments: str) -> dict[str, str]:
+    """What `harmonium doctor --json` finds under this name."""
+    (found,) = [each for each in json.loads(doctor("--json", *arguments).output)["findings"] if each["what"] == what]
+    return found
 
 
 def test_an_embedded_server_that_does_not_run_is_started_for_the_question(tmp_path: Path) -> None:
@@ -63,9 +77,13 @@ def test_json_is_one_object_with_every_finding() -> None:
     report = json.loads(result.output)
     assert report.keys() == {"safe", "redis", "findings"}
     assert not report["safe"]
-    (finding,) = report["findings"]
-    assert finding.keys() == {"what", "level", "now", "why", "remedy", "node"}
-    assert (finding["what"], finding["level"]) == ("reachable", "unsafe")
+    assert all(each.keys() == {"what", "level", "now", "why", "remedy", "node"} for each in report["findings"])
+    assert [(each["what"], each["level"]) for each in report["findings"]] == [
+        ("reachable", "unsafe"),
+        ("API keys", "ok"),
+        ("port", "ok"),
+        ("engine", "ok"),
+    ]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
@@ -80,6 +98,87 @@ def test_settings_that_can_not_be_used_end_it_with_one_line() -> None:
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     result = doctor("--redis-url", "redis://h?foo=bar")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+
+
+def test_a_remedy_has_a_column_of_its_own_and_names_are_whole_at_80_columns() -> None:
+    lines = doctor("--redis-url", NOWHERE, columns=80).output.splitlines()
+    heads = [cell.strip() for cell in lines[2].split("┃")[1:-1]]
+    assert heads == ["Level", "What", "Now, and why it matters", "Remedy"]
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    assert "start it, or correct HARMONIUM_REDIS_URL" in " ".join(row[3] for row in cells)
+
+
+def test_a_wrong_password_is_no_server_to_be_started(tmp_path: Path) -> None:
+    with server(tmp_path, "--requirepass", SECRET) as redis:
+        for user in ("", "me:wrong@"):
+            found = finding("reachable", "--redis-url", f"redis://{user}{redis.address}")
+            assert found["remedy"] == (
+                "correct the user and the password in HARMONIUM_REDIS_URL: redis://USER:PASSWORD@host"
+            )
+
+
+def test_a_port_is_free_or_harmoniums_or_somebody_elses() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        found = finding("port", "--port", port)
+    assert (found["level"], found["now"]) == ("unsafe", f"port {port} on 127.0.0.1 is taken by another program")
+    assert found["remedy"] == "stop it, or choose another port with --port"
+    assert finding("port", "--port", port)["now"] == f"http://127.0.0.1:{port} is free"
+
+
+def test_a_harmonium_that_has_the_port_is_as_it_should_be(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path / "service")
+    try:
+        found = finding("port", "--port", service.url.rpartition(":")[2])
+    finally:
+        service.stop()
+    assert (found["level"], found["now"]) == ("ok", f"harmonium answers at {service.url}")
+
+
+def test_short_keys_are_warned_of_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_API_KEYS", f"acme:k2,other:{'x' * 32}")
+    found = finding("API keys")
+    assert (found["level"], found["now"]) == ("warn", "fewer than 20 characters, of acme")
+    monkeypatch.setenv("HARMONIUM_API_KEYS", f"other:{'x' * 32}")
+    found = finding("API keys")
+    assert (found["level"], found["now"]) == ("ok", "1, of 1 tenants")
+
+
+def test_a_data_folder_that_can_not_be_used_is_found_and_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/letter").touch()
+    found = finding("data folder", "--data-dir", str(tmp_path / "mine"))
+    assert found["level"] == "unsafe"
+    assert "holds other files (letter)" in found["now"]
+    assert list((tmp_path / "mine").iterdir()) == [tmp_path / "mine/letter"]
+    (tmp_path / "file").touch()
+    found = finding("data folder", "--data-dir", str(tmp_path / "file"))
+    assert (found["level"], found["now"]) == ("unsafe", f"{tmp_path}/file: File exists")
+    assert "HARMONIUM_DATA_DIR" in found["remedy"]
+    assert finding("data folder")["now"] == str(tmp_path / "data")
+
+
+async def test_the_engine_is_asked_and_each_trouble_has_its_remedy() -> None:
+    async def engine(**settings: object) -> tuple[str, str, str]:
+        chosen = load_settings(redis_url=NOWHERE, engine="vllm", **settings)
+        found = {each.what: each for each in (await asyncio.to_thread(diagnose, chosen)).findings}["engine"]
+        return found.level, found.now, found.remedy
+
+    async with standing_in(scripted()) as vllm:
+        name = urlsplit(vllm.url).netloc
+        assert await engine(vllm_url=vllm.url) == ("ok", f"{vllm.model} on {name}", "")
+        level, now, remedy = await engine(vllm_url=f"{vllm.url},http://127.0.0.1:1")
+        assert (level, now) == ("warn", "1 of 2 vLLM servers down: 127.0.0.1:1")
+        assert remedy == "start it, or correct HARMONIUM_VLLM_URL"
+        level, now, remedy = await engine(vllm_url=vllm.url, model="gpt-4o")
+        assert (level, now) == ("unsafe", f"{name}: the vLLM server does not serve the model 'gpt-4o'")
+        assert "HARMONIUM_MODEL" in remedy
+        vllm.api_key = SECRET
+        level, now, remedy = await engine(vllm_url=vllm.url)
+        assert (level, remedy) == ("unsafe", "set HARMONIUM_VLLM_API_KEY to the key of the server")
+    level, now, remedy = await engine(vllm_url="http://127.0.0.1:1")
+    assert (level, now) == ("unsafe", "127.0.0.1:1: the vLLM server can't be reached")
+    assert remedy == "start it, or correct HARMONIUM_VLLM_URL"
 
 
 @pytest.mark.parametrize(

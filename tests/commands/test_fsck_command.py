@@ -64,8 +64,8 @@ def lose_a_root(server: EmbeddedServer) -> None:
     harm(server.url, how)
 
 
-def fsck(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["fsck", *arguments], env={"COLUMNS": "200"})
+def fsck(*arguments: str, columns: int = 200) -> Result:
+    return CliRunner().invoke(app, ["fsck", *arguments], env={"COLUMNS": str(columns)})
 
 
 def test_a_sound_store_ends_it_with_status_0(server: EmbeddedServer) -> None:
@@ -90,6 +90,16 @@ def test_what_is_wrong_is_a_row_with_its_id_and_none_of_its_words(server: Embedd
         assert "resp_00" in result.output
         assert WORDS not in result.output
     assert "no-parent: the turn that it continues is missing" in fsck().output
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_an_id_stands_on_a_line_of_its_own_however_narrow_the_terminal_is(server: EmbeddedServer, columns: int) -> None:
+    lose_a_root(server)
+    complaints = json.loads(fsck("--json").output)["complaints"]
+    lines = fsck(columns=columns).output.splitlines()
+    assert {each["id"] for each in complaints if each["id"]} <= set(lines)
+    assert all(len(line) <= columns or line.startswith("resp_") for line in lines)
+    assert f"    shard 00, tenant {TENANT}" in lines
 
 
 def test_json_is_one_object_and_changes_nothing_without_repair(server: EmbeddedServer) -> None:

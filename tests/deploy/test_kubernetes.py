@@ -238,7 +238,12 @@ def test_the_processes_run_as_the_manifests_say(tmp_path: Path) -> None:
             doctor = CliRunner().invoke(
                 app,
                 ["doctor"],
-                env={"HARMONIUM_REDIS_URL": url, "HARMONIUM_MAX_BYTES": "512MiB", "HARMONIUM_MAX_LOG_BYTES": "128MiB"},
+                env={
+                    "HARMONIUM_PORT": "0",
+                    "HARMONIUM_REDIS_URL": url,
+                    "HARMONIUM_MAX_BYTES": "512MiB",
+                    "HARMONIUM_MAX_LOG_BYTES": "128MiB",
+                },
             )
             assert doctor.exit_code == 0, doctor.output
             assert " 0 warn, 0 unsafe" in doctor.output, doctor.output

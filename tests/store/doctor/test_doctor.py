@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from store.doctor.doctor import GIB, Expected, Finding, Level, judge
+from store.doctor.doctor import GIB, Expected, Finding, Level, judge, unreachable
 from store.doctor.examine import Examined, Node, examine
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
@@ -212,3 +212,20 @@ async def test_a_primary_behind_sentinels_is_examined(tmp_path: Path) -> None:
 async def test_a_cluster_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(StoreUnavailable, match="cannot be connected"):
         await examine("redis+cluster://127.0.0.1:1", "prefix", 1, timeout_seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("invalid username-password pair or user is disabled.", "correct the user and the password"),
+        ("Authentication required.", "correct the user and the password"),
+        ("DB index is out of range", "the number of a database that it has"),
+        ('Protocol error, got "<" as reply type byte', "something else than a Redis"),
+        ("Error -2 connecting to nowhere:1. Name or service not known.", "correct the host"),
+        ("it did not answer within 2.0 s", "rediss:// is for a server with it"),
+        ("Connection closed by server.", "rediss:// is for a server with it"),
+        ("Error 111 connecting to 127.0.0.1:1. Connect call failed ('127.0.0.1', 1).", "start it, or correct"),
+    ],
+)
+def test_the_remedy_is_for_the_reason_why_a_server_can_not_be_asked(reason: str, remedy: str) -> None:
+    assert remedy in unreachable(reason).remedy
