@@ -93,7 +93,7 @@ class CoreSettings(BaseSettings):
     """Knowledge cutoff in the system message."""
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
     """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
-    for the demo engine. It never raises what a vLLM server says."""
+    for the demo engine. It never raises what a vLLM server says, and is needed for a router that says nothing."""
     vllm_url: Annotated[tuple[str, ...], NoDecode] = Field(
         ("http://127.0.0.1:8001",), min_length=1, max_length=MAX_VLLM_SERVERS
     )

@@ -78,7 +78,13 @@ class VllmHttpEngine:
         access, self._closed = self._access, False
         self._session = open_session(access.api_key, access.connect_seconds)
         self._servers = [
-            Server(url, self._session, model=self._agreed, connect_seconds=access.connect_seconds)
+            Server(
+                url,
+                self._session,
+                model=self._agreed,
+                connect_seconds=access.connect_seconds,
+                context_tokens=self._context_tokens,
+            )
             for url in access.urls
         ]
         await self._probe(self._servers)

@@ -15,6 +15,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from enum import Enum
+from hashlib import blake2b
 from typing import Any
 
 import aiohttp
@@ -40,6 +41,9 @@ KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds, seconds and probes after which the kernel gives up a peer that is gone."""
 
 JSON = {"content-type": "application/json"}
+
+SESSION = "x-session-id"
+"""The header by which routers send a conversation's generations to one server."""
 
 BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 
@@ -67,10 +71,17 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Server:
-    """A vLLM server at `url`. `model` says which id it has to serve; an empty one is the first that it lists."""
+    """A vLLM server at `url`, or a router before some. `model` says which id it has to serve; an empty one is the first
+    that it lists. `context_tokens` is the model's context where it doesn't say: routers tell less than vLLM."""
 
     def __init__(
-        self, url: str, session: aiohttp.ClientSession, *, model: Callable[[], str], connect_seconds: float
+        self,
+        url: str,
+        session: aiohttp.ClientSession,
+        *,
+        model: Callable[[], str],
+        connect_seconds: float,
+        context_tokens: int = 0,
     ) -> None:
         self.url = url
         self.running = 0
@@ -80,6 +91,7 @@ class Server:
         self.trouble = "the vLLM server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
         self._model = model
+        self._context_tokens = context_tokens
         self._last_served = ("", 0)
         self._session = session
         self._probe_timeout = aiohttp.ClientTimeout(total=connect_seconds)
@@ -156,7 +168,7 @@ class Server:
     async def _post(self, facts: Facts, generation: Generation) -> aiohttp.ClientResponse:
         """The answer to a generation, its events unread. Raises Unreachable, and what the server refuses it with."""
         body = wire.request_body(facts.endpoint, generation, facts.model)
-        headers = {**JSON, "x-request-id": generation.id, **dict(generation.trace)}
+        headers = {**JSON, "x-request-id": generation.id, **_session(generation.affinity), **dict(generation.trace)}
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 response = await self._session.post(
@@ -224,9 +236,12 @@ class Server:
         served = next((each for each in listed if wanted in ("", each.id)), None)
         if served is None:
             raise EngineUnavailable(f"the vLLM server does not serve the model {wanted!r}")
-        if served.max_model_len is None:
-            raise EngineUnavailable("the vLLM server does not say how long its model's context is")
-        return served.id, served.max_model_len
+        context = served.max_model_len or self._context_tokens
+        if not context:
+            raise EngineUnavailable(
+                "the vLLM server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS"
+            )
+        return served.id, context
 
     async def _endpoint(self) -> Endpoint:
         """The better endpoint that it has. A request without a prompt is 400 where it is, and 403 or 404 else."""
@@ -248,6 +263,11 @@ class Server:
             method, self.url + path, data=body, headers=JSON, timeout=self._probe_timeout, allow_redirects=False
         ) as response:
             return response.status, await _body(response)
+
+
+def _session(affinity: str) -> dict[str, str]:
+    """What tells a router which generations belong together, and nobody whose they are."""
+    return {SESSION: blake2b(affinity.encode(), digest_size=16).hexdigest()} if affinity else {}
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

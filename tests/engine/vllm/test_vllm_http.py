@@ -130,6 +130,27 @@ async def test_a_context_of_ours_may_shorten_the_servers(ours: int, seen: int) -
         assert engine.model.context_tokens == seen
 
 
+async def test_a_router_that_does_not_say_the_context_needs_ours() -> None:
+    async with standing_in(scripted()) as server:
+        server.instead = {"/v1/models": Instead((b'{"object":"list","data":[{"id":"%s"}]}' % server.model.encode(),))}
+        async with connected(server) as engine:
+            assert "HARMONIUM_CONTEXT_TOKENS" in str(await failure(engine))
+        async with connected(server, context_tokens=8192) as engine:
+            assert engine.model.context_tokens == 8192
+            assert (await ask(engine)).finish is Finish.STOP
+
+
+async def test_a_router_is_told_which_generations_belong_together_and_not_by_whom() -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        for affinity in ("resp_secret", "resp_secret", "another", ""):
+            await ask(engine, affinity=affinity)
+        first, second, third, none = (each.headers.get("x-session-id") for each in server.generations)
+    assert first == second != third
+    assert first is not None
+    assert "secret" not in first
+    assert none is None
+
+
 async def test_tokens_that_wait_come_as_one_chunk() -> None:
     sent = b"".join(map(tokens_event, ([1], [2], [3, 4]))) + tokens_event([5], "length") + DONE
     instead = {Endpoint.GENERATE: Instead((sent,))}
