@@ -87,6 +87,8 @@ async def test_a_salt_keeps_cached_prefixes_apart_and_a_tenant_s_are_its_own_any
 TIERS: dict[str, tuple[Any, int, str]] = {
     "nothing": ({}, 0, "default"),
     "auto": ({"service_tier": "auto"}, 0, "default"),
+    "scale": ({"service_tier": "scale"}, 0, "default"),
+    "ultrafast": ({"service_tier": "ultrafast"}, 0, "default"),
     "flex": ({"service_tier": "flex"}, 1, "flex"),
     "priority": ({"service_tier": "priority"}, -1, "priority"),
     "a number": ({"priority": 7}, 7, "default"),

@@ -48,6 +48,12 @@ async def test_a_stored_prompt_is_what_somebody_who_sent_its_text_would_get(shop
     assert (made.instructions, alone.output_text) == ("You sell tea.", "Green tea.")
 
 
+async def test_a_stored_prompt_needs_no_model(shop: Settings) -> None:
+    async with serving(shop, scripted([answer("Green tea.")])) as service, service.client() as client:
+        made = await client.responses.create(prompt=named(goods="tea"))
+    assert (made.model, made.output_text) == (MODEL, "Green tea.")
+
+
 @pytest.mark.parametrize(
     ("prompt", "param"),
     [

@@ -192,3 +192,11 @@ def test_nobody_else_can_go_on_with_it(tenants: ServiceProcess) -> None:
     window: Any = [item.to_dict(warnings=False) for item in given.output]
     with pytest.raises(openai.BadRequestError):
         tenants.client(GLOBEX_KEY).responses.create(model=MODEL, input=window)
+
+
+async def test_a_file_without_a_name_has_none_in_either_dialect(settings: Settings) -> None:
+    unnamed = {"type": "input_file", "file_data": "data:text/plain;base64,aGVsbG8="}
+    sent = [{"role": "user", "content": [unnamed]}, {"role": "assistant", "content": "Hello."}]
+    async with serving(settings, scripted([answer(SUMMARY)])) as inside, inside.http() as http:
+        given = [await compacted(http, path, input=sent) for path in ("/v1", "/open-responses/v1")]
+    assert [each["output"][0]["content"] for each in given] == [[unnamed], [unnamed]]
