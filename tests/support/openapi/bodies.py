@@ -15,7 +15,6 @@ from msgspec import Meta, Struct
 from service.api import conversation, request, steer
 from service.api.input import content, history, items, readers
 from service.api.request import CreateBody, TextParam
-from service.api.response import ReasoningText, SummaryText
 from service.api.tools import choice, custom, read
 from service.api.tools import format as formats
 from service.api.tools.custom import CustomTool
@@ -116,7 +115,14 @@ class AnswerText(Struct, tag="output_text"):
 class Refusal(Struct, tag="refusal"):
     """A refusal of the assistant's."""
 
-    refusal: str
+    refusal: str | None = None
+
+
+class ReasoningPart(Struct):
+    """A part of reasoning that the client replays: its text."""
+
+    type: str
+    text: str | None = None
 
 
 class InputImage(Struct, tag="input_image"):
@@ -193,8 +199,8 @@ Reasoning = shown(request.ReasoningParam, "ReasoningParam", mode=Literal["standa
 
 CallId = short(items.MAX_CALL_ID_CHARS, least=1)
 CallName = named(items.CALL_NAME.pattern)
-REPLAYED: Json = {"id": str, "status": str}
-"""What clients send with an item as they were given it, and no reader needs."""
+REPLAYED: Json = {"id": Any, "status": Any}
+"""What clients send with an item as they were given it, and nobody reads."""
 
 MEMBERS: dict[str, tuple[tuple[str, ...], Json]] = {
     "message": (("role", "content"), {"role": Literal["user", "system", "developer"], "content": Said}),
@@ -208,8 +214,8 @@ MEMBERS: dict[str, tuple[tuple[str, ...], Json]] = {
     "reasoning": (
         (),
         {
-            "content": some(ReasoningText | AnswerText | PlainText, content.MAX_PARTS),
-            "summary": some(SummaryText, content.MAX_PARTS),
+            "content": some(ReasoningPart, content.MAX_PARTS),
+            "summary": some(ReasoningPart, content.MAX_PARTS),
         },
     ),
     "item_reference": (("id",), {"id": short(readers.MAX_ITEM_ID_CHARS, least=1)}),
@@ -237,8 +243,8 @@ class InputAnswer(Struct, tag="message", kw_only=True):
     role: Literal["assistant"]
     content: Answered
     phase: Literal["commentary", "final_answer"] | None = None
-    id: str | None = None
-    status: str | None = None
+    id: Any = None
+    status: Any = None
 
 
 ITEMS = {kind: input_item(kind) for kind in readers.READERS}

@@ -14,7 +14,7 @@ from service.web.app import routed
 from service.web.routes.query import FILTER
 from service.web.routes.welcome import DOCS, OPENAPI
 from tests.support.openapi import bodies
-from tests.support.openapi.operations import EVERYWHERE, MEANINGS, OPERATIONS, Operation
+from tests.support.openapi.operations import EVERYWHERE, LINKS, MEANINGS, OPERATIONS, Operation
 from tests.support.openapi.page import page
 from tests.support.openapi.schemas import REF, Schemas, schemas
 from tests.support.openapi.words import ABOUT, HEADERS, KEY, PARAMETERS, SUMMARY, TAGS
@@ -63,6 +63,9 @@ def _complete(operation: Json, known: Operation, schemas: Schemas) -> None:
         **{str(status): _answer(kind, known, schemas) for status, kind in known.answers.items()},
         **{str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(known)},
     }
+    if operation["operationId"] in LINKS:
+        given, to = LINKS[operation["operationId"]]
+        operation["responses"]["200"]["links"] = {id: {"operationId": id, "parameters": given} for id in to}
     if known.open:
         operation["security"] = []
     parameters: list[Json] = operation.get("parameters", [])

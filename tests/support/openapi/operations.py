@@ -55,6 +55,25 @@ _CONVERSATION = {200: conversation.Conversation}
 _ITEMS = {200: answers.ItemList}
 _STREAM = "The response, or with `stream` its events, each as the `data` of a server-sent event."
 
+LINKS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "createResponse": (
+        {"response_id": "$response.body#/id"},
+        ("retrieveResponse", "listInputItems", "steerResponse", "cancelResponse", "deleteResponse"),
+    ),
+    "createConversation": (
+        {"conversation_id": "$response.body#/id"},
+        (
+            *("retrieveConversation", "updateConversation", "createConversationItems", "listConversationItems"),
+            "deleteConversation",
+        ),
+    ),
+    "createConversationItems": (
+        {"conversation_id": "$request.path.conversation_id", "item_id": "$response.body#/first_id"},
+        ("retrieveConversationItem", "deleteConversationItem"),
+    ),
+}
+"""What an answer gives to other operations: their parameters, and which operations these are."""
+
 OPERATIONS: dict[str, Operation] = {
     "createResponse": Operation(bodies.Create, _RESPONSE, (404, *BODY, 429, 504, 507), _STREAM, streams=True),
     "openWebSocket": Operation(None, {101: None}, (426,), "A WebSocket is open: docs/websocket.md."),

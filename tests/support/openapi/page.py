@@ -168,7 +168,9 @@ def _kind(schema: Json) -> str:
             return f"list of {_kind(schema['items'])}{_bounds(schema, 'Items', '')}"
         case "object":
             inside = schema.get("additionalProperties")
-            return f"object of {_kind(inside)}{_bounds(schema, 'Properties', '')}" if inside else "object"
+            if inside in (None, True):
+                return "object"
+            return f"object of {_kind(inside)}{_bounds(schema, 'Properties', '')}"
         case "string":
             pattern = f" <small>{escape(schema['pattern'])}</small>" if "pattern" in schema else ""
             return f"string{pattern}{_bounds(schema, 'Length', ' characters')}"

@@ -35,6 +35,7 @@ UNIONS: dict[str, Any] = {
 NAMES = {
     "service.api.events.Logprob": "StreamedLogprob",
     "service.api.events.TopLogprob": "StreamedTopLogprob",
+    "Response": "ResponseObject",  # generators have a Response of their own, that of HTTP
     "Managing": "ContextManagement",
     "CachingParam": "PromptCacheOptions",
     "Extensions": "ResponseExtensions",
@@ -88,10 +89,10 @@ def schemas() -> Schemas:
         everything = _hoisted(everything, name, known)
         everything["components"][name] = known
     components = everything["components"]
-    del components["InputItem"]["discriminator"]  # a message needs no type, and there are two kinds of it
-    components["InputItem"]["oneOf"].insert(1, {"$ref": f"{REF}InputAnswer"})
-    for message in ("InputMessage", "InputAnswer"):
-        components[message]["required"].remove("type")
+    several: list[Json] = components["InputItem"]["oneOf"]
+    components["InputItem"] = {"anyOf": [{"$ref": f"{REF}InputAnswer"}, *several]}
+    for untyped in ("InputMessage", "InputAnswer", "InputItemReference"):
+        components[untyped]["required"].remove("type")
     components["HostedTool"]["additionalProperties"] = True
     for member, words in CREATE.items():
         for body in ("CreateResponse", "CompactConversation"):
@@ -156,8 +157,10 @@ def _tidied(value: Any, names: dict[str, str]) -> Any:
         told["pattern"] = told["pattern"].replace(r"\Z", "$")  # Python's word for the end
     if told.get("type") == "array":
         told.setdefault("items", {})
-    if told.get("default", 0) is None:
-        del told["default"]
+    if told.get("type") == "object" and "properties" not in told:
+        told.setdefault("additionalProperties", True)
+    if not isinstance(told.get("default"), dict):  # it isn't a member of that name
+        told.pop("default", None)  # generators take a member with a default for one that is always there
     if isinstance(words := told.get("description"), str):
         told["description"] = _first_sentence(words)
     if isinstance(told.get("enum"), list):
