@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 from service.web.routes.welcome import OPENAPI
-from tests.support.clients.clients import PYTHON
+from tests.support.clients.clients import PYTHON, environment
+from tests.support.service.process import MODEL
+
+BEYOND_SCHEMAS = "positive_data_acceptance"
+"""What no schema can say is refused: a tool that isn't declared, a grammar that can't be enforced."""
+
+ALSO_AN_ID = "allow_header_conformance"
+"""`/v1/responses/compact` may be that of a response, too, so `Allow` has the methods of both."""
+
+SHORT = ("--phases", "fuzzing,stateful", "--max-examples", "3", "--generation-deterministic")
+LONG = ("--max-examples", "60", "--continue-on-failure")
 
 SNAKE = re.compile("(?=[A-Z])")
 """Where Python has a low line in a name."""
@@ -33,3 +43,36 @@ def test_clients_that_are_made_of_it_call_every_operation() -> None:
         for verb, operation in on.items():
             assert f"{verb.upper()}('{path}'" in re.sub(r"\(\n\s*", "(", node)
             assert f".{SNAKE.sub('_', operation['operationId']).lower()}" in python
+
+
+@pytest.mark.parametrize("options", [SHORT, pytest.param(LONG, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
+def test_requests_made_of_the_document_are_answered_as_it_says(url: str, tmp_path: Path, options: list[str]) -> None:
+    """Right ones and wrong ones: none is a 500, wrong ones are refused, and answers fit their schemas."""
+    served = tmp_path / "openapi.json"
+    served.write_text(json.dumps(_of_this_service()))
+    run = subprocess.run(
+        [
+            *(PYTHON.parent / "schemathesis", "run", served, "--url", url, "--no-color", "--warnings", "off"),
+            *("--exclude-checks", f"{BEYOND_SCHEMAS},{ALSO_AN_ID}", *options),
+        ],
+        env=environment(url, tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    tested = re.search(r"(\d+) generated, (\d+) passed", run.stdout)
+    assert tested, run.stdout
+    assert tested[1] == tested[2]
+    assert int(tested[1]) > 50
+
+
+def _of_this_service() -> dict[str, Any]:
+    """The document, with the one model that is served: others are a 404 before anything else is looked at."""
+    document: dict[str, Any] = json.loads(OPENAPI.read_text())
+    for name in ("CreateResponse", "CompactConversation"):
+        body = document["components"]["schemas"][name]
+        body["properties"]["model"] = {"const": MODEL}
+        body["required"] = ["model", "input"]
+    return document
