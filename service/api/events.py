@@ -248,8 +248,20 @@ class McpCallArgumentsDone(ItemEvent, tag="response.mcp_call_arguments.done"):
     arguments: str
 
 
+class McpCallCompleted(ItemEvent, tag="response.mcp_call.completed"):
+    """The tool has answered."""
+
+
 class McpCallFailed(ItemEvent, tag="response.mcp_call.failed"):
-    """Nobody could run the call."""
+    """Nobody could run the call, or it failed."""
+
+
+class McpListToolsInProgress(ItemEvent, tag="response.mcp_list_tools.in_progress"):
+    """A server is asked for its tools."""
+
+
+class McpListToolsCompleted(ItemEvent, tag="response.mcp_list_tools.completed"):
+    """It has listed them."""
 
 
 Delta = (

@@ -137,6 +137,15 @@ class McpCall(msgspec.Struct, tag="mcp_call", tag_field="type"):
     approval_request_id: str | None = None
 
 
+class McpListTools(msgspec.Struct, tag="mcp_list_tools", tag_field="type"):
+    """The tools of a server, as it listed them for this response. It has no status."""
+
+    id: str
+    server_label: str
+    tools: list[dict[str, Any]]
+    error: str | None = None
+
+
 class Compaction(msgspec.Struct, tag="compaction", tag_field="type"):
     """A conversation in short, sealed to the tenant."""
 
@@ -144,7 +153,17 @@ class Compaction(msgspec.Struct, tag="compaction", tag_field="type"):
     encrypted_content: str
 
 
-Item = Message | Reasoning | FunctionCall | CustomToolCall | CodeInterpreterCall | WebSearchCall | McpCall | Compaction
+Item = (
+    Message
+    | Reasoning
+    | FunctionCall
+    | CustomToolCall
+    | CodeInterpreterCall
+    | WebSearchCall
+    | McpCall
+    | McpListTools
+    | Compaction
+)
 
 
 class InputTokensDetails(msgspec.Struct):

@@ -20,6 +20,7 @@ import msgspec
 
 from service import logs
 from service.api.response import Response, ResponseError, decode_response
+from service.api.tools.outcome import Outcome as ToolOutcome
 from service.background.log_sink import LogSink
 from service.background.succession import succeed
 from service.background.timing import TIMING, Timing, retry
@@ -39,8 +40,8 @@ from service.responses.output.next_step import ending_of
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, decode
 from service.responses.rules import Rules
-from service.responses.run import Run, machine_of
-from service.responses.sampler import error_of
+from service.responses.run import Run, machine_of, tools_of
+from service.responses.sampler import Tools, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.steps import BRIEFLY, in_steps
@@ -190,7 +191,9 @@ class Attempt:
             machine.diverge(job.last + 1)
         verdict = self._verdict(machine, plan, diverged=diverged)
         starts = job.last < QUEUED_EVENTS and job.status is not Status.CANCELLED
-        run, sink = self._run_of(plan, machine, Batch(machine.start() if starts else [], b"", machine.stretches.cached))
+        tools = await retry(lambda: tools_of(self._service, job.lease.tenant, plan), self._keeps_on)
+        first = Batch(machine.start() if starts else [], b"", machine.stretches.cached)
+        run, sink = self._run_of(plan, machine, first, tools)
         if verdict is not None:
             return await self._finish(run, *verdict)
         return await self._sample(run, sink)
@@ -210,7 +213,7 @@ class Attempt:
             if len(piece) < SPEC_PIECE_BYTES:
                 return bytes(blob)
 
-    def _run_of(self, plan: Plan, machine: Machine, first: Batch) -> tuple[Run, LogSink]:
+    def _run_of(self, plan: Plan, machine: Machine, first: Batch, tools: Tools | None = None) -> tuple[Run, LogSink]:
         """The run of what is left, and where it is kept."""
         service, job = self._service, self.job
         if job.epoch > 1:  # the engine may not have noticed yet that the last attempt is over
@@ -237,6 +240,7 @@ class Attempt:
             since=self.began,
             seconds=self._seconds,
             clock=service.clock,
+            tools=tools,
         )
         return run, sink
 
@@ -247,7 +251,8 @@ class Attempt:
 
     async def _replay(self, machine: Machine) -> None:
         """Bring the machine to where the log ends."""
-        sampled, logprobs, after = bytearray(), list[TokenLogprobs](), QUEUED_EVENTS - 1
+        sampled, logprobs, outcomes = bytearray(), list[TokenLogprobs](), list[ToolOutcome]()
+        after = QUEUED_EVENTS - 1
         cached: Cached = None
         if self.job.last > after:
             machine.start()
@@ -259,10 +264,11 @@ class Attempt:
                 part = decode_sampled(entry.blob)
                 sampled += part.tokens
                 logprobs += part.logprobs
+                outcomes += part.outcomes
                 cached = cached if part.cached_tokens is None else part.cached_tokens
             after = entries[-1].last
             await asyncio.sleep(BRIEFLY)
-        await in_steps(machine.replay(bytes(sampled), logprobs or None))
+        await in_steps(machine.replay(bytes(sampled), logprobs or None, outcomes))
         machine.stretches.note_again(cached)
         self._service.metrics.tokens_replayed.inc(machine.sampled)
 

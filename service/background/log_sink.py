@@ -19,6 +19,7 @@ import msgspec
 from service.api.events import Event
 from service.api.response import Response
 from service.api.steer import NotSteered
+from service.api.tools.outcome import Outcome
 from service.background.succession import Succeed, given_back, succeeded
 from service.background.timing import TIMING, Timing, retry
 from service.engine.port import TokenLogprobs
@@ -103,11 +104,13 @@ class LogSink:
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         """One a token, or none at all."""
+        self._outcomes: list[Outcome] = []
         self._cached = first.cached_tokens
         self._since_snapshot = 0
         self._kept: deque[_Written] = deque()
         """What was written last."""
         self._timer: asyncio.TimerHandle | None = None
+        self._writing = False
         self._due = asyncio.Event()
         self._written = asyncio.Event()
         self._closed = False
@@ -132,6 +135,13 @@ class LogSink:
             self._written.clear()
             await self._written.wait()
 
+    async def settle(self) -> None:
+        """Return once all is written, or nothing more can be."""
+        while (self._events or self._writing) and self.failure is None and not self._idle:
+            self._due.set()
+            self._written.clear()
+            await self._written.wait()
+
     @property
     def _idle(self) -> bool:
         return self._task is None or self._task.done()
@@ -140,6 +150,8 @@ class LogSink:
         self._tokens += step.tokens
         self._logprobs += step.logprobs or ()
         self._events += step.events
+        if step.outcome is not None:
+            self._outcomes.append(step.outcome)
         if cached is not None:
             self._cached = cached
         if self._timer is None and self._events:
@@ -171,10 +183,10 @@ class LogSink:
         """Write what waits, if there are events. What can't be written waits on; it is `failure`, and ends the run."""
         if not self._events:
             return
-        events, ids, logprobs = self._events, self._tokens, self._logprobs
-        batch = self._take()
+        events, ids, logprobs, outcomes = self._events, self._tokens, self._logprobs, self._outcomes
+        batch, self._writing = self._take(), True
         entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
-        after, progress = batch.events[0].sequence_number - 1, bool(batch.tokens)
+        after, progress = batch.events[0].sequence_number - 1, bool(batch.tokens or batch.outcomes)
         self._since_snapshot += len(batch.events)
         snapshot = b""
         if self._since_snapshot >= SNAPSHOT_EVENTS and self._snapshot is not None:
@@ -186,7 +198,7 @@ class LogSink:
         except (LeaseLost, LogBehind, LogFull, StoreUnavailable) as failure:
             self.failure = failure
             self._events, self._tokens = events + self._events, ids + self._tokens
-            self._logprobs = logprobs + self._logprobs
+            self._logprobs, self._outcomes = logprobs + self._logprobs, outcomes + self._outcomes
             self._stop()
         else:
             self._metrics.log_entries.inc()
@@ -195,6 +207,7 @@ class LogSink:
             if progress:
                 self._on_tokens()
         finally:
+            self._writing = False
             self._written.set()
 
     async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
@@ -303,6 +316,6 @@ class LogSink:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        batch = Batch(self._events, journaled(self._tokens), self._cached, tuple(self._logprobs))
-        self._events, self._tokens, self._logprobs = [], [], []
+        batch = Batch(self._events, journaled(self._tokens), self._cached, tuple(self._logprobs), tuple(self._outcomes))
+        self._events, self._tokens, self._logprobs, self._outcomes = [], [], [], []
         return batch

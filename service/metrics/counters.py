@@ -31,6 +31,7 @@ CONFIRMS = ("met", "unmet")
 REFUSALS = ("requests", "followers", "sockets", "bodies", "queue")
 Way = Literal["socket", "background"]
 WAYS: tuple[Way, ...] = ("socket", "background")
+CALLS = ("completed", "failed", "incomplete")
 STEERS = ("accepted", "refused", "applied", "pending", "failed")
 WEBHOOKS = ("delivered", "failed", "given_up")
 
@@ -187,6 +188,14 @@ class Metrics:
     )
     followers: Gauge = metric("followers", "Open streams that follow a background response.")
     sockets: Gauge = metric("sockets", "Open WebSockets.")
+    tool_calls: Counter = metric(
+        "tool_calls_total",
+        "Calls of tools that the service made, by what became of them: completed, failed, incomplete.",
+        outcome=CALLS,
+    )
+    tool_seconds: Histogram = metric(
+        "tool_call_duration_seconds", "How long a tool that the service called took to answer.", REQUEST_BUCKETS
+    )
     steers: Counter = metric(
         "steers_total",
         "Steers, by the way they came and by what became of them: accepted or refused at first; then applied, failed, "
@@ -247,6 +256,11 @@ class Metrics:
         self.output_tokens.inc(usage.output_tokens)
         if pace.first is not None and usage.output_tokens > 1:
             self.per_token_seconds.labels(mode).observe((monotonic() - pace.first) / (usage.output_tokens - 1))
+
+    def tool_called(self, outcome: str, seconds: float) -> None:
+        """Count a call of a tool by what became of it."""
+        self.tool_calls.labels(outcome).inc()
+        self.tool_seconds.observe(seconds)
 
     def engine_failed(self, failure: EngineError) -> None:
         """Count a failure of the engine by its kind."""

@@ -20,8 +20,9 @@ from service.responses.rules import Rules
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Messages, Status, Turn
 
-FORMAT = 2
-_VERSION = bytes([FORMAT])
+FORMAT = 3
+_HOSTING, _PLAIN = bytes([FORMAT]), bytes([2])
+"""The version of a plan for which the service runs tools, which older workers can't, and that of all others."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -42,6 +43,9 @@ class Plan(msgspec.Struct, frozen=True):
     settings: bytes = b""
     """What a response that goes on from it has of its request (`steer.settings_of`), where it can be steered in the
     background; else empty."""
+    connections: str = ""
+    """How to reach the servers of tools that its request named, sealed, as that holds secrets; empty where it named
+    none."""
 
     @property
     def id(self) -> str:
@@ -97,6 +101,7 @@ class _Queued(msgspec.Struct, frozen=True):
     functions: tuple[str, ...] = ()
     """Always empty. Workers of version 0.1.0 refuse a plan without it."""
     settings: bytes = b""
+    connections: str = ""
 
 
 _decoder = msgspec.msgpack.Decoder(_Queued)
@@ -128,8 +133,9 @@ def _encode(plan: Plan) -> bytes:
         priority=asked.priority,
         generation_id=asked.id,
         settings=plan.settings,
+        connections=plan.connections,
     )
-    return _VERSION + squeeze(msgspec.msgpack.encode(queued))
+    return (_HOSTING if plan.rules.hosts else _PLAIN) + squeeze(msgspec.msgpack.encode(queued))
 
 
 async def decode(blob: bytes) -> Plan:
@@ -161,4 +167,5 @@ def _decode(blob: bytes) -> Plan:
         items=queued.items,
         rules=queued.rules,
         settings=queued.settings,
+        connections=queued.connections,
     )

@@ -23,6 +23,7 @@ from service.api.input.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
+from service.api.tools.mcp import declarations
 from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard, Sampling
 from service.errors import ApiError, invalid_value
 from service.harmony import tokens
@@ -36,7 +37,9 @@ from service.responses.prompt.build import Identity, Prompt, build_prompt
 from service.responses.read import NOTHING_SET, Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
+from service.responses.rules import Listed
 from service.responses.service import Caller, Service
+from service.responses.tools.toolbox import Looked, encode_connections
 from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
@@ -45,6 +48,12 @@ from store.history.history import ConversationHistoryStore, Pinned
 from store.turn import Chain, StoredMessage
 
 logger = logging.getLogger(__name__)
+
+SERVER = "mcp_server"
+"""The role of a note that a conversation has shown the tools of a server."""
+
+CONNECTIONS = "connections"
+"""The kind of what is sealed of a plan."""
 
 FAMILY = "gpt-oss"
 OWNER = "openai/"
@@ -69,6 +78,8 @@ class Parent:
         self.id = chain.tip
         self.pin = chain.pin
         self._remembers = remembers
+        self.servers = frozenset(note.name for note in chain.notes(SERVER))
+        """The servers whose tools the conversation has shown."""
         self.root = chain.ids[0] if chain.ids else None
         """The first response of the conversation."""
         self.standing = standing
@@ -262,7 +273,13 @@ async def _prepare(
 ) -> Prepared:
     id, created_at = service.store.new_id(parent.id), service.clock()
     opener = await service.seals.of(caller.tenant)
-    read = await in_steps(read_request(request, service.limits, opener, parent.standing))
+    looked = Looked()
+    if service.toolbox.asks:
+        looked = await service.toolbox.look(caller.tenant, declarations(request.tools, service.limits.tools))
+    read = await in_steps(read_request(request, service.limits, opener, parent.standing, looked.offers))
+    notes, listed = _listed_first(looked, parent)
+    rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=model.context_tokens)
+    read = msgspec.structs.replace(read, rules=rules if looked.offers else read.rules)
     settings = service.settings
     prompt = await in_steps(
         build_prompt(
@@ -294,18 +311,28 @@ async def _prepare(
         generation=generation,
         parent=parent.id,
         stored=request.store,
-        messages=tuple(prompt.messages),
+        messages=(*notes, *prompt.messages),
         items=msgspec.json.encode(prompt.items),
         rules=prompt.rules,
         settings=_settings(request, base.instructions, prompt),
+        connections=opener.seal(CONNECTIONS, encode_connections(looked.connections)) if looked.connections else "",
     )
     unseen = [item.kind for item in prompt.items if isinstance(item, ForeignItem) and not item.is_shown]
     return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
 
 
+def _listed_first(looked: Looked, parent: Parent) -> tuple[list[StoredMessage], tuple[Listed, ...]]:
+    """Those lists of tools that the conversation has not shown yet, and the notes that it shows them from here on."""
+    new = [(f"{label} {mark}", Listed(label, tools)) for label, mark, tools in looked.lists]
+    new = [(known, listed) for known, listed in new if known not in parent.servers]
+    return [StoredMessage(SERVER, b"", name=known) for known, _ in new], tuple(listed for _, listed in new)
+
+
 def _settings(request: CreateRequest, instructions: str | None, prompt: Prompt) -> bytes:
     """What goes on from a response in the background has of its request, where that can be steered."""
     if not (request.background and request.store and is_steerable(request)) or prompt.rules.compacting:
+        return b""
+    if prompt.rules.hosts:  # its request holds what signs in to servers
         return b""
     return settings_of(request, instructions, standing_in(prompt.items))
 

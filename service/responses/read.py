@@ -4,7 +4,7 @@ Reading comes before building (prompt/build.py): items may refer to stored ones,
 Nothing here looks at a chain.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Literal
 
 import msgspec
@@ -18,6 +18,7 @@ from service.api.input.read import read_input
 from service.api.request import CreateRequest, Effort
 from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.format import WHERE, AnswerFormat, read_format
+from service.api.tools.mcp import Offer
 from service.api.tools.read import Tools, read_tools
 from service.errors import invalid_value, unsupported
 from service.responses.rules import Rules
@@ -27,6 +28,10 @@ NOTHING_SET = Configuration()
 
 PARALLEL_CALLS = 16
 """The most calls that one response makes side by side."""
+
+
+MAX_HOSTED_CALLS = 64
+"""The most calls that the service runs for one response."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -62,17 +67,21 @@ class Read(msgspec.Struct, frozen=True):
 
 
 def read_request(
-    request: CreateRequest, limits: Limits, opener: Opener, standing: Configuration = NOTHING_SET
+    request: CreateRequest,
+    limits: Limits,
+    opener: Opener,
+    standing: Configuration = NOTHING_SET,
+    offers: Sequence[Offer] = (),
 ) -> Generator[None, None, Read]:
     """Read the members of a request that are still JSON, yielding between pieces of a few milliseconds.
 
-    What is `standing` in its conversation holds before what the request says, and its own items before that. Raises
-    InvalidRequest, naming the member.
+    What is `standing` in its conversation holds before what the request says, and its own items before that. `offers`
+    are the tools of the servers that it declares. Raises InvalidRequest, naming the member.
     """
     gathered = Gathered(images=limits.images)
     items = yield from read_input(request.input, gathered, max_items=limits.items)
     tools = yield from read_tools(
-        request.tools, max_tools=limits.tools, max_bytes=limits.tools_bytes, added=gathered.added
+        request.tools, max_tools=limits.tools, max_bytes=limits.tools_bytes, added=gathered.added, offers=offers
     )
     if tools.left_out and limits.hosted_tools == "refuse":
         raise unsupported("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
@@ -111,4 +120,5 @@ def _rules(request: CreateRequest, tools: Tools, chosen: Chosen, form: AnswerFor
         stop=() if compacting else request.stop,
         harmony=request.response_messages,
         compacting=compacting,
+        hosted_calls=min(request.max_tool_calls or MAX_HOSTED_CALLS, MAX_HOSTED_CALLS),
     )

@@ -30,6 +30,15 @@ class AfterCompaction(msgspec.Struct, frozen=True):
     context_tokens: int
 
 
+class Listed(msgspec.Struct, frozen=True):
+    """The tools that a server listed for a response, as its item shows them: JSON, as schemas hold numbers that msgpack
+    can't.
+    """
+
+    server: str
+    tools: bytes
+
+
 class Rules(msgspec.Struct, frozen=True, dict=True):
     """What holds for one response.
 
@@ -39,7 +48,9 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     reasoning's encrypted content, `summary` for reasoning as a summary. `stop` are texts before which the answer ends.
     `harmony` asks for input and output messages beside the items, and for the usage of each stretch. A `compacting`
     response is one compaction item, in which the `kept_messages` travel too; with `after_compaction` it makes that
-    first, and then it answers.
+    first, and then it answers. `listed` are the lists of tools that it shows first, and `hosted_calls` how many calls
+    the service runs for it; they don't count among the `parallel` ones. `context_tokens` is the model's context, where
+    what tools say may fill it.
 
     Queued jobs hold rules, so a field keeps its name there (`msgspec.field`) when it is renamed here.
     """
@@ -57,6 +68,9 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     compacting: bool = False
     kept_messages: Messages = msgspec.field(default=(), name="carried")
     after_compaction: AfterCompaction | None = msgspec.field(default=None, name="onward")
+    listed: tuple[Listed, ...] = ()
+    hosted_calls: int = 0
+    context_tokens: int | None = None
 
     @property
     def first(self) -> "Rules":
@@ -74,6 +88,17 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     def newest(self) -> Messages:
         """The messages that stand behind a compaction of this response, and travel in it."""
         return self.after_compaction.newest if self.after_compaction is not None else ()
+
+    def after_call(self, calls: int) -> "Rules":
+        """What holds once the service has run so many calls: none need follow, and beyond the bound none can."""
+        if calls >= self.hosted_calls:
+            return msgspec.structs.replace(self, choice="none")
+        return msgspec.structs.replace(self, choice="auto") if self.choice == "required" else self
+
+    @property
+    def hosts(self) -> bool:
+        """Whether the service runs tools for it."""
+        return any(callee.hosted is not None for callee in self.callees)
 
     @cached_property
     def by_recipient(self) -> dict[str, Callee]:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from time import monotonic
 from typing import Protocol
 
 import msgspec
@@ -27,9 +28,10 @@ from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
 from service.responses.prepare import Parent, Prepared
-from service.responses.sampler import Sampler, Step, error_of
+from service.responses.sampler import Sampler, Step, Tools, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
+from service.responses.tools.toolbox import ToolRun, decode_connections
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.turn import Turn
@@ -51,6 +53,12 @@ class Sink(Protocol):
         """Keep what came of a chunk, and how much of the prompt was cached, where that is known.
 
         Waits while there is no room, so that nothing is sampled that can't be kept.
+        """
+        ...
+
+    async def settle(self) -> None:
+        """Return once all that was written is kept, or nothing more can be, as `stop` was then told: a tool is called
+        next, and nobody must forget it.
         """
         ...
 
@@ -89,6 +97,9 @@ class AppendSink:
         """Nothing is kept before the end."""
 
     async def write(self, step: Step, cached: Cached) -> None:
+        """Nothing is kept before the end."""
+
+    async def settle(self) -> None:
         """Nothing is kept before the end."""
 
     async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
@@ -176,10 +187,12 @@ class Run:
         since: float,
         seconds: float,
         clock: Callable[[], float],
+        tools: Tools | None = None,
         samples: bool = True,
     ) -> None:
         """`machine` is one of the plan, which may have replayed what was sampled elsewhere. Sampling may take
-        `seconds`; a run that never `samples` ends at once, without an answer.
+        `seconds`; a run that never `samples` ends at once, without an answer. `tools` run the calls that aren't the
+        caller's to run.
 
         `mode` and `since`, when it was asked for by the monotonic clock, are for metrics.
         """
@@ -194,7 +207,8 @@ class Run:
         self._seconds = seconds
         self._clock = clock
         self._samples = samples
-        self._sampler = Sampler(engine, plan.generation, machine, seconds=seconds)
+        self._tools = tools
+        self._sampler = Sampler(engine, plan.generation, machine, tools, seconds=seconds)
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
         """End the response now: the engine's work is aborted, and what was said so far is kept. Never blocks."""
@@ -238,12 +252,22 @@ class Run:
     async def sample(self) -> AsyncGenerator[list[Event], None]:
         """Sample what is left; the events as they come. `ending` says how that went."""
         self._sink.begin(snapshot=self.machine.snapshot, stop=self.stop)
-        async with aclosing(self._sampler.steps()) as steps:
-            async for step in steps:
-                self._pace.note(step.events)
-                await self._sink.write(step, self.machine.stretches.cached)
-                if step.events:
-                    yield step.events
+        called = 0.0
+        try:
+            async with aclosing(self._sampler.steps()) as steps:
+                async for step in steps:
+                    self._pace.note(step.events)
+                    await self._sink.write(step, self.machine.stretches.cached)
+                    if step.due:
+                        await self._sink.settle()
+                        called = monotonic()
+                    if step.outcome is not None:
+                        self._metrics.tool_called(step.outcome.status, monotonic() - called)
+                    if step.events:
+                        yield step.events
+        finally:
+            if self._tools is not None:
+                await self._tools.aclose()
         if self.failure is not None:
             self._metrics.engine_failed(self.failure)
         elif self.ending is Ending.ERROR and self.machine.fault is None:
@@ -296,9 +320,20 @@ async def foreground(
         since=since,
         seconds=service.settings.request_seconds,
         clock=service.clock,
+        tools=await tools_of(service, tenant, plan),
         samples=samples,
     )
     return run, sink
+
+
+async def tools_of(service: Service, tenant: str, plan: Plan) -> ToolRun | None:
+    """Whoever runs the calls of a plan's response; None where the service runs none. Raises StoreUnavailable."""
+    if not plan.rules.hosts:
+        return None
+    if not plan.connections:
+        return service.toolbox.run()
+    _, connections = (await service.seals.of(tenant)).open(plan.connections)
+    return service.toolbox.run(decode_connections(connections))
 
 
 async def storable(service: Service, plan: Plan) -> None:

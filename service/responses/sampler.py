@@ -4,15 +4,17 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from typing import Protocol
 
 import msgspec
 
 from service.api.events import Event
 from service.api.response import ResponseError
+from service.api.tools.outcome import HostedCall, Outcome, died
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation, TokenLogprobs
 from service.logs import event
 from service.responses.output.machine import Ending, Machine
-from service.responses.output.next_step import End, Generated, GiveFeedback, Next, next_step
+from service.responses.output.next_step import Call, End, Generated, GiveFeedback, Next, next_step
 
 logger = logging.getLogger(__name__)
 
@@ -21,27 +23,48 @@ CACHED_TOKENS_SECONDS = 0.25
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What came of one chunk: the sampled ids, and the events that they made, which may be none."""
+    """What came of one chunk, or of a call: the sampled ids or the outcome, and the events of them, which may be none.
+
+    One that is `due` has to be kept, with all before it, before the next one: a tool is called then.
+    """
 
     tokens: list[int]
     events: list[Event]
     logprobs: list[TokenLogprobs] | None = None
+    outcome: Outcome | None = None
+    due: bool = False
+
+
+class Tools(Protocol):
+    """Who runs the tools of one response."""
+
+    async def call(self, call: HostedCall) -> Outcome:
+        """Run a call; what became of it, also where it failed. Cancelled, it has stopped the tool as far as it can."""
+        ...
+
+    async def aclose(self) -> None:
+        """No more calls come."""
+        ...
 
 
 class Sampler:
     """What is sampled of a response, into a machine that has begun. Iterate `steps` once; `ending` says how it went.
 
     `initial` is what the engine would be asked at the response's beginning; it is asked from where the machine stands,
-    as often as `next_step` says. It never ends the machine: a response may go on elsewhere.
+    as often as `next_step` says. It never ends the machine: a response may go on elsewhere. `tools` run the calls that
+    aren't the caller's to run.
     """
 
-    def __init__(self, engine: Engine, initial: Generation, machine: Machine, *, seconds: float) -> None:
+    def __init__(
+        self, engine: Engine, initial: Generation, machine: Machine, tools: Tools | None = None, *, seconds: float
+    ) -> None:
         self._engine = engine
+        self._tools = tools
         self._initial = initial
         self._machine = machine
         self._seconds = seconds
         self._waiting: asyncio.Task[object] | None = None
-        """The task that waits for the engine at this moment."""
+        """The task that waits for the engine, or for a tool, at this moment."""
         self._asked = 0
         """How many generations the engine was asked for."""
         self._next: Next = End(Ending.ERROR)
@@ -79,6 +102,12 @@ class Sampler:
                     self._next = next_step(machine, self._initial)
                 elif self.stopped is not None:
                     self._next = End(self.stopped)
+                elif isinstance(self._next, Call):
+                    yield Step([], [], due=True)
+                    outcome = await self._outcome()
+                    if outcome is not None:
+                        yield Step([], machine.take_outcome(outcome), outcome=outcome)
+                        self._next = next_step(machine, self._initial)
                 else:
                     async with aclosing(self._generated(self._numbered(self._next.generation))) as steps:
                         async for step in steps:
@@ -88,6 +117,26 @@ class Sampler:
             self._note(failure)
         finally:
             timer.cancel()
+
+    async def _outcome(self) -> Outcome | None:
+        """What became of the call that the machine waits for; None where it was stopped. One that may have been made
+        already is made again only where that does no harm.
+        """
+        call = self._machine.pending
+        if call is None or self._tools is None:
+            raise RuntimeError("nobody runs the tools of this response")
+        if self.stopped is not None:
+            return None
+        if call.begun and not call.tool.repeatable:
+            return died()
+        self._waiting = asyncio.current_task()
+        try:
+            return await self._tools.call(call)
+        except asyncio.CancelledError:
+            self._cancelled()
+            return None
+        finally:
+            self._waiting = None
 
     def _numbered(self, generation: Generation) -> Generation:
         """The generation under an id of its own, as an engine may still be busy with the one before."""

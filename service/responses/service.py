@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from time import time
 
 import msgspec
@@ -17,8 +18,11 @@ from service.pacing import Pacing
 from service.responses.read import Limits
 from service.responses.seal import Seals
 from service.responses.templates import Templates
+from service.responses.tools.port import ToolLimits
+from service.responses.tools.toolbox import Toolbox, no_server
 from service.settings.keys import Keys
-from service.settings.settings import DAY_SECONDS, Settings, display
+from service.settings.protocol import servers_in
+from service.settings.settings import DAY_SECONDS, Settings, display, variable
 from store.errors import LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
 from store.history.conversations import Conversations
@@ -65,6 +69,7 @@ class Service(msgspec.Struct, frozen=True):
     metrics: Metrics
     seals: Seals
     templates: Templates
+    toolbox: Toolbox
     cancel_slots: asyncio.Semaphore
     """How many cancelled responses may be ended at once, each of which replays its log."""
     pacing: Pacing
@@ -111,6 +116,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
         metrics=metrics,
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(shared_secret, store)),
         templates=Templates(settings.prompts_dir),
+        toolbox=open_toolbox(settings),
         cancel_slots=asyncio.Semaphore(CANCELS_AT_ONCE),
         pacing=Pacing(),
     )
@@ -216,6 +222,17 @@ def open_store(settings: Settings, client: Client | None = None) -> Conversation
 def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:
     """The background responses in a store."""
     return Jobs(store, job_limits(settings))
+
+
+def open_toolbox(settings: Settings) -> Toolbox:
+    """The MCP servers that the settings name. Their client is imported where there are any: it takes 50 MiB."""
+    limits, opener = ToolLimits(tools=settings.max_tools, call_seconds=settings.mcp_call_seconds), no_server
+    if settings.mcp_servers or settings.mcp_allow:
+        from service.responses.tools.session import Session
+
+        opener = partial(Session, limits=limits)
+    servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
+    return Toolbox(servers, settings.mcp_allow, limits, opener, allowing=variable("mcp_allow"))
 
 
 def open_engine(settings: Settings) -> Engine:

@@ -1,6 +1,7 @@
 """The settings of what the protocol offers beside sampling: seals, stored prompts, and what the model can't see."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,10 +9,15 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.settings.core import comma_separated
+from service.settings.mcp import BadServers, OperatorServer, is_url, read_servers
 
 MAX_SEAL_KEYS = 16
 MAX_MODEL_ALIASES = 64
 MAX_CORS_ORIGINS = 64
+MAX_MCP_ALLOW = 64
+MAX_SERVERS_BYTES = 1 << 20
+"""The largest file of MCP servers."""
+
 LEAST_SEAL_KEY_CHARS = 32
 """Twice what an attacker could ever guess, where it is `openssl rand`'s."""
 
@@ -36,6 +42,13 @@ class ProtocolSettings(BaseSettings):
     hosted_tools: Literal["leave-out", "refuse"] = "leave-out"
     """What happens to tools that OpenAI runs, such as web_search: `leave-out` of the prompt, and name them in a header
     and in the log; `refuse`, a 400."""
+    mcp_servers: str = ""
+    """File of the MCP servers whose tools requests may use by their `server_label`. Empty has none."""
+    mcp_allow: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_MCP_ALLOW)
+    """MCP servers that requests may name by a `server_url`: what it has to begin with, comma-separated, such as
+    https://mcp.example.com. `*` is any at a public address. Empty is none."""
+    mcp_call_seconds: float = Field(60, gt=0, le=3600)
+    """How long a tool of an MCP server may take to answer."""
     model_aliases: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_MODEL_ALIASES)
     """Other names by which clients may ask for the model, comma-separated, such as gpt-4o. A gpt-oss model has
     openai/<id>, its name at Hugging Face, besides."""
@@ -43,7 +56,26 @@ class ProtocolSettings(BaseSettings):
     """Web pages that may call the API, by their origins, comma-separated, such as https://chat.example.com. Needs API
     keys. `*` is all of them."""
 
-    @field_validator("model_aliases", "cors_origins", mode="before")
+    @field_validator("mcp_servers")
+    @classmethod
+    def _check_mcp_servers(cls, value: str) -> str:
+        path = Path(value).expanduser().absolute()
+        if value:
+            _check_mcp_client()
+            servers_in(path)
+        return str(path) if value else ""
+
+    @field_validator("mcp_allow")
+    @classmethod
+    def _check_mcp_allow(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value:
+            _check_mcp_client()
+        for prefix in value:
+            if prefix != "*" and not is_url(prefix):
+                raise ValueError(f"{prefix[:100]!r} is no beginning of a URL; write https://host or https://host/path")
+        return value
+
+    @field_validator("model_aliases", "cors_origins", "mcp_allow", mode="before")
     @classmethod
     def _parse_lists(cls, value: object) -> object:
         return comma_separated(value)
@@ -91,6 +123,24 @@ class ProtocolSettings(BaseSettings):
         if value and not folder.is_dir():
             raise ValueError("should be a folder that exists")
         return str(folder) if value else ""
+
+
+def servers_in(path: Path) -> dict[str, OperatorServer]:
+    """The MCP servers of a file. Raises ValueError."""
+    try:
+        if path.stat().st_size > MAX_SERVERS_BYTES:
+            raise ValueError(f"{path} has more than {MAX_SERVERS_BYTES} bytes")
+        return read_servers(path.read_text())
+    except OSError as error:
+        raise ValueError(f"{path} can't be read: {error.strerror}") from error
+    except (UnicodeDecodeError, BadServers) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _check_mcp_client() -> None:
+    """Raises ValueError where the client of MCP servers is not installed."""
+    if find_spec("mcp") is None:
+        raise ValueError("needs the package mcp, which is not installed; pip install 'harmonium[mcp]' does that")
 
 
 def _parsed(text: str) -> tuple[SecretStr, ...]:

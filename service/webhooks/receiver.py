@@ -20,10 +20,10 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from service.addresses import ForbiddenAddress, LookUp, Pinned, look_up, public_addresses
 from service.build import this_build
 from service.settings.background import signing_key
 from service.settings.settings import Settings, variable
-from service.webhooks.addresses import ForbiddenAddress, LookUp, Pinned, look_up, public_addresses
 from store.jobs.outbox import Webhook
 
 MAX_WAIT_SECONDS = 3600.0

@@ -6,17 +6,19 @@ what is missing; put it into the document.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from service.api import events
-from service.api.tools.callee import Callee
+from service.api.tools.callee import Callee, Hosted
+from service.api.tools.outcome import Outcome
 from service.harmony.header import Header
 from service.responses.output.items.emitter import Emitter
+from service.responses.output.items.hosted import HostedCallEmitter, listing_events
 from service.responses.output.items.making import Making, emitter_for
-from service.responses.rules import Rules
+from service.responses.rules import Listed, Rules
 from service.settings.secrets import SECRETS, file_variable
 from service.settings.sources import is_service_link
 from store.states import MOVES
@@ -128,6 +130,19 @@ def test_the_order_of_an_item_s_events_is_the_one_in_the_document(kind: str) -> 
     header = Header("assistant", channel, recipient, None, None, "", True)
     shown = [line.removesuffix(" *") for line in block("docs/events.md", kind).splitlines()]
     assert shown == emitted(emitter_for(Making(RESPONSE_ID, rules, lambda kind, payload: "sealed"), header, 0))
+
+
+def test_the_order_of_the_events_of_a_tool_that_the_service_calls_is_the_one_in_the_document() -> None:
+    emitter = HostedCallEmitter(RESPONSE_ID, 0, Hosted("docs", "search"))
+    made = [*emitter.open(), *emitter.text("{}"), *emitter.call(), *emitter.end(Outcome("completed", "Found."))[1]]
+    assert block("docs/events.md", "hosted_mcp_call").replace(" *", "").splitlines() == tags_of(made)
+    _, made = listing_events(RESPONSE_ID, 0, Listed("docs", b"[]"))
+    assert block("docs/events.md", "mcp_list_tools").splitlines() == tags_of(made)
+
+
+def tags_of(made: Iterable[events.Event]) -> list[str]:
+    """The types of events."""
+    return [str(each.__struct_config__.tag) for each in made]
 
 
 def test_the_states_of_a_response_are_the_store_s() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.webhooks.addresses import ForbiddenAddress, is_public, look_up, public_addresses
+from service.addresses import ForbiddenAddress, is_public, look_up, public_addresses
 
 SPECIAL = [
     *("127.0.0.1", "127.255.0.3", "0.0.0.0", "0.1.2.3", "10.0.0.1", "172.16.3.4", "172.31.255.255", "192.168.0.1"),

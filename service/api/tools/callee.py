@@ -1,4 +1,4 @@
-"""A tool that the caller runs, as a call of it is addressed and what its content must match."""
+"""A tool that the model may call: how a call of it is addressed, what its content must match, and who runs it."""
 
 from typing import Literal
 
@@ -14,11 +14,24 @@ Kind = Literal["function", "custom"]
 Choice = Literal["auto", "none", "required"]
 
 
+class Hosted(msgspec.Struct, frozen=True):
+    """Who runs a tool that the service calls itself: the MCP server with a label, under its own name for the tool.
+
+    One that is `repeatable` may be called again where nobody knows whether it was: it only reads, or a second call
+    changes nothing more.
+    """
+
+    server: str
+    tool: str
+    repeatable: bool = False
+
+
 class Callee(msgspec.Struct, frozen=True):
-    """A tool that the caller runs: a function, or a custom tool, whose input is a text.
+    """A tool that the model may call: a function, or a custom tool, whose input is a text.
 
     `content` is the format that a call's content must match (grammar/tags.py), None where nothing is enforced.
     With `wrapped` the input of a custom tool stands in the content as the one member, `input`, of a JSON object.
+    The caller runs it, unless it is `hosted`.
     """
 
     name: str
@@ -26,6 +39,7 @@ class Callee(msgspec.Struct, frozen=True):
     namespace: str | None = None
     content: str | None = None
     wrapped: bool = False
+    hosted: Hosted | None = None
 
     @property
     def recipient(self) -> str:

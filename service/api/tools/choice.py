@@ -55,7 +55,7 @@ class _Namespace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Hosted(msgspec.Struct):
-    """A tool that this service can't run; its other members are ignored."""
+    """A tool that isn't the caller's to run; its other members are ignored."""
 
     type: str
     server_label: _Name | None = None
@@ -94,10 +94,14 @@ def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
         return _allowed(decode(raw, _ALLOWED, "tool_choice"), tools)
     if sent.type in ("function", "custom"):
         specific = decode(raw, _SPECIFIC_TOOL, "tool_choice")
-        callee = _callee(specific, tools.callees, "tool_choice")
+        callee = _callee(specific, tools.own, "tool_choice")
         return Chosen("required", frozenset((callee.recipient,)), parallel_one=True, echo=_echo(specific))
     if sent.type in HOSTED:
-        raise unsupported("tool_choice.type", sent.type, _NOT_RUN)
+        hosted = decode(raw, _HOSTED, "tool_choice")
+        recipients = _of_server(hosted, tools, "tool_choice")
+        if not recipients:
+            raise unsupported("tool_choice.type", sent.type, _NOT_RUN)
+        return Chosen("required", frozenset(recipients), parallel_one=True, echo=_echo_of_hosted(hosted))
     raise invalid_value("tool_choice.type", sent.type, _SPECIFIC)
 
 
@@ -134,7 +138,7 @@ def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], 
         raise missing(f"{where}.type", "Give the type of a tool, such as 'function'.")
     if kind in ("function", "custom"):
         specific = decode(raw, _SPECIFIC_TOOL, where)
-        return {_callee(specific, tools.callees, where).recipient}, _echo(specific)
+        return {_callee(specific, tools.own, where).recipient}, _echo(specific)
     if kind == "namespace":
         name = decode(raw, _NAMESPACE, where).name
         inside = {callee.recipient for callee in tools.callees if (callee.namespace or FUNCTIONS) == name}
@@ -143,11 +147,27 @@ def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], 
         return inside, {"type": "namespace", "name": name}
     if kind not in HOSTED:
         raise invalid_value(f"{where}.type", kind, "Give the type of a tool that 'tools' declares.")
-    if kind not in tools.left_out:
-        raise invalid_value(f"{where}.type", kind, "Declare that tool in 'tools', or leave it out.")
     hosted = decode(raw, _HOSTED, where)
-    given = {"type": kind, "server_label": hosted.server_label, "name": hosted.name}
-    return set(), {key: value for key, value in given.items() if value is not None}
+    recipients = _of_server(hosted, tools, where)
+    if not recipients and kind not in tools.left_out:
+        raise invalid_value(f"{where}.type", kind, "Declare that tool in 'tools', or leave it out.")
+    return recipients, _echo_of_hosted(hosted)
+
+
+def _of_server(sent: _Hosted, tools: Tools, where: str) -> set[str]:
+    """The recipients of a server's tools, of all servers or of the one that is named. Raises InvalidRequest."""
+    offered = [callee for callee in tools.callees if callee.hosted is not None] if sent.type == "mcp" else []
+    if sent.server_label is not None:
+        offered = [callee for callee in offered if callee.hosted and callee.hosted.server == sent.server_label]
+    found = {each.recipient for each in offered if sent.name is None or (each.hosted and each.hosted.tool == sent.name)}
+    if offered and not found:
+        raise _undeclared(where, "tool of that server", sent.name or "")
+    return found
+
+
+def _echo_of_hosted(sent: _Hosted) -> dict[str, Any]:
+    given = {"type": sent.type, "server_label": sent.server_label, "name": sent.name}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _callee(sent: _Specific, callees: Sequence[Callee], where: str) -> Callee:

@@ -16,6 +16,7 @@ from service.api.decoding import ANY_OBJECT, KIND, decode, decode_list, decoder_
 from service.api.tools.callee import FUNCTIONS, Callee
 from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, read_custom
 from service.api.tools.hosted import HOSTED, echo_of_hosted
+from service.api.tools.mcp import Offer, callees
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
@@ -65,6 +66,11 @@ class NamespaceTool(msgspec.Struct, forbid_unknown_fields=True):
     tools: msgspec.Raw = msgspec.Raw(b"[]")
 
 
+class _Labelled(msgspec.Struct):
+    server_label: Any = None
+
+
+_LABELLED = decoder_of(_Labelled)
 _FUNCTION = decoder_of(FunctionTool)
 _CUSTOM = decoder_of(CustomTool)
 _NAMESPACE = decoder_of(NamespaceTool)
@@ -73,7 +79,7 @@ _NAMESPACE = decoder_of(NamespaceTool)
 class Tools(msgspec.Struct, frozen=True):
     """The tools of a request.
 
-    `callees` are those that the caller runs, `namespaces` those that they stand in, `section` their section of the
+    `callees` are those that may be called, `namespaces` those that they stand in, `section` their section of the
     prompt ("" for none). `echo` is for the Response. `left_out` are the types of those that this service can't run,
     which the prompt doesn't show.
     """
@@ -84,11 +90,22 @@ class Tools(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
 
+    @property
+    def own(self) -> tuple[Callee, ...]:
+        """Those that the caller runs."""
+        return tuple(callee for callee in self.callees if callee.hosted is None)
+
 
 def read_tools(
-    raw: msgspec.Raw, *, max_tools: int, max_bytes: int, added: Sequence[tuple[str, msgspec.Raw]] = ()
+    raw: msgspec.Raw,
+    *,
+    max_tools: int,
+    max_bytes: int,
+    added: Sequence[tuple[str, msgspec.Raw]] = (),
+    offers: Sequence[Offer] = (),
 ) -> Generator[None, None, Tools]:
-    """Read the JSON of `tools`, yielding now and then, and of the lists `added` to it, each with its place.
+    """Read the JSON of `tools`, yielding now and then, and of the lists `added` to it, each with its place. `offers`
+    are what the MCP servers that it declares have.
 
     An added tool takes the place of an earlier one of its name, and isn't echoed: the item that brought it is listed.
     All lists together have at most `max_bytes`, and `max_tools` tools. Raises InvalidRequest, naming the tool by its
@@ -97,7 +114,9 @@ def read_tools(
     lists = (("tools", bytes(raw)), *((where, bytes(more)) for where, more in added))
     size = sum(len(sent) for _, sent in lists)
     check_bytes(size, max_bytes)
-    return (_read if size > CACHED_LIST_BYTES else _cached)(lists, max_tools)
+    if size > CACHED_LIST_BYTES or offers:
+        return _read(lists, max_tools, offers)
+    return _cached(lists, max_tools)
 
 
 def check_bytes(size: int, max_bytes: int) -> None:
@@ -110,9 +129,11 @@ def check_bytes(size: int, max_bytes: int) -> None:
         )
 
 
-def _read(lists: tuple[tuple[str, bytes], ...], max_tools: int) -> Generator[None, None, Tools]:
+def _read(
+    lists: tuple[tuple[str, bytes], ...], max_tools: int, offers: Sequence[Offer] = ()
+) -> Generator[None, None, Tools]:
     """Read lists, each with its place in the request. The first one's tools are echoed."""
-    reading = _Reading(max_tools)
+    reading = _Reading(max_tools, offers)
     echo: list[dict[str, Any]] = []
     for place, (where, sent) in enumerate(lists):
         for tool in reading.sent(sent, where, [] if place else echo):
@@ -120,6 +141,10 @@ def _read(lists: tuple[tuple[str, bytes], ...], max_tools: int) -> Generator[Non
             declared = reading.declared(tool)
             if declared is not None:
                 reading.add(tool, declared, (yield from declared.content))
+    for where, callee, shown in reading.offered():
+        schema = shown.parameters or ANY_PARAMETERS
+        enforced = yield from enforced_schema(schema, where, strict=False)
+        reading.offer(callee, shown, None if enforced is None else schema_content(enforced))
     sections: list[str] = []
     for name, about, functions in reading.namespaces:
         members: list[str] = []
@@ -146,8 +171,11 @@ class _Sent(NamedTuple):
 class _Reading:
     """The tools that have been read so far, by namespace and name."""
 
-    def __init__(self, max_tools: int) -> None:
+    def __init__(self, max_tools: int, offers: Sequence[Offer]) -> None:
         self._max_tools = max_tools
+        self._offers = {offer.label: offer for offer in offers}
+        self._servers: dict[str, str] = {}
+        """Where each server that is offered was declared, by its label."""
         self._namespaces: dict[str, dict[str, tuple[Callee, Function]]] = {}
         self._about: dict[str, str] = {}
         self._left_out: dict[str, None] = {}
@@ -193,9 +221,33 @@ class _Reading:
             return declared._replace(echo=declared.echo | _given(custom))
         if tool.namespace is not None or tool.kind not in HOSTED:
             raise invalid_value(f"{tool.where}.type", tool.kind, _SERVED if tool.namespace is None else _INSIDE)
-        self._left_out[tool.kind] = None
+        self._note_hosted(tool)
         tool.echo.append(echo_of_hosted(decode(tool.raw, ANY_OBJECT, tool.where), tool.where))
         return None
+
+    def _note_hosted(self, tool: _Sent) -> None:
+        """A hosted tool is left out, unless it is a server that has something to offer."""
+        label = decode(tool.raw, _LABELLED, tool.where).server_label if tool.kind == "mcp" else None
+        if label in self._offers and tool.where.startswith("tools"):
+            self._servers[label] = tool.where
+        else:
+            self._left_out[tool.kind] = None
+
+    def offered(self) -> Iterator[tuple[str, Callee, Function]]:
+        """The tools of the servers that were declared, and where their server was. Raises InvalidRequest."""
+        for label, where in self._servers.items():
+            offer = self._offers[label]
+            if label in self._namespaces or label in self._about:
+                raise invalid_value(f"{where}.server_label", label, "A namespace has the same name. Take another one.")
+            self._about[label] = offer.description
+            for callee, shown in callees(offer):
+                self._count()
+                yield where, callee, shown
+
+    def offer(self, callee: Callee, shown: Function, content: str | None) -> None:
+        """Add a tool of a server whose calls must match a content."""
+        known = msgspec.structs.replace(callee, content=content)
+        self._namespaces.setdefault(callee.namespace or FUNCTIONS, {})[callee.name] = (known, shown)
 
     def add(self, tool: _Sent, declared: Declared, content: str | None) -> None:
         """Add a tool whose calls must match a content."""

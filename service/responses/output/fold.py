@@ -19,6 +19,7 @@ from service.api.response import (
     FunctionCall,
     Item,
     McpCall,
+    McpListTools,
     Message,
     Reasoning,
     Response,
@@ -92,7 +93,7 @@ def _with_part(item: Item, event: _Part) -> Item:
 def _open_text(item: Item) -> str:
     """What the deltas of an item in progress came to so far; a part that has not been added yet has none."""
     match item:
-        case Compaction() | WebSearchCall():
+        case Compaction() | WebSearchCall() | McpListTools():
             return ""
         case _ if item.status != "in_progress":
             return ""
@@ -113,7 +114,7 @@ def _with_text(item: Item, text: str) -> Item:
     if not text:
         return item
     match item:
-        case Compaction() | WebSearchCall():
+        case Compaction() | WebSearchCall() | McpListTools():
             return item
         case FunctionCall() | McpCall():
             return msgspec.structs.replace(item, arguments=text)

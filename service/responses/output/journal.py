@@ -1,13 +1,14 @@
 """Batches of events as bytes: what an event log keeps of a background response, and what its followers are sent.
 
-    version | packing | msgpack of (tokens, cached tokens, runs, log probabilities)
+    version | packing | msgpack of (tokens, cached tokens, runs, log probabilities, outcomes)
     run     (kind, item, output index, texts)   deltas of one item, one after another
             bytes                               any other event, as JSON
 
 Nearly all events are deltas of one item, which differ in their text and their number alone. The numbers of a log have
 no gaps, so whoever knows the last one knows all. Other events stay JSON: tools hold numbers that msgpack can't.
 The tokens that made the events stand beside them, so that another process can go on where this one died: whoever
-appends a batch has made both of them last, or neither. Never change what a version means: add the next one.
+appends a batch has made both of them last, or neither. So do the outcomes of calls that the service ran, which no
+version before 3 has; a batch without any is one of version 2. Never change what a version means: add the next one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,13 +19,14 @@ import msgspec
 
 from service.api import events
 from service.api.events import Event
+from service.api.tools.outcome import Outcome
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.responses.output.usage import Cached
 from store.codec import check_version, squeeze, unsqueeze
 
-FORMAT = 2
-_VERSION = bytes([FORMAT])
+FORMAT = 3
+_WITH_OUTCOMES, _WITHOUT = bytes([FORMAT]), bytes([2])
 
 ITEM_IDS_CACHED = 1024
 """Ids of items are written as bytes and read again and again."""
@@ -38,13 +40,15 @@ class Batch(msgspec.Struct, frozen=True):
 
     `tokens` are little-endian u32 ids: all that were sampled since the batch before, whether or not an event came of
     them. `cached_tokens` is how much of the prompts of all stretches so far the engine had in its cache, once that is
-    known. `logprobs` has one a token where the response shows them, and else none.
+    known. `logprobs` has one a token where the response shows them, and else none. `outcomes` are those of the calls
+    that ended since the batch before.
     """
 
     events: list[Event]
     tokens: bytes = b""
     cached_tokens: Cached = None
     logprobs: Sequence[TokenLogprobs] = ()
+    outcomes: Sequence[Outcome] = ()
 
 
 class Sampled(msgspec.Struct, frozen=True):
@@ -53,6 +57,7 @@ class Sampled(msgspec.Struct, frozen=True):
     tokens: bytes
     cached_tokens: Cached
     logprobs: list[TokenLogprobs]
+    outcomes: list[Outcome]
 
 
 class _Deltas(msgspec.Struct, array_like=True, gc=False):
@@ -68,6 +73,7 @@ class _Written(msgspec.Struct, array_like=True, gc=False):
     cached_tokens: Cached
     runs: list[_Deltas | bytes]
     logprobs: list[TokenLogprobs] = []
+    outcomes: list[Outcome] = []
 
 
 _Maker = Callable[[str, int, str, int], Event]
@@ -115,8 +121,9 @@ def encode_batch(batch: Batch) -> bytes:
     written = batch.events
     if written and written[-1].sequence_number - written[0].sequence_number != len(written) - 1:
         raise ValueError(f"{len(written)} events that don't end with number {written[-1].sequence_number}")
-    packed = _pack(_Written(batch.tokens, batch.cached_tokens, _runs(written), list(batch.logprobs)))
-    return _VERSION + squeeze(packed)
+    runs, logprobs, outcomes = _runs(written), list(batch.logprobs), list(batch.outcomes)
+    version = _WITH_OUTCOMES if outcomes else _WITHOUT
+    return version + squeeze(_pack(_Written(batch.tokens, batch.cached_tokens, runs, logprobs, outcomes)))
 
 
 def _runs(batch: Iterable[Event]) -> list[_Deltas | bytes]:
@@ -179,7 +186,7 @@ def decode_batch(blob: bytes, last: int) -> Batch:
             item_id, output_index = _item_id(prefix, run.item), run.output_index
             out += [make(item_id, output_index, text, place) for place, text in enumerate(run.texts, number)]
             number += len(run.texts)
-    return Batch(out, written.tokens, written.cached_tokens, tuple(written.logprobs))
+    return Batch(out, written.tokens, written.cached_tokens, tuple(written.logprobs), tuple(written.outcomes))
 
 
 def decode_merged(blob: bytes, last: int) -> list[Event]:
@@ -203,7 +210,7 @@ def decode_merged(blob: bytes, last: int) -> list[Event]:
 def decode_sampled(blob: bytes) -> Sampled:
     """What a replay needs of a batch. Raises NewerFormat."""
     written = _written(blob)
-    return Sampled(written.tokens, written.cached_tokens, written.logprobs)
+    return Sampled(written.tokens, written.cached_tokens, written.logprobs, written.outcomes)
 
 
 def _written(blob: bytes) -> _Written:

@@ -15,6 +15,7 @@ from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
 from service.api.response import Compaction, Item, ItemStatus, Reasoning, Response, ResponseError, ResponseStatus
 from service.api.tools.callee import Callee
+from service.api.tools.outcome import HostedCall, Outcome, broken_off
 from service.engine.port import TokenLogprobs
 from service.grammar import tags
 from service.harmony import tokens
@@ -22,8 +23,9 @@ from service.harmony.header import Header
 from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
 from service.responses.output.endings import STATUS, Ending, finished, terminal
 from service.responses.output.items.emitter import Seal
+from service.responses.output.items.hosted import HostedCallEmitter, listing_events
 from service.responses.output.items.making import Making, emitter_for
-from service.responses.output.open_message import OpenItem, feedback_on
+from service.responses.output.open_message import OpenItem, feedback_on, told
 from service.responses.output.phases import Move, Phase, after
 from service.responses.output.usage import Stretches
 from service.responses.rules import AfterCompaction, Rules
@@ -42,6 +44,16 @@ Feedback = StoredMessage | AfterCompaction
 
 _SAMPLING, _FULL = Phase.SAMPLING, Phase.FULL
 _STEERABLE = (_SAMPLING, Phase.CONSTRAINED, Phase.FEEDBACK)
+
+
+class _Calling(msgspec.Struct, frozen=True):
+    """A call that the service runs: what it is, its open item, and its message as it was sampled."""
+
+    call: HostedCall
+    callee: Callee
+    item: OpenItem
+    emitter: HostedCallEmitter
+    closed: Closed
 
 
 class Machine:
@@ -65,6 +77,10 @@ class Machine:
         """The messages sampled and those of feedback, as they will stand in later prompts."""
         self.calls = 0
         """How many of the caller's tools it called."""
+        self.hosted_calls = 0
+        """How many tools the service has called for it."""
+        self._calling: _Calling | None = None
+        """The call whose outcome it waits for."""
         self.feedback: Feedback | None = None
         """What the model gets before it goes on, as long as it waits for that."""
         self.fault: str | None = None
@@ -80,7 +96,7 @@ class Machine:
         self._move(Move.BEGIN)
         out: list[Event] = [events.ResponseCreated(response=self._base)]
         if samples:
-            out.append(events.ResponseInProgress(response=self._base))
+            out += self._in_progress()
         return self._stamp(out)
 
     def queued(self) -> list[Event]:
@@ -92,7 +108,16 @@ class Machine:
     def start(self) -> list[Event]:
         """A worker begins with what was queued. However many attempts it takes, it begins once."""
         self._move(Move.START)
-        return self._stamp([events.ResponseInProgress(response=self._base)])
+        return self._stamp(self._in_progress())
+
+    def _in_progress(self) -> list[Event]:
+        """It is in progress; first come the tools that servers listed for it."""
+        out: list[Event] = [events.ResponseInProgress(response=self._base)]
+        for listed in self._all_rules.listed:
+            item, shown = listing_events(self._base.id, len(self.output), listed)
+            self.output.append(item)
+            out += shown
+        return out
 
     # --- what is sampled ---
 
@@ -145,18 +170,52 @@ class Machine:
             self._keep([feedback])
             self.stretches.give_feedback(feedback)
 
-    def replay(self, packed: bytes, logprobs: Sequence[TokenLogprobs] | None = None) -> Generator[None, None, None]:
-        """Take ids (`tokens.pack`) whose events are known, in steps, and give feedback where it was given.
+    def take_outcome(self, outcome: Outcome) -> list[Event]:
+        """What became of the `pending` call, which the model is told; the events that end its item."""
+        calling = self._calling
+        self._move(Move.TAKE_OUTCOME)
+        out = [] if calling is None else self._end_call(calling, outcome)
+        self._segmenter = Segmenter()
+        self.stretches.give_feedback(self.messages[-1], counts=False)
+        rules = self.rules.after_call(self.hosted_calls)
+        self._making = Making(self._base.id, rules, self._making.seal, self._making.kept)
+        return self._stamp(out)
 
-        `next_number` is then that of the next event.
+    def _end_call(self, calling: _Calling, outcome: Outcome) -> list[Event]:
+        item, self._open_item, self._calling = calling.item, None, None
+        done, closing = calling.emitter.end(outcome)
+        self.output.append(done)
+        self.hosted_calls += 1
+        last = self.hosted_calls >= self.rules.hosted_calls
+        answer = told(outcome.told, calling.callee, item.header.channel, last=last)
+        self._keep([item.as_called(calling.callee, item.as_sampled(calling.closed)), answer])
+        return closing
+
+    def replay(
+        self, packed: bytes, logprobs: Sequence[TokenLogprobs] | None = None, outcomes: Sequence[Outcome] = ()
+    ) -> Generator[None, None, None]:
+        """Take ids (`tokens.pack`) whose events are known, in steps, with the outcomes of the calls among them, and
+        give feedback where it was given.
+
+        `next_number` is then that of the next event. A call without an outcome may have been carried out.
         """
-        ids, before = tokens.unpack(packed), self.sampled
-        while (start := self.sampled - before) < len(ids):
+        ids, before, known = tokens.unpack(packed), self.sampled, iter(outcomes)
+        while (start := self.sampled - before) < len(ids) or self.phase is Phase.CALLING:
+            if self.phase is Phase.CALLING:
+                outcome = next(known, None)
+                if outcome is not None:
+                    self.take_outcome(outcome)
+                    continue
+                if start == len(ids):
+                    break
             end = start + REPLAY_IDS
             self.feed(ids[start:end], None if logprobs is None else logprobs[start:end])
             if self.phase is Phase.FEEDBACK:
                 self.give_feedback()
             yield
+        if self._calling is not None:
+            call = msgspec.structs.replace(self._calling.call, begun=True)
+            self._calling = msgspec.structs.replace(self._calling, call=call)
         if self._open_item is not None and self.constraint is None:
             yield from self._open_item.go_on_unconstrained()
 
@@ -174,6 +233,11 @@ class Machine:
     def rules(self) -> Rules:
         """What holds by now: of a response that compacts before it answers, the rules of one or the other."""
         return self._making.rules
+
+    @property
+    def pending(self) -> HostedCall | None:
+        """The call of a tool whose outcome it waits for."""
+        return None if self._calling is None else self._calling.call
 
     @property
     def after_compaction(self) -> AfterCompaction | None:
@@ -229,7 +293,9 @@ class Machine:
 
     def _close_all(self, ending: Ending) -> list[Event]:
         out: list[Event] = []
-        if self.phase is not _FULL:
+        if self._calling is not None:
+            out += self._end_call(self._calling, broken_off())
+        elif self.phase is not _FULL:
             self._take(self._segmenter.end(), out, complete=ending is Ending.STOP)
         if isinstance(self.feedback, StoredMessage):
             self._keep([self.feedback])  # whoever goes on with the conversation finds the call answered
@@ -248,7 +314,7 @@ class Machine:
             ending,
             self.output,
             self.stretches.usage(by_stretch=self.rules.harmony),
-            answered=len(self.output) > (self.after_compaction is not None),
+            answered=len(self.output) > (self.after_compaction is not None) + len(self._all_rules.listed),
             now=now,
             error=error,
             messages=self.messages if self.rules.harmony else None,
@@ -305,7 +371,7 @@ class Machine:
     def _open(self, header: Header, out: list[Event]) -> None:
         rules = self.rules
         target = rules.called(header.recipient, header.channel)
-        if self.calls and not isinstance(target, Callee):
+        if self.calls and not (isinstance(target, Callee) and target.hosted is None):
             self._move(Move.FILL)  # behind its calls the model waits for outputs; whatever else it says is made up
             return
         if len(self.output) >= MAX_OUTPUT_ITEMS or header.role == "tool":
@@ -332,6 +398,14 @@ class Machine:
             self._fail(fault)
         elif closed.stop == tokens.CALL and item.target is None:
             self._move(Move.FILL)  # the mark of a call ends what the model says, call or not
+        elif isinstance(item.emitter, HostedCallEmitter) and isinstance(item.target, Callee):
+            if complete and closed.stop is not None:
+                call = HostedCall(item.emitter.id, item.emitter.tool, item.content)
+                self._calling = _Calling(call, item.target, item, item.emitter, closed)
+                out += item.emitter.call()
+                self._move(Move.CALL)
+                return
+            complete = False  # nobody runs what the model may not have ended
         self._shut(item, closed, "completed" if complete and fault is None else "incomplete", out)
 
     def _shut(self, item: OpenItem, closed: Closed | None, status: ItemStatus, out: list[Event]) -> None:

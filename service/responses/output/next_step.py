@@ -41,13 +41,17 @@ class GiveFeedback(msgspec.Struct, frozen=True):
     """Have the machine give the model its feedback; a generation under way is broken off."""
 
 
+class Call(msgspec.Struct, frozen=True):
+    """Call the tool that the machine waits for, and give it the outcome; a generation under way is broken off."""
+
+
 class End(msgspec.Struct, frozen=True):
     """The response ends so; a generation under way is broken off."""
 
     ending: Ending
 
 
-Next = Ask | GiveFeedback | End
+Next = Ask | GiveFeedback | Call | End
 
 
 @overload
@@ -59,15 +63,13 @@ def next_step(machine: Machine, initial: Generation, generated: Generated | None
 
     `initial` is how the engine would be asked at the beginning, and `generated` the generation under way, if any. Only
     one that sampled something is followed by another one, so no engine is asked again and again.
-
-    A server-side tool will be one more step, `Call`: the machine waits for its output in a phase of its own, beside
-    FEEDBACK, this function says so where it says GiveFeedback, and the sampler runs the tool and gives the output to
-    the machine as feedback.
     """
     if (boundary := machine.boundary) is not None:
         return End(boundary)
     if machine.phase is Phase.FEEDBACK:
         return GiveFeedback()
+    if machine.phase is Phase.CALLING:
+        return Call()
     if generated is not None and machine.phase is not Phase.FULL and not _another_follows(machine, generated):
         return None if generated.finish is None else End(_ENDINGS[generated.finish])
     ending = ending_of(machine, initial.sampling.max_tokens)
@@ -92,6 +94,8 @@ def ending_of(machine: Machine, max_tokens: int) -> Ending | None:
         return Ending.ERROR
     last = machine.stretches.last
     may_call = last == tokens.CALL and 0 < machine.calls < machine.rules.parallel
+    if machine.phase is Phase.CALLING:
+        return None
     stopped = last in tokens.ENDS and not may_call and machine.phase is not Phase.FEEDBACK
     if stopped or machine.phase is Phase.FULL:
         return Ending.STOP
@@ -102,7 +106,8 @@ def _left(machine: Machine, max_tokens: int) -> int:
     """How many more ids may be sampled: of a response that compacts first, no more than its context has room for."""
     stretches, behind = machine.stretches, machine.after_compaction
     left = max_tokens - stretches.length
-    return left if behind is None else min(left, behind.context_tokens - stretches.prefix_tokens - len(stretches.tail))
+    context = machine.rules.context_tokens if behind is None else behind.context_tokens
+    return left if context is None else min(left, context - stretches.prefix_tokens - len(stretches.tail))
 
 
 def next_generation(initial: Generation, machine: Machine) -> Generation:
@@ -145,8 +150,9 @@ def header_tag(rules: Rules, state: HeaderState) -> str | None:
     final = rules.choice != "required" or not rules.callable
     if final and rules.answer is None and rules.allowed is None and (rules.choice == "auto" or not rules.callees):
         return None
-    typed = tuple(each.recipient for each in rules.callable if _typed(each))
-    plain = tuple(each.recipient for each in rules.callable if not _typed(each))
+    able = [each for each in rules.callable if state is not HeaderState.CALLED or each.hosted is None]
+    typed = tuple(each.recipient for each in able if _typed(each))
+    plain = tuple(each.recipient for each in able if not _typed(each))
     return addressing_tag(typed, plain, final, state)
 
 

@@ -9,7 +9,16 @@ from collections.abc import Generator, Sequence
 import msgspec
 
 from service.api.events import Event
-from service.api.response import Compaction, CustomToolCall, FunctionCall, Item, Logprob, Message, Reasoning
+from service.api.response import (
+    Compaction,
+    CustomToolCall,
+    FunctionCall,
+    Item,
+    Logprob,
+    McpListTools,
+    Message,
+    Reasoning,
+)
 from service.api.tools.callee import FUNCTIONS, Callee
 from service.engine.port import TokenLogprobs
 from service.grammar import checks
@@ -34,6 +43,8 @@ MAX_SUMMARY_TOKENS = 1 << 20
 
 CHECKED_A_STEP_CHARS = 500
 """How much is checked against a grammar at once: some 3 ms."""
+
+NO_MORE_CALLS = "No more calls are possible: answer with what you have."
 
 MAX_NAMES_SHOWN = 32
 """How many tools a feedback names."""
@@ -166,11 +177,15 @@ class OpenItem:
             return tuple(compaction_messages(short, limit=MAX_SUMMARY_TOKENS))
         if isinstance(done, Message | Reasoning):
             return (sampled or _said(done),)
-        if done.status == "incomplete" or done.status == "in_progress":
+        if isinstance(done, McpListTools) or done.status == "incomplete" or done.status == "in_progress":
             return ()
         if isinstance(done, FunctionCall | CustomToolCall):
             return (self._call(done, sampled),)
         return (sampled or anew(self.content, "commentary", self.header.recipient or str(self.target)),)
+
+    def as_called(self, callee: Callee, sampled: StoredMessage | None) -> StoredMessage:
+        """A call that the service has run, as later prompts have it: without an id, as nobody else answers it."""
+        return sampled or anew(self.content, "commentary", callee.recipient, JSON_TYPE)
 
     def _call(self, done: FunctionCall | CustomToolCall, sampled: StoredMessage | None) -> StoredMessage:
         if sampled is not None:
@@ -192,6 +207,16 @@ def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage
     return message(
         text, "tool", name=name, channel=channel if channel in CHANNELS else "commentary", recipient="assistant"
     )
+
+
+def told(text: str, callee: Callee, channel: str | None, *, last: bool) -> StoredMessage:
+    """What a tool that the service runs said, as the model reads it. Behind the `last` one no other can be called.
+    Never change these texts: a worker of another release replays what was sampled behind them.
+    """
+    if last:
+        text = f"{text}\n\n{NO_MORE_CALLS}" if text else NO_MORE_CALLS
+    channel = channel if channel in CHANNELS else "commentary"
+    return message(text, "tool", name=callee.recipient, channel=channel, recipient="assistant")
 
 
 def _said(done: Message | Reasoning) -> StoredMessage:

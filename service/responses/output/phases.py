@@ -1,6 +1,6 @@
 """The phases of a machine: which moves are legal in each, who makes them, and where they lead.
 
-A move that has no entry in its phase's row is refused with OutOfOrder, and has then changed nothing. The last three
+A move that has no entry in its phase's row is refused with OutOfOrder, and has then changed nothing. The last four
 moves are never a caller's: what was sampled makes them. Never decide anything here: this is the table alone.
 """
 
@@ -15,6 +15,7 @@ class Phase(StrEnum):
     SAMPLING = "sampling"
     CONSTRAINED = "constrained"
     FEEDBACK = "waiting for feedback"
+    CALLING = "waiting for a tool's outcome"
     FULL = "full"
     DIVERGED = "diverged"
     ENDED = "ended"
@@ -29,6 +30,7 @@ class Move(StrEnum):
     START = "start"
     FEED = "feed"
     GIVE_FEEDBACK = "give_feedback"
+    TAKE_OUTCOME = "take_outcome"
     DIVERGE = "diverge"
     END = "end"
     RESULT = "result"
@@ -36,6 +38,7 @@ class Move(StrEnum):
 
     CONSTRAIN = "constrain"
     WAIT = "wait for feedback"
+    CALL = "call a tool"
     FILL = "fill"
 
 
@@ -57,6 +60,7 @@ MOVES: dict[Phase, dict[Move, Phase]] = {
         Move.FEED: Phase.SAMPLING,  # the sampler, with each chunk
         Move.CONSTRAIN: Phase.CONSTRAINED,  # behind a header whose content has to match a format
         Move.WAIT: Phase.FEEDBACK,  # an undeclared tool was called, or the conversation is compacted
+        Move.CALL: Phase.CALLING,  # a tool was called that the service runs
         Move.FILL: Phase.FULL,  # a stop text, the last call allowed, or a fault
         Move.DIVERGE: Phase.DIVERGED,  # a worker whose log has other events than these tokens make
         Move.END: Phase.ENDED,  # whoever runs it, as the generation is over
@@ -73,6 +77,12 @@ MOVES: dict[Phase, dict[Move, Phase]] = {
         Move.GIVE_FEEDBACK: Phase.SAMPLING,  # the sampler, before it asks the engine again; a replay, as that one did
         Move.DIVERGE: Phase.DIVERGED,
         Move.END: Phase.ENDED,
+    },
+    # The model doesn't go on before the tool that it called has answered, or failed.
+    Phase.CALLING: {
+        Move.TAKE_OUTCOME: Phase.SAMPLING,  # the sampler, once it ran the call; a replay, as that one did
+        Move.DIVERGE: Phase.DIVERGED,
+        Move.END: Phase.ENDED,  # it is broken off
     },
     # No more items: what is still sampled is counted and dropped.
     Phase.FULL: {

@@ -22,6 +22,8 @@ Cached = int | list[int | None] | None
 class _Stretch(msgspec.Struct):
     prompt: int
     feedback: int = 0
+    told: int = 0
+    """The tokens of a tool's answer, which don't count among those that the response may take."""
     cached: int | None = None
     sampled: int = 0
 
@@ -86,8 +88,10 @@ class Stretches:
         self.sampled += sampled
         self._all[-1].sampled += sampled
 
-    def give_feedback(self, message: StoredMessage) -> None:
-        """Another stretch begins, behind a message to the model."""
+    def give_feedback(self, message: StoredMessage, *, counts: bool = True) -> None:
+        """Another stretch begins, behind a message to the model; `counts` is whether the response has fewer tokens left
+        for it.
+        """
         if self.last in (tokens.START, tokens.CHANNEL):
             self.tail.pop()
         if self.last not in (*tokens.ENDS, tokens.END):
@@ -95,7 +99,12 @@ class Stretches:
         given = tokens.unpack(message.tokens + PROMPT_END)
         self.tail += given
         before = self._all[-1]
-        self._all.append(_Stretch(before.prompt + before.sampled + len(given), len(given)))
+        stretch = _Stretch(before.prompt + before.sampled + len(given))
+        if counts:
+            stretch.feedback = len(given)
+        else:
+            stretch.told = len(given)
+        self._all.append(stretch)
 
     def begin_anew(self, prefix_tokens: int, messages: Sequence[StoredMessage]) -> None:
         """Another stretch begins, behind so many ids of the prompt and these messages alone."""
@@ -108,7 +117,7 @@ class Stretches:
         prompts = [each.prompt for each in self._all]
         cached = [each.cached or 0 for each in self._all]
         sampled = [each.sampled for each in self._all]
-        feedback = [each.feedback for each in self._all]
+        feedback = [each.feedback + each.told for each in self._all]
         put_in, put_out = InputTokensDetails(sum(cached)), OutputTokensDetails(self.reasoning, sum(feedback))
         if by_stretch:
             put_in.input_tokens_per_turn, put_in.cached_tokens_per_turn = prompts, cached

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from service.api import events
 from service.api.events import Event
 from service.api.response import CustomToolCall
+from service.api.tools.outcome import Outcome, failed
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.responses.output import journal
@@ -136,9 +137,18 @@ def test_what_came_later_than_the_first_form_comes_back_too() -> None:
         Batch(deltas("a"), tokens.pack([1]), [64, None]),
     ]
 
-    assert {encode_batch(batch)[0] for batch in batches} == {journal.FORMAT}
+    assert {encode_batch(batch)[0] for batch in batches} == {2}
     assert [decode_batch(encode_batch(batch), 0) for batch in batches] == batches
     assert [decode_sampled(encode_batch(batch)).cached_tokens for batch in batches[-2:]] == [None, [64, None]]
+
+
+def test_a_batch_with_outcomes_is_for_releases_that_call_tools() -> None:
+    told = (Outcome("completed", "3", output="3"), failed("no such city"))
+    batch = Batch(deltas("a"), tokens.pack([1]), 64, (), told)
+
+    assert encode_batch(batch)[0] == journal.FORMAT == 3
+    assert decode_batch(encode_batch(batch), 0) == batch
+    assert tuple(decode_sampled(encode_batch(batch)).outcomes) == told
 
 
 def test_a_batch_may_be_tokens_alone() -> None:

@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from service.api.response import ResponseStatus
+from service.api.tools.callee import Callee, Hosted
+from service.api.tools.outcome import Outcome
 from service.harmony import tokens
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import MOVES, Move, OutOfOrder, Phase, after
@@ -17,11 +19,13 @@ from tests.support.responses.samples import NOW, as_json, harmony
 
 ANSWER = "<|channel|>final<|message|>"
 STRANGER = "<|channel|>commentary to=functions.stranger<|message|>{}<|call|>"
-RULES = Rules(answer='{"type":"json_schema","json_schema":{"type":"object"}}')
+HOSTED = Callee("look", namespace="docs", hosted=Hosted("docs", "look"))
+RULES = Rules((HOSTED,), answer='{"type":"json_schema","json_schema":{"type":"object"}}', hosted_calls=2)
 SAMPLED = {
     Phase.SAMPLING: "<|channel|>analysis<|message|>Hm",
     Phase.CONSTRAINED: ANSWER,
     Phase.FEEDBACK: STRANGER,
+    Phase.CALLING: "<|channel|>commentary to=docs.look<|message|>{}<|call|>",
     Phase.FULL: "<|channel|>commentary<|message|>I look.<|call|>",
 }
 """What brings a machine with RULES that has begun into a phase."""
@@ -52,6 +56,7 @@ CALLS: dict[Move, Callable[[Machine], object]] = {
     Move.START: Machine.start,
     Move.FEED: lambda machine: machine.feed(tokens.encode("a")),
     Move.GIVE_FEEDBACK: Machine.give_feedback,
+    Move.TAKE_OUTCOME: lambda machine: machine.take_outcome(Outcome("completed", "Found.")),
     Move.DIVERGE: lambda machine: machine.diverge(machine.next_number),
     Move.END: lambda machine: machine.end(Ending.ABORT),
     Move.RESULT: lambda machine: machine.result(Ending.ABORT, now=NOW),
@@ -64,7 +69,15 @@ PAIRS = [(phase, move) for phase in Phase for move in CALLS]
 def state(machine: Machine) -> list[Any]:
     """All that can be seen of a machine."""
     usage, messages = machine.stretches.usage(by_stretch=True), list(machine.messages)
-    seen = (machine.phase, machine.next_number, machine.calls, machine.fault, machine.feedback, machine.constraint)
+    seen = (
+        machine.phase,
+        machine.next_number,
+        machine.calls,
+        machine.fault,
+        machine.feedback,
+        machine.constraint,
+        machine.pending,
+    )
     return [seen, usage, messages, list(machine.stretches.tail), as_json(machine.snapshot())]
 
 

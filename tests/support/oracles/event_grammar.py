@@ -7,7 +7,8 @@
               reasoning with a summary:           summary_part_added delta* text_done summary_part_done part
               function_call, custom_tool_call:    delta* text_done
               code_interpreter_call:              in_progress delta* text_done
-              mcp_call:                           in_progress delta* text_done [failed]
+              mcp_call:                           in_progress delta* text_done [completed | failed]
+              mcp_list_tools:                     in_progress completed
               web_search_call:                    in_progress
               compaction:                         nothing
     part      part_added delta* text_done part_done
@@ -43,6 +44,7 @@ EMPTY: dict[str, Json] = {
     "custom_tool_call": {"input": ""},
     "code_interpreter_call": {"code": "", "outputs": None},
     "mcp_call": {"arguments": "", "output": None, "error": None},
+    "mcp_list_tools": {"tools": []},
     "web_search_call": {},
     "compaction": {"encrypted_content": ""},
 }
@@ -57,7 +59,9 @@ TEXT_OF = {
 """The family of events of a call's text, and the member that has it."""
 
 FOREIGN = {"code_interpreter_call", "mcp_call", "web_search_call"}
-"""Calls that nobody runs: they fail."""
+"""Calls that aren't the caller's to run: they fail, but for those of a server's tools."""
+
+WITHOUT_STATUS = {"compaction", "mcp_list_tools"}
 
 ACTIONS = {"search": {"query"}, "open_page": {"url"}, "find_in_page": {"url", "pattern"}}
 
@@ -162,14 +166,15 @@ def _item(reader: Reader, index: int) -> Json:
     added = event["item"]
     kind = added["type"]
     assert event["output_index"] == index
-    assert added.get("status") == (None if kind == "compaction" else "in_progress")
+    assert added.get("status") == (None if kind in WITHOUT_STATUS else "in_progress")
     assert {**added, **EMPTY[kind]} == added, f"an item added with something in it: {added}"
     payload = _payload(reader, added, index)
     event = reader.take("response.output_item.done")
     done = event["item"]
     assert event["output_index"] == index
-    if kind != "compaction":
-        assert done["status"] in ("failed" if kind in FOREIGN else "completed", "incomplete")
+    if kind not in WITHOUT_STATUS:
+        ends = ("completed", "failed") if kind == "mcp_call" else ("failed" if kind in FOREIGN else "completed",)
+        assert done["status"] in (*ends, "incomplete")
         payload.setdefault("status", done["status"])
     payload.update(_known_at_the_end(added, done))
     assert done == {**added, **payload}
@@ -180,6 +185,9 @@ def _payload(reader: Reader, item: Json, index: int) -> Json:
     """What comes between an item's beginning and its end; returns the members that it fills."""
     kind = item["type"]
     place = {"item_id": item["id"], "output_index": index}
+    if kind == "mcp_list_tools":
+        _at(place, reader.take("response.mcp_list_tools.in_progress"))
+        _at(place, reader.take("response.mcp_list_tools.completed"))
     if kind in FOREIGN:
         _at(place, reader.take(f"response.{kind}.in_progress"))
     if kind in PART_OF:
@@ -192,10 +200,11 @@ def _payload(reader: Reader, item: Json, index: int) -> Json:
     assert kind != "function_call" or done["name"] == item["name"]
     if kind != "mcp_call":
         return {member: text}
-    failed = reader.type == "response.mcp_call.failed"
-    if failed:
-        _at(place, reader.take("response.mcp_call.failed"))
-    return {member: text, "status": "failed" if failed else "incomplete"}
+    for end in ("completed", "failed"):
+        if reader.type == f"response.mcp_call.{end}":
+            _at(place, reader.take(f"response.mcp_call.{end}"))
+            return {member: text, "status": end}
+    return {member: text, "status": "incomplete"}
 
 
 def _known_at_the_end(added: Json, done: Json) -> Json:
@@ -206,8 +215,13 @@ def _known_at_the_end(added: Json, done: Json) -> Json:
         assert done["action"].keys() - {"type"} == ACTIONS[done["action"]["type"]]
         return {"action": done["action"]}
     if kind == "mcp_call":
-        assert (done["error"] is not None) == (done["status"] == "failed")
-        return {"error": done["error"]}
+        assert (done["error"] is None) or done["status"] != "completed"
+        assert (done["error"] is not None) or done["status"] != "failed"
+        assert done["output"] is None or done["status"] == "completed"
+        return {"error": done["error"], "output": done["output"]}
+    if kind == "mcp_list_tools":
+        assert all({"name", "input_schema"} <= tool.keys() for tool in done["tools"])
+        return {"tools": done["tools"]}
     if kind == "compaction" or (kind == "reasoning" and "encrypted_content" in done):
         assert "encrypted_content" not in added or added["encrypted_content"] == ""
         assert done["encrypted_content"] or (kind == "compaction" and done["encrypted_content"] == "")

@@ -9,6 +9,7 @@ from service.api.response import (
     FunctionCall,
     Item,
     McpCall,
+    McpListTools,
     Message,
     Reasoning,
     WebSearchCall,
@@ -26,7 +27,7 @@ def text_of(item: Item) -> str:
             return item.code
         case Message() | Reasoning():
             return "".join(part.text for part in item.content)
-        case WebSearchCall() | Compaction():
+        case WebSearchCall() | McpListTools() | Compaction():
             return ""
 
 
@@ -39,6 +40,8 @@ def short(item: Item) -> tuple[str, ...]:
             return "custom", item.name, item.input
         case McpCall():
             return "mcp", item.server_label, item.name, item.arguments
+        case McpListTools():
+            return "mcp", item.server_label, *(tool["name"] for tool in item.tools)
         case CodeInterpreterCall():
             return "python", item.code
         case WebSearchCall():

@@ -1,4 +1,4 @@
-"""Where a webhook may go: public addresses of the internet, and no others.
+"""Where the service connects on a stranger's word, as for a webhook: public addresses of the internet, and no others.
 
 Who sets a URL, or its name in DNS, could else make the service send requests to what only it can reach: its own ports,
 its network, the cloud's metadata. So a name is resolved once for each delivery, all of its addresses are checked, and

@@ -1,0 +1,238 @@
+"""Tools of type `mcp`: servers of tools that a request declares, and what the model is shown of each.
+
+Which server answers to a label, and what it lists, is looked up before tools are read (responses/tools/toolbox.py).
+Here is what a declaration says, and which of the listed tools it lets through. Never keep what signs in somewhere: it
+is in `headers` and `authorization` alone, which go to the server and nowhere else.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from service.api.decoding import KIND, decode, decode_list, decoder_of
+from service.api.tools.callee import FUNCTIONS, Callee, Hosted
+from service.errors import InvalidRequest, invalid_value, unsupported
+from service.harmony.typescript import Function, SchemaTooLarge, check_size
+
+MAX_SERVERS = 16
+"""The most servers of one request."""
+
+MAX_HEADERS = 32
+MAX_NAMES = 256
+
+LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What a server may be labelled: a namespace in Harmony is named so."""
+
+RESERVED_LABELS = frozenset({FUNCTIONS, "browser", "python", "container", "assistant", "user", "system", "developer"})
+"""What a label must not be: it is a namespace in Harmony, whose names these are."""
+
+_NAMES = Annotated[list[Annotated[str, Meta(max_length=256)]], Meta(max_length=MAX_NAMES)]
+_UNSHOWN = re.compile(r"[^A-Za-z0-9_-]")
+_SHOWN_CHARS = 64
+_DESCRIPTION_CHARS = 4_096
+_INSTRUCTIONS_CHARS = 1_000
+"""How much of what a server says of a tool, and of itself, the model is shown."""
+
+
+class ToolFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Some of a server's tools: those of these names, those that only read, or where both are given those of both."""
+
+    tool_names: _NAMES | None = None
+    read_only: bool | None = None
+
+    def matches(self, name: str, *, reads: bool) -> bool:
+        """Whether a tool is one of them."""
+        named = self.tool_names is None or name in self.tool_names
+        return named and (self.read_only is None or reads is self.read_only)
+
+
+class _Approvals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    always: ToolFilter | None = None
+    never: ToolFilter | None = None
+
+
+class _McpTool(msgspec.Struct, forbid_unknown_fields=True):
+    """A server as sent."""
+
+    type: Literal["mcp"]
+    server_label: str
+    server_url: Annotated[str, Meta(max_length=2_048)] | None = None
+    connector_id: str | None = None
+    tunnel_id: str | None = None
+    server_description: Annotated[str, Meta(max_length=_DESCRIPTION_CHARS)] | None = None
+    headers: Annotated[dict[str, str], Meta(max_length=MAX_HEADERS)] | None = None
+    authorization: Annotated[str, Meta(max_length=8_192)] | None = None
+    allowed_tools: _NAMES | ToolFilter | None = None
+    require_approval: Literal["always", "never"] | _Approvals | None = None
+    defer_loading: bool | None = None
+    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
+
+
+_MCP = decoder_of(_McpTool)
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """A server that a request declares, at a place of it. Without a `url` it is one of the operator's, by its label.
+
+    `elsewhere` says that only OpenAI can reach it, by a connector or a tunnel. It holds secrets.
+    """
+
+    label: str
+    where: str
+    url: str | None
+    elsewhere: bool
+    description: str | None
+    headers: tuple[tuple[str, str], ...]
+    allowed: ToolFilter
+    approval: "Approval"
+    asks: bool
+    """Whether the request says anything of approvals."""
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """Which of a server's tools somebody has to approve before they are called: all, but for those `never` to be; and
+    of these those `always` to be.
+    """
+
+    never: ToolFilter | None = None
+    always: ToolFilter | None = None
+
+    def needed(self, name: str, *, reads: bool) -> bool:
+        """Whether a call of this tool has to be approved."""
+        if self.always is not None and self.always.matches(name, reads=reads):
+            return True
+        return self.never is None or not self.never.matches(name, reads=reads)
+
+
+EVERY_TOOL = ToolFilter()
+_NEVER = Approval(never=EVERY_TOOL)
+
+
+class OfferedTool(msgspec.Struct, frozen=True):
+    """A tool of a server that the model may call: its name there, and what is shown of it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    repeatable: bool
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What the model is shown of a server: its tools, in the namespace of its label."""
+
+    label: str
+    description: str
+    tools: tuple[OfferedTool, ...]
+
+
+def declarations(tools: msgspec.Raw, max_tools: int) -> list[Declaration]:
+    """The servers that the `tools` of a request declare. Raises InvalidRequest, naming the tool by its place."""
+    if b"mcp" not in bytes(tools):
+        return []
+    found = list(_declared(tools, max_tools))
+    if len(found) > MAX_SERVERS:
+        raise InvalidRequest(
+            f"Too many MCP servers: {len(found)}, at most {MAX_SERVERS} are possible.",
+            code="invalid_value",
+            param="tools",
+        )
+    labels: set[str] = set()
+    for each in found:
+        if each.label in labels:
+            raise invalid_value(f"{each.where}.server_label", each.label, "Two servers have the same label.")
+        labels.add(each.label)
+    return found
+
+
+def _declared(tools: msgspec.Raw, max_tools: int) -> Iterator[Declaration]:
+    for place, raw in enumerate(decode_list(tools, max_tools, "tools")):
+        where = f"tools[{place}]"
+        if decode(raw, KIND, where).type == "mcp":
+            yield _declaration(decode(raw, _MCP, where), where)
+
+
+def _declaration(sent: _McpTool, where: str) -> Declaration:
+    label = sent.server_label
+    if not LABEL.fullmatch(label):
+        expected = "A label has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -."
+        raise invalid_value(f"{where}.server_label", label, expected)
+    if label in RESERVED_LABELS:
+        raise invalid_value(
+            f"{where}.server_label", label, "The model knows something else by this name. Take another."
+        )
+    if sum(each is not None for each in (sent.server_url, sent.connector_id, sent.tunnel_id)) > 1:
+        raise invalid_value(where, label, "Give one of server_url, connector_id and tunnel_id.")
+    if sent.allowed_callers is not None and "direct" not in sent.allowed_callers:
+        raise unsupported(f"{where}.allowed_callers", sent.allowed_callers, "Leave it out, or add 'direct'.")
+    return Declaration(
+        label=label,
+        where=where,
+        url=sent.server_url,
+        elsewhere=sent.connector_id is not None or sent.tunnel_id is not None,
+        description=sent.server_description,
+        headers=_headers(sent, where),
+        allowed=_allowed(sent.allowed_tools),
+        approval=_approval(sent.require_approval),
+        asks=sent.require_approval is not None,
+    )
+
+
+def _headers(sent: _McpTool, where: str) -> tuple[tuple[str, str], ...]:
+    headers = dict(sent.headers or {})
+    if sent.authorization is not None:
+        if any(name.lower() == "authorization" for name in headers):
+            raise invalid_value(f"{where}.authorization", "given with headers.Authorization", "Give one of the two.")
+        headers["Authorization"] = f"Bearer {sent.authorization}"
+    return tuple(headers.items())
+
+
+def _allowed(sent: list[str] | ToolFilter | None) -> ToolFilter:
+    if isinstance(sent, list):
+        return ToolFilter(sent)
+    return sent or EVERY_TOOL
+
+
+def _approval(sent: str | _Approvals | None) -> Approval:
+    if sent == "never":
+        return _NEVER
+    return Approval(sent.never, sent.always) if isinstance(sent, _Approvals) else Approval()
+
+
+def callees(offer: Offer) -> Iterator[tuple[Callee, Function]]:
+    """The tools of a server as the model calls them, and as it is shown them.
+
+    Its names may have characters that no recipient has; these become `_`, and a name that comes twice gets a number.
+    """
+    taken: set[str] = set()
+    for tool in offer.tools:
+        shown = _name(tool.name, taken)
+        taken.add(shown)
+        callee = Callee(shown, "function", offer.label, hosted=Hosted(offer.label, tool.name, tool.repeatable))
+        yield callee, Function(shown, tool.description[:_DESCRIPTION_CHARS], _parameters(tool.schema))
+
+
+def _name(name: str, taken: set[str]) -> str:
+    shown = _UNSHOWN.sub("_", name)[:_SHOWN_CHARS] or "_"
+    number = 1
+    unique = shown
+    while unique in taken:
+        number += 1
+        unique = f"{shown[: _SHOWN_CHARS - 5]}_{number}"
+    return unique
+
+
+def _parameters(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as far as it can be shown."""
+    try:
+        check_size(schema)
+    except SchemaTooLarge:
+        return {"type": "object"}
+    return schema
+
+
+def description_of(said: str | None, instructions: str) -> str:
+    """What is said of a server: by the request or the operator, else by itself, a stranger's words in short."""
+    return said if said is not None else instructions[:_INSTRUCTIONS_CHARS]

@@ -1,0 +1,55 @@
+"""A call of a tool that the service runs, and what became of it: what the response shows, and what the model is told.
+
+Outcomes are kept in the event log of a background response (journal.py), so that whoever takes over doesn't call again.
+A field keeps its place there: only ever add, with a default.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from service.api.tools.callee import Hosted
+
+NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
+
+
+class HostedCall(msgspec.Struct, frozen=True):
+    """A call that the model has made, by the id of its item. Its `arguments` are as sampled, JSON or not.
+
+    It is `begun` where another process may have carried it out already, and died before it could say so.
+    """
+
+    id: str
+    tool: Hosted
+    arguments: str
+    begun: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """What became of a call: what the model is `told`, and the `output` and `error` of its item."""
+
+    status: Literal["completed", "failed", "incomplete"]
+    told: str
+    output: str | None = None
+    error: dict[str, Any] | None = None
+
+
+def failed(why: str) -> Outcome:
+    """The outcome of a call that came to nothing, which the model is told too."""
+    return Outcome("failed", f"Error: {why}", error=execution_error(why))
+
+
+def broken_off() -> Outcome:
+    """The outcome of a call that was stopped while it ran."""
+    why = f"The call was broken off. {NOT_KNOWN}"
+    return Outcome("incomplete", f"Error: {why}", error=execution_error(why))
+
+
+def died() -> Outcome:
+    """The outcome of a call whose process died, where it must not be made again."""
+    return failed(f"The worker died during this call. {NOT_KNOWN}")
+
+
+def execution_error(text: str) -> dict[str, Any]:
+    """The error of an item, as OpenAI has it where a tool itself failed."""
+    return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}

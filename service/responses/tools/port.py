@@ -1,0 +1,103 @@
+"""The port of tool servers: what one lists, what it answers, and how it fails.
+
+A conformance suite (tests/support/tools) defines what an adapter must do.
+"""
+
+from typing import Any, Protocol
+
+import msgspec
+
+
+class ToolLimits(msgspec.Struct, frozen=True):
+    """The bounds of a server: in seconds to connect, to list its tools and to answer a call; of what it sends in
+    bytes; of what of it goes into a response in characters; and of how many tools it has.
+    """
+
+    connect_seconds: float = 5.0
+    list_seconds: float = 15.0
+    call_seconds: float = 60.0
+    answer_bytes: int = 1 << 20
+    list_bytes: int = 256 << 10
+    output_chars: int = 32_000
+    tools: int = 128
+
+
+class ListedTool(msgspec.Struct, frozen=True):
+    """A tool as its server lists it. Its `schema` is a JSON Schema of its arguments. One that `reads` changes nothing,
+    and one that is `repeatable` changes nothing more when it is called again.
+    """
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    reads: bool = False
+    repeatable: bool = False
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """The tools of a server, and what it says of itself."""
+
+    tools: tuple[ListedTool, ...]
+    instructions: str = ""
+
+
+class ToolResult(msgspec.Struct, frozen=True):
+    """What a tool says, as one text. One that `failed` says why."""
+
+    text: str
+    failed: bool = False
+
+
+class ToolFailure(Exception):
+    """A server could not be asked, or gave no answer of the protocol. Its text may be shown to the client."""
+
+    error: dict[str, Any]
+    """The error of the item of a call."""
+
+
+class Unreachable(ToolFailure):
+    """It can't be reached, takes too long, or says too much."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.error = {"type": "mcp_protocol_error", "code": -32000, "message": why}
+
+
+class HttpFailure(ToolFailure):
+    """It answers with an HTTP status that says no."""
+
+    def __init__(self, status: int) -> None:
+        why = {
+            401: "It wants another authorization (HTTP 401).",
+            403: "It forbids this (HTTP 403).",
+            404: "There is no such server at this URL, or its session ended (HTTP 404).",
+        }.get(status, f"It redirects elsewhere (HTTP {status})." if status < 400 else f"It answers with HTTP {status}.")
+        super().__init__(why)
+        self.status = status
+        self.error = {"type": "http_error", "code": status, "message": why}
+
+
+class ProtocolFailure(ToolFailure):
+    """It answers with an error of JSON-RPC."""
+
+    def __init__(self, code: int, message: str) -> None:
+        message = message[:1_000]
+        super().__init__(message)
+        self.code = max(min(code, 2**31), -(2**31))
+        self.error = {"type": "mcp_protocol_error", "code": self.code, "message": message}
+
+
+class ToolServer(Protocol):
+    """A session with a server of tools."""
+
+    async def list_tools(self) -> Listing:
+        """All of its tools. Raises a ToolFailure."""
+        ...
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        """What a tool says. Raises a ToolFailure. Cancelled, it has told the server so, where it could."""
+        ...
+
+    async def close(self) -> None:
+        """End the session."""
+        ...

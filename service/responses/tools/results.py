@@ -1,0 +1,38 @@
+"""What a tool answers as one text, for the model and for the client: texts as they are, and of all else what it is."""
+
+import mcp_types as types
+import msgspec
+
+from service.responses.tools.port import ToolResult
+
+
+def result_of(result: types.CallToolResult, chars: int) -> ToolResult:
+    """The text of a result, of at most so many characters."""
+    parts = [_text(part) for part in result.content]
+    if not parts and result.structured_content is not None:
+        parts = [msgspec.json.encode(result.structured_content).decode()]
+    return ToolResult(shortened("\n".join(parts), chars), result.is_error)
+
+
+def _text(part: types.ContentBlock) -> str:
+    match part:
+        case types.TextContent():
+            return part.text
+        case types.ImageContent() | types.AudioContent():
+            return f"[{part.mime_type}, {len(part.data) * 3 // 4:,} bytes]"
+        case types.ResourceLink():
+            return f"[{part.name}]({part.uri})"
+        case types.EmbeddedResource():
+            held = part.resource
+            if isinstance(held, types.TextResourceContents):
+                return held.text
+            return f"[{held.uri}, {len(held.blob) * 3 // 4:,} bytes]"
+
+
+def shortened(text: str, chars: int) -> str:
+    """The text, of which the middle is left out where it is longer than that."""
+    if len(text) <= chars:
+        return text
+    half = chars // 2
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n[{left_out:,} characters left out]\n{text[-half:]}"

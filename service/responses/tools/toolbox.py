@@ -1,0 +1,262 @@
+"""What a request's MCP servers have to offer, and the calls of a response: which servers may be asked, and how.
+
+    declarations ─▶ look ─▶ offers, lists, connections ─▶ ToolRun ─▶ sessions
+
+Lists are cached for minutes, for each tenant apart and with what it signs in with: a list that one may see, another may
+not. Sessions are never shared: each belongs to one response and ends with it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from time import monotonic
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, ToolFilter, description_of
+from service.api.tools.outcome import HostedCall, Outcome, failed
+from service.errors import ApiError, invalid_value, unsupported
+from service.responses.tools.port import Listing, ToolFailure, ToolLimits, ToolServer
+from service.settings.mcp import Connection, OperatorServer, is_allowed, is_header, is_url, trusted
+
+LIST_SECONDS = 300.0
+"""How long a server's list is kept."""
+
+LISTS_CACHED = 64
+"""How many lists a process keeps: at most 16 MiB of them (ToolLimits.list_bytes)."""
+
+_CONNECTIONS = msgspec.json.Decoder(list[Connection])
+_ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
+
+Opener = Callable[[Connection], ToolServer]
+"""Opens a session with a server, which connects once it is asked for something."""
+
+
+def no_server(connection: Connection) -> ToolServer:
+    """Opens none: where no server may be asked, none is."""
+    raise RuntimeError(f"no server may be asked, {connection.label} included")
+
+
+class Looked(NamedTuple):
+    """What is known of the servers of a request."""
+
+    offers: tuple[Offer, ...] = ()
+    lists: tuple[tuple[str, str, bytes], ...] = ()
+    """For each server its label, what its connection is known by, and its tools as its item shows them."""
+
+    connections: tuple[Connection, ...] = ()
+    """Those that the request itself named."""
+
+
+class _Kept(msgspec.Struct):
+    """A list of tools, and until when it counts."""
+
+    until: float = 0.0
+    listing: Listing = Listing(())
+
+
+def _kept(tenant: str, mark: str) -> _Kept:
+    """What is kept for a tenant of a connection with this mark, to be filled in."""
+    return _Kept()
+
+
+class Toolbox:
+    """The servers that this service may ask."""
+
+    def __init__(
+        self,
+        servers: Mapping[str, OperatorServer],
+        allow: Sequence[str],
+        limits: ToolLimits,
+        open_server: Opener,
+        *,
+        allowing: str,
+    ) -> None:
+        """`servers` are the operator's; `allow` are prefixes of URLs that requests may name, and `allowing` is the name
+        of the setting that has them.
+        """
+        self._servers = servers
+        self._allow = tuple(allow)
+        self._limits = limits
+        self._open = open_server
+        self._allowing = allowing
+        self._kept = lru_cache(LISTS_CACHED)(_kept)
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is any server that it may ask."""
+        return bool(self._servers or self._allow)
+
+    async def look(self, tenant: str, declared: Sequence[Declaration]) -> Looked:
+        """Ask the servers that a request declares for their tools, those side by side that were not asked lately.
+
+        Servers that only OpenAI reaches offer nothing. Raises InvalidRequest for one that may not be asked, and
+        ApiError 424 where one gives no list.
+        """
+        here = [each for each in declared if not each.elsewhere]
+        reached = [(each, self._connection(each)) for each in here]
+        listings = await asyncio.gather(*(self._listing(tenant, each, to) for each, to in reached))
+        offers = [self._offer(each, listing) for (each, _), listing in zip(reached, listings, strict=True)]
+        lists = [
+            (each.label, mark_of(to), _shown(offer, listing))
+            for (each, to), offer, listing in zip(reached, offers, listings, strict=True)
+        ]
+        return Looked(tuple(offers), tuple(lists), tuple(to for each, to in reached if each.url is not None))
+
+    def run(self, connections: Sequence[Connection] = ()) -> "ToolRun":
+        """Whoever runs the calls of one response. `connections` are those that its request named."""
+        own = {label: trusted(label, server) for label, server in self._servers.items()}
+        return ToolRun(own | {each.label: each for each in connections}, self._open)
+
+    def _connection(self, declared: Declaration) -> Connection:
+        """How to reach a server. Raises InvalidRequest."""
+        where, url = declared.where, declared.url
+        server = self._servers.get(declared.label)
+        if url is None:
+            if server is None:
+                known = ", ".join(sorted(self._servers)) or "none"
+                raise invalid_value(
+                    f"{where}.server_label",
+                    declared.label,
+                    f"This service has no server of this label; give a server_url. Its own are: {known}.",
+                )
+            if declared.headers:
+                raise invalid_value(f"{where}.headers", "given", "The operator's servers have theirs. Leave it out.")
+            return trusted(declared.label, server)
+        if not is_url(url):
+            raise invalid_value(f"{where}.server_url", url, "Give an http:// or https:// URL without a user.")
+        if not is_allowed(url, self._allow):
+            raise invalid_value(
+                f"{where}.server_url", url, f"This service may not connect to it; its operator sets {self._allowing}."
+            )
+        for name, value in declared.headers:
+            if not is_header(name, value):
+                raise invalid_value(f"{where}.headers", name, "It can't be sent to a server. Leave it out.")
+        listed = is_allowed(url, [prefix for prefix in self._allow if prefix != "*"])
+        return Connection(declared.label, url, declared.headers, trusted=listed)
+
+    async def _listing(self, tenant: str, declared: Declaration, connection: Connection) -> Listing:
+        kept, now = self._kept(tenant, mark_of(connection)), monotonic()
+        if kept.until > now:
+            return kept.listing
+        session = self._open(connection)
+        try:
+            listing = await session.list_tools()
+        except ToolFailure as failure:
+            raise _no_list(declared.label, str(failure)) from None
+        finally:
+            await session.close()
+        size = len(msgspec.json.encode(listing))
+        if size > self._limits.list_bytes:
+            raise _no_list(declared.label, f"It has {size} bytes, at most {self._limits.list_bytes} are read.")
+        kept.until, kept.listing = now + LIST_SECONDS, listing
+        return listing
+
+    def _offer(self, declared: Declaration, listing: Listing) -> Offer:
+        """Those tools that both the operator and the request let through. Raises InvalidRequest."""
+        server = self._servers.get(declared.label) if declared.url is None else None
+        own = ToolFilter(None if server is None else server.allowed_tools)
+        approval = declared.approval if server is None else _stricter(server, declared)
+        tools: list[OfferedTool] = []
+        for tool in listing.tools:
+            if not own.matches(tool.name, reads=tool.reads) or not declared.allowed.matches(
+                tool.name, reads=tool.reads
+            ):
+                continue
+            if approval.needed(tool.name, reads=tool.reads):
+                raise unsupported(
+                    f"{declared.where}.require_approval",
+                    "always",
+                    f"It would hold for '{tool.name}'. Give 'never', or leave that tool out of allowed_tools.",
+                )
+            tools.append(OfferedTool(tool.name, tool.description, tool.schema, tool.repeatable))
+        said = declared.description if server is None else declared.description or server.description
+        return Offer(declared.label, description_of(said, listing.instructions), tuple(tools))
+
+
+def _stricter(server: OperatorServer, declared: Declaration) -> Approval:
+    """The operator's word on approvals, which a request can only make stricter."""
+    if server.require_approval == "always":
+        return Approval()
+    return declared.approval if declared.asks else Approval(never=ToolFilter())
+
+
+def _shown(offer: Offer, listing: Listing) -> bytes:
+    """The tools of an offer as OpenAI shows them."""
+    reads = {tool.name: tool.reads for tool in listing.tools}
+    return msgspec.json.encode(
+        [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "input_schema": tool.schema,
+                "annotations": {"read_only": reads[tool.name]},
+            }
+            for tool in offer.tools
+        ]
+    )
+
+
+def mark_of(connection: Connection) -> str:
+    """What a connection is known by without telling its secrets."""
+    return blake2b(msgspec.json.encode([connection.url, connection.headers]), digest_size=16).hexdigest()
+
+
+def _no_list(label: str, why: str) -> ApiError:
+    """As OpenAI says it, and why."""
+    return ApiError(
+        424,
+        f"Error retrieving tool list from MCP server: '{label}'. Http status code: 424 (Failed Dependency). {why}",
+        type="external_connector_error",
+        code="http_error",
+        param="tools",
+    )
+
+
+def encode_connections(connections: Sequence[Connection]) -> bytes:
+    """Connections as bytes; they hold secrets."""
+    return msgspec.json.encode(connections)
+
+
+def decode_connections(encoded: bytes) -> list[Connection]:
+    """The connections of some bytes."""
+    return _CONNECTIONS.decode(encoded)
+
+
+class ToolRun:
+    """The calls of one response. `aclose` ends its sessions."""
+
+    def __init__(self, connections: Mapping[str, Connection], open_server: Opener) -> None:
+        self._connections = connections
+        self._open = open_server
+        self._sessions: dict[str, ToolServer] = {}
+
+    async def call(self, call: HostedCall) -> Outcome:
+        """Run a call; what became of it, also where it failed."""
+        try:
+            arguments = _ARGUMENTS.decode(call.arguments or "{}")
+        except (msgspec.DecodeError, RecursionError):
+            return failed("The arguments are no JSON object.")
+        session = self._session(call.tool.server)
+        if session is None:
+            return failed(f"This service has no server '{call.tool.server}' any more.")
+        try:
+            result = await session.call(call.tool.tool, arguments)
+        except ToolFailure as failure:
+            return Outcome("failed", f"Error: {failure}", error=failure.error)
+        if result.failed:
+            outcome = failed(result.text)
+            return msgspec.structs.replace(outcome, told=result.text or outcome.told)
+        return Outcome("completed", result.text, output=result.text)
+
+    def _session(self, label: str) -> ToolServer | None:
+        if label not in self._sessions and label in self._connections:
+            self._sessions[label] = self._open(self._connections[label])
+        return self._sessions.get(label)
+
+    async def aclose(self) -> None:
+        """End all sessions, side by side."""
+        sessions, self._sessions = list(self._sessions.values()), {}
+        await asyncio.gather(*(session.close() for session in sessions))

@@ -1,0 +1,124 @@
+"""The MCP servers that an operator names in a file, and those that requests may name themselves.
+
+The file is TOML, a table for each server, by its label:
+
+    [docs]
+    url = "http://docs.internal:9000/mcp"
+    description = "Our documentation."
+    allowed_tools = ["search"]
+    require_approval = "never"
+    [docs.headers]
+    Authorization = "Bearer …"
+
+A request names it by its `server_label` alone. What it says of tools and approval besides can only be stricter.
+"""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from service.api.tools.mcp import LABEL
+
+MAX_FILE_BYTES = 1 << 20
+MAX_SERVERS = 64
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e\t]{0,8192}")
+RESERVED = re.compile(
+    r"host|content-.*|connection|keep-alive|te|trailer|transfer-encoding|upgrade|proxy-.*|mcp-.*|accept.*|expect",
+    re.IGNORECASE,
+)
+"""Headers that belong to the connection or the protocol."""
+
+Text = Annotated[str, Meta(max_length=4_096)]
+
+
+class OperatorServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A server as its operator describes it. `allowed_tools` None are all."""
+
+    url: str
+    description: Text | None = None
+    headers: dict[str, str] = {}
+    allowed_tools: list[str] | None = None
+    require_approval: Literal["always", "never"] = "always"
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """How to reach a server: its label in a response, its URL, and the headers of each request. It holds secrets."""
+
+    label: str
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    trusted: bool = False
+    """Whether the operator named it, so that it may have any address."""
+
+
+class BadServers(ValueError):
+    """The file of servers can't be used, and why."""
+
+
+def read_servers(text: str) -> dict[str, OperatorServer]:
+    """The servers of a file's text. Raises BadServers, which names the line or the server, and no value."""
+    try:
+        servers = msgspec.convert(tomllib.loads(text), dict[str, OperatorServer])
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise BadServers(str(error)) from error
+    if len(servers) > MAX_SERVERS:
+        raise BadServers(f"it has {len(servers)} servers, at most {MAX_SERVERS} are possible")
+    for label, server in servers.items():
+        if not LABEL.fullmatch(label):
+            raise BadServers(f"[{label[:80]}]: a label has 1 to 64 of the characters A-Z a-z 0-9 _ -")
+        if not is_url(server.url):
+            raise BadServers(f"[{label}]: url is no http:// or https:// URL without user and fragment")
+        for name, value in server.headers.items():
+            if not is_header(name, value):
+                raise BadServers(f"[{label}.headers]: {name[:80]!r} can't be sent to a server")
+    return servers
+
+
+def is_url(url: str) -> bool:
+    """Whether a server may have this URL: HTTP or HTTPS, with a host, without a user and a fragment."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    plain = url.isascii() and url.isprintable() and " " not in url and "\\" not in url
+    named = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+    return plain and named and not parts.fragment and len(url) <= 2_048 and port != 0
+
+
+def is_header(name: str, value: str) -> bool:
+    """Whether a header may be sent to a server on somebody's word."""
+    return bool(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)) and not RESERVED.fullmatch(name)
+
+
+def is_allowed(url: str, prefixes: Sequence[str]) -> bool:
+    """Whether requests may name this URL: it begins with one of the prefixes, up to the end of a part of its path; `*`
+    are all.
+    """
+    scheme, _, rest = url.partition("://")
+    lowered = f"{scheme.lower()}://{_lowered_host(rest)}"
+    for prefix in prefixes:
+        if prefix == "*":
+            return True
+        known = prefix.rstrip("/")
+        if lowered == known or lowered.startswith((f"{known}/", f"{known}?")):
+            return True
+    return False
+
+
+def _lowered_host(rest: str) -> str:
+    host = re.match(r"[^/?]*", rest)
+    end = host.end() if host else 0
+    return rest[:end].lower() + rest[end:]
+
+
+def trusted(label: str, server: OperatorServer) -> Connection:
+    """How to reach a server of the operator's."""
+    return Connection(label, server.url, tuple(server.headers.items()), trusted=True)

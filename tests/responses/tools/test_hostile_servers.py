@@ -1,0 +1,260 @@
+"""Servers that mean harm, or know no better: whatever they say, a call ends in time, within bounds, and says why."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from service.responses.tools.guard import Backend, Refused
+from service.responses.tools.port import ToolFailure, ToolLimits
+from service.responses.tools.session import Session
+from service.settings.mcp import Connection
+
+LIMITS = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=4, answer_bytes=100_000, tools=20)
+Handler = Callable[[web.Request, Any], Awaitable[web.StreamResponse]]
+TOOL = {"name": "t", "inputSchema": {"type": "object"}}
+
+
+def answer(request: Any, **result: Any) -> web.Response:
+    """A right answer."""
+    return web.json_response({"jsonrpc": "2.0", "id": request.get("id"), "result": result})
+
+
+async def polite(_: web.Request, asked: Any) -> web.StreamResponse:
+    """An older server, as it should be."""
+    match asked["method"]:
+        case "initialize":
+            info = {"name": "s", "version": "1"}
+            return answer(asked, protocolVersion="2025-06-18", capabilities={"tools": {}}, serverInfo=info)
+        case "tools/list":
+            return answer(asked, tools=[TOOL])
+        case "tools/call":
+            return answer(asked, content=[{"type": "text", "text": "fine"}])
+        case "server/discover":
+            error = {"code": -32601, "message": "no"}
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+        case _:
+            return web.Response(status=202)
+
+
+@asynccontextmanager
+async def server(handler: Handler, limits: ToolLimits = LIMITS, *, trusted: bool = True) -> AsyncIterator[Session]:
+    """A session with a server that answers so."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await handler(request, await request.json()) if request.method == "POST" else web.Response(status=405)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    session = Session(Connection("s", f"http://127.0.0.1:{port}/mcp", (("x-key", "s3cret"),), trusted), limits)
+    try:
+        yield session
+    finally:
+        await session.close()
+        await runner.cleanup()
+
+
+def instead(method: str, other: Handler) -> Handler:
+    """A server that is polite but for one method."""
+
+    async def handler(request: web.Request, asked: Any) -> web.StreamResponse:
+        return await (other if asked["method"] == method else polite)(request, asked)
+
+    return handler
+
+
+async def test_a_polite_server_is_heard_and_told_what_signs_in() -> None:
+    seen: list[str | None] = []
+
+    async def noting(request: web.Request, asked: Any) -> web.StreamResponse:
+        seen.append(request.headers.get("x-key"))
+        assert request.headers["accept-encoding"] == "identity"
+        return await polite(request, asked)
+
+    async with server(noting) as session:
+        listing = await session.list_tools()
+        said = await session.call("t", {})
+
+    assert ([tool.name for tool in listing.tools], said.text) == (["t"], "fine")
+    assert set(seen) == {"s3cret"}
+
+
+async def huge(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Says too much."""
+    return answer(asked, content=[{"type": "text", "text": "x" * 1_000_000}])
+
+
+async def zipped(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Says far more than it sends."""
+    body = gzip.compress(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": "x" * 5_000_000}).encode())
+    return web.Response(body=body, headers={"content-encoding": "gzip", "content-type": "application/json"})
+
+
+async def html(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Is another server altogether."""
+    return web.Response(text="<html>Welcome!</html>", content_type="text/html")
+
+
+async def elsewhere(request: web.Request, asked: Any) -> web.StreamResponse:
+    """Sends whoever asks to another place."""
+    raise web.HTTPTemporaryRedirect(f"http://127.0.0.1:{request.url.port}/other")
+
+
+async def silent(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Never answers."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def dripping(request: web.Request, asked: Any) -> web.StreamResponse:
+    """Answers in events that never end."""
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    for _ in range(1_000_000):
+        await response.write(b": " + b"x" * 500 + b"\n\n")
+    return response
+
+
+async def wrong_id(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Answers somebody else."""
+    return web.json_response({"jsonrpc": "2.0", "id": 999_999, "result": {"content": []}})
+
+
+async def shapeless(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Answers what is none of the protocol's."""
+    return answer(asked, content=[{"type": "nonsense"}], structuredContent=3)
+
+
+async def asking(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Wants somebody to be asked something."""
+    return answer(asked, resultType="input_required", inputRequests={})
+
+
+async def unauthorized(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Has forgotten who is calling."""
+    return web.json_response({"error": "s3cret"}, status=401)
+
+
+async def broken(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Breaks off."""
+    return web.Response(body=b'{"jsonrpc": "2.0", "id"', content_type="application/json")
+
+
+async def deep(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Nests without end."""
+    body = b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 40_000 + b"]" * 40_000 + b"}"
+    return web.Response(body=body, content_type="application/json")
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (huge, "more than 100000 bytes"),
+        (zipped, "compressed"),
+        (html, ""),
+        (elsewhere, "HTTP 307"),
+        (silent, "did not answer within"),
+        (dripping, "more than 100000 bytes"),
+        (wrong_id, ""),
+        (shapeless, ""),
+        (asking, ""),
+        (unauthorized, "HTTP 401"),
+        (broken, ""),
+        (deep, ""),
+    ],
+)
+async def test_a_call_ends_in_time_and_says_why(how: Handler, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with server(instead("tools/call", how)) as session:
+        await session.list_tools()
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(ToolFailure) as failure:
+            await session.call("t", {})
+        took = asyncio.get_running_loop().time() - began
+        assert (await session.list_tools()).tools[0].name == "t"  # it is still there, or there again
+
+    assert why in str(failure.value)
+    assert str(failure.value)
+    assert took < 8
+    assert "s3cret" not in str(failure.value)
+    assert not [record for record in caplog.records if not record.name.startswith("aiohttp")]
+
+
+@pytest.mark.parametrize("how", [huge, zipped, html, elsewhere, silent, dripping, unauthorized, broken, deep])
+async def test_a_server_that_is_so_from_the_beginning_has_no_tools(how: Handler) -> None:
+    async with server(how) as session:
+        with pytest.raises(ToolFailure):
+            await session.list_tools()
+
+
+async def test_a_list_has_an_end() -> None:
+    async def endless(_: web.Request, asked: Any) -> web.StreamResponse:
+        return answer(asked, tools=[TOOL], nextCursor="more")
+
+    async with server(instead("tools/list", endless)) as session:
+        with pytest.raises(ToolFailure, match="more than 20 tools"):
+            await session.list_tools()
+
+
+async def test_many_tools_are_too_many() -> None:
+    async def many(_: web.Request, asked: Any) -> web.StreamResponse:
+        return answer(asked, tools=[{**TOOL, "name": f"t{number}"} for number in range(21)])
+
+    async with server(instead("tools/list", many)) as session:
+        with pytest.raises(ToolFailure, match="more than 20 tools"):
+            await session.list_tools()
+
+
+async def test_a_server_on_a_private_address_is_not_reached_on_a_requests_word() -> None:
+    reached: list[Any] = []
+
+    async def noting(request: web.Request, asked: Any) -> web.StreamResponse:
+        reached.append(asked)
+        return await polite(request, asked)
+
+    async with server(noting, trusted=False) as session:
+        with pytest.raises(ToolFailure, match=r"127\.0\.0\.1, which is not a public address"):
+            await session.list_tools()
+    assert reached == []
+
+
+async def test_a_name_is_resolved_once_and_never_trusted() -> None:
+    answers = [["93.184.216.34", "127.0.0.1"], ["127.0.0.1"]]
+
+    async def rebinding(host: str, port: int) -> list[str]:
+        return answers.pop(0)
+
+    backend = Backend(anywhere=False, resolve=rebinding)
+    for _ in range(2):
+        with pytest.raises(Refused, match="not a public address"):
+            await backend.connect_tcp("rebound.example", 80)
+    assert answers == []
+
+
+async def test_calls_side_by_side_share_a_session_and_one_that_is_cancelled_harms_none() -> None:
+    begun = asyncio.Event()
+
+    async def slow(request: web.Request, asked: Any) -> web.StreamResponse:
+        if asked["params"]["arguments"]:
+            begun.set()
+            await asyncio.sleep(30)
+        return await polite(request, asked)
+
+    async with server(instead("tools/call", slow), ToolLimits(call_seconds=20)) as session:
+        stuck = asyncio.create_task(session.call("t", {"slow": True}))
+        await begun.wait()
+        others = await asyncio.gather(*(session.call("t", {}) for _ in range(10)))
+        stuck.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stuck
+        assert {each.text for each in others} == {"fine"}
+        assert (await session.call("t", {})).text == "fine"

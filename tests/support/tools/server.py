@@ -1,0 +1,138 @@
+"""An MCP server as the official package makes it, in a process of its own.
+
+Every call is written to a file, so that tests can count what really happened, whoever died meanwhile.
+"""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.ports import free_port
+from tests.support.waiting import until, wait_until
+
+START_SECONDS = 20.0
+HELD_SECONDS = 60.0
+"""How long a call that waits does so at most."""
+
+
+class McpServer:
+    """Where a server is, and what was asked of it."""
+
+    def __init__(self, port: int, folder: Path) -> None:
+        self.url = f"http://127.0.0.1:{port}/mcp"
+        self._folder = folder
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The calls that began, with what became of each that ended."""
+        path = self._folder / "calls"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def began(self, tool: str) -> int:
+        """How many calls of a tool began."""
+        return sum(call == {"began": tool} for call in self.calls)
+
+    def ended(self, tool: str) -> int:
+        """How many calls of a tool ran to their end."""
+        return sum(call == {"ended": tool} for call in self.calls)
+
+    def let_go(self) -> None:
+        """Let those calls end that wait."""
+        (self._folder / "go").touch()
+
+
+@contextmanager
+def mcp_server(folder: Path) -> Iterator[McpServer]:
+    """A running server until the end of the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    command = [sys.executable, "-m", "tests.support.tools.server", str(port), str(folder)]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path(__file__).parents[3])
+    try:
+        wait_until(lambda: _answers(port), START_SECONDS, "the MCP server doesn't answer")
+        yield McpServer(port, folder)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/up", trust_env=False).status_code == 404
+    except httpx.TransportError:
+        return False
+
+
+def add_tools(server: Any, folder: Path) -> None:
+    """The tools of the server; what is done with them is noted in a folder."""
+    from mcp_types import ImageContent, TextContent, ToolAnnotations
+
+    def note(what: str, tool: str) -> None:
+        with (folder / "calls").open("a") as file:
+            file.write(json.dumps({what: tool}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    async def held(tool: str) -> str:
+        note("began", tool)
+        await until((folder / "go").exists, HELD_SECONDS)
+        note("ended", tool)
+        return f"{tool} done"
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def add(a: int, b: int) -> int:
+        """Adds two numbers."""
+        note("began", "add")
+        note("ended", "add")
+        return a + b
+
+    @server.tool()
+    async def send_mail(to: str) -> str:
+        """Sends a mail, which nobody can take back."""
+        return await held("send_mail")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    async def look_up(word: str) -> str:
+        """Looks a word up, for as long as it takes."""
+        return await held("look_up")
+
+    @server.tool()
+    def fail() -> str:
+        """Fails."""
+        note("began", "fail")
+        raise ValueError("no such city")
+
+    @server.tool()
+    def picture() -> list[TextContent | ImageContent]:
+        """A text and an image."""
+        data = base64.b64encode(b"x" * 10).decode()
+        return [TextContent(type="text", text="here"), ImageContent(type="image", data=data, mime_type="image/png")]
+
+    @server.tool()
+    def long(n: int) -> str:
+        """A long text."""
+        return "x" * n
+
+
+def main() -> None:
+    """Serve until killed."""
+    import uvicorn
+    from mcp.server.mcpserver import MCPServer
+
+    port, folder = int(sys.argv[1]), Path(sys.argv[2])
+    server = MCPServer("fixture", instructions="Tools of a test.")
+    add_tools(server, folder)
+    uvicorn.run(server.streamable_http_app(), host="127.0.0.1", port=port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()
