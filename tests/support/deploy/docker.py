@@ -83,9 +83,10 @@ class Docker:
         return json.loads(self("inspect", "--format", f"{{{{json {what}}}}}", name))
 
     def stop(self) -> None:
-        """End the daemon and all containers, and delete what it kept."""
+        """End the daemon and all containers with their networks, and delete what it kept."""
         for container in self("ps", "--all", "--quiet").split():
             self("rm", "--force", "--volumes", container)
+        self("network", "prune", "--force")
         self._process.terminate()
         self._process.wait(DAEMON_SECONDS)
         shutil.rmtree(self._folder / "data")
