@@ -219,7 +219,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], Json]] = {
         },
     ),
     "item_reference": (("id",), {"id": short(readers.MAX_ITEM_ID_CHARS, least=1)}),
-    "additional_tools": (("tools",), {"tools": list[Tool]}),
+    "additional_tools": (("tools",), {"tools": list[Tool] | None}),
     "configuration_update": ((), {"reasoning": Reasoning, "text": Text}),
     "code_interpreter_call": ((), {"outputs": some(shown(readers._Output, "CodeOutput"), readers.MAX_CODE_OUTPUTS)}),
     "mcp_call": ((), {"error": Any}),

@@ -11,7 +11,7 @@ Json = dict[str, Any]
 LONGEST = 2048
 """Up to which length a text or a list is made as long as it may be."""
 
-WRONG: tuple[Any, ...] = (True, 10**12, "\0wrong", ["wrong"], {"wrong": 1})
+WRONG: tuple[Any, ...] = (None, True, 10**12, "\0wrong", ["wrong"], {"wrong": 1})
 """Of each of JSON's types a value that fits hardly anywhere."""
 
 

@@ -93,6 +93,8 @@ def schemas() -> Schemas:
     components["InputItem"] = {"anyOf": [{"$ref": f"{REF}InputAnswer"}, *several]}
     for untyped in ("InputMessage", "InputAnswer", "InputItemReference"):
         components[untyped]["required"].remove("type")
+        members: Json = components[untyped]["properties"]
+        members["type"] = {"anyOf": [members["type"], NULL]}
     components["HostedTool"]["additionalProperties"] = True
     for member, words in CREATE.items():
         for body in ("CreateResponse", "CompactConversation"):
