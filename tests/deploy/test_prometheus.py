@@ -213,7 +213,8 @@ def use(service: ServiceProcess) -> None:
     for _ in range(KEPT // 2):
         assert ask(max_output_tokens=16).status_code == 200
     with ThreadPoolExecutor(AT_ONCE) as many:
-        statuses = {each.status_code for each in many.map(lambda stream: ask(stream=stream), [True] * AT_ONCE)}
+        together = many.map(lambda _: ask(stream=True, input="Count to 100."), range(AT_ONCE))
+        statuses = {each.status_code for each in together}
     assert statuses == {200, 503}
     long, short = ask(background=True, input="Count to 900."), ask(background=True)
     assert http.post(f"/v1/responses/{long.json()['id']}/cancel").status_code == 200
