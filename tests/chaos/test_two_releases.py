@@ -179,9 +179,12 @@ async def asked(fleet: Fleet) -> AsyncIterator[Both]:
 
 
 def without_ids(response: Json) -> Json:
-    """What two responses to one request have in common, but for what they were given to say and when."""
+    """What two responses to one request have in common, but for what they were given to say and when; and for what only
+    later releases echo.
+    """
     own = ("id", "created_at", "completed_at", "previous_response_id", "output", "usage")
-    return {name: value for name, value in response.items() if name not in own}
+    alike = {name: value for name, value in response.items() if name not in own}
+    return alike | {"reasoning": {name: alike["reasoning"][name] for name in ("effort", "summary")}}
 
 
 TALKERS = 2
