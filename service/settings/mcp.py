@@ -17,7 +17,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +26,9 @@ from service.api.tools.mcp import LABEL
 
 MAX_FILE_BYTES = 1 << 20
 MAX_SERVERS = 64
+
+_CLIMBING = re.compile(r"(^|[/\\])\.{1,2}([/\\;]|$)")
+"""A part of a path that some server takes for the folder above, or for the same one."""
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]{0,8192}")
@@ -74,7 +77,7 @@ def read_servers(text: str) -> dict[str, OperatorServer]:
         if not LABEL.fullmatch(label):
             raise BadServers(f"[{label[:80]}]: a label has 1 to 64 of the characters A-Z a-z 0-9 _ -")
         if not is_url(server.url):
-            raise BadServers(f"[{label}]: url is no http:// or https:// URL without user and fragment")
+            raise BadServers(f"[{label}]: url is no http:// or https:// URL without user, fragment and '..'")
         for name, value in server.headers.items():
             if not is_header(name, value):
                 raise BadServers(f"[{label}.headers]: {name[:80]!r} can't be sent to a server")
@@ -82,7 +85,9 @@ def read_servers(text: str) -> dict[str, OperatorServer]:
 
 
 def is_url(url: str) -> bool:
-    """Whether a server may have this URL: HTTP or HTTPS, with a host, without a user and a fragment."""
+    """Whether a server may have this URL: HTTP or HTTPS, with a host, without a user and a fragment, and with no `.` or
+    `..` in its path, which may lead out of what an operator allows.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -90,7 +95,8 @@ def is_url(url: str) -> bool:
         return False
     plain = url.isascii() and url.isprintable() and " " not in url and "\\" not in url
     named = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
-    return plain and named and not parts.fragment and len(url) <= 2_048 and port != 0
+    climbs = bool(_CLIMBING.search(unquote(parts.path)))
+    return plain and named and not climbs and not parts.fragment and len(url) <= 2_048 and port != 0
 
 
 def is_header(name: str, value: str) -> bool:
@@ -102,21 +108,21 @@ def is_allowed(url: str, prefixes: Sequence[str]) -> bool:
     """Whether requests may name this URL: it begins with one of the prefixes, up to the end of a part of its path; `*`
     are all.
     """
-    scheme, _, rest = url.partition("://")
-    lowered = f"{scheme.lower()}://{_lowered_host(rest)}"
+    lowered = _lowered(url)
     for prefix in prefixes:
         if prefix == "*":
             return True
-        known = prefix.rstrip("/")
+        known = _lowered(prefix).rstrip("/")
         if lowered == known or lowered.startswith((f"{known}/", f"{known}?")):
             return True
     return False
 
 
-def _lowered_host(rest: str) -> str:
-    host = re.match(r"[^/?]*", rest)
-    end = host.end() if host else 0
-    return rest[:end].lower() + rest[end:]
+def _lowered(url: str) -> str:
+    """A URL whose scheme and host are in small letters, as they are the same in any."""
+    scheme, _, rest = url.partition("://")
+    end = next((place for place, letter in enumerate(rest) if letter in "/?"), len(rest))
+    return f"{scheme.lower()}://{rest[:end].lower()}{rest[end:]}"
 
 
 def trusted(label: str, server: OperatorServer) -> Connection:

@@ -126,7 +126,7 @@ class Toolbox:
                 raise invalid_value(f"{where}.headers", "given", "The operator's servers have theirs. Leave it out.")
             return trusted(declared.label, server)
         if not is_url(url):
-            raise invalid_value(f"{where}.server_url", url, "Give an http:// or https:// URL without a user.")
+            raise invalid_value(f"{where}.server_url", url, "Give an http:// or https:// URL without a user and '..'.")
         if not is_allowed(url, self._allow):
             raise invalid_value(
                 f"{where}.server_url", url, f"This service may not connect to it; its operator sets {self._allowing}."

@@ -1,0 +1,77 @@
+"""Which MCP servers requests may name, and what an operator's file of servers may hold."""
+
+import pytest
+
+from service.settings.mcp import BadServers, is_allowed, is_url, read_servers
+
+
+@pytest.mark.parametrize(
+    ("prefix", "url"),
+    [
+        ("https://a.example", "https://a.example"),
+        ("https://a.example", "https://a.example/mcp"),
+        ("https://a.example/", "https://a.example?x=1"),
+        ("https://a.example", "HTTPS://A.example/mcp"),
+        ("https://A.Example/Mcp", "https://a.example/Mcp/x"),
+        ("http://[::1]:9000", "http://[::1]:9000/mcp"),
+        ("https://a.example/mcp", "https://a.example/mcp/v1..2/...x/a.b"),
+        ("*", "https://b.example/mcp"),
+    ],
+)
+def test_a_url_that_begins_as_the_operator_says_is_allowed(prefix: str, url: str) -> None:
+    assert is_url(url)
+    assert is_allowed(url, [prefix])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "url"),
+    [
+        ("https://a.example", "https://a.example.evil/mcp"),
+        ("https://a.example", "https://a.example:8443/mcp"),
+        ("https://a.example", "https://a.example@evil.example/"),
+        ("https://a.example", "https://a.example./mcp"),
+        ("https://a.example", "https://a.example%2eevil/"),
+        ("https://a.example", "https://a.example;evil/"),
+        ("https://a.example", "http://a.example/"),
+        ("https://a.example/mcp", "https://a.example/MCP"),
+        ("https://a.example/mcp", "https://a.example/mcp2"),
+        ("https://a.example/mcp", "https://a.example//mcp"),
+        ("https://a.example/mcp", "https://a.example/mcp/../admin"),
+        ("https://a.example/mcp", "https://a.example/mcp/.."),
+        ("https://a.example/mcp", "https://a.example/mcp/%2e%2e/admin"),
+        ("https://a.example/mcp", "https://a.example/mcp/.%2E/admin"),
+        ("https://a.example/mcp", "https://a.example/mcp/..%2fadmin"),
+        ("https://a.example/mcp", "https://a.example/mcp/..%5cadmin"),
+        ("https://a.example/mcp", "https://a.example/mcp/..;/admin"),
+        ("https://a.example/mcp", "https://a.example/mcp/./../admin"),
+    ],
+)
+def test_a_url_that_leads_elsewhere_is_not_allowed(prefix: str, url: str) -> None:
+    assert not (is_url(url) and is_allowed(url, [prefix]))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "a.example", "ftp://a.example", "https://", "https://a b/", "https://a\\b/", "https://\u00e4.example/",
+     "https://a.example:0/", "https://a.example:65536/", "https://a.example/#x", "https://[::1/", "https://:80/"],
+)  # fmt: skip
+def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
+    assert not is_url(url)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[docs", "at end of document"),
+        ("[docs]", "url"),
+        ('[docs]\nurl = "https://a/"\nwibble = 1', "wibble"),
+        ('[docs]\nurl = "https://a/../b"', "docs"),
+        ('["a b"]\nurl = "https://a/"', "label"),
+        ('[docs]\nurl = "https://a/"\n[docs.headers]\nHost = "s3cret"', "Host"),
+        ('[docs]\nurl = "https://a/"\nrequire_approval = "sometimes"', "require_approval"),
+    ],
+)
+def test_a_file_of_servers_that_is_wrong_says_where_and_no_secret(text: str, why: str) -> None:
+    with pytest.raises(BadServers, match=why) as refusal:
+        read_servers(text)
+    assert "s3cret" not in str(refusal.value)
