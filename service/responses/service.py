@@ -232,7 +232,7 @@ def open_toolbox(settings: Settings) -> Toolbox:
 
         opener = partial(Session, limits=limits)
     servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
-    return Toolbox(servers, settings.mcp_allow, limits, opener, allowing=variable("mcp_allow"))
+    return Toolbox(servers, settings.mcp_allow, opener, allowing=variable("mcp_allow"))
 
 
 def open_engine(settings: Settings) -> Engine:

@@ -25,7 +25,6 @@ from service.responses.run import AppendSink, Run, machine_of
 from service.responses.seal import Seals
 from service.responses.service import Caller, Service
 from service.responses.templates import Templates
-from service.responses.tools.port import ToolLimits
 from service.responses.tools.toolbox import Toolbox, no_server
 from service.settings.keys import Keys
 from service.settings.settings import Settings
@@ -50,7 +49,7 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
     members |= {"settings": settings, "keys": Keys(settings), "store": store}
     members |= {"engine": scripted([answer("4")]), "limits": Limits()}
     members |= {"seals": Seals(["k" * 32], never_asked), "templates": Templates("")}
-    members["toolbox"] = Toolbox({}, (), ToolLimits(), no_server, allowing="")
+    members["toolbox"] = Toolbox({}, (), no_server, allowing="")
     members["clock"] = lambda: 1_700_000_000.5
     yield Service(**members)
     await store.close()

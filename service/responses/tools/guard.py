@@ -5,15 +5,22 @@ once for each connection, every address of it is judged, and the connection goes
 name resolves to a moment later.
 """
 
+import asyncio
 import ssl
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import httpcore2
 import httpx2
 
 from service.addresses import ForbiddenAddress, LookUp, is_public, look_up
+from service.responses.tools.port import ToolLimits
+from service.responses.tools.weight import Weight
+
+SLICE_BYTES = 4_096
+"""How much of an answer is handed on before others have their turn: some 80 of the smallest events."""
 
 ENCODED = "it sends its answers compressed, which nobody asked for"
 
@@ -65,16 +72,19 @@ class Backend(httpcore2.AsyncNetworkBackend):
 
 
 class Transport(httpx2.AsyncBaseTransport):
-    """Requests to one server: no proxy, no compression, and no answer of more than `answer_bytes`."""
+    """Requests to one server, in one session: no proxy, no compression, and no more of anything than `limits` say."""
 
-    def __init__(self, backend: Backend, *, answer_bytes: int, connections: int) -> None:
+    def __init__(self, backend: Backend, limits: ToolLimits, *, connections: int) -> None:
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=_tls(), max_connections=connections, network_backend=backend
         )
-        self._answer_bytes = answer_bytes
+        self._limits = limits
+        self._requests = Counter[str]()
         self.status: int | None = None
         self.failure: str | None = None
-        """The last status that said no, and why nothing, or not all, was read: the package tells neither."""
+        """Of what was asked last, the status that said no, and why nothing, or not all, was read: the package tells
+        neither. It asks by POST; a GET goes on beside that, for what the server says by itself, and is not meant.
+        """
 
     def forget(self) -> None:
         """Another request begins, of which nothing is known yet."""
@@ -82,21 +92,30 @@ class Transport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; the answer as it comes. Raises httpx2.TransportError."""
+        method = request.method
+        self._requests[method] += 1
+        if self._requests[method] > self._limits.requests:  # a server may have the package ask again and again
+            raise self._refused(method, f"its session took more than {self._limits.requests} requests")
         request.headers["accept-encoding"] = "identity"
         try:
             answer = await self._pool.handle_async_request(_below(request))
         except (Refused, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as error:
-            self.failure = str(error) or f"the connection failed ({type(error).__name__})"
-            raise httpx2.ConnectError(self.failure) from error
-        if answer.status >= 400 or 300 <= answer.status < 400:
+            why = str(error) or f"the connection failed ({type(error).__name__})"
+            self._note(method, why)
+            raise httpx2.ConnectError(why) from error
+        if answer.status >= 300 and method != "GET":
             self.status = answer.status
         encoded = any(name.lower() == b"content-encoding" and value != b"identity" for name, value in answer.headers)
         headers = [(name, value) for name, value in answer.headers if name.lower() != b"content-encoding"]
-        stream = _Bounded(answer, -1 if encoded else self._answer_bytes, self._note)
+        stream = _Bounded(answer, self._limits, partial(self._refused, method), encoded=encoded)
         return httpx2.Response(answer.status, headers=headers, stream=stream)
 
-    def _note(self, why: str) -> Unacceptable:
-        self.failure = why
+    def _note(self, method: str, why: str) -> None:
+        if method != "GET":
+            self.failure = why
+
+    def _refused(self, method: str, why: str) -> Unacceptable:
+        self._note(method, why)
         return Unacceptable(why)
 
     async def aclose(self) -> None:
@@ -105,26 +124,47 @@ class Transport(httpx2.AsyncBaseTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """An answer, up to so many bytes; -1 is for one that must not be read at all."""
+    """An answer within its bounds. One that is `encoded` is not read at all."""
 
-    def __init__(self, answer: httpcore2.Response, most: int, refuse: Callable[[str], Unacceptable]) -> None:
+    def __init__(
+        self,
+        answer: httpcore2.Response,
+        limits: ToolLimits,
+        refuse: Callable[[str], Unacceptable],
+        *,
+        encoded: bool,
+    ) -> None:
         self._answer = answer
-        self._most = most
+        self._limits = limits
         self._refuse = refuse
+        self._encoded = encoded
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        left, stream = self._most, self._answer.stream
-        if left < 0:
+        if self._encoded:
             raise self._refuse(ENCODED)
+        limits, stream = self._limits, self._answer.stream
+        left, events = limits.answer_bytes, limits.answer_events if self._has_events else None
+        weight = Weight(limits.answer_values, events)
         assert isinstance(stream, AsyncIterable)
         try:
             async for part in stream:
                 left -= len(part)
                 if left < 0:
-                    raise self._refuse(f"its answer has more than {self._most} bytes")
-                yield part
+                    raise self._refuse(f"its answer has more than {limits.answer_bytes} bytes")
+                if (why := weight.refusal(part)) is not None:
+                    raise self._refuse(why)
+                for start in range(0, len(part), SLICE_BYTES):
+                    yield part[start : start + SLICE_BYTES]
+                    await asyncio.sleep(0)
         except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as error:
             raise httpx2.ReadError(str(error) or "its answer was cut off") from error
+        if (why := weight.refusal_at_end()) is not None:
+            raise self._refuse(why)
+
+    @property
+    def _has_events(self) -> bool:
+        headers = self._answer.headers
+        return any(name.lower() == b"content-type" and b"event-stream" in value.lower() for name, value in headers)
 
     async def aclose(self) -> None:
         await self._answer.aclose()

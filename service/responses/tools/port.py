@@ -9,17 +9,21 @@ import msgspec
 
 
 class ToolLimits(msgspec.Struct, frozen=True):
-    """The bounds of a server: in seconds to connect, to list its tools and to answer a call; of what it sends in
-    bytes; of what of it goes into a response in characters; and of how many tools it has.
+    """The bounds of a server: in seconds to connect, to list its tools and to answer a call; of an answer in bytes, in
+    values of JSON and in events; of its list, in bytes and tools; of what a tool says in characters; and of a session
+    in requests, those included with which the client answers the server.
     """
 
     connect_seconds: float = 5.0
     list_seconds: float = 15.0
     call_seconds: float = 60.0
     answer_bytes: int = 1 << 20
+    answer_values: int = 10_000
+    answer_events: int = 2_000
     list_bytes: int = 256 << 10
     output_chars: int = 32_000
     tools: int = 128
+    requests: int = 1_000
 
 
 class ListedTool(msgspec.Struct, frozen=True):

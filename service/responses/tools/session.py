@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 import httpx2
 import mcp_types as types
+import msgspec
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
@@ -50,6 +51,11 @@ CLOSE_SECONDS = 2.0
 KNOWN_ERAS = 1_024
 """Of how many URLs a process remembers in which era of the protocol they speak."""
 
+UNREADABLE = ("Failed to parse JSON response", "Failed to parse SSE message")
+"""How the package begins to say that it can't read an answer, before it quotes that."""
+
+NOT_OF_THE_PROTOCOL = "Its answer is none of the protocol's."
+
 T = TypeVar("T")
 
 
@@ -80,17 +86,21 @@ class Session:
         """All tools of the server, and what it says of itself. Raises a ToolFailure."""
         async with _within(self._limits.list_seconds):
             client = await self._client()
-            tools: list[ListedTool] = []
-            cursor: str | None = None
+            tools, instructions = list[ListedTool](), client.instructions or ""
+            size, cursor = len(instructions), None
             for _ in range(MAX_PAGES):
                 params = types.PaginatedRequestParams(cursor=cursor)
                 page = await self._asked(lambda params=params: client.session.list_tools(params=params))
-                tools += map(_listed, page.tools)
+                found = list(map(_listed, page.tools))
+                tools += found
+                size += len(msgspec.json.encode(found))
                 cursor = page.next_cursor
                 if len(tools) > self._limits.tools:
                     raise Unreachable(f"It lists more than {self._limits.tools} tools.")
+                if size > self._limits.list_bytes:
+                    raise Unreachable(f"Its list of tools has more than {self._limits.list_bytes} bytes.")
                 if not cursor:
-                    return Listing(tuple(tools), client.instructions or "")
+                    return Listing(tuple(tools), instructions)
             raise Unreachable(f"Its list of tools has more than {MAX_PAGES} pages.")
 
     async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
@@ -131,9 +141,7 @@ class Session:
 
     async def _run(self, ready: "asyncio.Future[Client]") -> None:
         connection, limits, era = self._connection, self._limits, _era(self._connection.url)
-        self._transport = transport = Transport(
-            Backend(anywhere=connection.trusted), answer_bytes=limits.answer_bytes, connections=CONNECTIONS
-        )
+        self._transport = transport = Transport(Backend(anywhere=connection.trusted), limits, connections=CONNECTIONS)
         http = httpx2.AsyncClient(
             transport=transport,
             headers=[*connection.headers, ("user-agent", f"harmonium/{this_build().version}")],
@@ -181,10 +189,12 @@ class Session:
             return Unreachable(_sentence(transport.failure))
         if transport is not None and transport.status is not None:
             return HttpFailure(transport.status)
+        if isinstance(error, MCPError) and error.message.startswith(UNREADABLE):
+            return Unreachable(NOT_OF_THE_PROTOCOL)
         if isinstance(error, MCPError):
             return ProtocolFailure(error.code, error.message)
         if isinstance(error, ValidationError):
-            return Unreachable("Its answer is none of the protocol's.")
+            return Unreachable(NOT_OF_THE_PROTOCOL)
         return Unreachable("The session with it ended.")
 
 

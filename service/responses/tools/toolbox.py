@@ -18,7 +18,7 @@ import msgspec
 from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, ToolFilter, description_of
 from service.api.tools.outcome import HostedCall, Outcome, failed
 from service.errors import ApiError, invalid_value, unsupported
-from service.responses.tools.port import Listing, ToolFailure, ToolLimits, ToolServer
+from service.responses.tools.port import Listing, ToolFailure, ToolServer, Unreachable
 from service.settings.mcp import Connection, OperatorServer, is_allowed, is_header, is_url, trusted
 
 LIST_SECONDS = 300.0
@@ -35,8 +35,8 @@ Opener = Callable[[Connection], ToolServer]
 
 
 def no_server(connection: Connection) -> ToolServer:
-    """Opens none: where no server may be asked, none is."""
-    raise RuntimeError(f"no server may be asked, {connection.label} included")
+    """Opens none: a process that may ask no server says so, whoever planned the response that wants one."""
+    raise Unreachable(f"This process may ask no server, '{connection.label}' included.")
 
 
 class Looked(NamedTuple):
@@ -69,7 +69,6 @@ class Toolbox:
         self,
         servers: Mapping[str, OperatorServer],
         allow: Sequence[str],
-        limits: ToolLimits,
         open_server: Opener,
         *,
         allowing: str,
@@ -79,7 +78,6 @@ class Toolbox:
         """
         self._servers = servers
         self._allow = tuple(allow)
-        self._limits = limits
         self._open = open_server
         self._allowing = allowing
         self._kept = lru_cache(LISTS_CACHED)(_kept)
@@ -148,9 +146,6 @@ class Toolbox:
             raise _no_list(declared.label, str(failure)) from None
         finally:
             await session.close()
-        size = len(msgspec.json.encode(listing))
-        if size > self._limits.list_bytes:
-            raise _no_list(declared.label, f"It has {size} bytes, at most {self._limits.list_bytes} are read.")
         kept.until, kept.listing = now + LIST_SECONDS, listing
         return listing
 
@@ -239,10 +234,10 @@ class ToolRun:
             arguments = _ARGUMENTS.decode(call.arguments or "{}")
         except (msgspec.DecodeError, RecursionError):
             return failed("The arguments are no JSON object.")
-        session = self._session(call.tool.server)
-        if session is None:
-            return failed(f"This service has no server '{call.tool.server}' any more.")
         try:
+            session = self._session(call.tool.server)
+            if session is None:
+                return failed(f"This service has no server '{call.tool.server}' any more.")
             result = await session.call(call.tool.tool, arguments)
         except ToolFailure as failure:
             return Outcome("failed", f"Error: {failure}", error=failure.error)

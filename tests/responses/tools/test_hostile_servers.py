@@ -14,6 +14,7 @@ from service.responses.tools.guard import Backend, Refused
 from service.responses.tools.port import ToolFailure, ToolLimits
 from service.responses.tools.session import Session
 from service.settings.mcp import Connection
+from tests.support.waiting import until
 
 LIMITS = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=4, answer_bytes=100_000, tools=20)
 Handler = Callable[[web.Request, Any], Awaitable[web.StreamResponse]]
@@ -27,7 +28,7 @@ def answer(request: Any, **result: Any) -> web.Response:
 
 async def polite(_: web.Request, asked: Any) -> web.StreamResponse:
     """An older server, as it should be."""
-    match asked["method"]:
+    match asked.get("method"):
         case "initialize":
             info = {"name": "s", "version": "1"}
             return answer(asked, protocolVersion="2025-06-18", capabilities={"tools": {}}, serverInfo=info)
@@ -43,11 +44,19 @@ async def polite(_: web.Request, asked: Any) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def server(handler: Handler, limits: ToolLimits = LIMITS, *, trusted: bool = True) -> AsyncIterator[Session]:
-    """A session with a server that answers so."""
+async def server(
+    handler: Handler,
+    limits: ToolLimits = LIMITS,
+    *,
+    trusted: bool = True,
+    on_get: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None,
+) -> AsyncIterator[Session]:
+    """A session with a server that answers so, and by `on_get` to who asks for what it says by itself."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        return await handler(request, await request.json()) if request.method == "POST" else web.Response(status=405)
+        if request.method == "POST":
+            return await handler(request, await request.json())
+        return web.Response(status=405) if on_get is None or request.method != "GET" else await on_get(request)
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
@@ -68,7 +77,7 @@ def instead(method: str, other: Handler) -> Handler:
     """A server that is polite but for one method."""
 
     async def handler(request: web.Request, asked: Any) -> web.StreamResponse:
-        return await (other if asked["method"] == method else polite)(request, asked)
+        return await (other if asked.get("method") == method else polite)(request, asked)
 
     return handler
 
@@ -156,9 +165,38 @@ async def deep(_: web.Request, asked: Any) -> web.StreamResponse:
     return web.Response(body=body, content_type="application/json")
 
 
+async def crowded(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Says little in many pieces, each of which takes time."""
+    return answer(asked, content=[{}] * 20_000)
+
+
+async def events(request: web.Request, asked: Any, data: bytes) -> web.StreamResponse:
+    """So many events, and then the answer."""
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(data)
+    await response.write(b"data: %b\n\n" % (answer(asked, content=[]).body or b""))
+    return response
+
+
+async def crowded_event(request: web.Request, asked: Any) -> web.StreamResponse:
+    """Asks for something, in many pieces."""
+    messages = json.dumps({"messages": [{}] * 20_000, "maxTokens": 1})
+    wanted = '{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":%s}'
+    return await events(request, asked, b"data: %b\n\n" % (wanted % messages).encode())
+
+
+async def pinging(request: web.Request, asked: Any) -> web.StreamResponse:
+    """Wants an answer again and again."""
+    return await events(request, asked, b'data: {"jsonrpc":"2.0","id":1,"method":"ping"}\n\n' * 2_050)
+
+
 @pytest.mark.parametrize(
     ("how", "why"),
     [
+        (crowded, "more than 10000 values"),
+        (crowded_event, "more than 10000 values"),
+        (pinging, "more than 2000 events"),
         (huge, "more than 100000 bytes"),
         (zipped, "compressed"),
         (html, ""),
@@ -169,7 +207,7 @@ async def deep(_: web.Request, asked: Any) -> web.StreamResponse:
         (shapeless, ""),
         (asking, ""),
         (unauthorized, "HTTP 401"),
-        (broken, ""),
+        (broken, "none of the protocol's"),
         (deep, ""),
     ],
 )
@@ -203,6 +241,69 @@ async def test_a_list_has_an_end() -> None:
     async with server(instead("tools/list", endless)) as session:
         with pytest.raises(ToolFailure, match="more than 20 tools"):
             await session.list_tools()
+
+
+async def test_a_list_has_a_size_however_many_pages_it_is_in() -> None:
+    pages = 0
+
+    async def long(_: web.Request, asked: Any) -> web.StreamResponse:
+        nonlocal pages
+        pages += 1
+        return answer(asked, tools=[{**TOOL, "description": "x" * 1_000}], nextCursor="more")
+
+    limits = ToolLimits(list_seconds=4, list_bytes=5_000)
+    async with server(instead("tools/list", long), limits) as session:
+        with pytest.raises(ToolFailure, match="more than 5000 bytes"):
+            await session.list_tools()
+    assert pages == 5
+
+
+async def test_what_a_server_says_by_itself_is_not_taken_for_an_answer() -> None:
+    refused = asyncio.Event()
+
+    async def without_events(request: web.Request) -> web.StreamResponse:
+        await begun.wait()
+        refused.set()
+        return web.Response(status=405)
+
+    begun = asyncio.Event()
+
+    async def handler(request: web.Request, asked: Any) -> web.StreamResponse:
+        if asked["method"] == "initialize":
+            said = await polite(request, asked)
+            said.headers["mcp-session-id"] = "1"
+            return said
+        if asked["method"] == "tools/call":
+            begun.set()
+            await refused.wait()
+            error = {"code": -32602, "message": "no such tool"}
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+        return await polite(request, asked)
+
+    async with server(handler, on_get=without_events) as session:
+        with pytest.raises(ToolFailure, match="no such tool"):
+            await session.call("t", {})
+
+
+async def test_a_server_is_not_asked_for_what_it_says_by_itself_for_ever() -> None:
+    asked_for = 0
+
+    async def at_once(_: web.Request) -> web.StreamResponse:
+        nonlocal asked_for
+        asked_for += 1
+        return web.Response(body=b"retry: 0\n\n", content_type="text/event-stream")
+
+    async def handler(request: web.Request, asked: Any) -> web.StreamResponse:
+        if asked["method"] == "tools/call":
+            await until(lambda: asked_for == 30)
+        said = await polite(request, asked)
+        said.headers["mcp-session-id"] = "1"
+        return said
+
+    async with server(handler, ToolLimits(requests=30), on_get=at_once) as session:
+        for _ in range(10):  # while it could ask again
+            assert (await session.call("t", {})).text == "fine"
+    assert asked_for == 30
 
 
 async def test_many_tools_are_too_many() -> None:

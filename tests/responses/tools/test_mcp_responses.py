@@ -141,7 +141,8 @@ async def test_what_signs_in_to_a_server_is_stored_and_told_nowhere(
 def stored(url: str) -> bytes:
     """All values of a store, unpacked where they are."""
     found: list[bytes] = []
-    with Redis.from_url(url) as redis:
+    with Redis.from_url(url) as opened:
+        redis: Any = opened
         for key in redis.scan_iter():
             kind = redis.type(key)
             if kind == b"hash":
@@ -348,9 +349,9 @@ async def test_an_operators_server_is_named_by_its_label(
         await until(lambda: client.responses.retrieve(response.id), wanted=lambda each: each.status == "completed")
         done = await client.responses.retrieve(response.id)
         with pytest.raises(openai.BadRequestError, match="Its own are: maths"):
-            await client.responses.create(model=MODEL, input="Go.", tools=[{**tool, "server_label": "other"}])
+            await client.responses.create(model=MODEL, input="Go.", tools=[tool | {"server_label": "other"}])
         with pytest.raises(openai.BadRequestError, match="require_approval"):
-            await client.responses.create(model=MODEL, input="Go.", tools=[{**tool, "require_approval": "always"}])
+            await client.responses.create(model=MODEL, input="Go.", tools=[tool | {"require_approval": "always"}])
 
     assert kinds(done) == ["mcp_list_tools", "mcp_call", "message"]
     listed = done.output[0]
