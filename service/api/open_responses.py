@@ -5,6 +5,7 @@ specification's unions of events, items and keys don't have is said in what they
 
     custom tool, its call        a function without a schema, whose arguments are the input as it is
     call of a tool that isn't    reasoning with a summary: what the model wanted of it
+    tools that a server lists    reasoning with an empty summary
     namespace, hosted tool       the namespace's tools one by one; nothing
     any other key                left out
 
@@ -76,7 +77,7 @@ def open_item(item: Json) -> Json:
         return _only(ITEM_KEYS["function_call"], item) | {"type": "function_call", "arguments": item["input"]}
     if kind not in ITEM_KEYS:
         text = _wanted(item)
-        summary = [{"type": "summary_text", "text": text}] if text else []
+        summary = [{"type": "summary_text", "text": text}] if text or item.get("tools") else []
         return {"type": "reasoning", "id": item["id"], "summary": summary}
     return _only(ITEM_KEYS[kind], item)
 
@@ -165,7 +166,7 @@ class Translation:
         if isinstance(event, events.McpCallArgumentsDone | events.CodeInterpreterCallCodeDone):
             self._wanted = event.arguments if isinstance(event, events.McpCallArgumentsDone) else event.code
         told = told(event)
-        if isinstance(event, events.McpCallFailed):
+        if isinstance(event, events.McpCallCompleted | events.McpCallFailed):
             cast(events.SummaryPartDone, told).part = SummaryText(self._wanted)
         return told
 
@@ -190,6 +191,7 @@ def _as(kind: Callable[..., E], members: Mapping[str, str], **others: object) ->
 
 _as_summary = partial(_as, summary_index=0)
 _BEGUN = _as_summary(events.SummaryPartAdded, {}, part=SummaryText(""))
+_DONE = _as_summary(events.SummaryPartDone, {}, part=SummaryText(""))
 _MORE = _as_summary(events.SummaryTextDelta, {"delta": "delta"})
 
 _TOLD: dict[type[Event], Callable[[Any], Event]] = {
@@ -202,7 +204,10 @@ _TOLD: dict[type[Event], Callable[[Any], Event]] = {
     events.CodeInterpreterCallCodeDelta: _MORE,
     events.McpCallArgumentsDone: _as_summary(events.SummaryTextDone, {"text": "arguments"}),
     events.CodeInterpreterCallCodeDone: _as_summary(events.SummaryTextDone, {"text": "code"}),
-    events.McpCallFailed: _as_summary(events.SummaryPartDone, {}, part=SummaryText("")),
+    events.McpCallCompleted: _DONE,
+    events.McpCallFailed: _DONE,
+    events.McpListToolsInProgress: _BEGUN,
+    events.McpListToolsCompleted: _DONE,
 }
 """Events of items that the specification doesn't have, and what they are said as."""
 

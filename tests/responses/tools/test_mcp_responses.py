@@ -10,9 +10,11 @@ from redis import Redis
 from service.harmony import tokens
 from service.settings.settings import Settings
 from store.codec import unsqueeze
+from tests.support.oracles.open_responses import check_stream
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import addressed, prompts, streamed, tags
+from tests.support.service.streams import sent
 from tests.support.tools.server import McpServer
 from tests.support.waiting import until
 
@@ -218,6 +220,26 @@ async def test_a_background_response_is_cancelled_amid_a_call(settings: Settings
     item = ended.output[-1]
     assert item.type == "mcp_call"
     assert (item.status, item.output) == ("incomplete", None)
+
+
+@pytest.mark.parametrize("tool", ["add", "fail"])
+async def test_in_open_responses_a_call_is_a_summary_of_what_was_wanted(
+    settings: Settings, fixture: McpServer, tool: str
+) -> None:
+    engine = scripted([call(tool, ADD if tool == "add" else "{}")], [answer("So.")])
+    body = {"model": MODEL, "input": "Go.", "tools": [server(fixture)]}
+    async with serving(allowing(settings, fixture), engine) as service, service.http() as http:
+        given = await http.post("/open-responses/v1/responses", json=body | {"stream": True})
+        again = await http.get(f"/open-responses/v1/responses/{sent(given.text)[-1]['response']['id']}")
+    events = sent(given.text)
+    done = check_stream(events)
+
+    assert again.json()["output"] == done["output"]
+    assert kinds(done) == ["reasoning", "reasoning", "message"]
+    shown = [[part["text"] for part in item["summary"]] for item in done["output"][:2]]
+    assert shown == [[""], [ADD if tool == "add" else "{}"]]
+    parts = [event["part"]["text"] for event in events if event["type"] == "response.reasoning_summary_part.done"]
+    assert parts == [text for (text,) in shown]
 
 
 # --- what is allowed, and what is refused ---
