@@ -21,7 +21,7 @@ from service.settings.background import RENEWALS, BackgroundSettings
 from service.settings.core import DEFAULT_TENANT, PREFIX, CoreSettings, is_loopback
 from service.settings.protocol import ProtocolSettings
 from service.settings.secrets import RENEWED, SECRETS, SecretError, file_variable, read_secrets
-from service.settings.sources import Environment, Given
+from service.settings.sources import EnvFileError, Environment, Given
 from service.settings.units import DAY_SECONDS, EXAMPLES, measured, sized, unit_of
 
 MASK = "****"
@@ -216,11 +216,11 @@ def load_settings(**overrides: object) -> Settings:
     if overrides.keys() - Settings.model_fields.keys():
         raise TypeError(f"not a setting: {', '.join(sorted(overrides.keys() - Settings.model_fields.keys()))}")
     options = {name: value for name, value in overrides.items() if value is not None}
-    given = Given(options)
-    _refuse_unknown(given.variables)
     try:
+        given = Given(options)
+        _refuse_unknown(given.variables)
         files = given.files()
-    except SecretError as error:
+    except (EnvFileError, SecretError) as error:
         raise SettingsError(str(error)) from None
     return _checked(options, files, given).from_files(files)
 

@@ -45,6 +45,21 @@ def env_file() -> Path | None:
     return path if path.is_file() else None
 
 
+class EnvFileError(Exception):
+    """The `.env` file can't be read. The message names it and the reason."""
+
+
+def _read_env_file() -> dict[str, str | None]:
+    """What the `.env` file sets; nothing where there is none. Raises EnvFileError."""
+    place = Path(ENV_FILE).absolute()
+    try:
+        return {name.upper(): value for name, value in dotenv_values(ENV_FILE).items()}
+    except UnicodeDecodeError:
+        raise EnvFileError(f"{place} is no text in UTF-8; save it as such") from None
+    except OSError as error:
+        raise EnvFileError(f"{place} can't be read: {error.strerror}; let this user read it, or move it") from error
+
+
 class Environment(EnvSettingsSource):
     """The environment without what Kubernetes has put there."""
 
@@ -59,10 +74,10 @@ class Given:
     """The values as they were given, and by which name: an option, a variable, or a variable in the file."""
 
     def __init__(self, overrides: Mapping[str, object]) -> None:
-        """`overrides` are those of the command line, by the setting's name."""
+        """`overrides` are those of the command line, by the setting's name. Raises EnvFileError."""
         self._overrides = overrides
         self._environment = {name.upper(): value for name, value in os.environ.items()}
-        self._file = {name.upper(): value for name, value in dotenv_values(ENV_FILE).items()}
+        self._file = _read_env_file()
 
     @property
     def variables(self) -> Iterable[str]:

@@ -176,7 +176,8 @@ async def _on_http_error(request: Request, error: HTTPException) -> Response:
 def _advice(request: Request, path: str, allow: Sequence[str]) -> str:
     """Where to go instead."""
     if allow:
-        return f"It takes {' and '.join(allow)}."
+        *others, last = allow
+        return f"It takes {', '.join(others)} and {last}." if others else f"It takes {last}."
     if path.rstrip("/").endswith("/completions"):
         return "This service speaks the Responses API, not Chat Completions. Set your client to it: POST /v1/responses."
     for likely in (path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/"), f"/v1{path}"):

@@ -36,6 +36,7 @@ from tests.support.documents import (
     settings_sections,
     settings_table,
     state_diagram,
+    with_settings,
 )
 
 RESPONSE_ID = "resp_" + 48 * "0"
@@ -92,6 +93,13 @@ def test_the_settings_that_readme_shows_are_the_same_rows() -> None:
     shown = [line for line in read("README.md").splitlines() if line.startswith("| `HARMONIUM_")]
     assert len(shown) > 5
     assert set(shown) <= set(settings_table())
+
+
+def test_writing_the_rows_of_settings_anew_changes_nothing_else() -> None:
+    for document in DOCUMENTS:
+        assert with_settings(document) == document.read_text(), f"{document}: run: python -m tests.support.documents"
+    # the head of a table, which begins like such a row
+    assert "| `HARMONIUM_METRICS_KEY` | `HARMONIUM_API_KEYS` |" in read("docs/metrics.md")
 
 
 def test_readme_is_short() -> None:

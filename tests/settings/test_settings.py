@@ -1,10 +1,13 @@
 """Settings: where they come from, what is refused and with which words, and what is never shown."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from service.settings import sources
 from service.settings.core import ApiKey, is_loopback, parse_api_keys
 from service.settings.settings import Settings, SettingsError, description, display, load_settings, variable
 from service.settings.sources import service_links
@@ -39,6 +42,21 @@ def test_an_override_wins_over_the_environment_which_wins_over_the_env_file(
     monkeypatch.setenv("HARMONIUM_WORKERS", "4")
     settings = load_settings(port=5, host=None)
     assert (settings.port, settings.workers, settings.model) == (5, 4, "m")
+
+
+def test_an_env_file_of_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("HARMONIUM_PORT=1\n", encoding="utf-16")
+    with pytest.raises(SettingsError, match=rf"{tmp_path}/\.env is no text in UTF-8; save it as such"):
+        load_settings()
+
+
+def test_an_env_file_that_nobody_may_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> dict[str, str | None]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(sources, "dotenv_values", refuse)  # root, who runs tests too, may read all
+    with pytest.raises(SettingsError, match=rf"{tmp_path}/\.env can't be read: Permission denied"):
+        load_settings()
 
 
 def test_settings_can_not_be_changed() -> None:

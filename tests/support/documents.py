@@ -8,6 +8,7 @@ and the diagram of states.
 """
 
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import astuple
@@ -24,7 +25,9 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "store" / "README.md", *sorted((
 
 _BLOCK = re.compile(r"(?ms)^```([^\n]*)\n(.*?)^```$")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-_SETTINGS = re.compile(r"(?m)(?:^\| `HARMONIUM_.*\n)+")
+_SETTING = re.compile(r"(?m)^\| `(HARMONIUM_\w+)` \|.*\n(?!\| ---)")
+"""A row of a setting; the head of a table that begins with its name is none."""
+
 _SECTIONS = re.compile(r"(?ms)^### .*?(?=^## )")
 _ELLIPSIS = "…"
 
@@ -119,17 +122,19 @@ def _default(name: str) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`".replace(".0`", "`")
 
 
+def with_settings(document: Path) -> str:
+    """A document with its rows of settings anew: all in docs/configuration.md, elsewhere those that are shown."""
+    text = document.read_text()
+    if document.name == "configuration.md":
+        return _SECTIONS.sub(lambda _: settings_sections() + "\n", text)
+    table = {row.split("`")[1]: f"{row}\n" for row in settings_table()}
+    return _SETTING.sub(lambda row: table.get(row[1], row[0]), text)
+
+
 def rewrite_settings() -> None:
-    """Write each row of a setting anew: all of them in docs/configuration.md, elsewhere those that are shown."""
-    table = {row.split("`")[1]: row for row in settings_table()}
+    """Write each row of a setting anew."""
     for document in DOCUMENTS:
-        text = document.read_text()
-        if document.name == "configuration.md":
-            document.write_text(_SECTIONS.sub(lambda _: settings_sections() + "\n", text))
-            continue
-        names = re.findall(r"(?m)^\| `(HARMONIUM_\w+)`", text)
-        written = "".join(f"{table[name]}\n" for name in names if name in table)
-        document.write_text(_SETTINGS.sub(lambda _, rows=written: rows, text))
+        document.write_text(with_settings(document))
 
 
 def state_diagram() -> str:

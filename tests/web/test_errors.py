@@ -169,6 +169,7 @@ def test_a_method_that_a_path_lacks_is_answered_with_those_that_it_has(
     answer = service.http().request("PUT", path, headers={"content-type": "application/json"})
     assert answer.status_code == 405
     assert answer.headers["allow"] == allowed
+    assert answer.json()["error"]["message"].endswith(f"It takes {' and '.join(allowed.rsplit(', ', 1))}.")
 
 
 def test_a_compressed_body_is_refused_as_such(service: ServiceProcess) -> None:

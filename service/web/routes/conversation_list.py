@@ -39,7 +39,7 @@ def read_filter(parameters: Iterable[tuple[str, str]]) -> Filter:
             continue
         match = _FILTER.fullmatch(name)
         if match is None:
-            raise invalid_value("metadata", name, "Write what is wanted as metadata[key]=value.")
+            raise invalid_value("metadata", f"{name}={value}", "Write what is wanted as metadata[key]=value.")
         if match[1] in wanted:
             raise invalid_value("metadata", match[1], "A key is given once, as a conversation has one value for it.")
         check_pair(match[1], value)

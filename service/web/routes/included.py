@@ -14,7 +14,7 @@ from service.api.decoding import KIND
 from service.api.input.items import ReasoningItem
 from service.api.request import MAX_INCLUDES, Include
 from service.api.response import Message, Response, decode_response
-from service.errors import unsupported
+from service.errors import invalid_value, unsupported
 from service.responses.output.items.emitter import Seal
 from service.responses.sealed import REASONING, TooLong, reasoning
 from service.web.routes.received import exchange_of, service_of
@@ -37,7 +37,7 @@ def _includes(
     unknown = next((each for each in wanted if each not in INCLUDES), None)
     if unknown is not None or len(wanted) > MAX_INCLUDES:
         value = f"{len(wanted)} values" if unknown is None else unknown
-        raise unsupported("include", value, f"Give some of {', '.join(INCLUDES)}, or leave it out.")
+        raise invalid_value("include", value, f"Give some of {', '.join(INCLUDES)}, or leave it out.")
     return frozenset(wanted)
 
 
