@@ -21,7 +21,7 @@ from service.engine.port import EngineError
 from service.errors import ApiError
 from service.responses.conversations.memory import remembered
 from service.responses.output.machine import Machine
-from service.responses.plan import Plan
+from service.responses.plan import Plan, messages_of
 from service.responses.prepare import Parent, prepared_below
 from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.service import Caller, Service
@@ -77,7 +77,7 @@ def _refuse(plan: Plan, response: Response) -> None:
 
 def _with_end(service: Service, above: Chain, plan: Plan, machine: Machine) -> Chain:
     """The chain that a response ends, with what it will have added to it. Raises ChainTooLong."""
-    messages = (*plan.messages, *machine.messages)
+    messages = messages_of(plan, machine)
     chain = remembered(above, plan.id, messages, stored=True).chain
     service.store.refuse_long(chain)
     return chain

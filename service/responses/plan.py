@@ -71,10 +71,18 @@ def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
         id=plan.id,
         parent=plan.parent,
         status=Status(response.status),
-        messages=(*plan.messages, *machine.messages),
+        messages=messages_of(plan, machine),
         response=msgspec.json.encode(response),
         items=plan.items,
     )
+
+
+def messages_of(plan: Plan, machine: Machine) -> Messages:
+    """What a response adds to its conversation. The first of the plan's are notes that lists of tools were shown, which
+    is so once anything was.
+    """
+    notes = 0 if machine.output else len(plan.rules.listed)
+    return (*plan.messages[notes:], *machine.messages)
 
 
 class _Queued(msgspec.Struct, frozen=True):

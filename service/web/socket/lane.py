@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from service.responses.conversations.memory import Memory, Remembered, remembered
+from service.responses.plan import messages_of
 from service.responses.prepare import Prepared
 from service.responses.run import Run
 from service.web.socket.steering import Steering
@@ -78,7 +79,7 @@ class Lane:
         if response is None or Status(response.status) not in CONTINUABLE:
             self.forget(planned.parent.id)
             return
-        plan, messages = run.plan, (*run.plan.messages, *run.machine.messages)
+        plan, messages = run.plan, messages_of(run.plan, run.machine)
         self._newest = plan.id
         self._memory.put(self._tenant, self, remembered(planned.parent.chain, plan.id, messages, stored=plan.stored))
 

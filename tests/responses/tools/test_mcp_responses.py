@@ -110,6 +110,31 @@ async def test_a_conversation_goes_on_and_lists_the_tools_once(settings: Setting
     assert "maths.add to=assistant" in last
 
 
+async def test_what_was_cancelled_before_it_began_showed_no_tools(settings: Settings, fixture: McpServer) -> None:
+    tools, off = [server(fixture)], allowing(settings, fixture, worker=False)
+    async with serving(off, scripted([answer("So.")])) as service, service.client() as client:
+        queued = await client.responses.create(model=MODEL, input="Go.", tools=tools, background=True)
+        await client.responses.cancel(queued.id)
+        await until(lambda: client.responses.retrieve(queued.id), wanted=lambda each: each.status == "cancelled")
+        then = await client.responses.create(model=MODEL, input="On.", tools=tools, previous_response_id=queued.id)
+
+    assert kinds(then) == ["mcp_list_tools", "message"]
+
+
+async def test_a_client_that_keeps_the_conversation_sends_the_items_back(
+    settings: Settings, fixture: McpServer
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")], [answer("Still 42.")])
+    question: Any = {"role": "user", "content": "2 + 40?"}
+    async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
+        first = await client.responses.create(model=MODEL, input=[question], tools=[server(fixture)], store=False)
+        history: Any = [question, *(item.to_dict() for item in first.output), {"role": "user", "content": "Sure?"}]
+        second = await client.responses.create(model=MODEL, input=history, tools=[server(fixture)], store=False)
+
+    assert second.output_text == "Still 42."
+    assert "42<|end|>" in prompts(engine)[-1].partition("Sure?")[0]
+
+
 async def test_a_response_in_the_background_calls_tools(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("add", ADD)], [answer("It is 42.")])
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:

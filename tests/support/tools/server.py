@@ -44,6 +44,10 @@ class McpServer:
         """How many calls of a tool ran to their end."""
         return sum(call == {"ended": tool} for call in self.calls)
 
+    def hold(self) -> None:
+        """Let calls wait again."""
+        (self._folder / "go").unlink(missing_ok=True)
+
     def let_go(self) -> None:
         """Let those calls end that wait."""
         (self._folder / "go").touch()
