@@ -132,7 +132,8 @@ async def test_the_settings_and_the_conversation_before_it_go_with_it(settings: 
         await accepted(inside, made.id)
         successor = await ended(client, await successor_of(client, made.id))
     for name, value in settled.items():
-        assert successor.to_dict()[name] == (value if name != "reasoning" else {"effort": "high", "summary": None})
+        told = {"effort": "high", "summary": None, "context": "current_turn"} if name == "reasoning" else value
+        assert successor.to_dict()[name] == told
     assert "Hi.<|end|>" in answers.text
     assert all(f"type {name} = " in answers.text for name in ("lookup", "clock"))
     assert answers.asked[0].sampling.max_tokens == 99
