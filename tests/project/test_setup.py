@@ -4,7 +4,9 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,7 @@ PACKAGES = 62
 PYTHON = f"""#!/usr/bin/env bash
 # what scripts/setup asks of a Python; an installation tells of {PACKAGES} packages
 case "$*" in
-*"-m venv"*)
+*"venv"*--clear*)
     folder="${{@: -1}}"
     mkdir -p "$folder/bin"
     cp "$0" "$folder/bin/python"
@@ -119,6 +121,27 @@ def test_pip_installs_where_uv_can_not(checkout: Path) -> None:
     (checkout / "uv-status").write_text("2")
     assert "pip installs requirements/serve.txt" in run(checkout, uv=True)
     assert installers(checkout) == ["uv", "pip"]
+
+
+def test_a_ctrl_c_while_the_environment_is_made_says_nothing_of_python(checkout: Path) -> None:
+    master, slave = os.openpty()
+    process = subprocess.Popen(
+        [checkout / "scripts/setup", "serve"],
+        env={**os.environ, "PYTHON": sys.executable},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    # from here on Python installs pip, for seconds
+    wait_until((checkout / ".venv/pyvenv.cfg").exists, SECONDS)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it, to all that run in it
+    assert process.wait(SECONDS) != 0
+    shown = os.read(master, 65536).decode()
+    os.close(master)
+    assert re.fullmatch(r"scripts/setup: making \.venv with \S+\s+", shown)
+    assert not (checkout / ".venv/.installed-serve").exists()
 
 
 def at_a_terminal(checkout: Path, what: str, answer: str = "") -> tuple[int, str]:
