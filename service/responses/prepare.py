@@ -277,7 +277,7 @@ async def _prepare(
     if service.toolbox.asks:
         looked = await service.toolbox.look(caller.tenant, declarations(request.tools, service.limits.tools))
     read = await in_steps(read_request(request, service.limits, opener, parent.standing, looked.offers))
-    notes, listed = _listed_first(looked, parent)
+    notes, listed = _listed_first(looked, parent, read.items)
     rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=model.context_tokens)
     read = msgspec.structs.replace(read, rules=rules if looked.offers else read.rules)
     settings = service.settings
@@ -321,11 +321,21 @@ async def _prepare(
     return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
 
 
-def _listed_first(looked: Looked, parent: Parent) -> tuple[list[StoredMessage], tuple[Listed, ...]]:
-    """Those lists of tools that the conversation has not shown yet, and the notes that it shows them from here on."""
-    new = [(f"{label} {mark}", Listed(label, tools)) for label, mark, tools in looked.lists]
-    new = [(known, listed) for known, listed in new if known not in parent.servers]
-    return [StoredMessage(SERVER, b"", name=known) for known, _ in new], tuple(listed for _, listed in new)
+def _listed_first(
+    looked: Looked, parent: Parent, items: Sequence[InputItem]
+) -> tuple[list[StoredMessage], tuple[Listed, ...]]:
+    """Those lists of tools that the conversation has not shown yet, and the notes that it shows them from here on,
+    before those of lists that its client has sent back.
+    """
+    given = {item.lists for item in items if isinstance(item, ForeignItem)}
+    new = [
+        (StoredMessage(SERVER, b"", name=f"{label} {mark}"), Listed(label, tools))
+        for label, mark, tools in looked.lists
+        if f"{label} {mark}" not in parent.servers
+    ]
+    shown = [each for each in new if msgspec.json.encode(each[1].server) not in given]
+    known = [note for note, listed in new if msgspec.json.encode(listed.server) in given]
+    return [*(note for note, _ in shown), *known], tuple(listed for _, listed in shown)
 
 
 def _settings(request: CreateRequest, instructions: str | None, prompt: Prompt) -> bytes:

@@ -222,6 +222,12 @@ class ForeignItem(InputItem):
         return FOREIGN[self.kind]
 
     @property
+    def lists(self) -> bytes | None:
+        """The label of the server, as JSON, of whose tools it is the list; None where it is something else."""
+        given = self._given("server_label") if self.kind == "mcp_list_tools" else None
+        return None if given is None else bytes(memoryview(given))
+
+    @property
     def asked(self) -> str | None:
         """What the model asked for, as JSON; None where there is nothing to be shown."""
         given = self._asked

@@ -124,15 +124,19 @@ async def test_what_was_cancelled_before_it_began_showed_no_tools(settings: Sett
 async def test_a_client_that_keeps_the_conversation_sends_the_items_back(
     settings: Settings, fixture: McpServer
 ) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")], [answer("Still 42.")])
+    engine = scripted([call("add", ADD)], [answer("42.")], [answer("Still 42.")], [answer("Yes.")])
     question: Any = {"role": "user", "content": "2 + 40?"}
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
         first = await client.responses.create(model=MODEL, input=[question], tools=[server(fixture)], store=False)
         history: Any = [question, *(item.to_dict() for item in first.output), {"role": "user", "content": "Sure?"}]
-        second = await client.responses.create(model=MODEL, input=history, tools=[server(fixture)], store=False)
+        second = await client.responses.create(model=MODEL, input=history, tools=[server(fixture)])
+        third = await client.responses.create(
+            model=MODEL, input="Sure?", tools=[server(fixture)], previous_response_id=second.id
+        )
 
+    assert [kinds(second), kinds(third)] == [["message"], ["message"]]
     assert second.output_text == "Still 42."
-    assert "42<|end|>" in prompts(engine)[-1].partition("Sure?")[0]
+    assert "42<|end|>" in prompts(engine)[-2].partition("Sure?")[0]
 
 
 async def test_a_response_in_the_background_calls_tools(settings: Settings, fixture: McpServer) -> None:
