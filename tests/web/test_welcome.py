@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from service.build import this_build
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
@@ -25,9 +27,20 @@ def test_a_browser_gets_a_page_that_loads_nothing_from_elsewhere(service: Servic
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert page.headers["vary"] == "accept"
     assert f"<h1>harmonium {this_build().version}</h1>" in page.text
+    assert f'base_url="{service.url}/v1"' in page.text
     assert set(re.findall(r'(?:href|src)="([^"]+)"', page.text)) == set(
         service.http().get("/").json()["links"].values()
     )
+
+
+@pytest.mark.parametrize("host", ["harmonium.example", "[::1", "localhost:80:80", '"<b>', "a@localhost"])
+async def test_a_name_that_others_may_use_is_not_shown_as_the_scheme_is_unknown(settings: Settings, host: str) -> None:
+    async with (
+        serving(settings.model_copy(update={"api_keys": parse_api_keys(f"acme:{ACME_KEY}")})) as inside,
+        inside.http() as http,
+    ):
+        answer = await http.get("/", headers={"accept": "text/html", "host": host})
+    assert (answer.status_code, 'base_url="THIS_ADDRESS/v1"' in answer.text) == (200, True)
 
 
 async def test_it_needs_no_key_and_says_nothing_that_is_secret(settings: Settings) -> None:

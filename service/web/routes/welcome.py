@@ -4,6 +4,7 @@
 Open without a key, so never anything here that an operator chose: no model, no tenant, no number of anything.
 """
 
+import re
 from html import escape
 from pathlib import Path
 
@@ -30,11 +31,23 @@ LINKS = {
 }
 """Where to go, by what is there."""
 
+FOR_PEOPLE = {
+    "models": "what is served",
+    "health": "is the process alive?",
+    "ready": "can it serve?",
+    "metrics": "for Prometheus",
+    "docs": "every route, for people",
+    "openapi": "the same, for programs",
+}
+"""What the page says of each."""
+
 PAGES = Path(__file__).parents[1] / "pages"
 OPENAPI, DOCS = PAGES / "openapi.json", PAGES / "docs.html"
 """Files that are made of the routes and the wire's types (tests/support/openapi/document.py), so that serving them
 costs no more than sending a file.
 """
+
+_LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 
 HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "vary": "accept"}
 
@@ -53,7 +66,7 @@ pre {{ overflow-x: auto; padding: .75rem; border: 1px solid #8886; border-radius
 <code>{base}</code> of this address:</p>
 <pre>from openai import OpenAI
 
-client = OpenAI(base_url="http://localhost:8000{base}", api_key="YOUR_KEY")
+client = OpenAI(base_url="{address}{base}", api_key="YOUR_KEY")
 print(client.responses.create(model=client.models.list().data[0].id, input="Count to 3.").output_text)</pre>
 <ul>
 {links}
@@ -67,12 +80,17 @@ async def welcome(request: Request) -> HttpResponse:
     """The name, the version and where to go."""
     version = this_build().version
     if "text/html" in request.headers.get("accept", ""):
-        links = "\n".join(f'<li><a href="{path}">{path}</a> {escape(what)}</li>' for what, path in LINKS.items())
-        return HTMLResponse(
-            PAGE.format(version=escape(version), base=BASE_URLS[OPENAI.name], links=links), headers=HEADERS
-        )
+        links = "\n".join(f'<li><a href="{path}">{path}</a> {FOR_PEOPLE[what]}</li>' for what, path in LINKS.items())
+        shown = {"version": escape(version), "address": escape(_address(request)), "base": BASE_URLS[OPENAI.name]}
+        return HTMLResponse(PAGE.format(**shown, links=links), headers=HEADERS)
     found = {"name": "harmonium", "version": version, "base_urls": BASE_URLS, "links": LINKS}
     return JsonResponse(found, headers={"vary": "accept"})
+
+
+def _address(request: Request) -> str:
+    """What to paste: this address, but where a proxy may have changed the scheme a word for it, as for the key."""
+    host = request.headers.get("host", "")
+    return f"http://{host}" if _LOOPBACK.fullmatch(host) else "THIS_ADDRESS"
 
 
 @router.get("/docs", include_in_schema=False)
