@@ -1,0 +1,69 @@
+"""Tools of MCP servers beside all else that a response may have: compaction, log probabilities, the SDK's fold."""
+
+from typing import Any
+
+import pytest
+
+from service.settings.settings import Settings
+from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
+from tests.support.service.background import ended
+from tests.support.service.inside import answer, scripted, serving, then, thought
+from tests.support.service.process import MODEL
+from tests.support.service.seen import prompts
+from tests.support.tools.server import McpServer
+
+SUMMARY = "Sums were made."
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_conversation_that_compacts_itself_calls_tools_behind_that(
+    settings: Settings, fixture: McpServer, background: bool
+) -> None:
+    summary = [*thought("Hm."), *then(answer(SUMMARY))]
+    engine = scripted(
+        [call("add", ADD)], [answer("42.")], [summary], [call("add", ADD)], [answer("Still 42.")], [answer("Yes.")]
+    )
+    tools = [server(fixture)]
+    compacting: Any = [{"type": "compaction", "compact_threshold": 1}]
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await client.responses.create(model=MODEL, input="2 + 40?", tools=tools)
+        made = await client.responses.create(
+            model=MODEL,
+            input="Sure?",
+            tools=tools,
+            previous_response_id=first.id,
+            context_management=compacting,
+            background=background,
+        )
+        second = await ended(client, made.id)
+        third = await client.responses.create(model=MODEL, input="So?", tools=tools, previous_response_id=second.id)
+
+    assert second.status == "completed"
+    assert kinds(second) == ["compaction", "mcp_call", "message"]
+    assert second.output[1].to_dict()["output"] == "42"
+    assert kinds(third) == ["message"]
+    behind, last = prompts(engine)[-2:]
+    assert SUMMARY in behind
+    assert last.startswith(behind)
+
+
+async def test_the_sdk_folds_the_stream_into_the_response_that_is_stored(
+    settings: Settings, fixture: McpServer
+) -> None:
+    engine = scripted([[*thought("I add."), *then(call("add", ADD))]], [answer("It is 42.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        async with client.responses.stream(
+            model=MODEL,
+            input="2 + 40?",
+            tools=[server(fixture)],
+            include=["message.output_text.logprobs"],
+            top_logprobs=2,
+        ) as stream:
+            numbers = [event.sequence_number async for event in stream if hasattr(event, "sequence_number")]
+            folded = await stream.get_final_response()
+        stored = await client.responses.retrieve(folded.id)
+
+    assert sorted(set(numbers)) == list(range(max(numbers) + 1))
+    assert kinds(folded) == ["mcp_list_tools", "reasoning", "mcp_call", "message"]
+    assert stored.output[2].to_dict() == folded.output[2].to_dict()
+    assert stored.output_text == folded.output_text == "It is 42."
