@@ -71,7 +71,7 @@ async def create(request: Request) -> HttpResponse:
 
 @router.get("/responses", summary="Open a WebSocket", operation_id="openWebSocket")
 async def open_socket() -> HttpResponse:
-    """426: a GET opens a WebSocket, and this one didn't ask for that, or not in the right way."""
+    """Make many responses over one connection. What asks for no WebSocket, or not in the right way, is a 426."""
     raise ApiError(
         426,
         "GET /v1/responses opens a WebSocket: send Upgrade: websocket, Connection: Upgrade, Sec-WebSocket-Version: 13 "
