@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from store.append_only import COPIES, Cut, repair
 from store.embedded import EmbeddedServer
@@ -135,6 +136,9 @@ def test_a_server_starts_whatever_the_end_of_its_file_is(tmp_path: Path, rounds:
     chance = random.Random(seed)
     with EmbeddedServer(tmp_path) as server:
         tip = asyncio.run(keep(server.url, "one", "two"))
+        with Redis.from_url(server.url) as redis:  # a server that waits for its disk writes a little later
+            redis.set("written", 1)
+            assert redis.execute_command("WAITAOF", 1, 0, 10_000)[0] == 1
         sure = written_last(tmp_path).stat().st_size
         asyncio.run(keep(server.url, *["three", "four", "five"]))
     file = written_last(tmp_path)
