@@ -413,9 +413,14 @@ def _quoted(value: str | int | float | bool) -> str:
 
 def _load(**overrides: object) -> Settings:
     try:
-        return load_settings(**overrides)
+        settings = load_settings(**overrides)
     except SettingsError as error:
         _fail(str(error), EXIT_SETTINGS)
+    # a variable may be there for other processes, an option is for this one
+    if overrides.get("vllm_url") is not None and settings.engine != "vllm":
+        remedy = "give both, or neither"
+        _fail(f"--vllm-url is for --engine vllm, and the engine is {settings.engine}; {remedy}", EXIT_SETTINGS)
+    return settings
 
 
 def _fail(message: str, status: int) -> Never:

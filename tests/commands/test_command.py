@@ -152,6 +152,15 @@ def test_a_vllm_server_is_named_by_an_option() -> None:
     assert result.stderr.startswith("harmonium: --vllm-url: should be URLs that begin with http://")
 
 
+@pytest.mark.parametrize("command", ["serve", "worker", "doctor"])
+def test_an_address_of_vllm_is_not_passed_over_where_another_engine_is_set(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--vllm-url", "http://gpu:8000"])
+    assert result.exit_code == 2
+    assert (
+        result.stderr == "harmonium: --vllm-url is for --engine vllm, and the engine is demo; give both, or neither\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
