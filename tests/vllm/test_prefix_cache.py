@@ -66,6 +66,9 @@ class Recorder:
     def model(self) -> ModelCard:
         return self._engine.model
 
+    def servers(self) -> dict[str, bool]:
+        return dict(self._engine.servers())
+
     async def start(self) -> None:
         await self._engine.start()
 
