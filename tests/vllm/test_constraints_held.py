@@ -49,7 +49,7 @@ CONTENTS = {
     "lengths and multiples": of_schema({
         "type": "object",
         "properties": {
-            "link": {"type": "string", "format": "uri", "minLength": 1, "maxLength": 60},
+            "name": {"type": "string", "minLength": 1, "maxLength": 30},
             "word": {"type": "string", "pattern": "^[A-Z][a-z]*$", "minLength": 2, "maxLength": 9},
             "price": {"type": "number", "multipleOf": 0.25, "minimum": 0, "maximum": 2},
         },
