@@ -171,4 +171,4 @@ def test_a_reader_may_ask_for_what_a_response_may_include(service: ServiceProces
     unknown = http.get(f"/v1/responses/{id}{route}", params={name: [*KNOWN, "usage"]})
     assert (shown.status_code, shown.json()) == (200, http.get(f"/v1/responses/{id}{route}").json())
     assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "include")
-    assert "= usage " in unknown.json()["error"]["message"]
+    assert "'include': usage. " in unknown.json()["error"]["message"]

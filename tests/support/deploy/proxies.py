@@ -7,9 +7,10 @@ Never repair a block here: repair the page.
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,9 +107,18 @@ def _modules() -> str:
     return " ".join(f"{part}_" for part in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi") if part not in without)
 
 
-def _listens(port: int) -> bool:
-    with closing(socket.socket()) as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def _speaks(port: int) -> bool:
+    """Whether it has a certificate by now: Caddy listens before it has made one."""
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", port), START_SECONDS) as raw,
+            anybody.wrap_socket(raw, server_hostname=NAME),
+        ):
+            return True
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -131,7 +141,7 @@ def proxy(name: str, folder: Path, service_port: int) -> Iterator[Proxy]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([program, *arguments], cwd=folder, stdout=log, stderr=log, env={"HOME": str(folder)})
     try:
-        wait_until(lambda: _listens(place.port) or process.poll() is not None, START_SECONDS, f"{name} does not listen")
+        wait_until(lambda: _speaks(place.port) or process.poll() is not None, START_SECONDS, f"{name} does not answer")
         assert process.poll() is None, (folder / "log").read_text()
         own = folder / "pki" / "authorities" / "local" / "root.crt"
         yield Proxy(name, f"https://{NAME}:{place.port}", own if name == "caddy" else folder / "authority.pem")
