@@ -1,18 +1,30 @@
-"""Ports for servers that are started later, in processes of their own."""
+"""Ports for servers that are started later, in processes of their own.
 
+Linux takes the ports of connections that somebody makes from 32,768 on, so all of ours lie below. Tests that run at the
+same time look in different places: between the look and the server's start, nobody else takes the port.
+"""
+
+import os
 import random
 import socket
 
-FIRST, LAST = 15_000, 32_000
-"""Where no system looks for the port of a connection that somebody makes: Linux takes those from 32,768 on."""
+FIRST, LAST = 25_000, 32_000
+"""Where servers over HTTP are put."""
 
-_chance = random.SystemRandom()
+PLACES = 8
+"""Into how many equal parts a range is cut, one for each of pytest-xdist's workers."""
+
+_chance = random.SystemRandom()  # tests seed the other one
 
 
-def free_port() -> int:
-    """A TCP port that nobody listens on, and that nobody else is likely to take until it is listened on."""
+def free_port(first: int = FIRST, last: int = LAST) -> int:
+    """A TCP port in this worker's part of a range (the last one excluded) that nobody listens on."""
+    places = range(first, last)
+    worker = os.environ.get("PYTEST_XDIST_WORKER")  # as "gw2"; servers that a test starts inherit it
+    if worker is not None:
+        places = places[int(worker.removeprefix("gw")) % PLACES :: PLACES]
     while True:
-        port = _chance.randrange(FIRST, LAST)
+        port = _chance.choice(places)
         try:
             with socket.create_server(("127.0.0.1", port)):
                 return port

