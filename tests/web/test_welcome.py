@@ -21,6 +21,14 @@ def test_a_program_learns_the_name_the_version_and_where_to_go(service: ServiceP
     assert {path: http.get(path).status_code for path in links.values()} == dict.fromkeys(links.values(), 200)
 
 
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])
+def test_who_asks_for_the_head_alone_gets_it_alone(service: ServiceProcess, path: str) -> None:
+    whole, head = service.http().get(path), service.http().head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == whole.headers["content-type"]
+    assert head.headers["content-length"] == whole.headers["content-length"]
+
+
 def test_a_browser_gets_a_page_that_loads_nothing_from_elsewhere(service: ServiceProcess) -> None:
     page = service.http().get("/", headers={"accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
     assert page.headers["content-type"] == "text/html; charset=utf-8"

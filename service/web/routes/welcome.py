@@ -75,6 +75,7 @@ print(client.responses.create(model=client.models.list().data[0].id, input="Coun
 """
 
 
+@router.head("/", include_in_schema=False)
 @router.get("/", summary="What is this?", operation_id="welcome")
 async def welcome(request: Request) -> HttpResponse:
     """The name, the version and where to go."""
@@ -93,12 +94,14 @@ def _address(request: Request) -> str:
     return f"http://{host}" if _LOOPBACK.fullmatch(host) else "THIS_ADDRESS"
 
 
+@router.head("/docs", include_in_schema=False)
 @router.get("/docs", include_in_schema=False)
 async def docs() -> HttpResponse:
     """A page about each route."""
     return FileResponse(DOCS, headers=HEADERS)
 
 
+@router.head("/openapi.json", include_in_schema=False)
 @router.get("/openapi.json", include_in_schema=False)
 async def openapi() -> HttpResponse:
     """The OpenAPI document."""
