@@ -31,7 +31,10 @@ _CLIMBING = re.compile(r"(^|[/\\])\.{1,2}([/\\;]|$)")
 """A part of a path that some server takes for the folder above, or for the same one."""
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
-_HEADER_VALUE = re.compile(r"[\x20-\x7e\t]{0,8192}")
+MAX_HEADER_CHARS = 8_192
+"""How long the value of a header may be."""
+
+_HEADER_VALUE = re.compile(rf"[\x20-\x7e\t]{{0,{MAX_HEADER_CHARS}}}")
 RESERVED = re.compile(
     r"host|content-.*|connection|keep-alive|te|trailer|transfer-encoding|upgrade|proxy-.*|mcp-.*|accept.*|expect",
     re.IGNORECASE,

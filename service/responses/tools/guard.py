@@ -85,6 +85,10 @@ class Transport(httpx2.AsyncBaseTransport):
         """Of what was asked last, the status that said no, and why nothing, or not all, was read: the package tells
         neither. It asks by POST; a GET goes on beside that, for what the server says by itself, and is not meant.
         """
+        self.named = False
+        """Whether the session has a name, which the server gave it."""
+        self.answered = False
+        """Whether it ever answered with a status that says yes."""
 
     def forget(self) -> None:
         """Another request begins, of which nothing is known yet."""
@@ -103,6 +107,9 @@ class Transport(httpx2.AsyncBaseTransport):
             why = str(error) or f"the connection failed ({type(error).__name__})"
             self._note(method, why)
             raise httpx2.ConnectError(why) from error
+        if method == "POST":
+            self.named = "mcp-session-id" in request.headers
+            self.answered = self.answered or answer.status < 300
         if answer.status >= 300 and method != "GET":
             self.status = answer.status
         encoded = any(name.lower() == b"content-encoding" and value != b"identity" for name, value in answer.headers)

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+MESSAGE_CHARS = 1_000
+"""How much of a server's own words on what went wrong is kept."""
+
 
 class ToolLimits(msgspec.Struct, frozen=True):
     """The bounds of a server: in seconds to connect, to list its tools and to answer a call; of an answer in bytes, in
@@ -85,7 +88,7 @@ class ProtocolFailure(ToolFailure):
     """It answers with an error of JSON-RPC."""
 
     def __init__(self, code: int, message: str) -> None:
-        message = message[:1_000]
+        message = message[:MESSAGE_CHARS]
         super().__init__(message)
         self.code = max(min(code, 2**31), -(2**31))
         self.error = {"type": "mcp_protocol_error", "code": self.code, "message": message}

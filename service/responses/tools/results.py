@@ -4,14 +4,15 @@ import mcp_types as types
 import msgspec
 
 from service.responses.tools.port import ToolResult
+from service.responses.tools.redaction import Redaction
 
 
-def result_of(result: types.CallToolResult, chars: int) -> ToolResult:
-    """The text of a result, of at most so many characters."""
+def result_of(result: types.CallToolResult, redaction: Redaction, chars: int) -> ToolResult:
+    """The text of a result, of at most so many characters and a few."""
     parts = [_text(part) for part in result.content]
     if not parts and result.structured_content is not None:
         parts = [msgspec.json.encode(result.structured_content).decode()]
-    return ToolResult(shortened("\n".join(parts), chars), result.is_error)
+    return ToolResult(_shortened("\n".join(parts), redaction, chars), result.is_error)
 
 
 def _text(part: types.ContentBlock) -> str:
@@ -29,10 +30,11 @@ def _text(part: types.ContentBlock) -> str:
             return f"[{held.uri}, {len(held.blob) * 3 // 4:,} bytes]"
 
 
-def shortened(text: str, chars: int) -> str:
-    """The text, of which the middle is left out where it is longer than that."""
+def _shortened(text: str, redaction: Redaction, chars: int) -> str:
+    """The text without secrets. Where it is longer than that, its middle is left out."""
     if len(text) <= chars:
-        return text
+        return redaction.text(text)
     half = chars // 2
     left_out = len(text) - 2 * half
-    return f"{text[:half]}\n[{left_out:,} characters left out]\n{text[-half:]}"
+    head, tail = redaction.beginning(text, half), redaction.end(text, half)
+    return f"{head}\n[{left_out:,} characters left out]\n{tail}"

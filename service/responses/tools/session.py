@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar, cast
 
 import httpx2
@@ -25,14 +25,17 @@ from pydantic import ValidationError
 from service.build import this_build
 from service.responses.tools.guard import Backend, Transport
 from service.responses.tools.port import (
+    MESSAGE_CHARS,
     HttpFailure,
     ListedTool,
     Listing,
     ProtocolFailure,
+    ToolFailure,
     ToolLimits,
     ToolResult,
     Unreachable,
 )
+from service.responses.tools.redaction import Redaction
 from service.responses.tools.results import result_of
 from service.settings.mcp import Connection
 
@@ -54,6 +57,9 @@ KNOWN_ERAS = 1_024
 UNREADABLE = ("Failed to parse JSON response", "Failed to parse SSE message")
 """How the package begins to say that it can't read an answer, before it quotes that."""
 
+MADE_UP = ("Session terminated", "Not Found", "Server returned an error response")
+"""What the package says where an answer has a status that says no, and no error of the protocol."""
+
 NOT_OF_THE_PROTOCOL = "Its answer is none of the protocol's."
 
 T = TypeVar("T")
@@ -71,12 +77,20 @@ def _era(url: str) -> _Era:
     return _Era()
 
 
+class _Forgotten(Exception):
+    """The server knows nothing of a session, or speaks in another era now: it did nothing with what it was asked."""
+
+    def __init__(self, failure: ToolFailure) -> None:
+        self.failure = failure
+
+
 class Session:
     """A session with one server. Its methods may be called by any task; `close` it in the end."""
 
     def __init__(self, connection: Connection, limits: ToolLimits) -> None:
-        self._connection = connection
-        self._limits = limits
+        self.connection = connection
+        self.limits = limits
+        self._redaction = Redaction(connection)
         self._transport: Transport | None = None
         self._ready: asyncio.Future[Client] | None = None
         self._closing = asyncio.Event()
@@ -84,38 +98,15 @@ class Session:
 
     async def list_tools(self) -> Listing:
         """All tools of the server, and what it says of itself. Raises a ToolFailure."""
-        async with _within(self._limits.list_seconds):
-            client = await self._client()
-            tools, instructions = list[ListedTool](), client.instructions or ""
-            size, cursor = len(instructions), None
-            for _ in range(MAX_PAGES):
-                params = types.PaginatedRequestParams(cursor=cursor)
-                page = await self._asked(lambda params=params: client.session.list_tools(params=params))
-                found = list(map(_listed, page.tools))
-                tools += found
-                size += len(msgspec.json.encode(found))
-                cursor = page.next_cursor
-                if len(tools) > self._limits.tools:
-                    raise Unreachable(f"It lists more than {self._limits.tools} tools.")
-                if size > self._limits.list_bytes:
-                    raise Unreachable(f"Its list of tools has more than {self._limits.list_bytes} bytes.")
-                if not cursor:
-                    return Listing(tuple(tools), instructions)
-            raise Unreachable(f"Its list of tools has more than {MAX_PAGES} pages.")
+        async with _within(self.limits.list_seconds):
+            return self._redaction.listing(await self._twice(self._list))
 
     async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         """What a tool says. Raises a ToolFailure. Cancelled, it has told the server so."""
-        async with _within(self._limits.call_seconds):
-            client = await self._client()
-            request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
-            try:
-                result = await self._asked(lambda: client.session.send_request(request, types.CallToolResult))
-            except ProtocolFailure as failure:
-                if failure.code != types.HEADER_MISMATCH:
-                    raise
-                await self._asked(lambda: client.session.list_tools())  # it wants headers that its list tells of
-                result = await self._asked(lambda: client.session.send_request(request, types.CallToolResult))
-        return result_of(result, self._limits.output_chars)
+        request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
+        async with _within(self.limits.call_seconds):
+            result = await self._twice(partial(self._call, request))
+        return result_of(result, self._redaction, self.limits.output_chars)
 
     async def close(self) -> None:
         """End the session."""
@@ -123,6 +114,44 @@ class Session:
         if self._task is not None and self._ready is not None and self._ready.done():
             await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
         await self._end()
+
+    async def _list(self, client: Client) -> Listing:
+        tools, instructions = list[ListedTool](), client.instructions or ""
+        size, cursor = len(instructions), None
+        for _ in range(MAX_PAGES):
+            params = types.PaginatedRequestParams(cursor=cursor)
+            page = await self._asked(client, client.session.list_tools(params=params))
+            found = list(map(_listed, page.tools))
+            tools += found
+            size += len(msgspec.json.encode(found))
+            cursor = page.next_cursor
+            if len(tools) > self.limits.tools:
+                raise Unreachable(f"It lists more than {self.limits.tools} tools.")
+            if size > self.limits.list_bytes:
+                raise Unreachable(f"Its list of tools has more than {self.limits.list_bytes} bytes.")
+            if not cursor:
+                return Listing(tuple(tools), instructions)
+        raise Unreachable(f"Its list of tools has more than {MAX_PAGES} pages.")
+
+    async def _call(self, request: types.CallToolRequest, client: Client) -> types.CallToolResult:
+        try:
+            return await self._asked(client, client.session.send_request(request, types.CallToolResult))
+        except ProtocolFailure as failure:
+            if failure.code != types.HEADER_MISMATCH:
+                raise
+        await self._asked(client, client.session.list_tools())  # it wants headers that its list tells of
+        return await self._asked(client, client.session.send_request(request, types.CallToolResult))
+
+    async def _twice(self, step: Callable[[Client], Awaitable[T]]) -> T:
+        """A step, and once more in a new session where the server has forgotten this one. Raises a ToolFailure."""
+        try:
+            return await step(await self._client())
+        except _Forgotten:
+            pass
+        try:
+            return await step(await self._client())
+        except _Forgotten as again:
+            raise again.failure from None
 
     async def _end(self) -> None:
         task, self._task, self._ready = self._task, None, None
@@ -140,7 +169,27 @@ class Session:
         return await asyncio.shield(self._ready)
 
     async def _run(self, ready: "asyncio.Future[Client]") -> None:
-        connection, limits, era = self._connection, self._limits, _era(self._connection.url)
+        era = _era(self.connection.url)
+        known = era.mode != "auto"
+        try:
+            try:
+                await self._open(era, ready)
+            except Exception as error:
+                era.mode = "auto"
+                if ready.done() or not known or not isinstance(_innermost(error), MCPError):
+                    raise
+                await self._open(era, ready)  # it may speak in another era than it did
+        except Exception as error:
+            if not ready.done():
+                ready.set_exception(self._failure(error))
+                ready.exception()  # whoever waits is told; nobody may have waited until now
+        finally:
+            if not ready.done():
+                ready.cancel()
+
+    async def _open(self, era: _Era, ready: "asyncio.Future[Client]") -> None:
+        """Connect, and stay so until the session is to close."""
+        connection, limits = self.connection, self.limits
         self._transport = transport = Transport(Backend(anywhere=connection.trusted), limits, connections=CONNECTIONS)
         http = httpx2.AsyncClient(
             transport=transport,
@@ -149,53 +198,72 @@ class Session:
             max_redirects=0,
             trust_env=False,
         )
-        try:
-            async with http, Client(self._stream(http), mode=era.mode, cache=None) as client:
-                era.mode = client.protocol_version if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
-                ready.set_result(client)
-                await self._closing.wait()
-        except Exception as error:
-            era.mode = "auto"
-            if not ready.done():
-                ready.set_exception(self._failure(error))
-                ready.exception()  # whoever waits is told; nobody may have waited until now
-        finally:
-            if not ready.done():
-                ready.cancel()
+        async with http, Client(self._stream(http), mode=era.mode, cache=None) as client:
+            era.mode = client.protocol_version if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
+            ready.set_result(client)
+            await self._closing.wait()
 
     def _stream(self, http: httpx2.AsyncClient) -> Any:
         return streamable_http_client(
-            self._connection.url, http_client=http, max_sse_event_size=self._limits.answer_bytes
+            self.connection.url, http_client=http, max_sse_event_size=self.limits.answer_bytes
         )
 
-    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What the server answers. Raises a ToolFailure."""
+    async def _asked(self, client: Client, asking: Awaitable[T]) -> T:
+        """What the server answers. Raises a ToolFailure, or _Forgotten."""
         if self._transport is not None:
             self._transport.forget()
         try:
-            return await ask()
+            return await asking
         except Exception as error:
             failure = self._failure(error)
-            if isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED:
-                await self._end()  # whoever asks next opens another one
-            raise failure from error
+            forgotten = self._is_forgotten(error)
+            if forgotten or (isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED):
+                if self._ready is not None and self._ready.done() and self._ready.result() is client:
+                    await self._end()  # whoever asks next opens another one
+                _era(self.connection.url).mode = "auto"
+            raise _Forgotten(failure) if forgotten else failure from error
 
-    def _failure(self, error: BaseException) -> Exception:
-        """What went wrong, in words that a client may read: the server's own, or what is known of the connection."""
-        while isinstance(error, BaseExceptionGroup):
-            error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
+    def _is_forgotten(self, error: BaseException) -> bool:
+        """Whether the server did nothing with what it was asked, as it knows no such session, or no such era. It says
+        so by the protocol's own error for it, by an error with HTTP's 400, or by a 404 for a session that has a name.
+        Of what comes first in an era that was only remembered, either status is enough.
+        """
         transport = self._transport
+        if not isinstance(error, MCPError) or transport is None:
+            return False
+        if error.code in (types.INVALID_PARAMS, types.HEADER_MISMATCH):
+            return False
+        if transport.status == 404:
+            return transport.named or not transport.answered
+        refused = transport.status == 400 and not (transport.answered and _is_made_up(error))
+        return refused or error.code == types.UNSUPPORTED_PROTOCOL_VERSION
+
+    def _failure(self, error: BaseException) -> ToolFailure:
+        """What went wrong, in words that a client may read: the server's own, or what is known of the connection."""
+        error, transport = _innermost(error), self._transport
         if transport is not None and transport.failure is not None:
             return Unreachable(_sentence(transport.failure))
-        if transport is not None and transport.status is not None:
+        said = isinstance(error, MCPError) and not _is_made_up(error)
+        if transport is not None and transport.status is not None and not (said and transport.status in (400, 404)):
             return HttpFailure(transport.status)
         if isinstance(error, MCPError) and error.message.startswith(UNREADABLE):
             return Unreachable(NOT_OF_THE_PROTOCOL)
         if isinstance(error, MCPError):
-            return ProtocolFailure(error.code, error.message)
+            return ProtocolFailure(error.code, self._redaction.beginning(error.message, MESSAGE_CHARS))
         if isinstance(error, ValidationError):
             return Unreachable(NOT_OF_THE_PROTOCOL)
         return Unreachable("The session with it ended.")
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
+    return error
+
+
+def _is_made_up(error: MCPError) -> bool:
+    """Whether the package made an error of a status, as the answer had none."""
+    return error.message in MADE_UP
 
 
 def _sentence(text: str) -> str:

@@ -95,7 +95,12 @@ class Toolbox:
         """
         here = [each for each in declared if not each.elsewhere]
         reached = [(each, self._connection(each)) for each in here]
-        listings = await asyncio.gather(*(self._listing(tenant, each, to) for each, to in reached))
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(self._listing(tenant, each, to)) for each, to in reached]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        listings = [each.result() for each in asked]
         offers = [self._offer(each, listing) for (each, _), listing in zip(reached, listings, strict=True)]
         lists = [
             (each.label, mark_of(to), _shown(offer, listing))

@@ -49,6 +49,7 @@ async def server(
     limits: ToolLimits = LIMITS,
     *,
     trusted: bool = True,
+    headers: tuple[tuple[str, str], ...] = (("x-key", "s3cret"),),
     on_get: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None,
 ) -> AsyncIterator[Session]:
     """A session with a server that answers so, and by `on_get` to who asks for what it says by itself."""
@@ -65,7 +66,7 @@ async def server(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    session = Session(Connection("s", f"http://127.0.0.1:{port}/mcp", (("x-key", "s3cret"),), trusted), limits)
+    session = Session(Connection("s", f"http://127.0.0.1:{port}/mcp", headers, trusted), limits)
     try:
         yield session
     finally:

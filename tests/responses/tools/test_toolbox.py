@@ -1,11 +1,109 @@
-"""The calls of a response, where they can't be made."""
+"""What servers offer to a request, and the calls of a response where they can't be made."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
 
 from service.api.tools.callee import Hosted
+from service.api.tools.mcp import Declaration, declarations
 from service.api.tools.outcome import HostedCall
+from service.errors import ApiError
+from service.responses.tools.port import ListedTool, Listing, ToolResult, Unreachable
 from service.responses.tools.toolbox import Toolbox, no_server
 from service.settings.mcp import Connection
 
 CALL = HostedCall("mcp_1", Hosted("maths", "add", False), "{}")
+URL = "https://a.example/mcp"
+
+
+class Stub:
+    """A server that lists one tool, fails, or never answers, by what its label is."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.label = connection.label
+        self.listed = 0
+        self.stopped = False
+        self.closed = False
+
+    async def list_tools(self) -> Listing:
+        """Its tool."""
+        self.listed += 1
+        if self.label == "silent":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.stopped = True
+        if self.label == "away":
+            raise Unreachable("It is away.")
+        return Listing((ListedTool("t", "", {"type": "object"}),))
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        """Nothing calls it here."""
+        raise AssertionError(name)
+
+    async def close(self) -> None:
+        """The end."""
+        self.closed = True
+
+
+class Stubs:
+    """A toolbox whose servers are stubs."""
+
+    def __init__(self) -> None:
+        self.opened: list[Stub] = []
+        self.toolbox = Toolbox({}, (URL,), self.open, allowing="X")
+
+    def open(self, connection: Connection) -> Stub:
+        """Another one."""
+        self.opened.append(Stub(connection))
+        return self.opened[-1]
+
+
+def declared(*labels: str, **members: Any) -> list[Declaration]:
+    """Declarations of servers with these labels."""
+    tools = [
+        {"type": "mcp", "server_label": label, "server_url": URL, "require_approval": "never", **members}
+        for label in labels
+    ]
+    return declarations(msgspec.Raw(msgspec.json.encode(tools)), 16)
+
+
+async def test_where_one_server_fails_the_others_are_asked_no_more() -> None:
+    stubs = Stubs()
+    with pytest.raises(ApiError, match=r"'away'.* It is away"):
+        await stubs.toolbox.look("tenant", declared("silent", "away", "fine"))
+
+    silent, away, fine = stubs.opened
+    assert silent.stopped
+    assert (silent.closed, away.closed, fine.closed) == (True, True, True)
+
+
+async def test_a_list_is_kept_for_a_tenant_and_for_what_signs_in_and_for_nobody_else() -> None:
+    stubs = Stubs()
+    for tenant, members in (
+        ("a", {}),
+        ("a", {}),
+        ("b", {}),
+        ("a", {"authorization": "key of a"}),
+        ("a", {"authorization": "key of a"}),
+        ("a", {"authorization": "another key"}),
+        ("b", {"authorization": "key of a"}),
+        ("a", {}),
+    ):
+        await stubs.toolbox.look(tenant, declared("maths", **members))
+
+    assert len(stubs.opened) == 5
+
+
+async def test_a_list_that_could_not_be_had_is_asked_for_again() -> None:
+    stubs = Stubs()
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            await stubs.toolbox.look("a", declared("away"))
+
+    assert len(stubs.opened) == 2
 
 
 async def test_a_process_without_servers_says_so_where_another_one_planned_a_call() -> None:

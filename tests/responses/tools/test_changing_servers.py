@@ -1,0 +1,190 @@
+"""Servers that aren't what they were: they forget sessions, speak in another era, or want another authorization."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from service.responses.tools.port import ListedTool, ToolFailure
+from service.responses.tools.session import Session
+from tests.responses.tools.test_hostile_servers import TOOL, answer, instead, polite, server
+
+MODERN = "2026-07-28"
+
+
+def refusal(asked: Any, code: int, message: str, status: int, **data: Any) -> web.Response:
+    """An error of the protocol."""
+    error = {"code": code, "message": message, "data": data}
+    return web.json_response({"jsonrpc": "2.0", "id": asked.get("id"), "error": error}, status=status)
+
+
+class Changing:
+    """A server that knows its sessions by name, if it has any, and that may begin anew, in another era too."""
+
+    def __init__(self, *, modern: bool = False, status: int = 404) -> None:
+        self.modern = modern
+        self.calls = 0
+        self.sessions = 0
+        self._status = status
+
+    def restart(self, *, modern: bool = False) -> None:
+        """Forget all sessions."""
+        self.sessions += 1
+        self.modern = modern
+
+    async def handle(self, request: web.Request, asked: Any) -> web.StreamResponse:
+        """Its answers."""
+        if self.modern:
+            return self._modern(asked)
+        if asked["method"] == "initialize":
+            self.sessions += 1
+            said = await polite(request, asked)
+            said.headers["mcp-session-id"] = str(self.sessions)
+            return said
+        if asked["method"] == "server/discover":
+            return refusal(asked, -32000, "Bad Request: No valid session ID provided", 400)
+        named = request.headers.get("mcp-session-id")
+        if named != str(self.sessions):
+            if named and self._status == 404:
+                return web.Response(status=404)
+            return refusal(asked, -32000, "Bad Request: No valid session ID provided", 400)
+        self.calls += asked["method"] == "tools/call"
+        return await polite(request, asked)
+
+    def _modern(self, asked: Any) -> web.StreamResponse:
+        info: dict[str, Any] = {"serverInfo": {"name": "s", "version": "2"}, "capabilities": {"tools": {}}}
+        known: dict[str, Any] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        match asked["method"]:
+            case "server/discover":
+                return answer(asked, supportedVersions=[MODERN], **info, **known)
+            case "tools/list":
+                return answer(asked, tools=[TOOL], **known)
+            case "tools/call":
+                self.calls += 1
+                return answer(asked, content=[{"type": "text", "text": "modern"}], resultType="complete")
+            case _:
+                return refusal(asked, -32022, "Unsupported protocol version", 400, supported=[MODERN], requested="x")
+
+
+@asynccontextmanager
+async def asking(changing: Changing) -> AsyncIterator[Session]:
+    """A session with it."""
+    async with server(changing.handle) as session:
+        yield session
+
+
+@pytest.mark.parametrize("status", [400, 404])
+async def test_a_session_that_a_server_forgot_is_opened_anew(status: int) -> None:
+    changing = Changing(status=status)
+    async with asking(changing) as session:
+        assert (await session.call("t", {})).text == "fine"
+        changing.restart()
+        assert (await session.call("t", {})).text == "fine"
+        changing.restart()
+        assert [tool.name for tool in (await session.list_tools()).tools] == ["t"]
+
+    assert changing.calls == 2
+
+
+async def test_a_server_that_forgets_every_session_is_asked_twice_and_no_more() -> None:
+    changing = Changing()
+
+    async def forgetful(request: web.Request, asked: Any) -> web.StreamResponse:
+        if asked["method"] == "tools/call":
+            changing.restart()
+        return await changing.handle(request, asked)
+
+    async with server(forgetful) as session:
+        with pytest.raises(ToolFailure, match="HTTP 404"):
+            await session.call("t", {})
+    assert (changing.calls, changing.sessions) == (0, 4)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_server_may_change_its_era_amid_a_session(modern: bool) -> None:
+    changing = Changing(modern=modern)
+    async with asking(changing) as session:
+        before = await session.call("t", {})
+        changing.restart(modern=not modern)
+        after = await session.call("t", {})
+
+    assert {before.text, after.text} == {"fine", "modern"}
+    assert changing.calls == 2
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_server_may_change_its_era_between_two_sessions(modern: bool) -> None:
+    changing = Changing(modern=modern)
+    async with asking(changing) as session:
+        before = await session.call("t", {})
+        await session.close()
+        changing.restart(modern=not modern)
+        another = Session(session.connection, session.limits)
+        try:
+            after = await another.call("t", {})
+        finally:
+            await another.close()
+
+    assert {before.text, after.text} == {"fine", "modern"}
+
+
+async def test_a_tool_that_is_refused_by_name_says_so_and_is_asked_for_once() -> None:
+    asked_for = 0
+
+    async def unknown(_: web.Request, asked: Any) -> web.StreamResponse:
+        nonlocal asked_for
+        asked_for += 1
+        return refusal(asked, -32602, "Unknown tool: t", 400)
+
+    async with server(instead("tools/call", unknown)) as session:
+        with pytest.raises(ToolFailure, match="Unknown tool: t"):
+            await session.call("t", {})
+    assert asked_for == 1
+
+
+# --- servers that quote what signs in ---
+
+KEY = "s3cret-of-the-operator"
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ({"content": [{"type": "text", "text": f"no such key: Bearer {KEY}"}], "isError": True}, True),
+        ({"content": [{"type": "text", "text": f"{'x' * 15_900}{KEY}{'y' * 30_000}"}]}, True),
+        ({"content": [{"type": "text", "text": f"{'x' * 15_990}{KEY}{'y' * 30_000}"}]}, False),
+        ({"content": [{"type": "text", "text": f"{'x' * 30_000}{KEY}{'y' * 15_990}"}]}, False),
+        ({"content": [], "structuredContent": {"headers": {"Authorization": f"Bearer {KEY}"}}}, True),
+        ({"content": [{"type": "resource_link", "name": "a", "uri": f"https://a/?key={KEY}"}]}, True),
+    ],
+)
+async def test_a_tool_that_quotes_what_signs_in_does_not_tell_it(said: Any, seen: bool) -> None:
+    async def quoting(_: web.Request, asked: Any) -> web.StreamResponse:
+        return answer(asked, **said)
+
+    async with server(instead("tools/call", quoting), headers=(("Authorization", f"Bearer {KEY}"),)) as session:
+        result = await session.call("t", {})
+
+    assert KEY not in result.text
+    assert KEY[:9] not in result.text
+    assert KEY[-9:] not in result.text
+    assert ("<redacted>" in result.text) is seen
+
+
+async def test_an_error_and_a_list_that_quote_what_signs_in_do_not_tell_it() -> None:
+    async def quoting(request: web.Request, asked: Any) -> web.StreamResponse:
+        if asked["method"] == "tools/call":
+            return refusal(asked, -32603, f"{'x' * 990}{KEY}", 200)
+        tool = {**TOOL, "description": f"For {KEY}.", "inputSchema": {"type": "object", "default": [KEY]}}
+        return answer(asked, tools=[tool]) if asked["method"] == "tools/list" else await polite(request, asked)
+
+    async with server(quoting, headers=(("x-key", KEY),)) as session:
+        listing = await session.list_tools()
+        with pytest.raises(ToolFailure) as failure:
+            await session.call("t", {})
+
+    schema = {"type": "object", "default": ["<redacted>"]}
+    assert listing.tools == (ListedTool("t", "For <redacted>.", schema),)
+    assert KEY[:9] not in f"{failure.value} {failure.value.error}"
