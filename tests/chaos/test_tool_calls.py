@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
+from service.api.response import McpCall, ResponseStatus
+from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
-from tests.support.chaos.storm import QUICK
+from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.inside import WatchedEngine, opened, queue, working
+from tests.support.chaos.mortals import dead, mortals
+from tests.support.chaos.storm import QUICK, STEADY
 from tests.support.service.process import MODEL, ServiceProcess, WorkerProcess
 from tests.support.tools.server import McpServer, mcp_server
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 SECONDS = 40.0
 TOKENS_PER_SECOND = 40
@@ -138,3 +143,37 @@ def test_a_worker_that_is_stopped_amid_a_call_hands_the_response_over(stage: Sta
     done = stage.done(id)
 
     assert (done.status, call_of(done).status) == ("completed", "completed")
+
+
+@pytest.mark.parametrize(
+    ("tool", "words", "step", "calls", "status"),
+    [
+        ("send_mail", "Call the tool send_mail to Bob", "calling", 0, "failed"),
+        ("send_mail", "Call the tool send_mail to Bob", "called", 1, "failed"),
+        ("look_up", "Use the tool look_up for the word tide", "calling", 1, "completed"),
+        ("look_up", "Use the tool look_up for the word tide", "called", 2, "completed"),
+    ],
+)
+async def test_a_worker_dies_between_the_log_and_the_tool(
+    tmp_path: Path, tool: str, words: str, step: str, calls: int, status: str
+) -> None:
+    with EmbeddedServer(tmp_path / "store") as store, mcp_server(tmp_path / "mcp") as mcp:
+        mcp.let_go()
+        settings = load_settings(redis_url=store.url, mcp_allow=mcp.url, demo_tokens_per_second=400, **STEADY)
+        declared = {"type": "mcp", "server_label": "maths", "server_url": mcp.url, "require_approval": "never"}
+        aftermath = Aftermath(settings)
+        async with mortals() as program, opened(settings) as service:
+            id = await queue(service, words, tools=[declared | {"allowed_tools": [tool]}])
+            pid = await program.begin(settings, step)
+            await until(lambda: dead(pid), SECONDS, "the worker doesn't die")
+            began = mcp.began(tool)
+            async with working(settings, WatchedEngine(400)):
+                await until(aftermath.left_over, SECONDS, wanted=lambda left: not left)
+            response = await aftermath.response(id)
+            await aftermath.close()
+
+        (called,) = [item for item in response.output if isinstance(item, McpCall)]
+        assert began == (step == "called")
+        assert (response.status, called.status) == (ResponseStatus.COMPLETED, status)
+        assert mcp.began(tool) == calls
+        assert ("not known" in str(called.error)) is (status == "failed")

@@ -57,7 +57,7 @@ async def test_a_tool_is_listed_called_and_its_answer_read(settings: Settings, f
     listed, _, called_, message = response.output
     assert [item.type for item in response.output] == ["mcp_list_tools", "reasoning", "mcp_call", "message"]
     assert listed.type == "mcp_list_tools"
-    assert [tool.name for tool in listed.tools] == ["add", "send_mail", "look_up", "fail", "picture", "long"]
+    assert [tool.name for tool in listed.tools] == ["add", "send_mail", "look_up", "fail", "picture", "long", "noise"]
     assert listed.tools[0].annotations == {"read_only": True}
     assert called_.type == "mcp_call"
     assert (called_.server_label, called_.name, called_.arguments) == ("maths", "add", ADD)

@@ -7,7 +7,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from service.api.events import Event
@@ -87,15 +87,15 @@ async def at_work(service: Service, timing: Timing = TIMING) -> AsyncIterator[Ba
         await work
 
 
-async def queue(service: Service, said: str, conversation: str | None = None) -> str:
-    """Queue a response to what is said, perhaps in a conversation; its id."""
-    async with prepared(service, CALLER, _asked(said, conversation, background=True)) as planned:
+async def queue(service: Service, said: str, conversation: str | None = None, tools: Sequence[object] = ()) -> str:
+    """Queue a response to what is said, perhaps in a conversation, perhaps with tools; its id."""
+    async with prepared(service, CALLER, _asked(said, conversation, tools, background=True)) as planned:
         return (await submit(service.jobs, service.metrics, DEFAULT_TENANT, planned, streams=True)).response.id
 
 
 async def respond(service: Service, said: str, conversation: str) -> Response:
     """The response to what is said in a conversation, in the foreground."""
-    async with prepared(service, CALLER, _asked(said, conversation, background=False)) as planned:
+    async with prepared(service, CALLER, _asked(said, conversation, (), background=False)) as planned:
         run, _ = await foreground(service, DEFAULT_TENANT, planned, "stream", since=time.monotonic())
         async for _ in run.events():
             pass
@@ -103,9 +103,10 @@ async def respond(service: Service, said: str, conversation: str) -> Response:
     return run.response
 
 
-def _asked(said: str, conversation: str | None, *, background: bool) -> CreateRequest:
+def _asked(said: str, conversation: str | None, tools: Sequence[object], *, background: bool) -> CreateRequest:
     """A request that is streamed."""
     body: dict[str, object] = {"model": DEMO_MODEL, "input": said, "background": background, "stream": True}
+    body["tools"] = tools
     if conversation is not None:
         body["conversation"] = conversation
     return read_create(json.dumps(body).encode(), store=True)

@@ -59,7 +59,10 @@ STEERED_STEPS = (
 )
 """The steps of a job that is steered while it waits."""
 
-AT_THE_END = {"finishing", "finished", "adding", "added", "appending", "appended", "appending again", "appended again"}
+AT_THE_END = {
+    *("finishing", "finished", "calling", "called", "adding", "added"),
+    *("appending", "appended", "appending again", "appended again"),
+}
 UNHURRIED_TOKENS_PER_SECOND = 5
 """How quickly one answers that dies before its end, however long a busy machine holds it up."""
 

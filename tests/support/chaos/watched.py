@@ -1,15 +1,18 @@
-"""A store whose jobs, conversations and turns tell of each step, before and after it, as a process comes to it.
+"""A service whose jobs, conversations, turns and tools tell of each step, before and after it, as one comes to it.
 
 Whoever listens may end the process there, or the store. The service knows no such step. What is one script in the store
 is one step here: a turn is appended, its conversation moved to it and let go of by `adding`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from service.api.tools.outcome import HostedCall, Outcome
 from service.responses.service import Service, job_limits
+from service.responses.tools.toolbox import Toolbox, ToolRun
+from service.settings.mcp import Connection
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -128,9 +131,30 @@ def _tell_of_turns(history: ConversationHistoryStore, at: At) -> None:
     history.append = telling
 
 
+def _tell_of_calls(toolbox: Toolbox, at: At) -> None:
+    """Have tools tell when one is called, and when it has answered."""
+    begin = toolbox.run
+
+    def run(connections: Sequence[Connection] = ()) -> ToolRun:
+        calls = begin(connections)
+        make = calls.call
+
+        async def telling(call: HostedCall) -> Outcome:
+            await at("calling")
+            outcome = await make(call)
+            await at("called")
+            return outcome
+
+        calls.call = telling
+        return calls
+
+    toolbox.run = run
+
+
 def watched(service: Service, at: At) -> Service:
-    """The service, whose jobs, conversations and turns tell."""
+    """The service, whose jobs, conversations, turns and tools tell."""
     _tell_of_turns(service.store, at)
+    _tell_of_calls(service.toolbox, at)
     return msgspec.structs.replace(
         service,
         jobs=WatchedJobs(service.store, job_limits(service.settings), at),

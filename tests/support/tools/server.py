@@ -126,6 +126,12 @@ def add_tools(server: Any, folder: Path) -> None:
         """A long text."""
         return "x" * n
 
+    @server.tool()
+    def noise(n: int) -> str:
+        """A long text that can't be packed."""
+        note("began", "noise")
+        return base64.b64encode(os.urandom(n))[:n].decode()
+
 
 def main() -> None:
     """Serve until killed."""
