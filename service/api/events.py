@@ -228,8 +228,24 @@ class CodeInterpreterCallCodeDone(ItemEvent, tag="response.code_interpreter_call
     code: str
 
 
+class CodeInterpreterCallInterpreting(ItemEvent, tag="response.code_interpreter_call.interpreting"):
+    """The code is whole, and runs."""
+
+
+class CodeInterpreterCallCompleted(ItemEvent, tag="response.code_interpreter_call.completed"):
+    """The code has run."""
+
+
 class WebSearchCallInProgress(ItemEvent, tag="response.web_search_call.in_progress"):
     """The model begins to say what it wants of a browser."""
+
+
+class WebSearchCallSearching(ItemEvent, tag="response.web_search_call.searching"):
+    """It is known what the model wants, and that is done."""
+
+
+class WebSearchCallCompleted(ItemEvent, tag="response.web_search_call.completed"):
+    """The browser has answered."""
 
 
 class McpCallInProgress(ItemEvent, tag="response.mcp_call.in_progress"):

@@ -166,7 +166,7 @@ class Translation:
         if isinstance(event, events.McpCallArgumentsDone | events.CodeInterpreterCallCodeDone):
             self._wanted = event.arguments if isinstance(event, events.McpCallArgumentsDone) else event.code
         told = told(event)
-        if isinstance(event, events.McpCallCompleted | events.McpCallFailed):
+        if isinstance(event, events.McpCallCompleted | events.McpCallFailed | events.CodeInterpreterCallInterpreting):
             cast(events.SummaryPartDone, told).part = SummaryText(self._wanted)
         return told
 
@@ -206,6 +206,7 @@ _TOLD: dict[type[Event], Callable[[Any], Event]] = {
     events.CodeInterpreterCallCodeDone: _as_summary(events.SummaryTextDone, {"text": "code"}),
     events.McpCallCompleted: _DONE,
     events.McpCallFailed: _DONE,
+    events.CodeInterpreterCallInterpreting: _DONE,
     events.McpListToolsInProgress: _BEGUN,
     events.McpListToolsCompleted: _DONE,
 }

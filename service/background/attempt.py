@@ -41,9 +41,10 @@ from service.responses.output.usage import Cached
 from service.responses.plan import Plan, decode
 from service.responses.rules import Rules
 from service.responses.run import Run, machine_of, tools_of
-from service.responses.sampler import Tools, error_of
+from service.responses.sampler import error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
+from service.responses.tools.port import Runner
 from service.steps import BRIEFLY, in_steps
 from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError, StoreUnavailable
 from store.jobs.jobs import SPEC_PIECE_BYTES
@@ -213,7 +214,7 @@ class Attempt:
             if len(piece) < SPEC_PIECE_BYTES:
                 return bytes(blob)
 
-    def _run_of(self, plan: Plan, machine: Machine, first: Batch, tools: Tools | None = None) -> tuple[Run, LogSink]:
+    def _run_of(self, plan: Plan, machine: Machine, first: Batch, tools: Runner | None = None) -> tuple[Run, LogSink]:
         """The run of what is left, and where it is kept."""
         service, job = self._service, self.job
         if job.epoch > 1:  # the engine may not have noticed yet that the last attempt is over

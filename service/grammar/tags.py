@@ -89,14 +89,21 @@ def _below(keyword: str, value: Any) -> Any:
 
 
 @lru_cache(maxsize=TAGS_CACHED)
-def addressing_tag(typed: Sequence[str], plain: Sequence[str], final: bool, state: HeaderState) -> str:
+def addressing_tag(
+    typed: Sequence[str], plain: Sequence[str], final: bool, state: HeaderState, trained: Sequence[str] = ()
+) -> str:
     """The structural tag of whom the model may address: recipients whose content is JSON (`typed`), others (`plain`),
-    and with `final` everybody, by its final answer.
+    those that the model was `trained` with, and with `final` everybody, by its final answer.
 
     It lets the model reason and speak first, in at most MAX_ASIDES messages, and ends with the content of a call or of
     the final answer; a content with a format of its own is let through unread, as it gets a tag of its own.
     """
-    calls = [call for names, type in ((typed, [_JSON_TYPE]), (plain, [])) if names for call in _calls(names, type)]
+    kinds: Sequence[tuple[Sequence[str], Sequence[Format], Format]] = (
+        (typed, [_JSON_TYPE], _COMMENTARY),
+        (plain, [], _COMMENTARY),
+        (trained, [_CODE_TYPE], _ASIDE_CHANNEL),
+    )
+    calls = [call for names, type, channel in kinds if names for call in _calls(names, type, channel)]
     if state is HeaderState.CALLED:
         return _tag({"type": "optional", "content": _sequence(*_OPENING, _either(calls))} if calls else _const(""))
     last = [*calls, _sequence(_CHANNEL, _const("final"), _JSON_TYPE, _MESSAGE, _FREE)] if final else calls
@@ -111,13 +118,13 @@ def addressing_tag(typed: Sequence[str], plain: Sequence[str], final: bool, stat
     return _tag(_sequence(*before[state], *asides, _either(last)))
 
 
-def _calls(recipients: Sequence[str], type: Sequence[Format]) -> list[Format]:
+def _calls(recipients: Sequence[str], type: Sequence[Format], channel: Format) -> list[Format]:
     """Calls up to the end of their content. gpt-oss writes the recipient behind the channel, our prompts before it."""
     to = [_const(" to="), _either([_const(recipient) for recipient in recipients])]
     content = [*type, _MESSAGE, _FREE]
     return [
-        _sequence(_CHANNEL, _const("commentary"), *to, *content),
-        _sequence(*to, _CHANNEL, _const("commentary"), *content),
+        _sequence(_CHANNEL, channel, *to, *content),
+        _sequence(*to, _CHANNEL, channel, *content),
     ]
 
 
@@ -151,9 +158,10 @@ _JSON_TYPE: Format = {
     "type": "optional",
     "content": _either([_sequence(_const(" "), _token(tokens.CONSTRAIN), _const("json")), _const(" json")]),
 }
-_ASIDE = _sequence(
-    *(_CHANNEL, _either([_const("analysis"), _const("commentary")]), _MESSAGE, _FREE, _token(tokens.END)), *_OPENING
-)
+_CODE_TYPE: Format = {"type": "optional", "content": _either([_const(" code"), _JSON_TYPE["content"]])}
+_COMMENTARY = _const("commentary")
+_ASIDE_CHANNEL = _either([_const("analysis"), _COMMENTARY])
+_ASIDE = _sequence(*(_CHANNEL, _ASIDE_CHANNEL, _MESSAGE, _FREE, _token(tokens.END)), *_OPENING)
 """A message that is neither a call nor the answer, and the beginning of the next."""
 
 

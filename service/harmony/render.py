@@ -22,7 +22,8 @@ HEADER_CACHE_CHARS = 128
 """Names and recipients come from clients, so longer headers than this aren't worth a place in the cache."""
 
 SYSTEM_CACHE_ENTRIES = 64
-"""A day has six of an identity: one for each effort, with and without functions. Clients' namespaces add to them."""
+"""A day has six of an identity: one for each effort, with and without functions. Clients' namespaces, and tools that
+the model was trained with, add to them."""
 
 Verbosity = Literal["low", "medium", "high"]
 VERBOSITY = {
@@ -127,20 +128,22 @@ def _content_type(content_type: str) -> list[int]:
 
 @lru_cache(SYSTEM_CACHE_ENTRIES)
 def system_message(
-    *, identity: str, knowledge_cutoff: str, date: str, effort: str, namespaces: tuple[str, ...] = ()
+    *, identity: str, knowledge_cutoff: str, date: str, effort: str, namespaces: tuple[str, ...] = (), tools: str = ""
 ) -> bytes:
     """The packed ids of the system message.
 
     `identity` is a sentence ("You are …"), `knowledge_cutoff` a month (2024-06), `date` the day of the
     request (2025-06-28), `effort` low, medium or high. `namespaces` are those of the developer message's tools:
     they add where to call them. openai-harmony names `functions` alone there, whatever other namespaces there are.
+    `tools` is the section of those that the model was trained with.
     """
     channels = "# Valid channels: analysis, commentary, final. Channel must be included for every message."
     if namespaces:
         named = ", ".join(f"'{name}'" for name in namespaces)
         channels += f"\nCalls to these tools must go to the commentary channel: {named}."
     model = f"{identity}\nKnowledge cutoff: {knowledge_cutoff}\nCurrent date: {date}"
-    return message("\n\n".join((model, f"Reasoning: {effort}", channels)), "system").tokens
+    sections = (model, f"Reasoning: {effort}", *(("# Tools", tools) if tools else ()), channels)
+    return message("\n\n".join(sections), "system").tokens
 
 
 def developer_text(

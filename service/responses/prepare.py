@@ -276,10 +276,11 @@ async def _prepare(
     looked = Looked()
     if service.toolbox.asks:
         looked = await service.toolbox.look(caller.tenant, declarations(request.tools, service.limits.tools))
-    read = await in_steps(read_request(request, service.limits, opener, parent.standing, looked.offers))
+    builtins = service.toolbox.builtins
+    read = await in_steps(read_request(request, service.limits, opener, parent.standing, looked.offers, builtins))
     notes, listed = _listed_first(looked, parent, read.items)
     rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=model.context_tokens)
-    read = msgspec.structs.replace(read, rules=rules if looked.offers else read.rules)
+    read = msgspec.structs.replace(read, rules=rules if rules.hosts or looked.offers else read.rules)
     settings = service.settings
     prompt = await in_steps(
         build_prompt(

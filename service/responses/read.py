@@ -16,6 +16,7 @@ from service.api.input.history import Earlier, read_previous
 from service.api.input.items import InputItem
 from service.api.input.read import read_input
 from service.api.request import CreateRequest, Effort
+from service.api.tools.builtin import Builtin
 from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.format import WHERE, AnswerFormat, read_format
 from service.api.tools.mcp import Offer
@@ -32,6 +33,12 @@ PARALLEL_CALLS = 16
 
 MAX_HOSTED_CALLS = 64
 """The most calls that the service runs for one response."""
+
+
+SHOWN_OF_CALLS = frozenset(
+    {"code_interpreter_call.outputs", "web_search_call.action.sources", "web_search_call.results"}
+)
+"""What a request may include of calls of the tools that the model was trained with."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -72,16 +79,23 @@ def read_request(
     opener: Opener,
     standing: Configuration = NOTHING_SET,
     offers: Sequence[Offer] = (),
+    builtins: tuple[Builtin, ...] = (),
 ) -> Generator[None, None, Read]:
     """Read the members of a request that are still JSON, yielding between pieces of a few milliseconds.
 
     What is `standing` in its conversation holds before what the request says, and its own items before that. `offers`
-    are the tools of the servers that it declares. Raises InvalidRequest, naming the member.
+    are the tools of the servers that it declares, `builtins` those that the model was trained with and that run here.
+    Raises InvalidRequest, naming the member.
     """
     gathered = Gathered(images=limits.images)
     items = yield from read_input(request.input, gathered, max_items=limits.items)
     tools = yield from read_tools(
-        request.tools, max_tools=limits.tools, max_bytes=limits.tools_bytes, added=gathered.added, offers=offers
+        request.tools,
+        max_tools=limits.tools,
+        max_bytes=limits.tools_bytes,
+        added=gathered.added,
+        offers=offers,
+        builtins=builtins,
     )
     if tools.left_out and limits.hosted_tools == "refuse":
         raise unsupported("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
@@ -121,4 +135,5 @@ def _rules(request: CreateRequest, tools: Tools, chosen: Chosen, form: AnswerFor
         harmony=request.response_messages,
         compacting=compacting,
         hosted_calls=min(request.max_tool_calls or MAX_HOSTED_CALLS, MAX_HOSTED_CALLS),
+        include=request.include & SHOWN_OF_CALLS if tools.trained else frozenset(),
     )

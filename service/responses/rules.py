@@ -12,6 +12,7 @@ from functools import cached_property
 import msgspec
 
 from service.api.input.items import CALL_NAME
+from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.harmony.header import CHANNELS
 from store.turn import Messages
@@ -50,7 +51,8 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     response is one compaction item, in which the `kept_messages` travel too; with `after_compaction` it makes that
     first, and then it answers. `listed` are the lists of tools that it shows first, and `hosted_calls` how many calls
     the service runs for it; they don't count among the `parallel` ones. `context_tokens` is the model's context, where
-    what tools say may fill it.
+    what tools say may fill it. `include` are those of the request's that concern what calls of tools
+    show which the model was trained with.
 
     Queued jobs hold rules, so a field keeps its name there (`msgspec.field`) when it is renamed here.
     """
@@ -71,6 +73,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     listed: tuple[Listed, ...] = ()
     hosted_calls: int = 0
     context_tokens: int | None = None
+    include: frozenset[str] = frozenset()
 
     @property
     def first(self) -> "Rules":
@@ -131,10 +134,17 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         meant = recipient or misplaced
         if meant is None or meant in _NOBODY:
             return None
-        found = self._callee(meant) or (self._callee(meant[:-4]) if meant.endswith("json") else None)
+        found = self._callee(meant) or self._glued(meant)
         if found is not None:
             return found if found in self.callable else found.recipient
         return meant if recipient is not None and CALL_NAME.fullmatch(meant) else None
+
+    def _glued(self, meant: str) -> Callee | None:
+        """The callee whose name a content type was glued to: `json`, or `code` where the model was trained with it."""
+        if meant.endswith("json"):
+            return self._callee(meant.removesuffix("json"))
+        found = self._callee(meant.removesuffix(CODE_TYPE)) if meant.endswith(CODE_TYPE) else None
+        return found if found is not None and found.trained else None
 
     def _callee(self, meant: str) -> Callee | None:
         exact = self.by_recipient.get(meant)

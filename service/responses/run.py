@@ -28,9 +28,10 @@ from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
 from service.responses.prepare import Parent, Prepared
-from service.responses.sampler import Sampler, Step, Tools, error_of
+from service.responses.sampler import Sampler, Step, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
+from service.responses.tools.port import Runner
 from service.responses.tools.toolbox import ToolRun, decode_connections
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
@@ -187,7 +188,7 @@ class Run:
         since: float,
         seconds: float,
         clock: Callable[[], float],
-        tools: Tools | None = None,
+        tools: Runner | None = None,
         samples: bool = True,
     ) -> None:
         """`machine` is one of the plan, which may have replayed what was sampled elsewhere. Sampling may take
@@ -331,9 +332,9 @@ async def tools_of(service: Service, tenant: str, plan: Plan) -> ToolRun | None:
     if not plan.rules.hosts:
         return None
     if not plan.connections:
-        return service.toolbox.run()
+        return service.toolbox.run(tenant)
     _, connections = (await service.seals.of(tenant)).open(plan.connections)
-    return service.toolbox.run(decode_connections(connections))
+    return service.toolbox.run(tenant, decode_connections(connections))
 
 
 async def storable(service: Service, plan: Plan) -> None:

@@ -4,17 +4,17 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from typing import Protocol
 
 import msgspec
 
 from service.api.events import Event
 from service.api.response import ResponseError
-from service.api.tools.outcome import HostedCall, Outcome, died
+from service.api.tools.outcome import Outcome, died
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation, TokenLogprobs
 from service.logs import event
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import Call, End, Generated, GiveFeedback, Next, next_step
+from service.responses.tools.port import Runner
 
 logger = logging.getLogger(__name__)
 
@@ -35,18 +35,6 @@ class Step(msgspec.Struct, frozen=True):
     due: bool = False
 
 
-class Tools(Protocol):
-    """Who runs the tools of one response."""
-
-    async def call(self, call: HostedCall) -> Outcome:
-        """Run a call; what became of it, also where it failed. Cancelled, it has stopped the tool as far as it can."""
-        ...
-
-    async def aclose(self) -> None:
-        """No more calls come."""
-        ...
-
-
 class Sampler:
     """What is sampled of a response, into a machine that has begun. Iterate `steps` once; `ending` says how it went.
 
@@ -56,7 +44,7 @@ class Sampler:
     """
 
     def __init__(
-        self, engine: Engine, initial: Generation, machine: Machine, tools: Tools | None = None, *, seconds: float
+        self, engine: Engine, initial: Generation, machine: Machine, tools: Runner | None = None, *, seconds: float
     ) -> None:
         self._engine = engine
         self._tools = tools

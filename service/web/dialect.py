@@ -160,10 +160,14 @@ class _Aside:
 
 
 _REASONING = (b"response.reasoning_text.", b"response.reasoning.")
+_OURS = (b"response.", b"harmonium:response.")
 _RENAMED: dict[type[Event], tuple[bytes, bytes]] = {
     events.ReasoningTextDelta: _REASONING,
     events.ReasoningTextDone: _REASONING,
-    events.SteerFailed: (b"response.steer.failed", b"harmonium:response.steer.failed"),
+    events.SteerFailed: _OURS,
+    events.CodeInterpreterCallCompleted: _OURS,
+    events.WebSearchCallSearching: _OURS,
+    events.WebSearchCallCompleted: _OURS,
 }
 """Events with other names, which stand twice at the beginning, in `event:` and in `type`; text further on may say the
 same. What the specification doesn't have gets a prefix."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from service.api.tools import builtin
 from service.harmony import render, tokens
 from service.harmony.render import (
     HEADER_CACHE_CHARS,
@@ -228,6 +229,32 @@ def test_any_system_message_equals_that_of_openai_harmony(
     ours = system_message(**fields, namespaces=("functions",) if has_functions else ())
 
     assert unpack(ours).tolist() == oracle.system_message(**fields, has_functions=has_functions)
+
+
+@pytest.mark.parametrize("kinds", [("python",), ("browser",), ("browser", "python"), ()])
+@pytest.mark.parametrize("has_functions", [False, True])
+def test_tools_that_the_model_was_trained_with_are_told_in_the_words_of_openai_harmony(
+    oracle: Oracle, kinds: tuple[str, ...], has_functions: bool
+) -> None:
+    tools = {
+        "python": builtin.python(no_options, seconds=120, drive="/mnt/data"),
+        "browser": builtin.browser(no_options),
+    }
+    fields = {"identity": "You are X.", "knowledge_cutoff": "2024-06", "date": "2025-06-28", "effort": "low"}
+    told = builtin.section(tools[kind] for kind in reversed(kinds)).replace(" is disabled.", f" {UNTRUE}")
+    ours = system_message(**fields, namespaces=("functions",) if has_functions else (), tools=told)
+    theirs = oracle.system_message(**fields, has_functions=has_functions, builtins=kinds)
+
+    assert decode(unpack(ours)) == decode(theirs)
+    assert unpack(ours).tolist() == theirs
+
+
+def no_options(_sent: object, _where: str) -> str:
+    return ""
+
+
+UNTRUE = "is UNKNOWN. Depends on the cluster."
+"""What openai-harmony says of the internet, in the place of what is true here."""
 
 
 def test_a_system_message_reads_as_the_model_was_trained() -> None:

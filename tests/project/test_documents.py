@@ -16,8 +16,9 @@ from service.api.tools.callee import Callee, Hosted
 from service.api.tools.outcome import Outcome
 from service.harmony.header import Header
 from service.responses.output.items.emitter import Emitter
-from service.responses.output.items.hosted import HostedCallEmitter, listing_events
+from service.responses.output.items.hosted import listing_events
 from service.responses.output.items.making import Making, emitter_for
+from service.responses.output.items.trained import hosted_emitter
 from service.responses.rules import Listed, Rules
 from service.settings.secrets import SECRETS, file_variable
 from service.settings.sources import is_service_link
@@ -141,9 +142,10 @@ def test_the_order_of_an_item_s_events_is_the_one_in_the_document(kind: str) -> 
 
 
 def test_the_order_of_the_events_of_a_tool_that_the_service_calls_is_the_one_in_the_document() -> None:
-    emitter = HostedCallEmitter(RESPONSE_ID, 0, Hosted("docs", "search"))
-    made = [*emitter.open(), *emitter.text("{}"), *emitter.call(), *emitter.end(Outcome("completed", "Found."))[1]]
-    assert block("docs/events.md", "hosted_mcp_call").replace(" *", "").splitlines() == tags_of(made)
+    for kind, block_named in (("mcp", "hosted_mcp_call"), ("python", "hosted_code"), ("browser", "hosted_web_search")):
+        emitter = hosted_emitter(RESPONSE_ID, 0, Hosted("docs", "search", kind=kind))
+        made = [*emitter.open(), *emitter.text("{}"), *emitter.call(), *emitter.end(Outcome("completed", "Found."))[1]]
+        assert block("docs/events.md", block_named).replace(" *", "").splitlines() == tags_of(made)
     _, made = listing_events(RESPONSE_ID, 0, Listed("docs", b"[]"))
     assert block("docs/events.md", "mcp_list_tools").splitlines() == tags_of(made)
 

@@ -14,6 +14,7 @@ from service.api.events import Event, ResponseCreated
 from service.api.input.items import MessageItem
 from service.api.request import CreateRequest, read_create
 from service.errors import ApiError
+from service.harmony import tokens
 from service.harmony.render import message
 from service.metrics.counters import make_metrics
 from service.pacing import Pacing
@@ -37,6 +38,7 @@ from store.turn import Status, Turn
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.inside import answer, scripted
 from tests.support.service.process import MODEL
+from tests.support.tools.interpreter import Interpreter
 
 ACME = Caller("acme", (("traceparent", "00-1-2-03"),))
 
@@ -196,6 +198,24 @@ async def test_a_stream_that_is_over_has_let_go_of_its_parent(service: Service, 
                 break
 
     assert await pins(service, parent) == 0
+
+
+async def test_a_tool_that_the_model_was_trained_with_is_in_the_prompt_and_the_rules_of_its_job(
+    service: Service,
+) -> None:
+    known = Interpreter().builtin
+    running = msgspec.structs.replace(
+        service, toolbox=Toolbox({}, (), no_server, allowing="", back_ends=[Interpreter()])
+    )
+    include = ["code_interpreter_call.outputs", "reasoning.encrypted_content"]
+    plan = await planned(running, tools=[{"type": "code_interpreter"}], include=include)
+    back = await decode(await encode(plan))
+
+    assert f"\n\n# Tools\n\n{known.section}\n\n# Valid channels" in tokens.decode(plan.generation.prompt[3:])
+    assert back.rules == plan.rules
+    assert plan.rules.hosts
+    assert plan.rules.include == {"code_interpreter_call.outputs"}
+    assert tokens.decode((await planned(service)).generation.prompt[3:]).count("# Tools") == 0
 
 
 async def test_a_job_says_whether_it_may_be_continued(service: Service) -> None:

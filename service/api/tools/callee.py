@@ -14,16 +14,23 @@ Kind = Literal["function", "custom"]
 Choice = Literal["auto", "none", "required"]
 
 
+HostedKind = Literal["mcp", "python", "browser"]
+"""What runs a tool: an MCP server, or one of the two that the model was trained with."""
+
+
 class Hosted(msgspec.Struct, frozen=True):
-    """Who runs a tool that the service calls itself: the MCP server with a label, under its own name for the tool.
+    """Who runs a tool that the service calls itself: the MCP server with a label, under its own name for the tool; or,
+    of a tool that the model was trained with, the container that Python runs in, or the browser.
 
     One that is `repeatable` may be called again where nobody knows whether it was: it only reads, or a second call
-    changes nothing more.
+    changes nothing more. `options` is JSON: what the request says of a tool that the model was trained with.
     """
 
     server: str
     tool: str
     repeatable: bool = False
+    kind: HostedKind = "mcp"
+    options: str = ""
 
 
 class Callee(msgspec.Struct, frozen=True):
@@ -44,4 +51,11 @@ class Callee(msgspec.Struct, frozen=True):
     @property
     def recipient(self) -> str:
         """Whom a call of it is addressed to in Harmony."""
+        if self.trained and self.namespace is None:
+            return self.name
         return f"{self.namespace or FUNCTIONS}.{self.name}"
+
+    @property
+    def trained(self) -> bool:
+        """Whether the model was trained with it, so that it knows how to call it."""
+        return self.hosted is not None and self.hosted.kind != "mcp"

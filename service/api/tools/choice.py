@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.decoding import KIND, Kind, decode, decode_list, decoder_of
+from service.api.tools.builtin import DECLARED_BY
 from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import Tools
@@ -98,7 +99,7 @@ def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
         return Chosen("required", frozenset((callee.recipient,)), parallel_one=True, echo=_echo(specific))
     if sent.type in HOSTED:
         hosted = decode(raw, _HOSTED, "tool_choice")
-        recipients = _of_server(hosted, tools, "tool_choice")
+        recipients = _of_hosted(hosted, tools, "tool_choice")
         if not recipients:
             raise unsupported("tool_choice.type", sent.type, _NOT_RUN)
         return Chosen("required", frozenset(recipients), parallel_one=True, echo=_echo_of_hosted(hosted))
@@ -148,15 +149,23 @@ def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], 
     if kind not in HOSTED:
         raise invalid_value(f"{where}.type", kind, "Give the type of a tool that 'tools' declares.")
     hosted = decode(raw, _HOSTED, where)
-    recipients = _of_server(hosted, tools, where)
+    recipients = _of_hosted(hosted, tools, where)
     if not recipients and kind not in tools.left_out:
         raise invalid_value(f"{where}.type", kind, "Declare that tool in 'tools', or leave it out.")
     return recipients, _echo_of_hosted(hosted)
 
 
+def _of_hosted(sent: _Hosted, tools: Tools, where: str) -> set[str]:
+    """The recipients of the tools that this service runs and that are named. Raises InvalidRequest."""
+    if sent.type == "mcp":
+        return _of_server(sent, tools, where)
+    kind = DECLARED_BY.get(sent.type)
+    return {each.recipient for each in tools.callees if each.hosted is not None and each.hosted.kind == kind}
+
+
 def _of_server(sent: _Hosted, tools: Tools, where: str) -> set[str]:
     """The recipients of a server's tools, of all servers or of the one that is named. Raises InvalidRequest."""
-    offered = [callee for callee in tools.callees if callee.hosted is not None] if sent.type == "mcp" else []
+    offered = [callee for callee in tools.callees if callee.hosted is not None and not callee.trained]
     if sent.server_label is not None:
         offered = [callee for callee in offered if callee.hosted and callee.hosted.server == sent.server_label]
     found = {each.recipient for each in offered if sent.name is None or (each.hosted and each.hosted.tool == sent.name)}

@@ -16,22 +16,27 @@ NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
 class HostedCall(msgspec.Struct, frozen=True):
     """A call that the model has made, by the id of its item. Its `arguments` are as sampled, JSON or not.
 
-    It is `begun` where another process may have carried it out already, and died before it could say so.
+    It is `begun` where another process may have carried it out already, and died before it could say so. `include` is
+    what the request wants to be shown beside (Rules).
     """
 
     id: str
     tool: Hosted
     arguments: str
     begun: bool = False
+    include: frozenset[str] = frozenset()
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """What became of a call: what the model is `told`, and the `output` and `error` of its item."""
+    """What became of a call: what the model is `told`, and the `output` and `error` of its item; of a tool that the
+    model was trained with, the members of its item that are known by then (`shown`).
+    """
 
     status: Literal["completed", "failed", "incomplete"]
     told: str
     output: str | None = None
     error: dict[str, Any] | None = None
+    shown: dict[str, Any] = {}
 
 
 def failed(why: str) -> Outcome:

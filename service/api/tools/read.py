@@ -1,7 +1,7 @@
 """The `tools` of a request: as the prompt shows them, as they are called, and as the Response echoes them.
 
 Functions and custom tools are the caller's to run. They stand in Harmony namespaces: those that a request groups
-itself, and `functions` for all others. Hosted tools are echoed and left out of the prompt.
+itself, and `functions` for all others. Hosted tools are echoed; those that nobody here runs are left out of the prompt.
 
 Tools repeat from request to request, so lists that were read once are kept, within named bounds.
 """
@@ -13,7 +13,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from service.api.decoding import ANY_OBJECT, KIND, decode, decode_list, decoder_of
-from service.api.tools.callee import FUNCTIONS, Callee
+from service.api.tools import builtin
+from service.api.tools.builtin import DECLARED_BY, Builtin
+from service.api.tools.callee import FUNCTIONS, Callee, HostedKind
 from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, read_custom
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.mcp import Offer, callees
@@ -80,8 +82,8 @@ class Tools(msgspec.Struct, frozen=True):
     """The tools of a request.
 
     `callees` are those that may be called, `namespaces` those that they stand in, `section` their section of the
-    prompt ("" for none). `echo` is for the Response. `left_out` are the types of those that this service can't run,
-    which the prompt doesn't show.
+    prompt ("" for none), and `trained` that of those which the model was trained with. `echo` is for the Response.
+    `left_out` are the types of those that this service can't run, which the prompt doesn't show.
     """
 
     section: str = ""
@@ -89,6 +91,7 @@ class Tools(msgspec.Struct, frozen=True):
     callees: tuple[Callee, ...] = ()
     left_out: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
+    trained: str = ""
 
     @property
     def own(self) -> tuple[Callee, ...]:
@@ -103,9 +106,11 @@ def read_tools(
     max_bytes: int,
     added: Sequence[tuple[str, msgspec.Raw]] = (),
     offers: Sequence[Offer] = (),
+    builtins: tuple[Builtin, ...] = (),
 ) -> Generator[None, None, Tools]:
     """Read the JSON of `tools`, yielding now and then, and of the lists `added` to it, each with its place. `offers`
-    are what the MCP servers that it declares have.
+    are what the MCP servers that it declares have, and `builtins` those tools that this service runs and the model was
+    trained with.
 
     An added tool takes the place of an earlier one of its name, and isn't echoed: the item that brought it is listed.
     All lists together have at most `max_bytes`, and `max_tools` tools. Raises InvalidRequest, naming the tool by its
@@ -115,8 +120,8 @@ def read_tools(
     size = sum(len(sent) for _, sent in lists)
     check_bytes(size, max_bytes)
     if size > CACHED_LIST_BYTES or offers:
-        return _read(lists, max_tools, offers)
-    return _cached(lists, max_tools)
+        return _read(lists, max_tools, builtins, offers)
+    return _cached(lists, max_tools, builtins)
 
 
 def check_bytes(size: int, max_bytes: int) -> None:
@@ -130,10 +135,10 @@ def check_bytes(size: int, max_bytes: int) -> None:
 
 
 def _read(
-    lists: tuple[tuple[str, bytes], ...], max_tools: int, offers: Sequence[Offer] = ()
+    lists: tuple[tuple[str, bytes], ...], max_tools: int, builtins: tuple[Builtin, ...], offers: Sequence[Offer] = ()
 ) -> Generator[None, None, Tools]:
     """Read lists, each with its place in the request. The first one's tools are echoed."""
-    reading = _Reading(max_tools, offers)
+    reading = _Reading(max_tools, builtins, offers)
     echo: list[dict[str, Any]] = []
     for place, (where, sent) in enumerate(lists):
         for tool in reading.sent(sent, where, [] if place else echo):
@@ -171,8 +176,11 @@ class _Sent(NamedTuple):
 class _Reading:
     """The tools that have been read so far, by namespace and name."""
 
-    def __init__(self, max_tools: int, offers: Sequence[Offer]) -> None:
+    def __init__(self, max_tools: int, builtins: Sequence[Builtin], offers: Sequence[Offer]) -> None:
         self._max_tools = max_tools
+        self._builtins = {each.kind: each for each in builtins}
+        self._trained: dict[HostedKind, tuple[Builtin, str]] = {}
+        """Those that are declared, and their options."""
         self._offers = {offer.label: offer for offer in offers}
         self._servers: dict[str, str] = {}
         """Where each server that is offered was declared, by its label."""
@@ -182,7 +190,7 @@ class _Reading:
         self._read = 0
         self._grammars = 0
         self._here: set[str] = set()
-        """The recipients of the list that is being read."""
+        """The recipients of the list that is being read, and the kinds of its tools that the model was trained with."""
 
     def sent(
         self, tools: bytes | msgspec.Raw, where: str, echo: list[dict[str, Any]], namespace: str | None = None
@@ -226,12 +234,25 @@ class _Reading:
         return None
 
     def _note_hosted(self, tool: _Sent) -> None:
-        """A hosted tool is left out, unless it is a server that has something to offer."""
+        """A hosted tool is left out, unless it is a server that has something to offer, or one that runs here and that
+        the model was trained with.
+        """
+        if (kind := DECLARED_BY.get(tool.kind)) in self._builtins:
+            self._declare(kind, tool)
+            return
         label = decode(tool.raw, _LABELLED, tool.where).server_label if tool.kind == "mcp" else None
         if label in self._offers and tool.where.startswith("tools"):
             self._servers[label] = tool.where
         else:
             self._left_out[tool.kind] = None
+
+    def _declare(self, kind: HostedKind, tool: _Sent) -> None:
+        """Add a tool that the model was trained with. Raises InvalidRequest."""
+        if kind in self._here:
+            raise invalid_value(f"{tool.where}.type", tool.kind, "It is declared twice. Declare it once.")
+        self._here.add(kind)
+        known = self._builtins[kind]
+        self._trained[kind] = known, known.read(tool.raw, tool.where)
 
     def offered(self) -> Iterator[tuple[str, Callee, Function]]:
         """The tools of the servers that were declared, and where their server was. Raises InvalidRequest."""
@@ -271,12 +292,17 @@ class _Reading:
     def tools(self, sections: Sequence[str], echo: Sequence[dict[str, Any]]) -> Tools:
         """All that was read."""
         order = sorted(self._namespaces)
+        trained = [callee for kind, (_, options) in self._trained.items() for callee in builtin.callees(kind, options)]
+        own = {callee.recipient for named in self._namespaces.values() for callee, _ in named.values()}
+        if taken := own & {each.recipient for each in trained}:
+            raise invalid_value("tools", min(taken), "The model knows another tool by this name. Take another one.")
         return Tools(
             section="\n\n".join(sections),
             echo=tuple(echo),
-            callees=tuple(callee for name in order for callee, _ in self._namespaces[name].values()),
+            callees=(*(callee for name in order for callee, _ in self._namespaces[name].values()), *trained),
             left_out=tuple(self._left_out),
             namespaces=tuple(order),
+            trained=builtin.section(known for known, _ in self._trained.values()),
         )
 
     def _count(self) -> None:

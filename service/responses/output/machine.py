@@ -400,7 +400,7 @@ class Machine:
             self._move(Move.FILL)  # the mark of a call ends what the model says, call or not
         elif isinstance(item.emitter, HostedCallEmitter) and isinstance(item.target, Callee):
             if complete and closed.stop is not None:
-                call = HostedCall(item.emitter.id, item.emitter.tool, item.content)
+                call = HostedCall(item.emitter.id, item.emitter.tool, item.content, include=self.rules.include)
                 self._calling = _Calling(call, item.target, item, item.emitter, closed)
                 out += item.emitter.call()
                 self._move(Move.CALL)

@@ -151,9 +151,10 @@ def header_tag(rules: Rules, state: HeaderState) -> str | None:
     if final and rules.answer is None and rules.allowed is None and (rules.choice == "auto" or not rules.callees):
         return None
     able = [each for each in rules.callable if state is not HeaderState.CALLED or each.hosted is None]
-    typed = tuple(each.recipient for each in able if _typed(each))
-    plain = tuple(each.recipient for each in able if not _typed(each))
-    return addressing_tag(typed, plain, final, state)
+    trained = tuple(each.recipient for each in able if each.trained)
+    typed = tuple(each.recipient for each in able if _typed(each) and not each.trained)
+    plain = tuple(each.recipient for each in able if not _typed(each) and not each.trained)
+    return addressing_tag(typed, plain, final, state, trained)
 
 
 def _typed(callee: Callee) -> bool:

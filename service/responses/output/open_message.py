@@ -19,6 +19,7 @@ from service.api.response import (
     Message,
     Reasoning,
 )
+from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee
 from service.engine.port import TokenLogprobs
 from service.grammar import checks
@@ -185,6 +186,9 @@ class OpenItem:
 
     def as_called(self, callee: Callee, sampled: StoredMessage | None) -> StoredMessage:
         """A call that the service has run, as later prompts have it: without an id, as nobody else answers it."""
+        if callee.trained:
+            channel = self.header.channel if self.header.channel == "commentary" else "analysis"
+            return sampled or anew(self.content, channel, callee.recipient, CODE_TYPE)
         return sampled or anew(self.content, "commentary", callee.recipient, JSON_TYPE)
 
     def _call(self, done: FunctionCall | CustomToolCall, sampled: StoredMessage | None) -> StoredMessage:

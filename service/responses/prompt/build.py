@@ -193,6 +193,7 @@ def _system_message(read: Read, identity: Identity, date: str) -> bytes:
         date=date,
         effort=HARMONY_EFFORT[read.effort],
         namespaces=read.tools.namespaces,
+        tools=read.tools.trained,
     )
 
 

@@ -1,11 +1,15 @@
-"""The port of tool servers: what one lists, what it answers, and how it fails.
+"""The ports of tools: of servers, what one lists, what it answers, and how it fails; and of what runs those tools that
+the model was trained with.
 
-A conformance suite (tests/support/tools) defines what an adapter must do.
+A conformance suite (tests/support/tools) defines what an adapter of a server must do.
 """
 
 from typing import Any, Protocol
 
 import msgspec
+
+from service.api.tools.builtin import Builtin
+from service.api.tools.outcome import HostedCall, Outcome
 
 MESSAGE_CHARS = 1_000
 """How much of a server's own words on what went wrong is kept."""
@@ -27,6 +31,33 @@ class ToolLimits(msgspec.Struct, frozen=True):
     output_chars: int = 32_000
     tools: int = 128
     requests: int = 1_000
+
+
+class Runner(Protocol):
+    """Runs the calls of one response."""
+
+    async def call(self, call: HostedCall) -> Outcome:
+        """Run a call; what became of it, also where it failed. Cancelled, it has stopped the tool as far as it can."""
+        ...
+
+    async def aclose(self) -> None:
+        """No more calls come."""
+        ...
+
+
+class BackEnd(Protocol):
+    """What runs a tool that the model was trained with. Of a call that comes again, as its worker died, it gives the
+    outcome that there was, or makes it again where that does no harm.
+    """
+
+    @property
+    def builtin(self) -> Builtin:
+        """The tool, as it is declared and shown."""
+        ...
+
+    def run(self, tenant: str) -> Runner:
+        """Whoever runs the calls of one response of a tenant."""
+        ...
 
 
 class ListedTool(msgspec.Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""What a request's MCP servers have to offer, and the calls of a response: which servers may be asked, and how.
+"""What a request's MCP servers have to offer, and the calls of a response: which servers may be asked, and how. Calls
+of tools that the model was trained with go to their back ends.
 
     declarations ─▶ look ─▶ offers, lists, connections ─▶ ToolRun ─▶ sessions
 
@@ -11,14 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
+from service.api.tools.builtin import Builtin
+from service.api.tools.callee import HostedKind
 from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, ToolFilter, description_of
 from service.api.tools.outcome import HostedCall, Outcome, failed
 from service.errors import ApiError, invalid_value, unsupported
-from service.responses.tools.port import Listing, ToolFailure, ToolServer, Unreachable
+from service.responses.tools.port import BackEnd, Listing, Runner, ToolFailure, ToolServer, Unreachable
 from service.settings.mcp import Connection, OperatorServer, is_allowed, is_header, is_url, trusted
 
 LIST_SECONDS = 300.0
@@ -63,7 +67,7 @@ def _kept(tenant: str, mark: str) -> _Kept:
 
 
 class Toolbox:
-    """The servers that this service may ask."""
+    """The servers that this service may ask, and the back ends of tools that the model was trained with."""
 
     def __init__(
         self,
@@ -72,15 +76,22 @@ class Toolbox:
         open_server: Opener,
         *,
         allowing: str,
+        back_ends: Sequence[BackEnd] = (),
     ) -> None:
         """`servers` are the operator's; `allow` are prefixes of URLs that requests may name, and `allowing` is the name
         of the setting that has them.
         """
+        self._back_ends: dict[HostedKind, BackEnd] = {each.builtin.kind: each for each in back_ends}
         self._servers = servers
         self._allow = tuple(allow)
         self._open = open_server
         self._allowing = allowing
         self._kept = lru_cache(LISTS_CACHED)(_kept)
+
+    @property
+    def builtins(self) -> tuple[Builtin, ...]:
+        """The tools that the model was trained with and that run here."""
+        return tuple(each.builtin for each in self._back_ends.values())
 
     @property
     def asks(self) -> bool:
@@ -108,10 +119,11 @@ class Toolbox:
         ]
         return Looked(tuple(offers), tuple(lists), tuple(to for each, to in reached if each.url is not None))
 
-    def run(self, connections: Sequence[Connection] = ()) -> "ToolRun":
-        """Whoever runs the calls of one response. `connections` are those that its request named."""
+    def run(self, tenant: str, connections: Sequence[Connection] = ()) -> "ToolRun":
+        """Whoever runs the calls of one response of a tenant. `connections` are those that its request named."""
         own = {label: trusted(label, server) for label, server in self._servers.items()}
-        return ToolRun(own | {each.label: each for each in connections}, self._open)
+        runners: dict[HostedKind, Runner] = {kind: back_end.run(tenant) for kind, back_end in self._back_ends.items()}
+        return ToolRun(own | {each.label: each for each in connections}, self._open, runners)
 
     def _connection(self, declared: Declaration) -> Connection:
         """How to reach a server. Raises InvalidRequest."""
@@ -228,13 +240,28 @@ def decode_connections(encoded: bytes) -> list[Connection]:
 class ToolRun:
     """The calls of one response. `aclose` ends its sessions."""
 
-    def __init__(self, connections: Mapping[str, Connection], open_server: Opener) -> None:
+    def __init__(
+        self,
+        connections: Mapping[str, Connection],
+        open_server: Opener,
+        runners: Mapping[HostedKind, Runner] = MappingProxyType({}),
+    ) -> None:
+        """`runners` run the calls of tools that the model was trained with."""
         self._connections = connections
         self._open = open_server
+        self._runners = runners
         self._sessions: dict[str, ToolServer] = {}
 
     async def call(self, call: HostedCall) -> Outcome:
         """Run a call; what became of it, also where it failed."""
+        kind = call.tool.kind
+        if kind == "mcp":
+            return await self._call_server(call)
+        if kind not in self._runners:
+            return failed(f"This process can't run {kind}.")
+        return await self._runners[kind].call(call)
+
+    async def _call_server(self, call: HostedCall) -> Outcome:
         try:
             arguments = _ARGUMENTS.decode(call.arguments or "{}")
         except (msgspec.DecodeError, RecursionError):
@@ -259,4 +286,5 @@ class ToolRun:
     async def aclose(self) -> None:
         """End all sessions, side by side."""
         sessions, self._sessions = list(self._sessions.values()), {}
-        await asyncio.gather(*(session.close() for session in sessions))
+        runners = self._runners.values()
+        await asyncio.gather(*(session.close() for session in sessions), *(runner.aclose() for runner in runners))

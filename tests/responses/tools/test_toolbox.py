@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.api.tools.builtin import callees
 from service.api.tools.callee import Hosted
 from service.api.tools.mcp import Declaration, declarations
 from service.api.tools.outcome import HostedCall
@@ -13,6 +14,7 @@ from service.errors import ApiError
 from service.responses.tools.port import ListedTool, Listing, ToolResult, Unreachable
 from service.responses.tools.toolbox import Toolbox, no_server
 from service.settings.mcp import Connection
+from tests.support.tools.interpreter import Interpreter
 
 CALL = HostedCall("mcp_1", Hosted("maths", "add", False), "{}")
 URL = "https://a.example/mcp"
@@ -107,7 +109,7 @@ async def test_a_list_that_could_not_be_had_is_asked_for_again() -> None:
 
 
 async def test_a_process_without_servers_says_so_where_another_one_planned_a_call() -> None:
-    run = Toolbox({}, (), no_server, allowing="").run([Connection("maths", "https://a.example/mcp")])
+    run = Toolbox({}, (), no_server, allowing="").run("acme", [Connection("maths", "https://a.example/mcp")])
     outcome = await run.call(CALL)
     await run.aclose()
 
@@ -115,6 +117,27 @@ async def test_a_process_without_servers_says_so_where_another_one_planned_a_cal
 
 
 async def test_a_server_that_the_operator_took_away_meanwhile_fails_the_call() -> None:
-    outcome = await Toolbox({}, (), no_server, allowing="").run().call(CALL)
+    outcome = await Toolbox({}, (), no_server, allowing="").run("acme").call(CALL)
 
     assert "no server 'maths' any more" in outcome.told
+
+
+async def test_a_call_of_a_tool_that_the_model_was_trained_with_goes_to_its_back_end() -> None:
+    interpreter = Interpreter()
+    toolbox = Toolbox({}, (), no_server, allowing="", back_ends=[interpreter])
+    run = toolbox.run("acme")
+    (callee,) = callees("python", "{}")
+    assert callee.hosted is not None
+    outcome = await run.call(HostedCall("ci_1", callee.hosted, "print(1)"))
+    await run.aclose()
+
+    assert [each.kind for each in toolbox.builtins] == ["python"]
+    assert (outcome.told, interpreter.closed) == ("acme: print(1)", 1)
+
+
+async def test_a_process_without_that_back_end_says_so_where_another_one_planned_a_call() -> None:
+    (callee, *_) = callees("browser", "{}")
+    assert callee.hosted is not None
+    outcome = await Toolbox({}, (), no_server, allowing="").run("acme").call(HostedCall("ws_1", callee.hosted, "{}"))
+
+    assert (outcome.status, outcome.told) == ("failed", "Error: This process can't run browser.")

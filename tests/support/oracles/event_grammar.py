@@ -6,10 +6,10 @@
     payload   message, reasoning:                 part
               reasoning with a summary:           summary_part_added delta* text_done summary_part_done part
               function_call, custom_tool_call:    delta* text_done
-              code_interpreter_call:              in_progress delta* text_done
+              code_interpreter_call:              in_progress delta* text_done [interpreting [completed]]
               mcp_call:                           in_progress delta* text_done [completed | failed]
               mcp_list_tools:                     in_progress completed
-              web_search_call:                    in_progress
+              web_search_call:                    in_progress [searching [completed]]
               compaction:                         nothing
     part      part_added delta* text_done part_done
     terminal  completed | incomplete | failed, the last event of all
@@ -59,7 +59,10 @@ TEXT_OF = {
 """The family of events of a call's text, and the member that has it."""
 
 FOREIGN = {"code_interpreter_call", "mcp_call", "web_search_call"}
-"""Calls that aren't the caller's to run: they fail, but for those of a server's tools."""
+"""Calls that aren't the caller's to run: they fail, but for those of tools that the service runs."""
+
+AT_WORK = {"code_interpreter_call": "interpreting", "web_search_call": "searching"}
+"""What says that a call runs, of tools that the model was trained with."""
 
 WITHOUT_STATUS = {"compaction", "mcp_list_tools"}
 
@@ -173,8 +176,8 @@ def _item(reader: Reader, index: int) -> Json:
     done = event["item"]
     assert event["output_index"] == index
     if kind not in WITHOUT_STATUS:
-        ends = ("completed", "failed") if kind == "mcp_call" else ("failed" if kind in FOREIGN else "completed",)
-        assert done["status"] in (*ends, "incomplete")
+        ends = ("failed",) if kind in FOREIGN else ("completed",)
+        assert done["status"] in (*ends, "incomplete") or "status" in payload
         payload.setdefault("status", done["status"])
     payload.update(_known_at_the_end(added, done))
     assert done == {**added, **payload}
@@ -193,13 +196,13 @@ def _payload(reader: Reader, item: Json, index: int) -> Json:
     if kind in PART_OF:
         return _parts(reader, item, place)
     if kind not in TEXT_OF:
-        return {}
+        return _at_work(reader, kind, place)
     family, member = TEXT_OF[kind]
     text, done = _text(reader, f"response.{family}", place)
     assert done[member] == text
     assert kind != "function_call" or done["name"] == item["name"]
     if kind != "mcp_call":
-        return {member: text}
+        return {member: text, **_at_work(reader, kind, place)}
     for end in ("completed", "failed"):
         if reader.type == f"response.mcp_call.{end}":
             _at(place, reader.take(f"response.mcp_call.{end}"))
@@ -207,18 +210,33 @@ def _payload(reader: Reader, item: Json, index: int) -> Json:
     return {member: text, "status": "incomplete"}
 
 
+def _at_work(reader: Reader, kind: str, place: Json) -> Json:
+    """Of a call of a tool that the model was trained with, that it runs, and that it has."""
+    running = f"response.{kind}.{AT_WORK.get(kind)}"
+    if kind not in AT_WORK or reader.type != running:
+        return {}
+    _at(place, reader.take(running))
+    if reader.type != f"response.{kind}.completed":
+        return {}
+    _at(place, reader.take(f"response.{kind}.completed"))
+    return {"status": "completed"}
+
+
 def _known_at_the_end(added: Json, done: Json) -> Json:
     """The members that only a done item has, and no event before it."""
     kind = added["type"]
     if kind == "web_search_call":
         assert "action" not in added
-        assert done["action"].keys() - {"type"} == ACTIONS[done["action"]["type"]]
+        assert done["action"].keys() - {"type", "sources"} == ACTIONS[done["action"]["type"]]
         return {"action": done["action"]}
     if kind == "mcp_call":
         assert (done["error"] is None) or done["status"] != "completed"
         assert (done["error"] is not None) or done["status"] != "failed"
         assert done["output"] is None or done["status"] == "completed"
         return {"error": done["error"], "output": done["output"]}
+    if kind == "code_interpreter_call":
+        assert done["outputs"] is None or done["status"] != "incomplete"
+        return {"outputs": done["outputs"], "container_id": done["container_id"]}
     if kind == "mcp_list_tools":
         assert all({"name", "input_schema"} <= tool.keys() for tool in done["tools"])
         return {"tools": done["tools"]}

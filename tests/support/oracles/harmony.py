@@ -87,15 +87,26 @@ class Oracle:
         )
 
     def system_message(
-        self, *, identity: str, knowledge_cutoff: str, date: str, effort: str, has_functions: bool
+        self,
+        *,
+        identity: str,
+        knowledge_cutoff: str,
+        date: str,
+        effort: str,
+        has_functions: bool,
+        builtins: Sequence[str] = (),
     ) -> list[int]:
-        """The ids of a system message."""
+        """The ids of a system message, with the sections of `builtins`, of python and browser."""
         content = SystemContent(
             model_identity=identity,
             knowledge_cutoff=knowledge_cutoff,
             conversation_start_date=date,
             reasoning_effort=ReasoningEffort(effort.capitalize()),
         )
+        if "python" in builtins:
+            content.with_python_tool()
+        if "browser" in builtins:
+            content.with_browser_tool()
         return self.encoding.render(
             Message.from_role_and_content(Role.SYSTEM, content),
             RenderOptions(conversation_has_function_tools=has_functions),

@@ -35,9 +35,12 @@ EVENTS: dict[str, set[str]] = {
     "response.function_call_arguments.done": {*_CALL, "arguments"},
     "error": {"error"},
     "harmonium:response.steer.failed": {"steer", "code", "message"},
+    "harmonium:response.code_interpreter_call.completed": _CALL,
+    "harmonium:response.web_search_call.searching": _CALL,
+    "harmonium:response.web_search_call.completed": _CALL,
 }
-"""What each has besides its type, its number and, where it is a delta, its obfuscation. The last is ours, and has
-a prefix, as the specification wants it of what it doesn't have."""
+"""What each has besides its type, its number and, where it is a delta, its obfuscation. The last ones are ours, with a
+prefix, as the specification wants it of what it doesn't have."""
 
 REQUIRED: dict[str, set[str]] = {
     "message": {"id", "status", "role", "content"},

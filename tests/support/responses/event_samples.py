@@ -126,6 +126,10 @@ _CALLS_TEXTS = (
 )
 _CALLS_STATES = (
     events.CodeInterpreterCallInProgress,
+    events.CodeInterpreterCallInterpreting,
+    events.CodeInterpreterCallCompleted,
+    events.WebSearchCallSearching,
+    events.WebSearchCallCompleted,
     events.WebSearchCallInProgress,
     events.McpCallInProgress,
     events.McpCallFailed,

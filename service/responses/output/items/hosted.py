@@ -1,11 +1,12 @@
 """Calls of tools that the service runs, as items, and the lists of tools that it read for a response.
 
-A call's arguments stream as they are sampled. Then the tool runs, and the item ends with what became of it: no other
-item waits for anything but the model.
+A call streams as it is sampled. Then the tool runs, and the item ends with what became of it: no other item waits for
+anything but the model. Those of tools that the model was trained with are in trained.py.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -21,9 +22,10 @@ _TOOLS = msgspec.json.Decoder(list[dict[str, Any]])
 
 
 class HostedCallEmitter(Emitter):
-    """A call of a tool of an MCP server."""
+    """A call of a tool that the service runs."""
 
-    kind = "mcp_call"
+    in_progress: ClassVar[type[events.ItemEvent]]
+    completed: ClassVar[type[events.ItemEvent]]
 
     def __init__(self, response_id: str, index: int, tool: Hosted) -> None:
         super().__init__(response_id, index)
@@ -36,36 +38,60 @@ class HostedCallEmitter(Emitter):
         return self._id
 
     def open(self) -> list[Event]:
-        """The call without its arguments, and that it is in progress."""
-        return [*super().open(), events.McpCallInProgress(self._id, self._index)]
+        """The call without its text, and that it is in progress."""
+        return [*super().open(), self.in_progress(self._id, self._index)]
+
+    def call(self) -> list[Event]:
+        """What the model says is complete: the tool is called."""
+        self._called = True
+        return self._written()
+
+    def end(self, outcome: Outcome) -> tuple[Item, list[Event]]:
+        """The whole item, and the events that end it, once the tool has answered, failed or was stopped."""
+        item = self._ended(outcome)
+        told = [self.completed(self._id, self._index)] if outcome.status == "completed" else self._unanswered(outcome)
+        return item, [*told, events.OutputItemDone(self._index, item)]
+
+    def _ending(self, status: ItemStatus) -> list[Event]:
+        return [] if self._called else self._written()
+
+    @abstractmethod
+    def _written(self) -> list[Event]:
+        """The events that end what the model says."""
+
+    @abstractmethod
+    def _ended(self, outcome: Outcome) -> Item:
+        """The item with what became of it."""
+
+    def _unanswered(self, outcome: Outcome) -> list[Event]:
+        """The events for an outcome that is no answer."""
+        return []
+
+
+class ServerCallEmitter(HostedCallEmitter):
+    """A call of a tool of an MCP server."""
+
+    kind = "mcp_call"
+    in_progress = events.McpCallInProgress
+    completed = events.McpCallCompleted
 
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
         """An arguments delta."""
         self._pieces.append(delta)
         return [events.McpCallArgumentsDelta(self._id, self._index, delta)]
 
-    def call(self) -> list[Event]:
-        """The arguments are complete: the tool is called."""
-        self._called = True
-        return [events.McpCallArgumentsDone(self._id, self._index, self._said)]
-
-    def end(self, outcome: Outcome) -> tuple[Item, list[Event]]:
-        """The whole item, and the events that end it, once the tool has answered, failed or was stopped."""
-        item = msgspec.structs.replace(
-            self._item("in_progress"), status=outcome.status, output=outcome.output, error=outcome.error
-        )
-        out: list[Event] = []
-        if outcome.status == "completed":
-            out.append(events.McpCallCompleted(self._id, self._index))
-        elif outcome.status == "failed":
-            out.append(events.McpCallFailed(self._id, self._index))
-        return item, [*out, events.OutputItemDone(self._index, item)]
-
     def _item(self, status: ItemStatus) -> McpCall:
         return McpCall(self._id, self.tool.server, self.tool.tool, self._said, status)
 
-    def _ending(self, status: ItemStatus) -> list[Event]:
-        return [] if self._called else self.call()
+    def _written(self) -> list[Event]:
+        return [events.McpCallArgumentsDone(self._id, self._index, self._said)]
+
+    def _ended(self, outcome: Outcome) -> McpCall:
+        item = self._item("in_progress")
+        return msgspec.structs.replace(item, status=outcome.status, output=outcome.output, error=outcome.error)
+
+    def _unanswered(self, outcome: Outcome) -> list[Event]:
+        return [events.McpCallFailed(self._id, self._index)] if outcome.status == "failed" else []
 
 
 def listing_events(response_id: str, index: int, listed: Listed) -> tuple[Item, list[Event]]:

@@ -6,8 +6,8 @@ from service.api.tools.callee import Callee
 from service.harmony.header import Header
 from service.responses.output.items.calls import CustomToolCallEmitter, FunctionCallEmitter
 from service.responses.output.items.emitter import Emitter, Seal
-from service.responses.output.items.hosted import HostedCallEmitter
 from service.responses.output.items.text import CompactionEmitter, MessageEmitter, ReasoningEmitter
+from service.responses.output.items.trained import hosted_emitter
 from service.responses.output.items.undeclared import (
     CodeInterpreterCallEmitter,
     McpCallEmitter,
@@ -42,7 +42,7 @@ def emitter_for(making: Making, header: Header, index: int) -> Emitter:
     rules, response_id = making.rules, making.response_id
     called = rules.called(header.recipient, header.channel)
     if isinstance(called, Callee) and called.hosted is not None:
-        return HostedCallEmitter(response_id, index, called.hosted)
+        return hosted_emitter(response_id, index, called.hosted)
     if isinstance(called, Callee):
         make = CustomToolCallEmitter if called.kind == "custom" else FunctionCallEmitter
         return make(response_id, index, called)

@@ -14,6 +14,7 @@ from msgspec import UNSET
 from service.api import events
 from service.api.events import Event
 from service.api.response import CodeInterpreterCall, ItemStatus, Logprob, McpCall, WebSearchCall
+from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS
 from service.responses.output.items.emitter import Emitter
 
@@ -25,7 +26,7 @@ _UNKNOWN_TOOL = {"type": "mcp_protocol_error", "code": -32601, "message": "There
 
 def builtin(name: str) -> str:
     """A tool's name without the content type that a model may have glued to that of a tool it was trained with."""
-    bare = name.removesuffix("json")
+    bare = name.removesuffix("json").removesuffix(CODE_TYPE)
     return bare if bare in _BUILTIN else name
 
 

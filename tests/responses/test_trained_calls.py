@@ -1,0 +1,171 @@
+"""Calls of tools that the model was trained with, where the service runs them: Python, and a browser.
+
+As in test_hosted_calls.py the engine goes by a script, and the tools answer at once.
+"""
+
+import msgspec
+import pytest
+
+from service.api.response import CodeInterpreterCall, WebSearchCall
+from service.api.tools.builtin import callees
+from service.api.tools.callee import Callee
+from service.api.tools.outcome import Outcome, failed
+from service.grammar.tags import HeaderState
+from service.harmony import tokens
+from service.responses.output.next_step import header_tag
+from service.responses.rules import Rules
+from service.steps import in_one_go
+from tests.responses.test_hosted_calls import PROMPT, Tools, began, journal, kinds, made
+from tests.support.engine.constrained import ends
+from tests.support.responses.samples import harmony
+
+OWN = Callee("own")
+(PYTHON,) = callees("python", "{}")
+RULES = Rules((PYTHON, *callees("browser", "{}"), OWN), parallel=4, hosted_calls=64)
+CODE = "<|channel|>analysis to=python code<|message|>print(2)<|call|>"
+SEARCH = '<|channel|>analysis to=browser.search code<|message|>{"query":"tides"}<|call|>'
+FINAL = "<|channel|>final<|message|>It is 2.<|return|>"
+TWO = Outcome("completed", "2\n", shown={"container_id": "cntr_1", "outputs": [{"type": "logs", "logs": "2\n"}]})
+FOUND = Outcome("completed", "[0] tides", shown={"action": {"type": "search", "query": "tides", "sources": []}})
+
+
+async def test_code_is_run_and_the_model_reads_what_came_of_it_on_the_channel_of_its_call() -> None:
+    tools = Tools(TWO)
+    response, generations, _, machine = await made(tools, CODE, FINAL, rules=RULES)
+
+    assert [(call.tool.kind, call.arguments) for call in tools.calls] == [("python", "print(2)")]
+    assert response.output[0] == CodeInterpreterCall(
+        tools.calls[0].id, "print(2)", "completed", "cntr_1", [{"type": "logs", "logs": "2\n"}]
+    )
+    answer = harmony("<|start|>python to=assistant<|channel|>analysis<|message|>2\n<|end|><|start|>assistant")
+    assert list(generations[1].prompt) == [*PROMPT, *harmony(CODE), *answer]
+    assert b"".join(message.tokens for message in machine.messages[:2]) == tokens.pack(
+        [*harmony("<|start|>assistant" + CODE), *answer[:-2]]
+    )
+
+
+async def test_a_search_shows_what_was_searched_and_is_told_by_the_name_that_was_called() -> None:
+    response, generations, _, _ = await made(Tools(FOUND), SEARCH, FINAL, rules=RULES)
+
+    found = response.output[0]
+    assert isinstance(found, WebSearchCall)
+    assert (found.status, found.action) == ("completed", {"type": "search", "query": "tides", "sources": []})
+    assert tokens.decode(generations[1].prompt[4:]).endswith("browser.search to=assistantanalysis[0] tidesassistant")
+
+
+@pytest.mark.parametrize(
+    ("header", "asked"),
+    [
+        ("analysis to=python code", "python"),
+        ("analysis to=python", "python"),
+        ("commentary to=python code", "python"),
+        ("analysis to=pythoncode", "python"),
+        ("analysis to=functions.python code", "python"),
+        ("commentary to=functions.python <|constrain|>json", "python"),
+        ("analysis to=browser.search code", "search"),
+        ("commentary to=browser.search <|constrain|>json", "search"),
+        ("analysis to=browser.searchcode", "search"),
+        ("commentary to=functions.browser.open json", "open"),
+        ("analysis to=browser.findjson", "find"),
+    ],
+)
+async def test_they_are_found_however_the_model_writes_their_header(header: str, asked: str) -> None:
+    tools = Tools(TWO if asked == "python" else FOUND)
+    call = f"<|channel|>{header}<|message|>{{}}<|call|>"
+    response, generations, _, _ = await made(tools, call, FINAL, rules=RULES)
+
+    assert [call.tool.tool for call in tools.calls] == [asked]
+    assert response.status == "completed"
+    channel = header.split(" ")[0]
+    assert f"to=assistant{channel}" in tokens.decode(generations[1].prompt[4:])
+
+
+async def test_a_call_whose_header_was_malformed_stands_in_later_prompts_as_the_model_was_trained() -> None:
+    _, _, _, machine = await made(
+        Tools(TWO), "<|channel|>analysis to=functions.python json<|message|>print(2)<|call|>", FINAL, rules=RULES
+    )
+
+    openai = "<|start|>assistant to=python<|channel|>analysis code<|message|>print(2)<|call|>"
+    assert machine.messages[0].tokens == tokens.pack(harmony(openai))
+
+
+async def test_a_function_that_the_caller_declared_by_the_same_name_is_the_callers() -> None:
+    rules = Rules((PYTHON, Callee("python")), parallel=4, hosted_calls=64)
+    mine = "<|channel|>commentary to=functions.python <|constrain|>json<|message|>{}<|call|>"
+    response, _, _, _ = await made(Tools(), mine, rules=rules)
+    ours, _, _, _ = await made(Tools(TWO), CODE, FINAL, rules=rules)
+
+    assert kinds(response) == ["function_call completed"]
+    assert kinds(ours) == ["code_interpreter_call completed", "message completed"]
+
+
+async def test_a_call_that_fails_is_shown_as_failed_and_told() -> None:
+    tools = Tools(failed("the sandbox is away"), failed("no page"))
+    response, generations, _, _ = await made(tools, CODE, SEARCH, FINAL, rules=RULES)
+
+    assert kinds(response) == ["code_interpreter_call failed", "web_search_call failed", "message completed"]
+    assert isinstance(response.output[1], WebSearchCall)
+    assert response.output[1].action == {"type": "search", "query": "tides"}
+    assert "the sandbox is away" in tokens.decode(generations[1].prompt[4:])
+
+
+async def test_what_the_request_includes_goes_with_the_call() -> None:
+    tools = Tools(TWO)
+    include = frozenset({"code_interpreter_call.outputs"})
+    await made(tools, CODE, FINAL, rules=msgspec.structs.replace(RULES, include=include))
+
+    assert tools.calls[0].include == include
+
+
+async def test_where_nothing_runs_them_the_item_failed_as_before() -> None:
+    response, _, _, _ = await made(Tools(), CODE + "<|start|>assistant", FINAL, rules=Rules((OWN,), parallel=4))
+
+    assert kinds(response) == ["code_interpreter_call failed", "message completed"]
+
+
+async def test_whoever_takes_over_comes_to_the_same_items_and_asks_again() -> None:
+    script = (CODE, SEARCH, FINAL)
+    whole, _, steps, _ = await made(Tools(TWO, FOUND), *script, rules=RULES)
+
+    for died in range(len(steps) + 1):
+        packed, outcomes = journal(steps[:died])
+        machine, _ = began(RULES)
+        in_one_go(machine.replay(packed, None, outcomes))
+        known = len(outcomes)
+        left = list(script[known + (machine.pending is not None) :])
+        if machine.pending is not None:
+            assert machine.pending.begun
+        elif machine.sampled > sum(len(harmony(text)) for text in script[:known]):
+            left = left[1:]
+        tools = Tools(*(TWO, FOUND)[known:])
+        response, _, _, _ = await made(tools, *(left or [""]), machine=machine, rules=RULES)
+        assert response.output == whole.output
+
+
+@pytest.mark.parametrize(
+    ("said", "through"),
+    [
+        (CODE, True),
+        ("<|channel|>commentary to=python<|message|>print(2)<|call|>", True),
+        (" to=python<|channel|>analysis code<|message|>print(2)<|call|>", True),
+        (SEARCH, True),
+        ("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant" + SEARCH, True),
+        ('<|channel|>commentary to=browser.open <|constrain|>json<|message|>{"id":1}<|call|>', True),
+        ("<|channel|>commentary to=functions.own <|constrain|>json<|message|>{}<|call|>", True),
+        ("<|channel|>analysis to=functions.own <|constrain|>json<|message|>{}<|call|>", False),
+        ("<|channel|>final to=python code<|message|>print(2)<|call|>", False),
+        (FINAL, False),
+    ],
+)
+def test_a_required_call_may_be_one_of_theirs_as_the_model_was_trained_to_write_it(said: str, through: bool) -> None:
+    tag = header_tag(msgspec.structs.replace(RULES, choice="required"), HeaderState.NEXT)
+    ids = harmony(said)
+
+    assert tag is not None
+    assert any(end == len(ids) - 1 for end in ends(msgspec.json.decode(tag)["format"], ids, 0)) == through
+
+
+def test_behind_a_call_of_the_callers_nothing_of_theirs_may_follow() -> None:
+    rules = msgspec.structs.replace(RULES, choice="required")
+
+    assert "python" not in (header_tag(rules, HeaderState.CALLED) or "")
