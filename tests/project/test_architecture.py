@@ -56,6 +56,8 @@ PURE_BESIDES_STDLIB = (
 )
 WIRE = "service/api/request.py"
 SETTINGS = ("service/settings/sources.py", "service/settings/core.py")
+SESSIONS = "service/sandbox/inside/zygote.py"
+"""Makes the environment of the sessions that it forks."""
 GUEST = "service/engine/vllm/library.py"
 """Sets variables for vLLM, which is told some things in no other way."""
 
@@ -129,7 +131,7 @@ def engines_know_no_http_and_no_store(path: str, text: str) -> Iterator[str]:
 
 def settings_alone_read_the_environment(path: str, text: str) -> Iterator[str]:
     """The environment is read once, at start, by the settings."""
-    if path not in (*SETTINGS, GUEST):
+    if path not in (*SETTINGS, SESSIONS, GUEST):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
                 yield f"os.{node.attr}"

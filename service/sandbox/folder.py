@@ -1,0 +1,246 @@
+"""A session's folder from outside: what is in it, how much it takes, and its files one by one.
+
+Whoever reads here may be root, and a session may change its folder at any moment. So no name is followed that could
+lead out: a path is walked part by part, and none may be a link. Everything blocks: call it in a thread.
+"""
+
+import os
+import secrets
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from service.sandbox.port import FOLDER, File, NoFile
+
+MAX_DEPTH = 32
+"""How deep folders may lie in each other: a deeper tree counts as too many files."""
+
+MAX_PATH_CHARS = 1024
+MAX_NAME_BYTES = 255
+BLOCK = 512
+"""What stat counts blocks in."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Seen(NamedTuple):
+    """A file as it was: its size, when it was written, and which one it is."""
+
+    bytes: int
+    modified_ns: int
+    inode: int
+
+
+class Content(NamedTuple):
+    """What a look found: files by path, the disk that they take, and how many files and folders there are. `over` where
+    there is more than anybody wants to count.
+    """
+
+    files: dict[str, Seen]
+    disk_bytes: int
+    entries: int
+    over: bool
+
+
+def look(folder: Path, most_files: int) -> Content:
+    """All files below a folder, until there are more than `most_files`."""
+    files: dict[str, Seen] = {}
+    used, count, over = 0, 0, False
+    waiting = [("", 0)]
+    while waiting and not over:
+        below, depth = waiting.pop()
+        for name, found in _entries(folder, below):
+            count += 1
+            used += found.st_blocks * BLOCK
+            path = f"{below}{name}"
+            if stat.S_ISDIR(found.st_mode):
+                waiting.append((f"{path}/", depth + 1))
+            elif stat.S_ISREG(found.st_mode) and _is_text(path):
+                files[path] = Seen(found.st_size, found.st_mtime_ns, found.st_ino)
+            if over := count > most_files or depth >= MAX_DEPTH:
+                break
+    return Content(files, used, count, over)
+
+
+def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        with _opened(folder, [part for part in below.split("/") if part]) as place, os.scandir(place) as entries:
+            for entry in entries:
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                    os.chmod(entry.name, 0o700, dir_fd=place)
+                yield entry.name, found
+    except (FileNotFoundError, NotADirectoryError):
+        return  # it went meanwhile
+
+
+def deleted_bytes(pid: int) -> int:
+    """What a process has of files that are open and have no name any more."""
+    used = 0
+    try:
+        numbers = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return 0  # it ended
+    for number in numbers:
+        try:
+            found = os.stat(f"/proc/{pid}/fd/{number}")
+        except OSError:
+            continue
+        if stat.S_ISREG(found.st_mode) and not found.st_nlink:
+            used += found.st_blocks * BLOCK
+    return used
+
+
+def listed(folder: Path, most_files: int) -> list[File]:
+    """The files below a folder, by path."""
+    found = look(folder, most_files).files
+    return [file_of(path, seen) for path, seen in sorted(found.items())]
+
+
+def file_of(path: str, seen: Seen) -> File:
+    """A file as the port tells of it."""
+    return File(f"{FOLDER}/{path}", seen.bytes, seen.modified_ns / 1e9)
+
+
+def open_file(folder: Path, path: str) -> int:
+    """A file, to be read. Raises NoFile."""
+    *parents, name = parts_of(path)
+    try:
+        with _opened(folder, parents) as place:
+            opened = _opened_file(name, place)
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                os.close(opened)
+                raise NoFile(f"{path[:80]!r} is no file")
+            return opened
+    except OSError as error:
+        raise NoFile(f"there is no file {path[:80]!r}") from error
+
+
+def _opened_file(name: str, place: int) -> int:
+    try:
+        return os.open(name, _READ, dir_fd=place)
+    except PermissionError:  # made with a mode that keeps its own user out
+        os.chmod(name, 0o600, dir_fd=place)
+        return os.open(name, _READ, dir_fd=place)
+
+
+class Writing:
+    """A file that is written beside its name, and gets it when it is whole."""
+
+    def __init__(self, folder: Path, path: str, uid: int | None) -> None:
+        """Raises NoFile where there can't be a file at `path`."""
+        self.path = "/".join(parts_of(path))
+        *parents, self._name = parts_of(path)
+        self._partial = f".partial-{secrets.token_hex(8)}"
+        try:
+            with _opened(folder, parents, uid=uid, making=True) as place:
+                self._place = os.dup(place)
+                self._file = os.open(self._partial, _NEW, 0o644, dir_fd=place)
+        except OSError as error:
+            raise NoFile(f"there can't be a file {path[:80]!r}: {error.strerror}") from error
+        if uid is not None:
+            os.fchown(self._file, uid, uid)
+
+    def write(self, content: bytes) -> None:
+        """Append to it."""
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+
+    def finish(self) -> Seen:
+        """Give it its name. Raises NoFile where a folder has it."""
+        try:
+            os.rename(self._partial, self._name, src_dir_fd=self._place, dst_dir_fd=self._place)
+        except OSError as error:
+            raise NoFile(f"there can't be a file {self._name[:80]!r}: {error.strerror}") from error
+        found = os.fstat(self._file)
+        return Seen(found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def close(self) -> None:
+        """Delete it if it isn't whole."""
+        try:
+            with suppress(FileNotFoundError):  # it has its name
+                os.unlink(self._partial, dir_fd=self._place)
+        finally:
+            os.close(self._file)
+            os.close(self._place)
+
+
+def remove_file(folder: Path, path: str) -> None:
+    """Delete a file. Raises NoFile."""
+    *parents, name = parts_of(path)
+    try:
+        with _opened(folder, parents) as place:
+            os.unlink(name, dir_fd=place)
+    except OSError as error:
+        raise NoFile(f"there is no file {path[:80]!r}") from error
+
+
+def parts_of(path: str) -> list[str]:
+    """The names on the way to a file, from a path below FOLDER or without it. Raises NoFile."""
+    parts = path.removeprefix(f"{FOLDER}/").split("/")
+    named = all(0 < len(os.fsencode(part)) <= MAX_NAME_BYTES and part not in (".", "..") for part in parts)
+    whole = len(path) <= MAX_PATH_CHARS and len(parts) <= MAX_DEPTH and "\0" not in path and _is_text(path)
+    if not named or not whole:
+        raise NoFile(f"{path[:80]!r} is no path of a file in {FOLDER}")
+    return parts
+
+
+def remove_tree(folder: Path) -> None:
+    """Delete a folder of a session that has ended, however deep it is. What can't be deleted raises OSError."""
+    if not folder.exists():
+        return
+    token, made = secrets.token_hex(8), 0
+    while entries := list(os.scandir(folder)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, 0o700)
+            with os.scandir(entry.path) as inner:
+                for each in inner:
+                    if each.is_dir(follow_symlinks=False):
+                        os.chmod(each.path, 0o700)
+                        made += 1
+                        os.rename(each.path, folder / f"{token}-{made}")
+                    else:
+                        os.unlink(each.path)
+            os.rmdir(entry.path)
+    folder.rmdir()
+
+
+@contextmanager
+def _opened(folder: Path, parts: list[str], *, uid: int | None = None, making: bool = False) -> Generator[int]:
+    """A folder below `folder`, part by part; none may be a link."""
+    place = os.open(folder, _FOLDER)
+    try:
+        for part in parts:
+            try:
+                inner = os.open(part, _FOLDER, dir_fd=place)
+            except FileNotFoundError:
+                if not making:
+                    raise
+                os.mkdir(part, 0o755, dir_fd=place)
+                inner = os.open(part, _FOLDER, dir_fd=place)
+                if uid is not None:
+                    os.fchown(inner, uid, uid)
+            os.close(place)
+            place = inner
+        yield place
+    finally:
+        os.close(place)
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,208 @@
+"""Runs cells of Python one after the other in one namespace, as a notebook does, and tells what they showed.
+
+It talks to the service over one file: frames of a length and JSON, a cell in, what became of it out. The code that runs
+here can do whatever it likes with this module, this file and its own process: what it says is believed by nobody
+(`channel` on the other side bounds it), and only its own session is lost.
+"""
+
+import ast
+import base64
+import contextlib
+import io
+import json
+import linecache
+import os
+import signal
+import struct
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+LENGTH = struct.Struct(">I")
+"""What stands before each frame: how many bytes it has."""
+
+MAX_IMAGES = 4
+MAX_IMAGE_BYTES = 2 << 20
+"""What one cell may show of figures; the rest is told in words."""
+
+SOURCES_KEPT = 64
+"""Cells whose lines later tracebacks can show."""
+
+INTERRUPT = {signal.SIGINT}
+
+
+class Shown(io.TextIOBase):
+    """What a cell prints: of a long text the beginning and the end, as much of both."""
+
+    def __init__(self, chars: int) -> None:
+        self._half = chars // 2
+        self._head: list[str] = []
+        self._head_chars = 0
+        self._tail: deque[str] = deque()
+        self._tail_chars = 0
+        self._cut = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        room = self._half - self._head_chars
+        if room > 0:
+            self._head.append(text[:room])
+            self._head_chars += len(self._head[-1])
+        if rest := text[max(room, 0) :]:
+            self._keep_end(rest)
+        return len(text)
+
+    def _keep_end(self, text: str) -> None:
+        kept = text[-self._half :] if self._half else ""
+        self._tail.append(kept)
+        self._tail_chars += len(kept)
+        self._cut += len(text) - len(kept)
+        while self._tail_chars - len(self._tail[0]) >= self._half and len(self._tail) > 1:
+            gone = len(self._tail.popleft())
+            self._tail_chars -= gone
+            self._cut += gone
+
+    def text(self) -> str:
+        """All of it, or both ends with how much lies between them."""
+        tail = "".join(self._tail)
+        over = max(len(tail) - self._half, 0)
+        cut = self._cut + over
+        middle = f"\n… {cut:,} characters left out …\n" if cut else ""
+        return "".join(self._head) + middle + tail[over:]
+
+
+class Cells:
+    """The cells of one session: the variables that they share, and how many there were."""
+
+    def __init__(self, output_chars: int) -> None:
+        self._chars = output_chars
+        self._space: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+        self._count = 0
+
+    def run(self, code: str) -> dict[str, object]:
+        """Run a cell to its end, or until it is interrupted: what it showed, and whether it raised."""
+        shown, images = Shown(self._chars), list[str]()
+        with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+            error = _attempt(lambda: self._execute(code)) or _attempt(lambda: _show_figures(images, shown))
+            if error is not None:
+                _tell(error, shown)
+        return {"raised": error is not None, "logs": _sound(shown.text()), "images": images}
+
+    def _execute(self, code: str) -> None:
+        """The code, and the value of its last expression as Python's prompt shows it."""
+        self._count += 1
+        name = f"<cell {self._count}>"
+        linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+        linecache.cache.pop(f"<cell {self._count - SOURCES_KEPT}>", None)
+        tree = ast.parse(code, name)
+        last: ast.Expression | None = None
+        if tree.body and isinstance(tree.body[-1], ast.Expr):
+            last = ast.Expression(cast(ast.Expr, tree.body.pop()).value)
+        exec(compile(tree, name, "exec"), self._space)
+        if last is not None:
+            value = eval(compile(last, name, "eval"), self._space)
+            if value is not None:
+                self._space["_"] = value
+                sys.stdout.write(f"{value!r}\n")
+
+
+def _attempt(action: Callable[[], None]) -> BaseException | None:
+    """What an action raised. Interrupts are let through only meanwhile."""
+    raised: BaseException | None = None
+    try:
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPT)
+            action()
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
+    except BaseException as error:
+        raised = error
+    settle_interrupts()
+    return raised
+
+
+def settle_interrupts() -> None:
+    """Let no interrupt through from here on, and forget one that came too late."""
+    while True:
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
+            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which drops one that waits
+            signal.signal(signal.SIGINT, handler)
+            return
+        except KeyboardInterrupt:
+            continue
+
+
+def _tell(error: BaseException, shown: Shown) -> None:
+    """The traceback from the cell on. An exception may be of the cell's own making, and fail to tell of itself."""
+    place = error.__traceback__
+    while place is not None and not place.tb_frame.f_code.co_filename.startswith("<cell "):
+        place = place.tb_next
+    try:
+        traceback.print_exception(type(error), error, place, file=shown)
+    except BaseException as another:
+        shown.write(f"{type(error).__name__}, which can't be shown: {type(another).__name__}\n")
+
+
+def _show_figures(images: list[str], shown: Shown) -> None:
+    """The open figures of matplotlib, if it is there, as PNG in base64. They are closed."""
+    pyplot: Any = sys.modules.get("matplotlib.pyplot")
+    if pyplot is None:
+        return
+    numbers = pyplot.get_fignums()
+    for number in numbers[:MAX_IMAGES]:
+        made = io.BytesIO()
+        pyplot.figure(number).savefig(made, format="png")
+        if len(made.getvalue()) > MAX_IMAGE_BYTES:
+            shown.write(f"Figure {number} is too large to be shown: more than {MAX_IMAGE_BYTES >> 20} MiB as PNG\n")
+        else:
+            images.append(base64.b64encode(made.getvalue()).decode())
+    if len(numbers) > MAX_IMAGES:
+        shown.write(f"{len(numbers) - MAX_IMAGES} more figures are not shown: a cell shows {MAX_IMAGES}\n")
+    pyplot.close("all")
+
+
+def _sound(text: str) -> str:
+    """A text that is one in UTF-8: half a surrogate pair is none."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def serve(channel: int, output_chars: int) -> None:
+    """Run the cells that come over `channel` until it ends."""
+    cells = Cells(output_chars)
+    send(channel, {"ready": True})
+    while (request := receive(channel)) is not None:
+        send(channel, cells.run(request["code"]))
+
+
+def send(channel: int, message: dict[str, object]) -> None:
+    """One frame."""
+    body = json.dumps(message).encode()
+    waiting = memoryview(LENGTH.pack(len(body)) + body)
+    while waiting:
+        waiting = waiting[os.write(channel, waiting) :]
+
+
+def receive(channel: int) -> dict[str, Any] | None:
+    """The next frame; None at the end. It comes from the service, which bounds what it sends."""
+    head = _read(channel, LENGTH.size)
+    body = head and _read(channel, LENGTH.unpack(head)[0])
+    return json.loads(body) if body else None
+
+
+def _read(channel: int, count: int) -> bytes:
+    """So many bytes, or none at the end."""
+    parts: list[bytes] = []
+    while count:
+        part = os.read(channel, count)
+        if not part:
+            return b""
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,230 @@
+"""The process that sessions are forked from: it has imported what they need once, and waits to be asked for one.
+
+The service talks to it over a socket: it sends what a session is to have, with the session's end of its channel, and is
+told of the process, with a file that stands for it, and later of its end. The process ends with the service, and all
+sessions end with it. No code of a session ever runs in it.
+"""
+
+import contextlib
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from service.sandbox.inside import cells, mounts
+from service.sandbox.inside.confine import Bounds, confine, die_with_parent
+
+CONTROL = 0
+"""The file of the socket to the service: the standard input."""
+
+CHANNEL = 3
+"""The file of a session's channel."""
+
+MAX_MESSAGE_BYTES = 1 << 16
+
+USEFUL = (
+    *("array", "asyncio", "bisect", "calendar", "collections", "copy", "csv", "dataclasses", "datetime", "decimal"),
+    *("enum", "fractions", "functools", "hashlib", "heapq", "io", "itertools", "json", "math", "operator", "pathlib"),
+    *("pprint", "random", "re", "shutil", "sqlite3", "statistics", "string", "tempfile", "textwrap", "time", "typing"),
+    *("unicodedata", "uuid", "zipfile"),
+)
+SCIENTIFIC = ("numpy", "pandas", "matplotlib.pyplot")
+"""What sessions find imported already: parts of Python, and those of these that are installed."""
+
+READABLE = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share", "/usr/local/lib", "/etc/localtime", "/etc/fonts")
+"""What sessions may read besides Python's own folders."""
+
+SESSION_ENVIRONMENT = {"LANG": "C.UTF-8", "MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def python_folders() -> list[str]:
+    """Where this Python has its modules."""
+    roots = dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix))
+    return [f"{root}/{name}" for root in roots for name in ("lib", "lib64", "share") if Path(root, name).is_dir()]
+
+
+def tasks_of(user: int) -> int:
+    """How many threads a user's processes have, as far as this process can see."""
+    count = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+            count += int(fields["Threads"]) if int(fields["Uid"].split()[0]) == user else 0
+    return count
+
+
+class Zygote:
+    """The loop: it takes messages, forks, signals, and tells who died."""
+
+    def __init__(self, control: socket.socket, readable: Sequence[str], *, linked: bool) -> None:
+        self._control = control
+        self._readable = readable
+        self._linked = linked
+        self._alive: dict[int, int] = {}
+        """The session's number for each process."""
+        self._tasks = tasks_of(os.getuid())
+
+    def run(self) -> None:
+        """Until the service closes the socket."""
+        woken, wake = socket.socketpair()
+        wake.setblocking(False)
+        woken.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _wake)
+        chosen = selectors.DefaultSelector()
+        chosen.register(self._control, selectors.EVENT_READ)
+        chosen.register(woken, selectors.EVENT_READ)
+        self._tell({"started": True, "linked": self._linked})
+        while True:
+            for key, _ in chosen.select():
+                if key.fileobj is self._control:
+                    if not self._take():
+                        return
+                else:
+                    with contextlib.suppress(BlockingIOError):
+                        woken.recv(4096)
+            self._bury()
+
+    def end(self) -> None:
+        """Kill all sessions, and see them dead."""
+        for pid in self._alive:
+            os.kill(pid, signal.SIGKILL)
+        for pid in self._alive:
+            os.waitpid(pid, 0)
+
+    def _take(self) -> bool:
+        """Do what the next message asks for; False at the end of them."""
+        text, files, _, _ = socket.recv_fds(self._control, MAX_MESSAGE_BYTES, 1)
+        if not text:
+            return False
+        self._fork(json.loads(text), files[0])
+        return True
+
+    def _fork(self, message: dict[str, object], channel: int) -> None:
+        pid = os.fork()
+        if not pid:
+            self._be_session(message, channel)
+        os.close(channel)
+        number = message["fork"]
+        assert isinstance(number, int)
+        self._alive[pid] = number
+        process = os.pidfd_open(pid)
+        self._tell({"forked": number, "pid": pid}, process)
+        os.close(process)
+
+    def _be_session(self, message: dict[str, object], channel: int) -> None:
+        """Never returns: this process is the session from here on."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.dup2(channel, CHANNEL)
+            try:
+                self._become(message)
+            except BaseException as error:
+                cells.send(CHANNEL, {"failed": f"{type(error).__name__}: {error}"})
+                raise
+            output_chars = message["output_chars"]
+            assert isinstance(output_chars, int)
+            cells.serve(CHANNEL, output_chars)
+        finally:
+            os._exit(0)
+
+    def _become(self, message: dict[str, object]) -> None:
+        """Have what a session has, and no more."""
+        folder, uid = str(message["folder"]), message["uid"]
+        assert uid is None or isinstance(uid, int)
+        files, temporary = f"{folder}/data", f"{folder}/tmp"
+        os.dup2(os.open(files, os.O_PATH | os.O_DIRECTORY), mounts.FOLDER)
+        nothing = os.open("/dev/null", os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nothing, number)
+        os.closerange(CHANNEL + 1, mounts.FOLDER)
+        os.closerange(mounts.FOLDER + 1, os.sysconf("SC_OPEN_MAX"))
+        with open("/proc/self/oom_score_adj", "w") as score:
+            score.write("1000")  # it is the first to go where a machine has no memory left
+        home = str(mounts.LINK) if self._linked else files
+        os.environ.clear()
+        os.environ.update(SESSION_ENVIRONMENT, HOME=home, TMPDIR=temporary, MPLCONFIGDIR=temporary)
+        os.chdir(files)
+        os.umask(0o022)
+        bounds = Bounds(**message["bounds"])  # type: ignore[arg-type]
+        if uid is None:  # its threads count together with all others of the user
+            bounds = Bounds(bounds.memory_bytes, bounds.file_bytes, bounds.cpu_seconds, bounds.threads + self._tasks)
+        cells.settle_interrupts()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for name in [name for name in sys.modules if name.split(".")[0] == "service"]:
+            del sys.modules[name]
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed()  # else all sessions would draw the same numbers
+        parent = int(str(message["zygote"]))
+        confine([*READABLE, *self._readable], [files, temporary], bounds, uid)
+        if os.getppid() != parent:
+            os._exit(0)
+
+    def _bury(self) -> None:
+        """Take note of sessions that ended."""
+        while self._alive:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            self._tell({"died": self._alive.pop(pid), "status": os.waitstatus_to_exitcode(status)})
+
+    def _tell(self, message: dict[str, object], *files: int) -> None:
+        socket.send_fds(self._control, [json.dumps(message).encode()], files)
+
+
+def _wake(number: int, frame: FrameType | None) -> None:
+    """A session ended: the file of wake-ups has told the loop."""
+
+
+def main() -> None:
+    """Import, and wait."""
+    os.setsid()  # a terminal's Ctrl-C is for the service
+    parent = int(sys.argv[1])  # behind it, the folder that has those of sessions
+    die_with_parent()
+    control = socket.socket(fileno=os.dup(CONTROL))
+    try:
+        if os.getppid() != parent:
+            return
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the service ends it, once its own requests have ended
+        root = os.environ.pop("PYTHONPATH", "")
+        sys.path[:] = [path for path in sys.path if path and path != root]
+        readable = python_folders()
+        linked = mounts.view([*readable, sys.argv[2]])
+        die_with_parent()  # again: a new user namespace took it back
+        for name in (*USEFUL, *SCIENTIFIC):
+            if importlib.util.find_spec(name.split(".")[0]):
+                importlib.import_module(name)
+        if "matplotlib.pyplot" in sys.modules:
+            _warm_pyplot()
+        gc.collect()
+        gc.freeze()
+        zygote = Zygote(control, readable, linked=linked)
+        zygote.run()
+        zygote.end()
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            control.send(json.dumps({"broken": f"{type(error).__name__}: {error}"[:1000]}).encode())
+        raise
+
+
+def _warm_pyplot() -> None:
+    """Draw once: what the first figure loads is then there."""
+    import io
+
+    pyplot = sys.modules["matplotlib.pyplot"]
+    pyplot.plot([1, 2])
+    pyplot.savefig(io.BytesIO(), format="png")
+    pyplot.close("all")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,300 @@
+"""The adapter that forks sessions beside this process: their places, their folders, and their end.
+
+All folders lie below one that this process has alone while it lives; what a process that died has left is deleted at
+the next start. As root each session has a user of its own. Else all have this process's user, and Landlock and the
+filter keep them apart.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from service import logs
+from service.sandbox import folder as folders
+from service.sandbox.forks import Zygote
+from service.sandbox.inside.mounts import LINK
+from service.sandbox.port import Cell, File, Full, Gone, Limits, Unusable
+from service.sandbox.proof import prove
+from service.sandbox.session import Session
+
+FIRST_UID = 64_000
+"""The users of sessions, where each has its own: one for each place, from here on."""
+
+MAX_PLACES = 512
+CHUNK_BYTES = 1 << 18
+LOOKS = 20
+"""How often it is looked for idle sessions within the time for which one may be idle."""
+
+SHARED = "matplotlib"
+"""What lies beside the folders of those who have sessions."""
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Places:
+    """How many sessions there may be, in all and of one tenant, and for how long one may be idle, in seconds."""
+
+    sessions: int = 32
+    tenant_sessions: int = 8
+    idle_seconds: float = 1200
+
+
+class LocalSandbox:
+    """Sessions as processes of this machine."""
+
+    def __init__(self, places: Places, most: Limits, base: Path | None = None) -> None:
+        """`base` is where folders lie; without it, in the system's folder for temporary files."""
+        if places.sessions > MAX_PLACES:
+            raise ValueError(f"there can't be {places.sessions} sessions, only {MAX_PLACES}")
+        self._places, self._most = places, most
+        self._base = base or Path(tempfile.gettempdir(), f"harmonium-sandbox-{os.getuid()}")
+        self._sessions: dict[str, Session] = {}
+        self._opening: dict[str, asyncio.Task[Session]] = {}
+        self._free = list(range(places.sessions))
+        self._tenants = Counter[str]()
+        """How many places each tenant has."""
+        self._zygote: Zygote | None = None
+        self._starting = asyncio.Lock()
+        self._run: Path | None = None
+        self._lock = -1
+        self._burials: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """As the port has it: the sessions of this machine are tried before anybody gets one."""
+        try:
+            self._run = await asyncio.to_thread(self._take_folder)
+        except OSError as error:
+            raise Unusable(f"{self._base} can't have the folders of sessions: {error.strerror or error}") from error
+        try:
+            await prove(self)
+        except BaseException:
+            await self.aclose()
+            raise
+        self._looking = asyncio.create_task(self._end_idle())
+
+    async def open(self, session: str, tenant: str, limits: Limits) -> str:
+        """As the port has it."""
+        if not NAME.fullmatch(session):
+            raise ValueError(f"no name of a session: {session[:80]!r}")
+        if (known := self._sessions.get(session)) and not known.alive:
+            await known.gone.wait()
+        if session not in self._sessions:
+            if session not in self._opening:
+                opening = asyncio.create_task(self._begin(session, tenant, limits.within(self._most)))
+                self._opening[session] = opening
+                opening.add_done_callback(lambda _: self._opening.pop(session))
+            await asyncio.shield(self._opening[session])
+        found = self._found(session)
+        if found.tenant != tenant:
+            raise Gone(f"there is no session {session}")
+        return self.path_of(found)
+
+    def path_of(self, session: Session) -> str:
+        """What a session's code calls its folder."""
+        return str(LINK) if self._zygote and self._zygote.linked else str(session.folder)
+
+    async def run(self, session: str, call: str, code: str) -> Cell:
+        """As the port has it."""
+        return await self._found(session).run(call, code)
+
+    async def stop(self, session: str, call: str) -> None:
+        """As the port has it."""
+        self._found(session).stop(call)
+
+    async def close(self, session: str) -> None:
+        """As the port has it."""
+        if opening := self._opening.get(session):
+            with suppress(Full, Unusable):
+                await asyncio.shield(opening)
+        if found := self._sessions.get(session):
+            found.kill("it was closed")
+            await found.gone.wait()
+
+    async def files(self, session: str) -> list[File]:
+        """As the port has it."""
+        found = self._found(session)
+        return await asyncio.to_thread(folders.listed, found.folder, found.limits.files)
+
+    async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
+        """As the port has it."""
+        file = await asyncio.to_thread(folders.open_file, self._found(session).folder, path)
+        try:
+            while part := await asyncio.to_thread(os.read, file, CHUNK_BYTES):
+                yield part
+        finally:
+            os.close(file)
+
+    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
+        """As the port has it."""
+        found = self._found(session)
+        there, used = await asyncio.to_thread(found.used)
+        left = found.limits.disk_bytes - used
+        if there.entries >= found.limits.files:
+            raise Full(f"the session has {there.entries:,} files already")
+        writing = await asyncio.to_thread(folders.Writing, found.folder, path, found.uid)
+        try:
+            async for part in content:
+                left -= len(part)
+                if left < 0:
+                    raise Full(f"the session's files may have {found.limits.disk_bytes:,} bytes, and this one has more")
+                await asyncio.to_thread(writing.write, part)
+            seen = await asyncio.to_thread(writing.finish)
+        finally:
+            await asyncio.to_thread(writing.close)
+        found.learn(writing.path, seen)
+        return folders.file_of(writing.path, seen)
+
+    async def remove(self, session: str, path: str) -> None:
+        """As the port has it."""
+        found = self._found(session)
+        await asyncio.to_thread(folders.remove_file, found.folder, path)
+        found.learn("/".join(folders.parts_of(path)), None)
+
+    async def aclose(self) -> None:
+        """As the port has it."""
+        for task in self._opening.values():
+            task.cancel()
+        if self._zygote:
+            await self._zygote.end()
+        await asyncio.gather(*self._opening.values(), *self._burials, return_exceptions=True)
+        if self._looking:
+            self._looking.cancel()
+        if self._run:
+            run, self._run = self._run, None
+            await asyncio.to_thread(folders.remove_tree, run)
+            os.close(self._lock)
+
+    def session(self, name: str) -> Session:
+        """As `proof` needs it."""
+        return self._found(name)
+
+    @property
+    def zygote_pid(self) -> int:
+        """As `proof` needs it; 0 where there is none."""
+        return self._zygote.pid if self._zygote else 0
+
+    def _found(self, name: str) -> Session:
+        session = self._sessions.get(name)
+        if session is None or not session.alive:
+            raise Gone(f"there is no session {name[:80]}")
+        session.touch()
+        return session
+
+    async def _begin(self, name: str, tenant: str, limits: Limits) -> Session:
+        """Take a place, and fork. Raises Full and Unusable."""
+        if not self._free:
+            raise Full(f"all {self._places.sessions} sessions of Python that there may be are taken")
+        if self._tenants[tenant] >= self._places.tenant_sessions:
+            raise Full(f"a tenant may have {self._places.tenant_sessions} sessions of Python at once")
+        place = self._free.pop(0)
+        self._tenants[tenant] += 1
+        uid, home = FIRST_UID + place if os.getuid() == 0 else None, None
+        try:
+            zygote = await self._forking()
+            home = await asyncio.to_thread(self._make_home, uid)
+            session = await zygote.fork(tenant, limits, home, uid, self._places.sessions)
+        except BaseException:
+            if home:
+                await asyncio.shield(asyncio.to_thread(folders.remove_tree, home))
+            self._give_back(place, tenant)
+            raise
+        self._sessions[name] = session
+        burial = asyncio.create_task(self._bury(name, session, place))
+        self._burials.add(burial)
+        burial.add_done_callback(self._burials.discard)
+        return session
+
+    async def _forking(self) -> Zygote:
+        """The zygote, a new one if there is none. Raises Unusable."""
+        async with self._starting:
+            if not self._run:
+                raise Unusable("the sandbox is closed")
+            if not self._zygote or not self._zygote.alive:
+                self._zygote = await Zygote.start(self._run)
+            return self._zygote
+
+    async def _bury(self, name: str, session: Session, place: int) -> None:
+        """When a session's process has ended, delete what it leaves, and give its place to others."""
+        try:
+            await session.buried()
+            del self._sessions[name]
+            await asyncio.to_thread(folders.remove_tree, session.home)
+            logs.event(logger, logging.INFO, "sandbox session ended", tenant=session.tenant, why=session.why)
+        except OSError as error:
+            logs.event(logger, logging.ERROR, "sandbox folder not deleted", error=type(error).__name__)
+        finally:
+            self._give_back(place, session.tenant)
+            session.gone.set()
+
+    def _give_back(self, place: int, tenant: str) -> None:
+        self._free.append(place)
+        self._tenants[tenant] -= 1
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+
+    async def _end_idle(self) -> None:
+        """Close sessions that nobody has used for too long, for ever."""
+        now = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(self._places.idle_seconds / LOOKS)
+            for session in self._sessions.values():
+                if not session.busy and now() - session.used_at > self._places.idle_seconds:
+                    session.kill("nobody used it for too long")
+
+    # --- folders -------------------------------------------------------------------------------------------------
+
+    def _take_folder(self) -> Path:
+        """A folder below the base that is ours while this process lives; those that are nobody's are deleted."""
+        self._base.mkdir(mode=0o711, parents=True, exist_ok=True)
+        found = self._base.lstat()
+        if found.st_uid != os.getuid() or self._base.is_symlink():
+            raise OSError("it is another user's")
+        self._base.chmod(0o711)  # sessions have users of their own
+        with (self._base / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for left in self._base.iterdir():
+                if left.is_dir() and left.name != SHARED and not _is_held(left):
+                    folders.remove_tree(left)
+            run = Path(tempfile.mkdtemp(dir=self._base, prefix="run-"))
+            run.chmod(0o711)
+            self._lock = os.open(run / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        return run
+
+    def _make_home(self, uid: int | None) -> Path:
+        """The folders of a session."""
+        assert self._run
+        home = Path(tempfile.mkdtemp(dir=self._run, prefix="s-"))
+        home.chmod(0o711)
+        for name in ("data", "tmp"):
+            (home / name).mkdir(0o700)
+            if uid is not None:
+                os.chown(home / name, uid, uid)
+        return home
+
+
+def _is_held(run: Path) -> bool:
+    """Whether a process lives that has this folder."""
+    try:
+        lock = os.open(run / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

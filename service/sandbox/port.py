@@ -1,0 +1,139 @@
+"""The port of a sandbox: sessions of Python, each with cells that share variables, and a folder of files.
+
+Two adapters: `local`, which forks sessions beside this process, and `remote`, which speaks to `harmonium sandbox`. The
+same tests run against both.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol
+
+import msgspec
+
+FOLDER = "/mnt/data"
+"""How the port names a session's folder. What its code calls it is told by `open`."""
+
+Ended = Literal["ok", "raised", "timeout", "lost", "stopped"]
+"""How a cell ended: at its last line; with an exception; interrupted when its time was up; with its session, whose
+variables and files are gone; interrupted because nobody wants it any more.
+"""
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a session may take. A sandbox has limits of its own, and gives the less of both."""
+
+    memory_bytes: int = 1 << 30
+    """Beside what every session begins with."""
+    disk_bytes: int = 256 << 20
+    files: int = 1000
+    """Files and folders together."""
+    seconds: float = 60
+    """Of one cell."""
+    cpu_seconds: int = 600
+    """Of processor time, of all cells together."""
+    output_chars: int = 64_000
+    """Of one cell; the middle of more is left out."""
+
+    def within(self, most: "Limits") -> "Limits":
+        """The less of both."""
+        return Limits(**{name: min(getattr(self, name), getattr(most, name)) for name in self.__struct_fields__})
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A figure that was open when its cell ended."""
+
+    data: bytes
+    format: Literal["png"] = "png"
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """What became of a cell."""
+
+    ended: Ended
+    logs: str = ""
+    """What it printed, the value of its last expression, and of an exception the traceback from the cell on; of a lost
+    session, the reason.
+    """
+    images: tuple[Image, ...] = ()
+    files: tuple[str, ...] = ()
+    """What it wrote, as paths below FOLDER; files that whoever uses the sandbox wrote meanwhile are among them."""
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file of a session: its path below FOLDER, its size, and when it was last written (seconds since 1970)."""
+
+    path: str
+    bytes: int
+    modified: float
+
+
+class SandboxError(Exception):
+    """What a sandbox refuses. The message says why, without anything of a session's code."""
+
+
+class Full(SandboxError):
+    """All places are taken: those of the sandbox, the tenant's share, the session's disk, or its queue of cells."""
+
+
+class Gone(SandboxError):
+    """There is no such session: it was closed, it was idle for too long, it died, or the sandbox began anew."""
+
+
+class NoFile(SandboxError):
+    """The session has no such file, or the path is none."""
+
+
+class Unusable(SandboxError):
+    """There is no sandbox: it can't be reached, or what it promises doesn't hold on this machine."""
+
+
+class Sandbox(Protocol):
+    """Sessions, by names that their owner makes. Everything may raise Unusable, and all but `open` Gone."""
+
+    async def start(self) -> None:
+        """Get ready, and prove that sessions are confined. Raises Unusable with the reasons."""
+        ...
+
+    async def open(self, session: str, tenant: str, limits: Limits) -> str:
+        """Have a session of this name, a new one unless it is there: the path by which its code finds its folder.
+
+        Raises Full. A name is 1 to 64 of the characters A-Z a-z 0-9 _ -; another tenant's is Gone.
+        """
+        ...
+
+    async def run(self, session: str, call: str, code: str) -> Cell:
+        """Run a cell, after those that came before.
+
+        Where the session ran or runs a call of this name, nothing runs again: its Cell is handed out, without images
+        if there were later calls. Cancelled, it does what `stop` does. Raises Full where too many cells wait.
+        """
+        ...
+
+    async def stop(self, session: str, call: str) -> None:
+        """Interrupt the cell of a call, if it has not ended; one that doesn't let itself be interrupted is killed
+        with its session. It doesn't wait for the end.
+        """
+        ...
+
+    async def close(self, session: str) -> None:
+        """End the session and delete its folder, if it is there."""
+        ...
+
+    async def files(self, session: str) -> list[File]:
+        """Its files, by path."""
+        ...
+
+    def read(self, session: str, path: str) -> AsyncIterator[bytes]:
+        """What a file has. Raises NoFile."""
+        ...
+
+    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
+        """Make or replace a file. Raises Full where it doesn't fit, and NoFile for a path that can't be one."""
+        ...
+
+    async def remove(self, session: str, path: str) -> None:
+        """Delete a file. Raises NoFile."""
+        ...
+
+    async def aclose(self) -> None:
+        """End all sessions of one's own, and let go of connections."""
+        ...

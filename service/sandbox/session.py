@@ -1,0 +1,305 @@
+"""One session from outside: its channel, its cells one after the other, what interrupts and what kills it.
+
+A cell waits for those before it and runs. It is interrupted when its time is up or nobody wants it any more, and killed
+with its session when it doesn't heed that, or takes more of the disk than it may. What comes over the channel is of a
+stranger's making: a frame has a bound, and what isn't one ends the session.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from service.sandbox.folder import Content, Seen, deleted_bytes, look
+from service.sandbox.inside.cells import LENGTH, MAX_IMAGE_BYTES, MAX_IMAGES
+from service.sandbox.port import FOLDER, Cell, Ended, Full, Gone, Image, Limits
+
+MAX_CODE_BYTES = 1 << 20
+MAX_WAITING = 16
+"""Cells of one session that wait for another."""
+
+CELLS_KEPT = 32
+"""Calls whose Cell is known when it is asked for again; images are kept of the last one."""
+
+GRACE_SECONDS = 2.0
+"""How long an interrupted cell may take to end."""
+
+LOOK_SECONDS = 0.1
+"""How often it is looked what a cell has written."""
+
+DEATH_SECONDS = 5.0
+"""How long the kernel may take to bury a session."""
+
+READY_SECONDS = 10.0
+"""How long a new session may take to say that it is confined."""
+
+FRAME_SLACK = 4096
+ESCAPED = 6
+"""The most bytes that a character has in JSON, as in `\\u0000`."""
+
+OFF_LOOP_BYTES = 1 << 18
+"""Frames from this size on are decoded in a thread."""
+
+SIGNALS = {
+    signal.SIGKILL: "it took more processor time than it may, or the machine had no memory left",
+    signal.SIGXCPU: "it took more processor time than it may",
+    signal.SIGSYS: "it made a call that no program of this machine makes",
+    signal.SIGSEGV: "Python crashed",
+    signal.SIGABRT: "Python crashed",
+}
+"""What a session most likely died of."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a session says of a cell."""
+
+    raised: bool
+    logs: str
+    images: tuple[bytes, ...] = ()
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """What it says first."""
+
+    ready: bool = False
+    failed: str = ""
+
+
+class Session:
+    """A session that has been forked."""
+
+    def __init__(self, tenant: str, limits: Limits, home: Path, uid: int | None) -> None:
+        """`home` has its folders, `uid` is its user where that is its own."""
+        self.tenant, self.limits, self.home, self.uid = tenant, limits, home, uid
+        self.folder = home / "data"
+        self.used_at = asyncio.get_running_loop().time()
+        self._died: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        """How its process ended, as `os.waitstatus_to_exitcode` has it; None where nobody saw it."""
+        self.pid, self._process = 0, -1
+        self._turn = asyncio.Lock()
+        self._running: dict[str, tuple[asyncio.Task[Cell], asyncio.Event]] = {}
+        """Calls that run or wait, each with the event that nobody wants it any more."""
+        self._cells: deque[tuple[str, Cell]] = deque(maxlen=CELLS_KEPT)
+        self._known: dict[str, Seen] = {}
+        self.why = ""
+        """Why it was killed, where that was our doing."""
+        self.gone = asyncio.Event()
+        """Set when nothing of it is left."""
+
+    async def connect(self, channel: socket.socket) -> str:
+        """Wait until it is ready; if it can't be, why."""
+        self._reader, self._writer = await asyncio.open_connection(sock=channel)
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                said = msgspec.json.decode(await self._frame(), type=Ready)
+        except TimeoutError:
+            return f"a session was not ready within {READY_SECONDS:g} s"
+        except (asyncio.IncompleteReadError, OSError, ValueError):
+            return "a session ended at once"
+        return "" if said.ready else said.failed or "a session said nothing of itself"
+
+    def born(self, pid: int, process: int) -> None:
+        """Its process, and the file that stands for it."""
+        self.pid, self._process = pid, process
+
+    def die(self, status: int | None) -> None:
+        """Its process has ended."""
+        if self._process >= 0:
+            os.close(self._process)
+            self._process = -1
+        if not self._died.done():
+            self._died.set_result(status)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process hasn't ended."""
+        return not self._died.done()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a cell runs or waits."""
+        return bool(self._running)
+
+    async def run(self, call: str, code: str) -> Cell:
+        """The Cell of a call, which runs now unless it has before. Raises Full and Gone."""
+        for known, cell in self._cells:
+            if known == call:
+                return cell
+        if call not in self._running:
+            if not self.alive:
+                raise Gone("the session has ended")
+            if len(self._running) > MAX_WAITING:
+                raise Full(f"{MAX_WAITING} cells of this session wait already")
+            unwanted = asyncio.Event()
+            self._running[call] = asyncio.create_task(self._in_turn(call, code, unwanted)), unwanted
+        task, unwanted = self._running[call]
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            unwanted.set()
+            raise
+
+    def stop(self, call: str) -> None:
+        """Nobody wants this call any more."""
+        if call in self._running:
+            self._running[call][1].set()
+
+    def kill(self, why: str) -> None:
+        """End it, whatever it does."""
+        self.why = self.why or why
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, number)
+
+    def touch(self) -> None:
+        """Somebody uses it."""
+        self.used_at = asyncio.get_running_loop().time()
+
+    async def buried(self) -> None:
+        """Wait until its process is no more and all calls have their Cell."""
+        await asyncio.wait([self._died])
+        if self._running:
+            await asyncio.wait([task for task, _ in self._running.values()])
+        self._writer.close()
+
+    def learn(self, path: str, seen: Seen | None) -> None:
+        """A file that is there by somebody else's doing, or is gone."""
+        self._known.pop(path, None)
+        if seen is not None:
+            self._known[path] = seen
+
+    def used(self) -> tuple[Content, int]:
+        """What its folder has, and the bytes of the disk that it has altogether. Blocks."""
+        content, temporary = (look(self.home / name, self.limits.files) for name in ("data", "tmp"))
+        return content, content.disk_bytes + temporary.disk_bytes + deleted_bytes(self.pid)
+
+    async def _in_turn(self, call: str, code: str, unwanted: asyncio.Event) -> Cell:
+        """Wait, run, and note what became of it."""
+        try:
+            cell = Cell("stopped")
+            if await self._has_turn(unwanted):
+                try:
+                    cell = await self._run(code, unwanted)
+                finally:
+                    self._turn.release()
+            earlier = [(name, msgspec.structs.replace(each, images=())) for name, each in self._cells]
+            self._cells.extend([*earlier, (call, cell)][-CELLS_KEPT:])
+            return cell
+        finally:
+            del self._running[call]
+            self.touch()
+
+    async def _has_turn(self, unwanted: asyncio.Event) -> bool:
+        """Wait for the turn; False, without it, where nobody wants the cell any more."""
+        turn, stopping = asyncio.create_task(self._turn.acquire()), asyncio.create_task(unwanted.wait())
+        await asyncio.wait([turn, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not unwanted.is_set():
+            stopping.cancel()
+            return True
+        if turn.done():
+            self._turn.release()
+        turn.cancel()
+        return False
+
+    async def _run(self, code: str, unwanted: asyncio.Event) -> Cell:
+        if not self.alive:
+            return await self._lost()
+        body = msgspec.json.encode({"code": code.encode("utf-8", "replace").decode()})
+        if len(body) > MAX_CODE_BYTES:
+            return Cell("raised", f"The code of a cell may have {MAX_CODE_BYTES:,} bytes as JSON, not {len(body):,}.\n")
+        self._writer.write(LENGTH.pack(len(body)) + body)
+        answer = asyncio.create_task(self._frame())
+        try:
+            ended = await self._watch(answer, unwanted)
+            said = await _decoded(await answer)
+        except (asyncio.IncompleteReadError, OSError):
+            return await self._lost()
+        except ValueError:
+            self.kill("it said what no cell says")
+            return await self._lost()
+        finally:
+            answer.cancel()
+        return await self._ended("raised" if ended == "ok" and said.raised else ended, said)
+
+    async def _watch(self, answer: asyncio.Task[bytes], unwanted: asyncio.Event) -> Ended:
+        """Hold the cell to its bounds until there is an answer, or the session ended: how the cell ended."""
+        loop = asyncio.get_running_loop()
+        deadline, ended = loop.time() + self.limits.seconds, "ok"
+        stopping = asyncio.create_task(unwanted.wait())
+        try:
+            while not answer.done():
+                awaited = {answer, stopping} if ended == "ok" else {answer}
+                pause = min(LOOK_SECONDS, max(deadline - loop.time(), 0))
+                await asyncio.wait(awaited, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                if answer.done():
+                    break
+                over = loop.time() >= deadline
+                if ended == "ok" and (over or unwanted.is_set()):
+                    ended, deadline = "stopped" if unwanted.is_set() else "timeout", loop.time() + GRACE_SECONDS
+                    self._send(signal.SIGINT)
+                elif over:
+                    self.kill(f"a cell that was interrupted went on for {GRACE_SECONDS:g} s")
+                    break
+                elif reason := self._excess(*await asyncio.to_thread(self.used)):
+                    self.kill(reason)
+                    break
+        finally:
+            stopping.cancel()
+        if not answer.done():
+            await asyncio.wait([answer], timeout=DEATH_SECONDS)
+            if not answer.done():
+                raise OSError("a session that was killed doesn't end")
+        return ended
+
+    async def _ended(self, ended: Ended, said: Reply) -> Cell:
+        """A cell that the session outlived, unless it left too much on the disk."""
+        content, used = await asyncio.to_thread(self.used)
+        if reason := self._excess(content, used):
+            self.kill(reason)
+            return await self._lost()
+        written = sorted(path for path, seen in content.files.items() if self._known.get(path) != seen)
+        self._known = content.files
+        images = tuple(Image(each) for each in said.images[:MAX_IMAGES] if len(each) <= MAX_IMAGE_BYTES)
+        files = tuple(f"{FOLDER}/{path}" for path in written)
+        return Cell(ended, said.logs[: 2 * self.limits.output_chars], images, files)
+
+    def _excess(self, content: Content, used: int) -> str:
+        """What it has too much of on the disk, if anything."""
+        if content.over:
+            return f"it had more than {self.limits.files:,} files, or folders too deep in each other"
+        if used > self.limits.disk_bytes:
+            return f"its files took {used:,} bytes, and it may have {self.limits.disk_bytes:,}"
+        return ""
+
+    async def _lost(self) -> Cell:
+        """The cell with which the session ended."""
+        await asyncio.wait([self._died], timeout=DEATH_SECONDS)
+        status = self._died.result() if self._died.done() else None
+        if status is not None and status < 0:
+            died_of = SIGNALS.get(signal.Signals(-status), f"it got {signal.Signals(-status).name}")
+        else:
+            died_of = "its process ended by itself"
+        return Cell("lost", f"The session is lost, with its variables and files: {self.why or died_of}.\n")
+
+    async def _frame(self) -> bytes:
+        """The next frame. Raises IncompleteReadError at the end, and ValueError for one that is too large."""
+        (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+        images = MAX_IMAGES * MAX_IMAGE_BYTES * 4 // 3
+        if length > ESCAPED * 2 * self.limits.output_chars + images + FRAME_SLACK:
+            raise ValueError("a frame is too large")
+        return await self._reader.readexactly(length)
+
+
+async def _decoded(frame: bytes) -> Reply:
+    """What a frame says. Raises ValueError (msgspec's errors are some)."""
+    if len(frame) < OFF_LOOP_BYTES:
+        return msgspec.json.decode(frame, type=Reply)
+    return await asyncio.to_thread(msgspec.json.decode, frame, type=Reply)
