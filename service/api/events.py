@@ -4,6 +4,8 @@
 Shapes and order: the Responses API as openai 3.51 types it. Encoding belongs to the edge.
 """
 
+from typing import Any
+
 import msgspec
 
 from service.api.response import (
@@ -149,6 +151,13 @@ class OutputTextDone(PartEvent, tag="response.output_text.done"):
 
     text: str
     logprobs: tuple[msgspec.Raw, ...] = ()
+
+
+class OutputTextAnnotationAdded(PartEvent, tag="response.output_text.annotation.added"):
+    """A citation in the text so far."""
+
+    annotation_index: int
+    annotation: dict[str, Any]
 
 
 class ReasoningTextDelta(PartEvent, tag="response.reasoning_text.delta", gc=False):

@@ -79,7 +79,14 @@ def open_item(item: Json) -> Json:
         text = _wanted(item)
         summary = [{"type": "summary_text", "text": text}] if text or item.get("tools") else []
         return {"type": "reasoning", "id": item["id"], "summary": summary}
-    return _only(ITEM_KEYS[kind], item)
+    known = _only(ITEM_KEYS[kind], item)
+    return known | {"content": [_part(each) for each in item["content"]]} if kind == "message" else known
+
+
+def _part(part: Json) -> Json:
+    """A part of a message, whose citations are of pages alone."""
+    cited = part.get("annotations")
+    return part | {"annotations": [each for each in cited if each["type"] == "url_citation"]} if cited else part
 
 
 def _wanted(item: Json) -> str:

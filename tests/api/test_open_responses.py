@@ -68,6 +68,7 @@ MEMBERS: Json = {
     "name": "f",
     "steer": SteerShown("resp_1", "steer_1", msgspec.Raw(b'"response.steer.failed"')),
     "message": "It was cancelled.",
+    "annotation": {"type": "url_citation"},
 }
 
 

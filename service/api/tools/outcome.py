@@ -29,7 +29,8 @@ class HostedCall(msgspec.Struct, frozen=True):
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """What became of a call: what the model is `told`, and the `output` and `error` of its item; of a tool that the
-    model was trained with, the members of its item that are known by then (`shown`).
+    model was trained with, the members of its item that are known by then (`shown`), and what an answer may cite of it
+    (`cites`, by what kind it is).
     """
 
     status: Literal["completed", "failed", "incomplete"]
@@ -37,6 +38,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     output: str | None = None
     error: dict[str, Any] | None = None
     shown: dict[str, Any] = {}
+    cites: dict[str, Any] = {}
 
 
 def failed(why: str) -> Outcome:

@@ -178,7 +178,8 @@ class Machine:
         self._segmenter = Segmenter()
         self.stretches.give_feedback(self.messages[-1], counts=False)
         rules = self.rules.after_call(self.hosted_calls)
-        self._making = Making(self._base.id, rules, self._making.seal, self._making.kept)
+        cites = (*self._making.cites, outcome.cites) if outcome.cites else self._making.cites
+        self._making = msgspec.structs.replace(self._making, rules=rules, cites=cites)
         return self._stamp(out)
 
     def _end_call(self, calling: _Calling, outcome: Outcome) -> list[Event]:

@@ -11,7 +11,7 @@
               mcp_list_tools:                     in_progress completed
               web_search_call:                    in_progress [searching [completed]]
               compaction:                         nothing
-    part      part_added delta* text_done part_done
+    part      part_added (delta | annotation_added)* text_done part_done
     terminal  completed | incomplete | failed, the last event of all
 
 Every test that sees a whole stream passes it through `check_stream`, which has the official SDK read it too. It reads
@@ -269,7 +269,8 @@ def _part(reader: Reader, item: Json, place: Json, untold: str | None = None) ->
     added = _at(at, reader.take("response.content_part.added"))["part"]
     assert added == {"type": kind, "text": "", **({"annotations": [], "logprobs": []} if kind == "output_text" else {})}
     logprobs: list[Json] = []
-    text, done = _text(reader, f"response.{kind}", at, logprobs, empty=bool(untold))
+    annotations: list[Json] = []
+    text, done = _text(reader, f"response.{kind}", at, logprobs, annotations, empty=bool(untold))
     if untold is not None:
         assert text in (("", untold) if reader.older else ("",)), "what a summary has said is said again"
         text = untold
@@ -277,7 +278,9 @@ def _part(reader: Reader, item: Json, place: Json, untold: str | None = None) ->
     part = _at(at, reader.take("response.content_part.done"))["part"]
     if kind == "output_text":
         assert logprobs == done["logprobs"] == [_without_bytes(each) for each in part["logprobs"]]
-        added = {**added, "logprobs": part["logprobs"]}
+        assert part["annotations"] == annotations
+        assert all(0 <= each["start_index"] < each["end_index"] <= len(text) for each in annotations)
+        added = {**added, "logprobs": part["logprobs"], "annotations": annotations}
     assert part == {**added, "text": text}
     return part
 
@@ -292,11 +295,25 @@ def _without_bytes(logprob: Json) -> Json:
 
 
 def _text(
-    reader: Reader, family: str, place: Json, logprobs: list[Json] | None = None, *, empty: bool = False
+    reader: Reader,
+    family: str,
+    place: Json,
+    logprobs: list[Json] | None = None,
+    annotations: list[Json] | None = None,
+    *,
+    empty: bool = False,
 ) -> tuple[str, Json]:
-    """A family's deltas, joined, and its done event; their log probabilities go to `logprobs`. One may be `empty`."""
+    """A family's deltas, joined, and its done event; their log probabilities go to `logprobs`, and what stands between
+    them to `annotations`. One may be `empty`.
+    """
     deltas: list[str] = []
-    while reader.type == f"{family}.delta":
+    while reader.type in (f"{family}.delta", "response.output_text.annotation.added"):
+        if annotations is not None and reader.type != f"{family}.delta":
+            event = _at(place, reader.take("response.output_text.annotation.added"))
+            assert event["annotation_index"] == len(annotations)
+            assert event["annotation"]["end_index"] <= sum(map(len, deltas)), "a citation before its text"
+            annotations.append(event["annotation"])
+            continue
         event = _at(place, reader.take(f"{family}.delta"))
         deltas.append(event["delta"])
         if logprobs is not None:

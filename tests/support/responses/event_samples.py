@@ -142,6 +142,7 @@ any_event: st.SearchStrategy[Event] = st.one_of(
     st.builds(events.OutputTextDelta, item_ids, places, st.just(0), texts),
     st.builds(events.OutputTextDelta, item_ids, places, places, texts, logprobs),
     st.builds(events.ReasoningTextDelta, item_ids, places, places, texts),
+    st.builds(events.OutputTextAnnotationAdded, item_ids, places, places, places, st.just({"type": "url_citation"})),
     st.builds(events.FunctionCallArgumentsDelta, item_ids, places, texts),
     st.builds(events.OutputTextDone, item_ids, places, places, texts, done_logprobs),
     st.builds(events.ReasoningTextDone, item_ids, places, places, texts),

@@ -1,10 +1,14 @@
 """Segments to items: which emitter the message with a header gets."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from service.api.tools.callee import Callee
 from service.harmony.header import Header
 from service.responses.output.items.calls import CustomToolCallEmitter, FunctionCallEmitter
+from service.responses.output.items.citing import citing_of
 from service.responses.output.items.emitter import Emitter, Seal
 from service.responses.output.items.text import CompactionEmitter, MessageEmitter, ReasoningEmitter
 from service.responses.output.items.trained import hosted_emitter
@@ -22,13 +26,14 @@ class Making(msgspec.Struct, frozen=True):
     """What all items of a response are made with.
 
     `seal` takes a kind and a payload (sealed.py), for the tenant; only what `rules` want sealed needs it. `kept` are
-    the messages that a compaction item carries beside its summary.
+    the messages that a compaction item carries beside its summary. `cites` is what an answer may cite of the outcomes.
     """
 
     response_id: str
     rules: Rules
     seal: Seal | None = None
     kept: Messages = ()
+    cites: tuple[Mapping[str, Any], ...] = ()
 
 
 def emitter_for(making: Making, header: Header, index: int) -> Emitter:
@@ -55,7 +60,8 @@ def emitter_for(making: Making, header: Header, index: int) -> Emitter:
     answers = header.channel in (None, "final")
     if answers and rules.compacting and making.seal is not None:
         return CompactionEmitter(response_id, index, making.seal, making.kept, rules.newest)
-    return MessageEmitter(response_id, index, "final_answer" if answers else "commentary")
+    citing = citing_of(making.cites) if answers and rules.answer is None else None
+    return MessageEmitter(response_id, index, "final_answer" if answers else "commentary", citing)
 
 
 def _undeclared(response_id: str, index: int, name: str) -> Emitter:

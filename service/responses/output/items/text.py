@@ -3,8 +3,9 @@
 Nearly all events of a stream are made here: `text` of a message and of reasoning is the hot path.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,7 @@ from service.api.response import (
     SummaryText,
 )
 from service.responses import sealed
+from service.responses.output.items.citing import Cited, Citing
 from service.responses.output.items.emitter import Emitter, Seal
 from service.responses.output.logprobs import without_bytes
 from store.turn import Messages, StoredMessage
@@ -39,9 +41,12 @@ class MessageEmitter(Emitter):
 
     kind = "message"
 
-    def __init__(self, response_id: str, index: int, phase: Phase) -> None:
+    def __init__(self, response_id: str, index: int, phase: Phase, citing: Citing | None = None) -> None:
+        """`citing` finds its citations, where there can be any."""
         super().__init__(response_id, index)
         self._phase: Phase = phase
+        self._citing = citing
+        self._annotations: list[dict[str, Any]] = []
         self._logprobs: list[msgspec.Raw] = []
         self._without_bytes: list[msgspec.Raw] = []
         self._logprob_bytes = 0
@@ -53,7 +58,29 @@ class MessageEmitter(Emitter):
         return [events.OutputItemAdded(self._index, item), events.ContentPartAdded(self._id, self._index, 0, part)]
 
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
-        """A text delta."""
+        """A text delta; several, and annotations between them, where the text cites something."""
+        if self._citing is None:
+            return self._shown(delta, logprobs)
+        return self._cited(self._citing.take(delta, logprobs))
+
+    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
+        """What was left of its citations; then the text, the part and the item are done."""
+        left = [] if self._citing is None else self._cited(self._citing.rest())
+        item, ending = super().close(status, sampled)
+        return item, [*left, *ending]
+
+    def _cited(self, pieces: Iterable[Cited]) -> list[Event]:
+        out: list[Event] = []
+        for text, beside, annotation in pieces:
+            if text:
+                out += self._shown(text, beside)
+            if annotation is not None:
+                number = len(self._annotations)
+                self._annotations.append(annotation)
+                out.append(events.OutputTextAnnotationAdded(self._id, self._index, 0, number, annotation))
+        return out
+
+    def _shown(self, delta: str, logprobs: Sequence[Logprob]) -> list[Event]:
         self._pieces.append(delta)
         if not logprobs or self._logprob_bytes > MAX_LOGPROB_BYTES:
             return [events.OutputTextDelta(self._id, self._index, 0, delta)]
@@ -64,7 +91,9 @@ class MessageEmitter(Emitter):
         return [events.OutputTextDelta(self._id, self._index, 0, delta, shown)]
 
     def _part(self, status: ItemStatus) -> OutputText:
-        return OutputText(self._said, logprobs=[] if status == "in_progress" else self._logprobs)
+        if status == "in_progress":
+            return OutputText(self._said)
+        return OutputText(self._said, self._annotations, self._logprobs)
 
     def _item(self, status: ItemStatus) -> Message:
         return Message(self._id, status, self._phase, [self._part(status)])

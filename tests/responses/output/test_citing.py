@@ -1,0 +1,74 @@
+"""Citations in an answer: files that code has written, found in the text however it comes."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from service.api.response import Message
+from service.api.tools.outcome import Outcome
+from service.responses.output.items.citing import FileCiting
+from tests.responses.test_hosted_calls import Tools, made
+from tests.responses.test_trained_calls import CODE, RULES
+
+PLOT = {"container_id": "cntr_1", "file_id": "cfile_1", "filename": "plot.png"}
+FILES = {"/mnt/data/plot.png": PLOT, "/mnt/data/my data/a b.csv": {**PLOT, "file_id": "cfile_2", "filename": "a b.csv"}}
+WROTE = Outcome("completed", "", cites={"files": FILES})
+
+
+def cited(*pieces: str) -> list[tuple[str, str]]:
+    """What is cited in a text that comes in these pieces: its words, and the file."""
+    citing, text = FileCiting(FILES), "".join(pieces)
+    found = [each for piece in pieces for each in citing.take(piece)] + list(citing.rest())
+    assert "".join(each.text for each in found) == text
+    notes: list[dict[str, Any]] = [each.annotation for each in found if each.annotation]
+    return [(text[note["start_index"] : note["end_index"]], note["file_id"]) for note in notes]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("See [it](sandbox:/mnt/data/plot.png) here.", ["sandbox:/mnt/data/plot.png"]),
+        ("sandbox:/mnt/data/plot.png", ["sandbox:/mnt/data/plot.png"]),
+        ("It is at sandbox:/mnt/data/plot.png.", ["sandbox:/mnt/data/plot.png"]),
+        ("é 🙂 sandbox:/mnt/data/my%20data/a%20b.csv!", ["sandbox:/mnt/data/my%20data/a%20b.csv"]),
+        ("sandbox:sandbox:/mnt/data/plot.png sandbox:/mnt/data/plot.png", ["sandbox:/mnt/data/plot.png"] * 2),
+        ("sandbox:/mnt/data/other.png", []),
+        ("sandbox:/mnt/data/", []),
+        ("/mnt/data/plot.png sandbox:/mnt/plot.png", []),
+        ("sandbox:/mnt/data/" + "x" * 5000, []),
+    ],
+)
+def test_links_to_files_that_are_there_are_cited_wherever_the_text_is_cut(text: str, words: list[str]) -> None:
+    whole = cited(text)
+
+    assert [said for said, _ in whole] == words
+    assert cited(*text) == whole
+
+
+@given(st.lists(st.sampled_from(["sandbox:", "/mnt/data/", "plot.png", "p", "s", "🙂", " ", ")", "."]), max_size=12))
+def test_however_a_text_is_cut_it_cites_the_same(pieces: list[str]) -> None:
+    assert cited(*pieces) == cited("".join(pieces))
+
+
+async def test_the_answer_behind_code_that_wrote_a_file_cites_it() -> None:
+    final = "<|channel|>final<|message|>[Plot](sandbox:/mnt/data/plot.png) is done.<|return|>"
+    response, _, _, _ = await made(Tools(WROTE), CODE, final, rules=RULES)
+
+    answer = response.output[-1]
+    assert isinstance(answer, Message)
+    (note,) = answer.content[0].annotations
+    assert note == {"type": "container_file_citation", **PLOT, "start_index": 7, "end_index": 33}
+
+
+async def test_an_answer_in_a_format_of_the_callers_cites_nothing() -> None:
+    final = '<|channel|>final<|message|>"sandbox:/mnt/data/plot.png"<|return|>'
+    response, _, _, _ = await made(
+        Tools(WROTE), CODE, final, rules=replace(RULES, answer='{"type":"json_schema","json_schema":{"type":"string"}}')
+    )
+
+    answer = response.output[-1]
+    assert isinstance(answer, Message)
+    assert answer.content[0].annotations == []
