@@ -46,7 +46,14 @@ PURE = (
 )
 """Rooms and files that do no I/O: what they need of a clock, of chance and of the world is passed in."""
 PURE_BESIDES_STDLIB = (
-    *("msgspec", "bpe_openai", "jsonschema_rs", "service.steps.in_one_go", "service.steps.cached_steps"),
+    *(
+        "msgspec",
+        "bpe_openai",
+        "jsonschema_rs",
+        "service.steps.in_one_go",
+        "service.steps.cached_steps",
+        "urllib.parse",
+    ),
     *("store.turn", "store.codec"),
     *(
         f"service.engine.port.{value}"
