@@ -228,9 +228,11 @@ def open_toolbox(settings: Settings) -> Toolbox:
     """The MCP servers that the settings name. Their client is imported where there are any: it takes 50 MiB."""
     limits, opener = ToolLimits(tools=settings.max_tools, call_seconds=settings.mcp_call_seconds), no_server
     if settings.mcp_servers or settings.mcp_allow:
-        from service.responses.tools.session import Session
+        from service.responses.tools.session import opener_of
+        from service.responses.tools.stdio import Processes
 
-        opener = partial(Session, limits=limits)
+        processes = Processes(settings.mcp_processes, several=lambda: len(settings.tenants) > 1)
+        opener = opener_of(limits, processes)
     servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
     return Toolbox(servers, settings.mcp_allow, opener, allowing=variable("mcp_allow"))
 

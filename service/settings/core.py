@@ -8,7 +8,7 @@ import ipaddress
 import json
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
@@ -256,6 +256,11 @@ class CoreSettings(BaseSettings):
         if value:
             parse(value)
         return value
+
+
+def environment(names: Sequence[str]) -> dict[str, str]:
+    """Those variables of the environment with these names that are there."""
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def comma_separated(value: object) -> object:

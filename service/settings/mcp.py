@@ -10,12 +10,19 @@ The file is TOML, a table for each server, by its label:
     [docs.headers]
     Authorization = "Bearer …"
 
+    [files]
+    command = ["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/files"]
+    [files.env]
+    LOG_LEVEL = "error"
+
 A request names it by its `server_label` alone. What it says of tools and approval besides can only be stricter.
 """
 
 import re
 import tomllib
 from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -41,27 +48,53 @@ RESERVED = re.compile(
 )
 """Headers that belong to the connection or the protocol."""
 
+MAX_WORDS = 256
+"""How many words a command has at most."""
+
 Text = Annotated[str, Meta(max_length=4_096)]
+Word = Annotated[str, Meta(max_length=8_192)]
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
 
 class OperatorServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A server as its operator describes it. `allowed_tools` None are all."""
+    """A server as its operator describes it: at a `url`, or a program that this service starts by a `command`, in the
+    folder `cwd` and with the variables `env`. `allowed_tools` None are all.
+    """
 
-    url: str
+    url: str | None = None
+    command: list[Word] | None = None
+    env: dict[str, Word] = {}
+    cwd: str | None = None
     description: Text | None = None
     headers: dict[str, str] = {}
     allowed_tools: list[str] | None = None
     require_approval: Literal["always", "never"] = "always"
 
+    def among(self, variables: dict[str, str]) -> "OperatorServer":
+        """The server, which as a program has these variables beside its own."""
+        return self if self.command is None else msgspec.structs.replace(self, env=variables | self.env)
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A server that is a program: its command, what it finds in its environment, and its folder. It holds secrets."""
+
+    command: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    cwd: str | None = None
+
 
 class Connection(msgspec.Struct, frozen=True):
-    """How to reach a server: its label in a response, its URL, and the headers of each request. It holds secrets."""
+    """How to reach a server: its label in a response, its URL, and the headers of each request; or the program that it
+    is. It holds secrets.
+    """
 
     label: str
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     trusted: bool = False
     """Whether the operator named it, so that it may have any address."""
+    program: Program | None = None
 
 
 class BadServers(ValueError):
@@ -79,12 +112,38 @@ def read_servers(text: str) -> dict[str, OperatorServer]:
     for label, server in servers.items():
         if not LABEL.fullmatch(label):
             raise BadServers(f"[{label[:80]}]: a label has 1 to 64 of the characters A-Z a-z 0-9 _ -")
-        if not is_url(server.url):
-            raise BadServers(f"[{label}]: url is no http:// or https:// URL without user, fragment and '..'")
-        for name, value in server.headers.items():
-            if not is_header(name, value):
-                raise BadServers(f"[{label}.headers]: {name[:80]!r} can't be sent to a server")
+        if (server.url is None) == (server.command is None):
+            raise BadServers(f"[{label}]: give a url or a command, one of the two")
+        if server.url is None:
+            _check_program(label, server)
+        else:
+            _check_address(label, server, server.url)
     return servers
+
+
+def _check_address(label: str, server: OperatorServer, url: str) -> None:
+    if server.env or server.cwd is not None:
+        raise BadServers(f"[{label}]: env and cwd are for a command")
+    if not is_url(url):
+        raise BadServers(f"[{label}]: url is no http:// or https:// URL without user, fragment and '..'")
+    for name, value in server.headers.items():
+        if not is_header(name, value):
+            raise BadServers(f"[{label}.headers]: {name[:80]!r} can't be sent to a server")
+
+
+def _check_program(label: str, server: OperatorServer) -> None:
+    words = server.command or []
+    if server.headers:
+        raise BadServers(f"[{label}]: headers are for a url; a command has env")
+    if not 1 <= len(words) <= MAX_WORDS or not words[0]:
+        raise BadServers(f"[{label}]: a command has 1 to {MAX_WORDS} words, the first of which names a program")
+    if any("\0" in word for word in (*words, *server.env.values(), server.cwd or "")):
+        raise BadServers(f"[{label}]: no word of a command, value of env or folder has a NUL in it")
+    if server.cwd is not None and not Path(server.cwd).is_absolute():
+        raise BadServers(f"[{label}]: cwd is a folder's whole path, which begins with /")
+    for name in server.env:
+        if not _VARIABLE.fullmatch(name):
+            raise BadServers(f"[{label}.env]: {name[:80]!r} is no name of a variable")
 
 
 def is_url(url: str) -> bool:
@@ -130,4 +189,14 @@ def _lowered(url: str) -> str:
 
 def trusted(label: str, server: OperatorServer) -> Connection:
     """How to reach a server of the operator's."""
-    return Connection(label, server.url, tuple(server.headers.items()), trusted=True)
+    if server.url is not None:
+        return Connection(label, server.url, tuple(server.headers.items()), trusted=True)
+    program = Program(tuple(server.command or ()), tuple(server.env.items()), server.cwd)
+    return Connection(label, "", trusted=True, program=program)
+
+
+def mark_of(connection: Connection) -> str:
+    """What a connection is known by without telling its secrets."""
+    return blake2b(
+        msgspec.json.encode([connection.url, connection.headers, connection.program]), digest_size=16
+    ).hexdigest()

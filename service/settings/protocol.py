@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from service.settings.core import comma_separated
+from service.settings.core import comma_separated, environment
 from service.settings.mcp import BadServers, OperatorServer, is_url, read_servers
 
 MAX_SEAL_KEYS = 16
@@ -17,6 +17,9 @@ MAX_CORS_ORIGINS = 64
 MAX_MCP_ALLOW = 64
 MAX_SERVERS_BYTES = 1 << 20
 """The largest file of MCP servers."""
+
+INHERITED = ("PATH", "HOME", "LANG")
+"""What an MCP server that is a program has of the service's own environment, which holds secrets."""
 
 LEAST_SEAL_KEY_CHARS = 32
 """Twice what an attacker could ever guess, where it is `openssl rand`'s."""
@@ -49,6 +52,9 @@ class ProtocolSettings(BaseSettings):
     https://mcp.example.com. `*` is any at a public address. Empty is none."""
     mcp_call_seconds: float = Field(60, gt=0, le=3600)
     """How long a tool of an MCP server may take to answer."""
+    mcp_processes: int = Field(32, ge=1, le=4096)
+    """How many processes of MCP servers that are programs one process of the service may run at once, for all tenants
+    together: one for each response that uses such a server."""
     model_aliases: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_MODEL_ALIASES)
     """Other names by which clients may ask for the model, comma-separated, such as gpt-4o. A gpt-oss model has
     openai/<id>, its name at Hugging Face, besides."""
@@ -126,15 +132,17 @@ class ProtocolSettings(BaseSettings):
 
 
 def servers_in(path: Path) -> dict[str, OperatorServer]:
-    """The MCP servers of a file. Raises ValueError."""
+    """The MCP servers of a file; programs with what they have of the environment, too. Raises ValueError."""
     try:
         if path.stat().st_size > MAX_SERVERS_BYTES:
             raise ValueError(f"{path} has more than {MAX_SERVERS_BYTES} bytes")
-        return read_servers(path.read_text())
+        servers = read_servers(path.read_text())
     except OSError as error:
         raise ValueError(f"{path} can't be read: {error.strerror}") from error
     except (UnicodeDecodeError, BadServers) as error:
         raise ValueError(f"{path}: {error}") from error
+    own = environment(INHERITED)
+    return {label: server.among(own) for label, server in servers.items()}
 
 
 def _check_mcp_client() -> None:

@@ -2,7 +2,16 @@
 
 import pytest
 
-from service.settings.mcp import BadServers, is_allowed, is_url, read_servers
+from service.settings.mcp import (
+    BadServers,
+    OperatorServer,
+    Program,
+    is_allowed,
+    is_url,
+    mark_of,
+    read_servers,
+    trusted,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +78,28 @@ def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
         ('["a b"]\nurl = "https://a/"', "label"),
         ('[docs]\nurl = "https://a/"\n[docs.headers]\nHost = "s3cret"', "Host"),
         ('[docs]\nurl = "https://a/"\nrequire_approval = "sometimes"', "require_approval"),
+        ('[docs]\nurl = "https://a/"\ncommand = ["a"]', "one of the two"),
+        ('[docs]\nurl = "https://a/"\ncwd = "/"', "for a command"),
+        ('[docs]\nurl = "https://a/"\n[docs.env]\nA = "s3cret"', "for a command"),
+        ("[docs]\ncommand = []", "1 to 256 words"),
+        ('[docs]\ncommand = [""]', "1 to 256 words"),
+        ('[docs]\ncommand = "npx server"', "array"),
+        ('[docs]\ncommand = ["a", "s3cret\\u0000"]', "NUL"),
+        ('[docs]\ncommand = ["a"]\ncwd = "here"', "begins with /"),
+        ('[docs]\ncommand = ["a"]\n[docs.env]\n"A=B" = "s3cret"', "name of a variable"),
+        ('[docs]\ncommand = ["a"]\n[docs.headers]\nA = "s3cret"', "a command has env"),
     ],
 )
 def test_a_file_of_servers_that_is_wrong_says_where_and_no_secret(text: str, why: str) -> None:
     with pytest.raises(BadServers, match=why) as refusal:
         read_servers(text)
     assert "s3cret" not in str(refusal.value)
+
+
+def test_a_server_may_be_a_program() -> None:
+    text = '[docs]\ncommand = ["npx", "server"]\ncwd = "/srv"\n[docs.env]\nTOKEN = "s3cret"'
+    (server,) = read_servers(text).values()
+    connection = trusted("docs", server)
+
+    assert connection.program == Program(("npx", "server"), (("TOKEN", "s3cret"),), "/srv")
+    assert mark_of(connection) != mark_of(trusted("docs", OperatorServer(command=["npx", "other"])))

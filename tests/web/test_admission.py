@@ -12,8 +12,9 @@ from pydantic import SecretStr
 from service.errors import ApiError
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
+from service.shares import Share
 from service.steps import in_steps, pause_after
-from service.web.admission import PREPARED_BYTES, SMALL_BODY_BYTES, Admission, Share
+from service.web.admission import PREPARED_BYTES, SMALL_BODY_BYTES, Admission
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY
 from tests.support.waiting import until

@@ -56,6 +56,11 @@ def echo_of_hosted(tool: dict[str, Any], where: str) -> dict[str, Any]:
     return tool
 
 
+def is_secretive(name: str) -> bool:
+    """Whether a name says of a value that it is secret."""
+    return bool(_SECRETIVE.search(name)) or name.lower().endswith("key")
+
+
 def _redact(value: object) -> None:
     if isinstance(value, list):
         for member in cast(list[object], value):

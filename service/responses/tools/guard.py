@@ -16,7 +16,7 @@ import httpcore2
 import httpx2
 
 from service.addresses import ForbiddenAddress, LookUp, is_public, look_up
-from service.responses.tools.port import ToolLimits
+from service.responses.tools.port import Heard, ToolLimits
 from service.responses.tools.weight import Weight
 
 SLICE_BYTES = 4_096
@@ -71,28 +71,19 @@ class Backend(httpcore2.AsyncNetworkBackend):
         await self._inner.sleep(seconds)
 
 
-class Transport(httpx2.AsyncBaseTransport):
-    """Requests to one server, in one session: no proxy, no compression, and no more of anything than `limits` say."""
+class Transport(Heard, httpx2.AsyncBaseTransport):
+    """Requests to one server, in one session: no proxy, no compression, and no more of anything than `limits` say.
+
+    What is heard is of the POSTs; a GET goes on beside them, for what the server says by itself, and is not meant.
+    """
 
     def __init__(self, backend: Backend, limits: ToolLimits, *, connections: int) -> None:
+        super().__init__()
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=_tls(), max_connections=connections, network_backend=backend
         )
         self._limits = limits
         self._requests = Counter[str]()
-        self.status: int | None = None
-        self.failure: str | None = None
-        """Of what was asked last, the status that said no, and why nothing, or not all, was read: the package tells
-        neither. It asks by POST; a GET goes on beside that, for what the server says by itself, and is not meant.
-        """
-        self.named = False
-        """Whether the session has a name, which the server gave it."""
-        self.answered = False
-        """Whether it ever answered with a status that says yes."""
-
-    def forget(self) -> None:
-        """Another request begins, of which nothing is known yet."""
-        self.status = self.failure = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; the answer as it comes. Raises httpx2.TransportError."""

@@ -16,12 +16,13 @@ MESSAGE_CHARS = 1_000
 
 
 class ToolLimits(msgspec.Struct, frozen=True):
-    """The bounds of a server: in seconds to connect, to list its tools and to answer a call; of an answer in bytes, in
-    values of JSON and in events; of its list, in bytes and tools; of what a tool says in characters; and of a session
-    in requests, those included with which the client answers the server.
+    """The bounds of a server: in seconds to connect, to start where it is a program, to list its tools and to answer a
+    call; of an answer in bytes, in values of JSON and in events; of its list, in bytes and tools; of what a tool says
+    in characters; and of a session in requests, those included with which the client answers the server.
     """
 
     connect_seconds: float = 5.0
+    start_seconds: float = 10.0
     list_seconds: float = 15.0
     call_seconds: float = 60.0
     answer_bytes: int = 1 << 20
@@ -123,6 +124,23 @@ class ProtocolFailure(ToolFailure):
         super().__init__(message)
         self.code = max(min(code, 2**31), -(2**31))
         self.error = {"type": "mcp_protocol_error", "code": self.code, "message": message}
+
+
+class Heard:
+    """What is known of a connection beside what the server says: the package tells none of it."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.failure: str | None = None
+        """Of what was asked last, the status that said no, and why nothing, or not all, was read."""
+        self.named = False
+        """Whether the session has a name, which the server gave it."""
+        self.answered = False
+        """Whether it ever answered, and did not say no."""
+
+    def forget(self) -> None:
+        """Another request begins, of which nothing is known yet."""
+        self.status = self.failure = None
 
 
 class ToolServer(Protocol):

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
-from service.api.tools.hosted import REDACTED
+from service.api.tools.hosted import REDACTED, is_secretive
 from service.responses.tools.port import Listing
 from service.settings.mcp import MAX_HEADER_CHARS, Connection
 
@@ -23,8 +23,9 @@ MAX_SECRETS = 32
 
 
 class Redaction:
-    """Takes out of texts the values of a connection's headers and of the query of its URL. In `Bearer …` it is the rest
-    that is secret, and in `Basic …` what that encodes.
+    """Takes out of texts the values of a connection's headers, those of the query of its URL, and those variables of a
+    program whose names say that they are secret. In `Bearer …` it is the rest that is secret, and in `Basic …` what
+    that encodes.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -62,6 +63,8 @@ class Redaction:
 
 def _secrets(connection: Connection) -> Iterator[str]:
     """The values that may be secret."""
+    if connection.program is not None:
+        yield from (value for name, value in connection.program.env if is_secretive(name))
     for _, value in parse_qsl(urlsplit(connection.url).query):
         yield value
         yield quote(value, safe="")

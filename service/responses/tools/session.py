@@ -9,7 +9,7 @@ would run on the event loop. A session lives in a task of its own, as the client
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any, TypeVar, cast
 
@@ -26,6 +26,7 @@ from service.build import this_build
 from service.responses.tools.guard import Backend, Transport
 from service.responses.tools.port import (
     MESSAGE_CHARS,
+    Heard,
     HttpFailure,
     ListedTool,
     Listing,
@@ -37,7 +38,9 @@ from service.responses.tools.port import (
 )
 from service.responses.tools.redaction import Redaction
 from service.responses.tools.results import result_of
-from service.settings.mcp import Connection
+from service.responses.tools.stdio import Pipes, Processes
+from service.responses.tools.toolbox import Opener
+from service.settings.mcp import Connection, mark_of
 
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it logs what servers say, and tracebacks that quote it
 logging.getLogger("client").setLevel(logging.CRITICAL + 1)
@@ -52,7 +55,7 @@ CLOSE_SECONDS = 2.0
 """How long the end of a session may take."""
 
 KNOWN_ERAS = 1_024
-"""Of how many URLs a process remembers in which era of the protocol they speak."""
+"""Of how many servers a process remembers in which era of the protocol they speak."""
 
 UNREADABLE = ("Failed to parse JSON response", "Failed to parse SSE message")
 """How the package begins to say that it can't read an answer, before it quotes that."""
@@ -64,6 +67,8 @@ NOT_OF_THE_PROTOCOL = "Its answer is none of the protocol's."
 
 T = TypeVar("T")
 
+Place = Callable[[], AbstractContextManager[None]]
+
 
 class _Era:
     """In which era of the protocol a server speaks, in the words of the package."""
@@ -72,7 +77,7 @@ class _Era:
 
 
 @lru_cache(maxsize=KNOWN_ERAS)
-def _era(url: str) -> _Era:
+def _era(mark: str) -> _Era:
     """What is known of a server, to be filled in."""
     return _Era()
 
@@ -87,24 +92,26 @@ class _Forgotten(Exception):
 class Session:
     """A session with one server. Its methods may be called by any task; `close` it in the end."""
 
-    def __init__(self, connection: Connection, limits: ToolLimits) -> None:
+    def __init__(self, connection: Connection, limits: ToolLimits, place: Place = nullcontext) -> None:
+        """`place` is taken by a program as long as it runs, and raises Unreachable where there is none."""
         self.connection = connection
         self.limits = limits
+        self._place = place
         self._redaction = Redaction(connection)
-        self._transport: Transport | None = None
+        self._heard: Heard | None = None
         self._ready: asyncio.Future[Client] | None = None
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def list_tools(self) -> Listing:
         """All tools of the server, and what it says of itself. Raises a ToolFailure."""
-        async with _within(self.limits.list_seconds):
+        async with self._within(self.limits.list_seconds):
             return self._redaction.listing(await self._twice(self._list))
 
     async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         """What a tool says. Raises a ToolFailure. Cancelled, it has told the server so."""
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
-        async with _within(self.limits.call_seconds):
+        async with self._within(self.limits.call_seconds):
             result = await self._twice(partial(self._call, request))
         return result_of(result, self._redaction, self.limits.output_chars)
 
@@ -114,6 +121,17 @@ class Session:
         if self._task is not None and self._ready is not None and self._ready.done():
             await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
         await self._end()
+
+    @asynccontextmanager
+    async def _within(self, seconds: float) -> AsyncGenerator[None, None]:
+        """A time limit, as a ToolFailure. A program that is busy for longer would not hear what comes next."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            if self.connection.program is not None:
+                await self._end()
+            raise Unreachable(f"It did not answer within {seconds:g} s.") from None
 
     async def _list(self, client: Client) -> Listing:
         tools, instructions = list[ListedTool](), client.instructions or ""
@@ -169,7 +187,7 @@ class Session:
         return await asyncio.shield(self._ready)
 
     async def _run(self, ready: "asyncio.Future[Client]") -> None:
-        era = _era(self.connection.url)
+        era = _era(mark_of(self.connection))
         known = era.mode != "auto"
         try:
             try:
@@ -189,8 +207,21 @@ class Session:
 
     async def _open(self, era: _Era, ready: "asyncio.Future[Client]") -> None:
         """Connect, and stay so until the session is to close."""
+        async with AsyncExitStack() as stack:
+            streams = await self._streams(stack)
+            client = await self._entered(stack, Client(streams, mode=era.mode, cache=None))
+            era.mode = client.protocol_version if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
+            ready.set_result(client)
+            await self._closing.wait()
+
+    async def _streams(self, stack: AsyncExitStack) -> Any:
+        """What carries the messages: HTTP, or the pipes of a program, which takes a place."""
         connection, limits = self.connection, self.limits
-        self._transport = transport = Transport(Backend(anywhere=connection.trusted), limits, connections=CONNECTIONS)
+        if connection.program is not None:
+            stack.enter_context(self._place())
+            self._heard = pipes = Pipes(connection, connection.program, limits, self._redaction)
+            return pipes.streams()
+        self._heard = transport = Transport(Backend(anywhere=connection.trusted), limits, connections=CONNECTIONS)
         http = httpx2.AsyncClient(
             transport=transport,
             headers=[*connection.headers, ("user-agent", f"harmonium/{this_build().version}")],
@@ -198,20 +229,22 @@ class Session:
             max_redirects=0,
             trust_env=False,
         )
-        async with http, Client(self._stream(http), mode=era.mode, cache=None) as client:
-            era.mode = client.protocol_version if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
-            ready.set_result(client)
-            await self._closing.wait()
+        await stack.enter_async_context(http)
+        return streamable_http_client(connection.url, http_client=http, max_sse_event_size=limits.answer_bytes)
 
-    def _stream(self, http: httpx2.AsyncClient) -> Any:
-        return streamable_http_client(
-            self.connection.url, http_client=http, max_sse_event_size=self.limits.answer_bytes
-        )
+    async def _entered(self, stack: AsyncExitStack, client: Client) -> Client:
+        """The client, connected; a program has a time to start."""
+        seconds = self.limits.start_seconds if self.connection.program is not None else None
+        try:
+            async with asyncio.timeout(seconds):
+                return await stack.enter_async_context(client)
+        except TimeoutError:
+            raise Unreachable(f"It did not start within {seconds:g} s.") from None
 
     async def _asked(self, client: Client, asking: Awaitable[T]) -> T:
         """What the server answers. Raises a ToolFailure, or _Forgotten."""
-        if self._transport is not None:
-            self._transport.forget()
+        if self._heard is not None:
+            self._heard.forget()
         try:
             return await asking
         except Exception as error:
@@ -220,7 +253,7 @@ class Session:
             if forgotten or (isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED):
                 if self._ready is not None and self._ready.done() and self._ready.result() is client:
                     await self._end()  # whoever asks next opens another one
-                _era(self.connection.url).mode = "auto"
+                _era(mark_of(self.connection)).mode = "auto"
             raise _Forgotten(failure) if forgotten else failure from error
 
     def _is_forgotten(self, error: BaseException) -> bool:
@@ -228,24 +261,26 @@ class Session:
         so by the protocol's own error for it, by an error with HTTP's 400, or by a 404 for a session that has a name.
         Of what comes first in an era that was only remembered, either status is enough.
         """
-        transport = self._transport
-        if not isinstance(error, MCPError) or transport is None:
+        heard = self._heard
+        if not isinstance(error, MCPError) or heard is None:
             return False
         if error.code in (types.INVALID_PARAMS, types.HEADER_MISMATCH):
             return False
-        if transport.status == 404:
-            return transport.named or not transport.answered
-        refused = transport.status == 400 and not (transport.answered and _is_made_up(error))
+        if heard.status == 404:
+            return heard.named or not heard.answered
+        refused = heard.status == 400 and not (heard.answered and _is_made_up(error))
         return refused or error.code == types.UNSUPPORTED_PROTOCOL_VERSION
 
     def _failure(self, error: BaseException) -> ToolFailure:
         """What went wrong, in words that a client may read: the server's own, or what is known of the connection."""
-        error, transport = _innermost(error), self._transport
-        if transport is not None and transport.failure is not None:
-            return Unreachable(_sentence(transport.failure))
+        error, heard = _innermost(error), self._heard
+        if isinstance(error, ToolFailure):
+            return error
+        if heard is not None and heard.failure is not None:
+            return Unreachable(_sentence(heard.failure))
         said = isinstance(error, MCPError) and not _is_made_up(error)
-        if transport is not None and transport.status is not None and not (said and transport.status in (400, 404)):
-            return HttpFailure(transport.status)
+        if heard is not None and heard.status is not None and not (said and heard.status in (400, 404)):
+            return HttpFailure(heard.status)
         if isinstance(error, MCPError) and error.message.startswith(UNREADABLE):
             return Unreachable(NOT_OF_THE_PROTOCOL)
         if isinstance(error, MCPError):
@@ -266,6 +301,11 @@ def _is_made_up(error: MCPError) -> bool:
     return error.message in MADE_UP
 
 
+def opener_of(limits: ToolLimits, processes: Processes) -> Opener:
+    """What opens sessions within these limits."""
+    return lambda connection, tenant: Session(connection, limits, partial(processes.place, tenant))
+
+
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
@@ -276,13 +316,3 @@ def _listed(tool: types.Tool) -> ListedTool:
     return ListedTool(
         tool.name, tool.description or "", tool.input_schema, reads, reads or bool(hints and hints.idempotent_hint)
     )
-
-
-@asynccontextmanager
-async def _within(seconds: float) -> AsyncGenerator[None, None]:
-    """A time limit, as a ToolFailure."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise Unreachable(f"It did not answer within {seconds:g} s.") from None

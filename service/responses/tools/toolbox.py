@@ -10,7 +10,6 @@ not. Sessions are never shared: each belongs to one response and ends with it.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from hashlib import blake2b
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, Too
 from service.api.tools.outcome import HostedCall, Outcome, failed
 from service.errors import ApiError, invalid_value, unsupported
 from service.responses.tools.port import BackEnd, Listing, Runner, ToolFailure, ToolServer, Unreachable
-from service.settings.mcp import Connection, OperatorServer, is_allowed, is_header, is_url, trusted
+from service.settings.mcp import Connection, OperatorServer, is_allowed, is_header, is_url, mark_of, trusted
 
 LIST_SECONDS = 300.0
 """How long a server's list is kept."""
@@ -34,11 +33,11 @@ LISTS_CACHED = 64
 _CONNECTIONS = msgspec.json.Decoder(list[Connection])
 _ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
 
-Opener = Callable[[Connection], ToolServer]
-"""Opens a session with a server, which connects once it is asked for something."""
+Opener = Callable[[Connection, str], ToolServer]
+"""Opens a session with a server for a tenant, which connects once it is asked for something."""
 
 
-def no_server(connection: Connection) -> ToolServer:
+def no_server(connection: Connection, tenant: str) -> ToolServer:
     """Opens none: a process that may ask no server says so, whoever planned the response that wants one."""
     raise Unreachable(f"This process may ask no server, '{connection.label}' included.")
 
@@ -122,8 +121,9 @@ class Toolbox:
     def run(self, tenant: str, connections: Sequence[Connection] = ()) -> "ToolRun":
         """Whoever runs the calls of one response of a tenant. `connections` are those that its request named."""
         own = {label: trusted(label, server) for label, server in self._servers.items()}
+        named = {each.label: each for each in connections}
         runners: dict[HostedKind, Runner] = {kind: back_end.run(tenant) for kind, back_end in self._back_ends.items()}
-        return ToolRun(own | {each.label: each for each in connections}, self._open, runners)
+        return ToolRun(own | named, lambda connection: self._open(connection, tenant), runners)
 
     def _connection(self, declared: Declaration) -> Connection:
         """How to reach a server. Raises InvalidRequest."""
@@ -156,7 +156,7 @@ class Toolbox:
         kept, now = self._kept(tenant, mark_of(connection)), monotonic()
         if kept.until > now:
             return kept.listing
-        session = self._open(connection)
+        session = self._open(connection, tenant)
         try:
             listing = await session.list_tools()
         except ToolFailure as failure:
@@ -211,11 +211,6 @@ def _shown(offer: Offer, listing: Listing) -> bytes:
     )
 
 
-def mark_of(connection: Connection) -> str:
-    """What a connection is known by without telling its secrets."""
-    return blake2b(msgspec.json.encode([connection.url, connection.headers]), digest_size=16).hexdigest()
-
-
 def _no_list(label: str, why: str) -> ApiError:
     """As OpenAI says it, and why."""
     return ApiError(
@@ -243,7 +238,7 @@ class ToolRun:
     def __init__(
         self,
         connections: Mapping[str, Connection],
-        open_server: Opener,
+        open_server: Callable[[Connection], ToolServer],
         runners: Mapping[HostedKind, Runner] = MappingProxyType({}),
     ) -> None:
         """`runners` run the calls of tools that the model was trained with."""

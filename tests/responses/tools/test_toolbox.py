@@ -57,7 +57,7 @@ class Stubs:
         self.opened: list[Stub] = []
         self.toolbox = Toolbox({}, (URL,), self.open, allowing="X")
 
-    def open(self, connection: Connection) -> Stub:
+    def open(self, connection: Connection, tenant: str) -> Stub:
         """Another one."""
         self.opened.append(Stub(connection))
         return self.opened[-1]

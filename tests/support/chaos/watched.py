@@ -135,8 +135,8 @@ def _tell_of_calls(toolbox: Toolbox, at: At) -> None:
     """Have tools tell when one is called, and when it has answered."""
     begin = toolbox.run
 
-    def run(connections: Sequence[Connection] = ()) -> ToolRun:
-        calls = begin(connections)
+    def run(tenant: str, connections: Sequence[Connection] = ()) -> ToolRun:
+        calls = begin(tenant, connections)
         make = calls.call
 
         async def telling(call: HostedCall) -> Outcome:
