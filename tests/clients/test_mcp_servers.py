@@ -1,0 +1,168 @@
+"""MCP servers of others, as an operator sets them up: programs, and one over HTTP. Their tools are listed, shown and
+called, and what they say of all kinds comes back through the API.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.harmony import tokens
+from service.settings.settings import Settings
+from tests.support.clients.clients import PACKAGES, PYTHON, node
+from tests.support.ports import free_port
+from tests.support.service.inside import CARD, answer, called, scripted, serving
+from tests.support.service.process import MODEL
+from tests.support.service.seen import prompts
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.clients
+
+START_SECONDS = 30.0
+EVERYTHING = {"echo", "get-sum", "get-tiny-image", "get-structured-content", "get-resource-links"}
+
+
+def script(package: str) -> str:
+    """The program of a package of npm."""
+    return str(PACKAGES / "@modelcontextprotocol" / package / "dist" / "index.js")
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of server-everything over HTTP."""
+    port = free_port()
+    environment = os.environ | {"PORT": str(port)}
+    command = [str(node()), script("server-everything"), "streamableHttp"]
+    with (tmp_path_factory.mktemp("everything") / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: answers(port), START_SECONDS, "server-everything doesn't answer")
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(port: int) -> bool:
+    """Whether something listens there."""
+    try:
+        httpx.get(f"http://127.0.0.1:{port}/", trust_env=False)
+    except httpx.TransportError:
+        return False
+    return True
+
+
+@pytest.fixture
+def operated(settings: Settings, everything: str, tmp_path: Path) -> Settings:
+    """Settings of a service with all these servers."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "tide.txt").write_text("High at 10:04.")
+    commands = {
+        "everything": [str(node()), script("server-everything"), "stdio"],
+        "files": [str(node()), script("server-filesystem"), str(folder)],
+        "memory": [str(node()), script("server-memory")],
+        "time": [str(PYTHON.parent / "mcp-server-time")],
+    }
+    text = f'[remote]\nrequire_approval = "never"\nurl = "{everything}"\n'
+    for label, command in commands.items():
+        text += f'[{label}]\nrequire_approval = "never"\ncommand = {json.dumps(command)}\n'
+    text += f"[memory.env]\nMEMORY_FILE_PATH = {json.dumps(str(tmp_path / 'memory.json'))}\n"
+    path = tmp_path / "mcp.toml"
+    path.write_text(text)
+    return settings.model_copy(update={"mcp_servers": str(path)})
+
+
+def call(label: str, name: str, arguments: Any) -> list[int]:
+    """A whole call of a server's tool."""
+    head = tokens.encode(f" to=functions.{name}")
+    return [*tokens.encode(f" to={label}.{name}"), *called(name, json.dumps(arguments))[len(head) :]]
+
+
+@pytest.mark.parametrize(
+    ("label", "some"),
+    [
+        ("remote", EVERYTHING),
+        ("everything", EVERYTHING),
+        ("files", {"read_text_file", "write_file", "list_directory"}),
+        ("memory", {"create_entities", "read_graph"}),
+        ("time", {"get_current_time", "convert_time"}),
+    ],
+)
+async def test_their_tools_are_listed_and_shown(operated: Settings, label: str, some: set[str]) -> None:
+    engine = scripted([answer("So.")])
+    tool: Any = {"type": "mcp", "server_label": label}
+    async with serving(operated, engine) as inside, inside.client() as client:
+        response = await client.responses.create(model=MODEL, input="Hello.", tools=[tool])
+
+    listed = response.output[0]
+    assert listed.type == "mcp_list_tools"
+    assert some <= {each.name for each in listed.tools}
+    assert all(f"type {name} = " in prompts(engine)[0] for name in some)
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "arguments", "status", "said"),
+    [
+        ("remote", "echo", {"message": "sea"}, "completed", "Echo: sea"),
+        ("everything", "get-sum", {"a": 2, "b": 40}, "completed", "42"),
+        ("everything", "get-tiny-image", {}, "completed", "[image/png, "),
+        ("remote", "get-structured-content", {"location": "New York"}, "completed", "temperature"),
+        ("everything", "get-resource-links", {"count": 2}, "completed", "](demo://"),
+        ("remote", "get-resource-reference", {"resourceType": "Text", "resourceId": 1}, "completed", "resource"),
+        ("files", "read_text_file", {"path": "tide.txt"}, "completed", "High at 10:04."),
+        ("files", "read_text_file", {"path": "/etc/passwd"}, "failed", "Access denied"),
+        ("memory", "read_graph", {}, "completed", "entities"),
+        ("time", "get_current_time", {"timezone": "Europe/Paris"}, "completed", "Europe/Paris"),
+        ("time", "get_current_time", {"timezone": "Europe/Nowhere"}, "failed", "Nowhere"),
+    ],
+)
+async def test_what_their_tools_say_comes_back(
+    operated: Settings, tmp_path: Path, label: str, name: str, arguments: Any, status: str, said: str
+) -> None:
+    if label == "files" and not arguments["path"].startswith("/"):
+        arguments = {"path": str(tmp_path / "files" / arguments["path"])}
+    engine = scripted([call(label, name, arguments)], [answer("So.")])
+    tool: Any = {"type": "mcp", "server_label": label}
+    async with serving(operated, engine) as inside, inside.client() as client:
+        response = await client.responses.create(model=MODEL, input="Go.", tools=[tool])
+
+    item = response.output[1].to_dict()
+    assert (item["type"], item["name"], item["status"]) == ("mcp_call", name, status), item
+    assert said in str(item["output"] if status == "completed" else item["error"])
+    assert said in prompts(engine)[-1]
+
+
+async def test_a_program_is_the_same_one_for_all_calls_of_a_response(operated: Settings) -> None:
+    known: Any = [{"name": "Brest", "entityType": "port", "observations": ["tides"]}]
+    engine = scripted(
+        [call("memory", "create_entities", {"entities": known})],
+        [call("memory", "open_nodes", {"names": ["Brest"]})],
+        [answer("So.")],
+    )
+    tools: Any = [{"type": "mcp", "server_label": label} for label in ("memory", "time")]
+    async with serving(operated, engine) as inside, inside.client() as client:
+        response = await client.responses.create(model=MODEL, input="Go.", tools=tools, background=True, stream=True)
+        events = [event async for event in response]
+
+    ended = events[-1].to_dict()["response"]
+    assert isinstance(ended, dict)
+    calls = [item for item in ended["output"] if item["type"] == "mcp_call"]
+    assert [item["status"] for item in calls] == ["completed", "completed"]
+    assert "tides" in calls[1]["output"]
+
+
+async def test_the_demo_engine_calls_them_as_it_is_asked_to(operated: Settings) -> None:
+    tool: Any = {"type": "mcp", "server_label": "time", "allowed_tools": ["get_current_time"]}
+    async with serving(operated) as inside, inside.client() as client:
+        response = await client.responses.create(
+            model=CARD.id, input="Use the tool get_current_time, please.", tools=[tool]
+        )
+
+    assert [item.type for item in response.output if item.type != "reasoning"][:2] == ["mcp_list_tools", "mcp_call"]
+    assert response.status == "completed"
