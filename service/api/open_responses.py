@@ -90,7 +90,9 @@ def _part(part: Json) -> Json:
 
 
 def _wanted(item: Json) -> str:
-    """What the model wanted of a tool that isn't here."""
+    """What the model wanted of a tool that isn't here; of one that was to be approved, no event of a summary tells."""
+    if item["type"] == "mcp_approval_request":
+        return ""
     if "action" in item:
         return msgspec.json.encode(item["action"]).decode()
     return item.get("arguments") or item.get("code") or ""

@@ -137,6 +137,15 @@ class McpCall(msgspec.Struct, tag="mcp_call", tag_field="type"):
     approval_request_id: str | None = None
 
 
+class McpApprovalRequest(msgspec.Struct, tag="mcp_approval_request", tag_field="type"):
+    """A call that is made once the caller has approved it. It has no status."""
+
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+
+
 class McpListTools(msgspec.Struct, tag="mcp_list_tools", tag_field="type"):
     """The tools of a server, as it listed them for this response. It has no status."""
 
@@ -161,6 +170,7 @@ Item = (
     | CodeInterpreterCall
     | WebSearchCall
     | McpCall
+    | McpApprovalRequest
     | McpListTools
     | Compaction
 )

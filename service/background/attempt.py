@@ -40,7 +40,7 @@ from service.responses.output.next_step import ending_of
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, decode
 from service.responses.rules import Rules
-from service.responses.run import Run, machine_of, tools_of
+from service.responses.run import Run, machine_of, tools_of, use_up_for
 from service.responses.sampler import error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
@@ -242,6 +242,7 @@ class Attempt:
             seconds=self._seconds,
             clock=service.clock,
             tools=tools,
+            use_up=use_up_for(service, job.lease.tenant, plan),
         )
         return run, sink
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from service.api.events import Event
-from service.api.response import Response
+from service.api.response import Response, ResponseStatus
 from service.api.steer import NotSteered
 from service.api.tools.outcome import Outcome
 from service.background.succession import Succeed, given_back, succeeded
@@ -30,7 +30,7 @@ from service.responses.output.machine import Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
 from service.responses.refusals import store_refusal
-from service.responses.run import unconfirmed
+from service.responses.run import ask, unconfirmed
 from service.responses.sampler import Step
 from store.errors import (
     LeaseLost,
@@ -217,6 +217,8 @@ class LogSink:
         As often as something else is said before that, it is done anew.
         """
         rest, steers = self._take(), list[Steer]()
+        if machine.asked and response.status is not ResponseStatus.FAILED:
+            await retry(partial(ask, self._jobs.history, self._lease.tenant, plan, machine), self._patience())
         while True:
             try:
                 return await self._end(rest, plan, machine, response, steers)

@@ -15,14 +15,17 @@ import msgspec
 from service.api.response import Response, decode_response
 from service.engine.port import Generation, Sampling
 from service.harmony import tokens
+from service.harmony.render import PROMPT_END
 from service.responses.output.machine import Machine
 from service.responses.rules import Rules
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Messages, Status, Turn
 
-FORMAT = 3
-_HOSTING, _PLAIN = bytes([FORMAT]), bytes([2])
-"""The version of a plan for which the service runs tools, which older workers can't, and that of all others."""
+FORMAT = 4
+_APPROVING, _HOSTING, _PLAIN = bytes([FORMAT]), bytes([3]), bytes([2])
+"""The versions of a plan with calls that somebody has to approve, of one for which the service runs other tools, and of
+all others: older workers can't make the first ones.
+"""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -59,9 +62,18 @@ class Plan(msgspec.Struct, frozen=True):
         return None if isinstance(given, msgspec.UnsetType) else given["id"]
 
     @property
+    def input_tokens(self) -> int:
+        """How many tokens the engine is asked with, as far as that is known."""
+        answers = self.rules.answers
+        behind = b"" if answers is None else b"".join((*(each.tokens for each in answers.behind), PROMPT_END))
+        return len(self.generation.prompt) + len(behind) // tokens.BYTES_A_TOKEN
+
+    @property
     def size(self) -> int:
         """About how many bytes it takes before it is compressed, the response's own aside."""
-        said = sum(len(message.tokens) for message in (*self.messages, *self.rules.kept_messages, *self.rules.newest))
+        behind = self.rules.answers.behind if self.rules.answers is not None else ()
+        kept = (*self.messages, *self.rules.kept_messages, *self.rules.newest, *behind)
+        said = sum(len(message.tokens) for message in kept)
         return len(self.generation.prompt) * tokens.BYTES_A_TOKEN + len(self.items) + len(self.settings) + said
 
 
@@ -82,7 +94,7 @@ def messages_of(plan: Plan, machine: Machine) -> Messages:
     is so once anything was.
     """
     notes = 0 if machine.output else len(plan.rules.listed)
-    return (*plan.messages[notes:], *machine.messages)
+    return (*plan.messages[notes:], *machine.messages, *machine.notes)
 
 
 class _Queued(msgspec.Struct, frozen=True):
@@ -143,7 +155,8 @@ def _encode(plan: Plan) -> bytes:
         settings=plan.settings,
         connections=plan.connections,
     )
-    return (_HOSTING if plan.rules.hosts else _PLAIN) + squeeze(msgspec.msgpack.encode(queued))
+    version = _APPROVING if plan.rules.approves else _HOSTING if plan.rules.hosts else _PLAIN
+    return version + squeeze(msgspec.msgpack.encode(queued))
 
 
 async def decode(blob: bytes) -> Plan:

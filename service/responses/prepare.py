@@ -17,12 +17,20 @@ from hashlib import blake2b
 import msgspec
 
 from service import logs
+from service.api.ids import response_of
 from service.api.input.configuration import Configuration
-from service.api.input.items import AdditionalToolsItem, ConfigurationUpdateItem, ForeignItem, InputItem
+from service.api.input.items import (
+    AdditionalToolsItem,
+    ConfigurationUpdateItem,
+    ForeignItem,
+    InputItem,
+    McpApprovalRequestItem,
+)
 from service.api.input.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
+from service.api.tools.approval import Answers, waiting
 from service.api.tools.mcp import declarations
 from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard, Sampling
 from service.errors import ApiError, invalid_value
@@ -33,6 +41,7 @@ from service.responses.conversations.joining import Joining, joining
 from service.responses.conversations.memory import Remembered
 from service.responses.conversations.standing import configuration_of
 from service.responses.plan import Plan
+from service.responses.prompt.approvals import duplicate, not_waiting, used_already
 from service.responses.prompt.build import Identity, Prompt, build_prompt
 from service.responses.read import NOTHING_SET, Read, read_request
 from service.responses.references import stored_items
@@ -44,6 +53,7 @@ from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
 from store.errors import StoreError
+from store.history.approvals import Use
 from store.history.history import ConversationHistoryStore, Pinned
 from store.turn import Chain, StoredMessage
 
@@ -80,6 +90,9 @@ class Parent:
         self._remembers = remembers
         self.servers = frozenset(note.name for note in chain.notes(SERVER))
         """The servers whose tools the conversation has shown."""
+        self.waiting = waiting(chain)
+        """The requests for approval that wait in the conversation."""
+        self.responses = frozenset(chain.ids)
         self.root = chain.ids[0] if chain.ids else None
         """The first response of the conversation."""
         self.standing = standing
@@ -278,6 +291,7 @@ async def _prepare(
         looked = await service.toolbox.look(caller.tenant, declarations(request.tools, service.limits.tools))
     builtins = service.toolbox.builtins
     read = await in_steps(read_request(request, service.limits, opener, parent.standing, looked.offers, builtins))
+    _refuse_repeated(parent, read.items)
     notes, listed = _listed_first(looked, parent, read.items)
     rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=model.context_tokens)
     read = msgspec.structs.replace(read, rules=rules if rules.hosts or looked.offers else read.rules)
@@ -290,13 +304,16 @@ async def _prepare(
             Identity(settings.model_identity, settings.knowledge_cutoff, model.context_tokens),
             date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
             resolved=await stored_items(service.store, caller.tenant, read.references),
+            waiting=parent.waiting,
         )
     )
+    if prompt.rules.answers is not None:
+        await _refuse_used(service, caller.tenant, prompt.rules.answers)
     identify(prompt.items, id)
     sampling = _sampling(request, prompt, model, settings.max_output_tokens)
     base = _base(request, read, sampling, id, int(created_at))
     if prompt.rules.harmony:
-        base = msgspec.structs.replace(base, input_messages=await in_steps(harmony_messages(prompt.tokens)))
+        base = msgspec.structs.replace(base, input_messages=await in_steps(harmony_messages(prompt.whole)))
     generation = Generation(
         id=f"{id}-{request.request_id}" if request.request_id else id,
         prompt=prompt.tokens,
@@ -320,6 +337,30 @@ async def _prepare(
     )
     unseen = [item.kind for item in prompt.items if isinstance(item, ForeignItem) and not item.is_shown]
     return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
+
+
+def _refuse_repeated(parent: Parent, items: Sequence[InputItem]) -> None:
+    """Raise InvalidRequest for a request for approval that is sent again though the conversation has it."""
+    for item in items:
+        if isinstance(item, McpApprovalRequestItem) and response_of(item.id) in parent.responses:
+            raise duplicate(item.id)
+
+
+async def _refuse_used(service: Service, tenant: str, answers: Answers) -> None:
+    """Raise InvalidRequest for an approval that can't be used any more: whoever comes first has it, when its call
+    begins. Raises StoreUnavailable.
+    """
+    for answer in answers.given:
+        if answer.tool is None:
+            continue
+        request, place = answer.request, answer.request.place
+        use = Use.UNKNOWN
+        if place is not None:
+            use = await service.approvals.look(tenant, place.response_id, place.place, request.digest)
+        if use is Use.GONE:
+            raise used_already(request.id)
+        if use is Use.UNKNOWN:
+            raise not_waiting(request.id)
 
 
 def _listed_first(
@@ -357,7 +398,7 @@ def standing_in(items: Sequence[InputItem]) -> list[bytes]:
 def _sampling(request: CreateRequest, prompt: Prompt, model: ModelCard, max_output_tokens: int) -> Sampling:
     """How the engine samples: as the request wants it, else by the model's defaults."""
     wished, defaults = request.sampling, model.defaults
-    room = model.context_tokens - len(prompt.tokens)
+    room = model.context_tokens - len(prompt.whole)
     wanted = request.max_output_tokens or max_output_tokens
     repetition = wished.repetition_penalty
     return Sampling(

@@ -12,8 +12,9 @@ from functools import cached_property
 import msgspec
 
 from service.api.input.items import CALL_NAME
+from service.api.tools.approval import Answers
 from service.api.tools.builtin import CODE_TYPE
-from service.api.tools.callee import FUNCTIONS, Callee, Choice
+from service.api.tools.callee import FUNCTIONS, Callee, Choice, Hosted
 from service.harmony.header import CHANNELS
 from store.turn import Messages
 
@@ -52,7 +53,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     first, and then it answers. `listed` are the lists of tools that it shows first, and `hosted_calls` how many calls
     the service runs for it; they don't count among the `parallel` ones. `context_tokens` is the model's context, where
     what tools say may fill it. `include` are those of the request's that concern what calls of tools
-    show which the model was trained with.
+    show which the model was trained with. `answers` are those to requests for approval, with which the response begins.
 
     Queued jobs hold rules, so a field keeps its name there (`msgspec.field`) when it is renamed here.
     """
@@ -74,6 +75,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     hosted_calls: int = 0
     context_tokens: int | None = None
     include: frozenset[str] = frozenset()
+    answers: Answers | None = None
 
     @property
     def first(self) -> "Rules":
@@ -99,6 +101,11 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         return msgspec.structs.replace(self, choice="auto") if self.choice == "required" else self
 
     @property
+    def approves(self) -> bool:
+        """Whether calls of it, or before it, are for somebody to approve."""
+        return self.answers is not None or any(each.hosted and each.hosted.approval for each in self.callees)
+
+    @property
     def hosts(self) -> bool:
         """Whether the service runs tools for it."""
         return any(callee.hosted is not None for callee in self.callees)
@@ -113,6 +120,10 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         """The callees by their bare names, where these are theirs alone."""
         shared = Counter(callee.name for callee in self.callees)
         return {callee.name: callee for callee in self.callees if shared[callee.name] == 1}
+
+    def hosted(self, server: str, tool: str) -> Callee | None:
+        """The callee that is a server's tool."""
+        return next((each for each in self.callees if each.hosted and _same(each.hosted, server, tool)), None)
 
     @cached_property
     def callable(self) -> tuple[Callee, ...]:
@@ -152,3 +163,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
             return exact
         bare = re.sub(rf"^(?:{FUNCTIONS}\.)+", "", meant)
         return self.by_recipient.get(bare) or self.by_recipient.get(f"{FUNCTIONS}.{bare}") or self.by_name.get(bare)
+
+
+def _same(hosted: Hosted, server: str, tool: str) -> bool:
+    return hosted.server == server and hosted.tool == tool

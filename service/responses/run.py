@@ -9,15 +9,16 @@ Redis.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from time import monotonic
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from service.api.events import Event, Terminal
 from service.api.response import Response, ResponseError, ResponseStatus
+from service.api.tools.approval import ApprovalRequest
 from service.backoff import Backoff
 from service.engine.port import Engine, EngineError
 from service.logs import event
@@ -28,14 +29,17 @@ from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
 from service.responses.prepare import Parent, Prepared
-from service.responses.sampler import Sampler, Step, error_of
+from service.responses.sampler import Sampler, Step, UseUp, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.responses.tools.port import Runner
 from service.responses.tools.toolbox import ToolRun, decode_connections
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed
+from store.history.approvals import Approvals, Use
 from store.history.history import ConversationHistoryStore
 from store.turn import Turn
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -105,11 +109,17 @@ class AppendSink:
 
     async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
         """Store the turn, where that is wanted. If it can't be, the response fails and still carries its output."""
-        unheard = response.status is ResponseStatus.FAILED and not response.output and not self._streamed
-        if plan.stored and not unheard:
+        failed = response.status is ResponseStatus.FAILED
+        unheard = failed and not response.output and not self._streamed
+        stored = plan.stored and not unheard
+        if stored or machine.asked:
             try:
-                await self._append(turn_of(plan, machine, response), joins=response.status is not ResponseStatus.FAILED)
-                self._parent.released()
+                if machine.asked and not failed:
+                    await self._again(lambda: ask(self._store, self._tenant, plan, machine))
+                if stored:
+                    turn = turn_of(plan, machine, response)
+                    await self._again(lambda: self._store_turn(turn, joins=not failed))
+                    self._parent.released()
             except StoreUnconfirmed as lack:  # a GET shows it as it is, so nobody is told otherwise
                 self._parent.released()
                 response = unconfirmed(response, lack)
@@ -131,19 +141,29 @@ class AppendSink:
                 event(logger, logging.INFO, "its conversation was deleted meanwhile", response_id=turn.id)
         await self._store.append(self._tenant, turn, pin=self._parent.pin)
 
-    async def _append(self, turn: Turn, *, joins: bool) -> None:
-        """Store the turn, again and again while the store is away, as storing the same one twice changes nothing."""
-        clock = asyncio.get_running_loop().time
-        deadline, failures = clock() + self._patience, 0
-        while True:
-            try:
-                return await self._store_turn(turn, joins=joins)
-            except StoreUnavailable:
-                failures += 1
-                pause = APPEND_BACKOFF.seconds(failures)
-                if clock() + pause > deadline:
-                    raise
-            await asyncio.sleep(pause)
+    async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
+        await _again_while_away(work, self._patience)
+
+
+async def _again_while_away(work: Callable[[], Awaitable[T]], patience: float) -> T:
+    """Do what is harmless to repeat, again and again while the store is away. Raises what `work` raises."""
+    clock = asyncio.get_running_loop().time
+    deadline, failures = clock() + patience, 0
+    while True:
+        try:
+            return await work()
+        except StoreUnavailable:
+            failures += 1
+            pause = APPEND_BACKOFF.seconds(failures)
+            if clock() + pause > deadline:
+                raise
+        await asyncio.sleep(pause)
+
+
+async def ask(store: ConversationHistoryStore, tenant: str, plan: Plan, machine: Machine) -> None:
+    """Note the approvals for which a response asks, so that each can be used once. Raises StoreUnavailable."""
+    asked = {each.place.place: each.digest for each in machine.asked if each.place is not None}
+    await Approvals(store).ask(tenant, plan.id, asked)
 
 
 def unconfirmed(response: Response, lack: StoreUnconfirmed) -> Response:
@@ -189,11 +209,12 @@ class Run:
         seconds: float,
         clock: Callable[[], float],
         tools: Runner | None = None,
+        use_up: UseUp | None = None,
         samples: bool = True,
     ) -> None:
         """`machine` is one of the plan, which may have replayed what was sampled elsewhere. Sampling may take
         `seconds`; a run that never `samples` ends at once, without an answer. `tools` run the calls that aren't the
-        caller's to run.
+        caller's to run, and `use_up` is for those that were approved.
 
         `mode` and `since`, when it was asked for by the monotonic clock, are for metrics.
         """
@@ -209,7 +230,7 @@ class Run:
         self._clock = clock
         self._samples = samples
         self._tools = tools
-        self._sampler = Sampler(engine, plan.generation, machine, tools, seconds=seconds)
+        self._sampler = Sampler(engine, plan.generation, machine, tools, use_up=use_up, seconds=seconds)
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
         """End the response now: the engine's work is aborted, and what was said so far is kept. Never blocks."""
@@ -322,6 +343,7 @@ async def foreground(
         seconds=service.settings.request_seconds,
         clock=service.clock,
         tools=await tools_of(service, tenant, plan),
+        use_up=use_up_for(service, tenant, plan),
         samples=samples,
     )
     return run, sink
@@ -335,6 +357,23 @@ async def tools_of(service: Service, tenant: str, plan: Plan) -> ToolRun | None:
         return service.toolbox.run(tenant)
     _, connections = (await service.seals.of(tenant)).open(plan.connections)
     return service.toolbox.run(tenant, decode_connections(connections))
+
+
+def use_up_for(service: Service, tenant: str, plan: Plan) -> UseUp | None:
+    """What uses up the approvals with which a plan's response begins; None where there are none."""
+    if plan.rules.answers is None:
+        return None
+
+    async def use_up(request: ApprovalRequest) -> Use:
+        place = request.place
+        if place is None:
+            return Use.UNKNOWN
+        return await _again_while_away(
+            lambda: service.approvals.use_up(tenant, place.response_id, place.place, request.digest, by=plan.id),
+            service.settings.store_patience_seconds,
+        )
+
+    return use_up
 
 
 async def storable(service: Service, plan: Plan) -> None:

@@ -2,19 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 
 import msgspec
 
 from service.api.events import Event
 from service.api.response import ResponseError
-from service.api.tools.outcome import Outcome, died
+from service.api.tools.approval import ApprovalRequest
+from service.api.tools.outcome import HostedCall, Outcome, died, failed, used_up
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation, TokenLogprobs
 from service.logs import event
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import Call, End, Generated, GiveFeedback, Next, next_step
 from service.responses.tools.port import Runner
+from store.errors import StoreUnavailable
+from store.history.approvals import Use
 
 logger = logging.getLogger(__name__)
 
@@ -35,19 +38,31 @@ class Step(msgspec.Struct, frozen=True):
     due: bool = False
 
 
+UseUp = Callable[[ApprovalRequest], Awaitable[Use]]
+"""Uses the approval of a call up for one response; whether that was possible. Raises StoreUnavailable."""
+
+
 class Sampler:
     """What is sampled of a response, into a machine that has begun. Iterate `steps` once; `ending` says how it went.
 
     `initial` is what the engine would be asked at the response's beginning; it is asked from where the machine stands,
     as often as `next_step` says. It never ends the machine: a response may go on elsewhere. `tools` run the calls that
-    aren't the caller's to run.
+    aren't the caller's to run, of which `use_up` makes sure that one that was approved is made once.
     """
 
     def __init__(
-        self, engine: Engine, initial: Generation, machine: Machine, tools: Runner | None = None, *, seconds: float
+        self,
+        engine: Engine,
+        initial: Generation,
+        machine: Machine,
+        tools: Runner | None = None,
+        *,
+        use_up: UseUp | None = None,
+        seconds: float,
     ) -> None:
         self._engine = engine
         self._tools = tools
+        self._use_up = use_up
         self._initial = initial
         self._machine = machine
         self._seconds = seconds
@@ -115,16 +130,28 @@ class Sampler:
             raise RuntimeError("nobody runs the tools of this response")
         if self.stopped is not None:
             return None
-        if call.begun and not call.tool.repeatable:
-            return died()
         self._waiting = asyncio.current_task()
         try:
-            return await self._tools.call(call)
+            return await self._called(call, self._tools)
         except asyncio.CancelledError:
             self._cancelled()
             return None
         finally:
             self._waiting = None
+
+    async def _called(self, call: HostedCall, tools: Runner) -> Outcome:
+        begun = call.begun
+        if call.approved is not None:
+            if self._use_up is None:
+                raise RuntimeError("nobody uses the approvals of this response up")
+            try:
+                use = await self._use_up(call.approved)
+            except StoreUnavailable as error:
+                return failed(f"The approval could not be used up: {error}. The call was not made.")
+            if use in (Use.GONE, Use.UNKNOWN):
+                return used_up()
+            begun = begun and use is Use.AGAIN  # nobody makes it before that
+        return died() if begun and not call.tool.repeatable else await tools.call(call)
 
     def _numbered(self, generation: Generation) -> Generation:
         """The generation under an id of its own, as an engine may still be busy with the one before."""

@@ -24,6 +24,7 @@ from service.settings.keys import Keys
 from service.settings.protocol import servers_in
 from service.settings.settings import DAY_SECONDS, Settings, display, variable
 from store.errors import LayoutMismatch, StoreUnavailable, StoreUnconfirmed
+from store.history.approvals import Approvals
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
@@ -61,6 +62,7 @@ class Service(msgspec.Struct, frozen=True):
     store: ConversationHistoryStore
     layout: Layout
     conversations: Conversations
+    approvals: Approvals
     jobs: Jobs
     log: EventLog
     listening: Listening
@@ -102,6 +104,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
         store=store,
         layout=layout,
         conversations=Conversations(store),
+        approvals=Approvals(store),
         jobs=open_jobs(settings, store),
         log=EventLog(store),
         listening=Listening(client, timeout_seconds=settings.store_timeout_seconds),

@@ -288,6 +288,14 @@ def restore(
 def hold(turn: TurnKeys, *, token: str, hold_ms: int, idle_us: int) -> None: ...
 
 
+@script("clock", "clock", "pins", out_of_memory=True)
+def ask(turn: TurnKeys, *, asked: str, kept_ms: int, most: int) -> None: ...
+
+
+@script("clock", "clock", "pins", out_of_memory=True)
+def use_up(turn: TurnKeys, *, number: str, digest: str, by: str, kept_ms: int) -> None: ...
+
+
 @script("trees", "clock", "idle", "listed", read_only=True)
 def page(shard: ShardKeys, *, tenant: str, began: str, after: str, ascending: int, most: int, idle_us: int) -> None: ...
 
@@ -597,6 +605,7 @@ def refit(
 ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, mark, append, unpin),
     *(hold, advance, amend, page),
+    *(ask, use_up),
     *(forget, redact, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, steer, steers, finish, succeed, expire_logs, gauge),
     *(take_webhooks, delay_webhook, drop_webhook, secret, agree),

@@ -7,25 +7,35 @@ import pytest
 
 from tests.support.clients.clients import PYTHON, ClientProcess
 from tests.support.service.process import ServiceProcess
+from tests.support.tools.server import McpServer, mcp_server
 
 
 @pytest.fixture(scope="session")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a service as it is without any setting."""
+def mcp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
+    """A server of tools that the service may call."""
+    with mcp_server(tmp_path_factory.mktemp("mcp")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory, mcp: McpServer) -> Iterator[str]:
+    """The address of a service as it is without any setting, but that it may call tools of a server."""
     assert PYTHON.exists(), "run scripts/setup clients first, or these tests by scripts/test --clients"
-    service = ServiceProcess(tmp_path_factory.mktemp("service"))
+    service = ServiceProcess(tmp_path_factory.mktemp("service"), mcp_allow=mcp.url)
     yield service.url
     service.stop()
 
 
 @pytest.fixture(scope="session")
-def client(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], ClientProcess]]:
+def client(
+    url: str, mcp: McpServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Path], ClientProcess]]:
     """The process that runs a script, started when it is first asked for."""
     started: dict[Path, ClientProcess] = {}
 
     def of(script: Path) -> ClientProcess:
         if script not in started:
-            started[script] = ClientProcess(tmp_path_factory.mktemp(script.stem), script, url)
+            started[script] = ClientProcess(tmp_path_factory.mktemp(script.stem), script, url, MCP_URL=mcp.url)
         return started[script]
 
     yield of

@@ -2,7 +2,7 @@
 
 import os
 
-from agents import Agent, ModelSettings, OpenAIProvider, RunConfig, Runner, SQLiteSession, function_tool
+from agents import Agent, HostedMCPTool, ModelSettings, OpenAIProvider, RunConfig, Runner, SQLiteSession, function_tool
 from agents.memory import OpenAIResponsesCompactionSession
 from openai.types.shared import Reasoning
 from pydantic import BaseModel
@@ -43,6 +43,53 @@ async def test_parallel_calls_are_all_answered():
     assert kinds(result).count("tool_call_output_item") == 2
     assert "18 degrees in Paris" in result.final_output
     assert "18 degrees in London" in result.final_output
+
+
+def adding(approve, asked):
+    """A tool that the service calls, once somebody has approved it."""
+    config = {
+        "type": "mcp",
+        "server_label": "maths",
+        "server_url": os.environ["MCP_URL"],
+        "allowed_tools": ["add"],
+        "require_approval": "always",
+    }
+
+    def on_approval_request(request):
+        asked.append(request.data.name)
+        return {"approve": True} if approve else {"approve": False, "reason": "Too dear."}
+
+    return HostedMCPTool(tool_config=config, on_approval_request=on_approval_request)
+
+
+async def test_a_call_of_the_service_s_waits_for_an_approval():
+    asked = []
+    result = await Runner.run(agent(tools=[adding(True, asked)]), "What is 2 plus 40? Use the add tool.")
+    assert asked == ["add"]
+    assert "42" in result.final_output
+    again = await Runner.run(
+        agent(tools=[adding(True, asked)]), [*result.to_input_list(), {"role": "user", "content": "Say hello."}]
+    )
+    assert again.final_output
+    assert asked == ["add"]
+
+
+async def test_a_call_of_the_service_s_is_denied_in_a_stream():
+    asked = []
+    result = Runner.run_streamed(agent(tools=[adding(False, asked)]), "What is 2 plus 40? Use the add tool.")
+    async for _ in result.stream_events():
+        pass
+    assert asked == ["add"]
+    assert "not approved" in result.final_output
+
+
+async def test_an_approval_goes_on_by_the_id_of_the_last_response():
+    asked = []
+    result = await Runner.run(
+        agent(tools=[adding(True, asked)]), "What is 2 plus 40? Use the add tool.", auto_previous_response_id=True
+    )
+    assert asked == ["add"]
+    assert "42" in result.final_output
 
 
 async def test_a_required_tool_is_called_whatever_was_asked():

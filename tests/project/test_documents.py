@@ -16,7 +16,7 @@ from service.api.tools.callee import Callee, Hosted
 from service.api.tools.outcome import Outcome
 from service.harmony.header import Header
 from service.responses.output.items.emitter import Emitter
-from service.responses.output.items.hosted import listing_events
+from service.responses.output.items.hosted import ApprovalRequestEmitter, listing_events
 from service.responses.output.items.making import Making, emitter_for
 from service.responses.output.items.trained import hosted_emitter
 from service.responses.rules import Listed, Rules
@@ -146,6 +146,9 @@ def test_the_order_of_the_events_of_a_tool_that_the_service_calls_is_the_one_in_
         emitter = hosted_emitter(RESPONSE_ID, 0, Hosted("docs", "search", kind=kind))
         made = [*emitter.open(), *emitter.text("{}"), *emitter.call(), *emitter.end(Outcome("completed", "Found."))[1]]
         assert block("docs/events.md", block_named).replace(" *", "").splitlines() == tags_of(made)
+    asking = ApprovalRequestEmitter(RESPONSE_ID, 0, Hosted("docs", "search", approval=True), "commentary")
+    asked = [*asking.open(), *asking.text("{}"), *asking.close("completed")[1]]
+    assert block("docs/events.md", "mcp_approval_request").splitlines() == tags_of(asked)
     _, made = listing_events(RESPONSE_ID, 0, Listed("docs", b"[]"))
     assert block("docs/events.md", "mcp_list_tools").splitlines() == tags_of(made)
 

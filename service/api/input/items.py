@@ -174,6 +174,23 @@ class McpCallItem(InputItem, tag="mcp_call"):
     output: str | None = None
     error: Raw | UnsetType = UNSET
     status: str = "completed"
+    approval_request_id: str | None = None
+
+
+class McpApprovalRequestItem(InputItem, tag="mcp_approval_request"):
+    """A call that waits for an approval, or once did. Its `id` is the one that was sent, until it gets one here."""
+
+    server_label: str
+    name: str
+    arguments: str
+
+
+class McpApprovalResponseItem(InputItem, tag="mcp_approval_response"):
+    """What somebody says to such a call."""
+
+    approval_request_id: str
+    approve: bool
+    reason: str | None = None
 
 
 class Foreign(NamedTuple):
@@ -202,14 +219,12 @@ FOREIGN: dict[str, Foreign] = {
     "computer_call": Foreign(("call_id", "action", "actions", "pending_safety_checks", "status")),
     "computer_call_output": Foreign(("call_id", "output", "acknowledged_safety_checks", "status")),
     "mcp_list_tools": Foreign(("server_label", "tools", "error")),
-    "mcp_approval_request": Foreign(("server_label", "name", "arguments")),
-    "mcp_approval_response": Foreign(("approval_request_id", "approve", "reason")),
     "tool_search_call": Foreign(("call_id", "arguments", "execution", "status")),
     "tool_search_output": Foreign(("call_id", "execution", "status")),
 }
 """One rule for all of them: what the model asked for is a call, what it was told the tool's answer, each as its text or
 its JSON. A kind that has both is left out while it has no answer, and one that has neither adds nothing to a prompt:
-images, lists of tools, approvals.
+images, lists of tools.
 """
 
 

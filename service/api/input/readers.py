@@ -32,6 +32,8 @@ from service.api.input.items import (
     FunctionCallOutputItem,
     InputItem,
     ItemReference,
+    McpApprovalRequestItem,
+    McpApprovalResponseItem,
     McpCallItem,
     MessageItem,
     ReasoningItem,
@@ -45,6 +47,9 @@ from service.api.tools.read import check_bytes
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 
 MAX_CODE_OUTPUTS = 1024
+
+MAX_REASON_CHARS = 4096
+"""How much somebody may say of an approval: it is told to the model as it is."""
 
 
 class _Output(msgspec.Struct):
@@ -67,6 +72,20 @@ class _McpCall(msgspec.Struct):
     output: str | None = None
     error: Raw | UnsetType = UNSET
     status: str | None = None
+    approval_request_id: str | None = None
+
+
+class _McpApprovalRequest(msgspec.Struct):
+    server_label: str
+    name: str
+    arguments: str
+    id: str | None = None
+
+
+class _McpApprovalResponse(msgspec.Struct):
+    approval_request_id: str
+    approve: bool
+    reason: str | None = None
 
 
 _CODE_OUTPUT = decoder_of(_Output)
@@ -86,7 +105,20 @@ def _code_interpreter_call(sent: _CodeInterpreterCall, where: str, gathered: Gat
 
 def _mcp_call(sent: _McpCall, where: str, gathered: Gathered) -> McpCallItem:
     status = sent.status or "completed"
-    return McpCallItem(sent.server_label, sent.name, sent.arguments, sent.output, sent.error, status)
+    return McpCallItem(
+        sent.server_label, sent.name, sent.arguments, sent.output, sent.error, status, sent.approval_request_id
+    )
+
+
+def _mcp_approval_request(sent: _McpApprovalRequest, where: str, gathered: Gathered) -> McpApprovalRequestItem:
+    return McpApprovalRequestItem(sent.server_label, sent.name, sent.arguments, id=sent.id or "")
+
+
+def _mcp_approval_response(sent: _McpApprovalResponse, where: str, gathered: Gathered) -> McpApprovalResponseItem:
+    if sent.reason is not None and len(sent.reason) > MAX_REASON_CHARS:
+        expected = f"It has at most {MAX_REASON_CHARS} characters."
+        raise invalid_value(f"{where}.reason", f"{len(sent.reason)} characters", expected)
+    return McpApprovalResponseItem(sent.approval_request_id, sent.approve, sent.reason)
 
 
 def _foreign(sent: ForeignItem, where: str, gathered: Gathered) -> ForeignItem:
@@ -302,6 +334,8 @@ READERS: dict[str, Reader] = {
         ("configuration_update", _ConfigurationUpdate, _configuration_update),
         ("code_interpreter_call", _CodeInterpreterCall, _code_interpreter_call),
         ("mcp_call", _McpCall, _mcp_call),
+        ("mcp_approval_request", _McpApprovalRequest, _mcp_approval_request),
+        ("mcp_approval_response", _McpApprovalResponse, _mcp_approval_response),
         *((kind, foreign_kind(kind), _foreign) for kind in FOREIGN),
     )
 }

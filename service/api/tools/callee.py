@@ -23,7 +23,8 @@ class Hosted(msgspec.Struct, frozen=True):
     of a tool that the model was trained with, the container that Python runs in, or the browser.
 
     One that is `repeatable` may be called again where nobody knows whether it was: it only reads, or a second call
-    changes nothing more. `options` is JSON: what the request says of a tool that the model was trained with.
+    changes nothing more. `options` is JSON: what the request says of a tool that the model was trained with. Where it
+    needs `approval`, a call of it is shown to the caller, who may approve it.
     """
 
     server: str
@@ -31,6 +32,7 @@ class Hosted(msgspec.Struct, frozen=True):
     repeatable: bool = False
     kind: HostedKind = "mcp"
     options: str = ""
+    approval: bool = False
 
 
 class Callee(msgspec.Struct, frozen=True):
@@ -59,3 +61,8 @@ class Callee(msgspec.Struct, frozen=True):
     def trained(self) -> bool:
         """Whether the model was trained with it, so that it knows how to call it."""
         return self.hosted is not None and self.hosted.kind != "mcp"
+
+    @property
+    def awaits(self) -> bool:
+        """Whether a call of it waits for the caller: for an output, or to be approved."""
+        return self.hosted is None or self.hosted.approval

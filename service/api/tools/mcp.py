@@ -118,6 +118,7 @@ class OfferedTool(msgspec.Struct, frozen=True):
     description: str
     schema: dict[str, Any]
     repeatable: bool
+    approval: bool = False
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -210,7 +211,8 @@ def callees(offer: Offer) -> Iterator[tuple[Callee, Function]]:
     for tool in offer.tools:
         shown = _name(tool.name, taken)
         taken.add(shown)
-        callee = Callee(shown, "function", offer.label, hosted=Hosted(offer.label, tool.name, tool.repeatable))
+        hosted = Hosted(offer.label, tool.name, tool.repeatable, approval=tool.approval)
+        callee = Callee(shown, "function", offer.label, hosted=hosted)
         yield callee, Function(shown, tool.description[:_DESCRIPTION_CHARS], _parameters(tool.schema))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from service.api.tools.approval import ApprovalRequest
 from service.api.tools.callee import Hosted
 
 NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
@@ -17,7 +18,7 @@ class HostedCall(msgspec.Struct, frozen=True):
     """A call that the model has made, by the id of its item. Its `arguments` are as sampled, JSON or not.
 
     It is `begun` where another process may have carried it out already, and died before it could say so. `include` is
-    what the request wants to be shown beside (Rules).
+    what the request wants to be shown beside (Rules). One that was `approved` is made if that approval can be used up.
     """
 
     id: str
@@ -25,6 +26,7 @@ class HostedCall(msgspec.Struct, frozen=True):
     arguments: str
     begun: bool = False
     include: frozenset[str] = frozenset()
+    approved: ApprovalRequest | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +52,11 @@ def broken_off() -> Outcome:
     """The outcome of a call that was stopped while it ran."""
     why = f"The call was broken off. {NOT_KNOWN}"
     return Outcome("incomplete", f"Error: {why}", error=execution_error(why))
+
+
+def used_up() -> Outcome:
+    """The outcome of a call whose approval was used up by another response."""
+    return failed("Another response has used this approval. The call was not made.")
 
 
 def died() -> Outcome:

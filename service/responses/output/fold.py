@@ -18,6 +18,7 @@ from service.api.response import (
     CustomToolCall,
     FunctionCall,
     Item,
+    McpApprovalRequest,
     McpCall,
     McpListTools,
     Message,
@@ -93,7 +94,7 @@ def _with_part(item: Item, event: _Part) -> Item:
 def _open_text(item: Item) -> str:
     """What the deltas of an item in progress came to so far; a part that has not been added yet has none."""
     match item:
-        case Compaction() | WebSearchCall() | McpListTools():
+        case Compaction() | WebSearchCall() | McpListTools() | McpApprovalRequest():
             return ""
         case _ if item.status != "in_progress":
             return ""
@@ -114,7 +115,7 @@ def _with_text(item: Item, text: str) -> Item:
     if not text:
         return item
     match item:
-        case Compaction() | WebSearchCall() | McpListTools():
+        case Compaction() | WebSearchCall() | McpListTools() | McpApprovalRequest():
             return item
         case FunctionCall() | McpCall():
             return msgspec.structs.replace(item, arguments=text)

@@ -14,7 +14,8 @@ from service.api import events
 from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
 from service.api.response import Compaction, Item, ItemStatus, Reasoning, Response, ResponseError, ResponseStatus
-from service.api.tools.callee import Callee
+from service.api.tools.approval import Answer, ApprovalRequest, answered
+from service.api.tools.callee import Callee, Hosted
 from service.api.tools.outcome import HostedCall, Outcome, broken_off
 from service.engine.port import TokenLogprobs
 from service.grammar import tags
@@ -23,13 +24,18 @@ from service.harmony.header import Header
 from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
 from service.responses.output.endings import STATUS, Ending, finished, terminal
 from service.responses.output.items.emitter import Seal
-from service.responses.output.items.hosted import HostedCallEmitter, listing_events
+from service.responses.output.items.hosted import (
+    ApprovalRequestEmitter,
+    HostedCallEmitter,
+    ServerCallEmitter,
+    listing_events,
+)
 from service.responses.output.items.making import Making, emitter_for
 from service.responses.output.open_message import OpenItem, feedback_on, told
 from service.responses.output.phases import Move, Phase, after
 from service.responses.output.usage import Stretches
 from service.responses.rules import AfterCompaction, Rules
-from store.turn import StoredMessage
+from store.turn import Messages, StoredMessage
 
 __all__ = ["STATUS", "Ending", "Machine"]
 
@@ -47,13 +53,15 @@ _STEERABLE = (_SAMPLING, Phase.CONSTRAINED, Phase.FEEDBACK)
 
 
 class _Calling(msgspec.Struct, frozen=True):
-    """A call that the service runs: what it is, its open item, and its message as it was sampled."""
+    """A call that the service runs: what it is, who shows it, and where the model made it; with its message, unless
+    that stands in an earlier turn.
+    """
 
     call: HostedCall
-    callee: Callee
-    item: OpenItem
+    recipient: str
+    channel: str | None
     emitter: HostedCallEmitter
-    closed: Closed
+    said: Messages = ()
 
 
 class Machine:
@@ -75,8 +83,17 @@ class Machine:
         self.output: list[Item] = []
         self.messages: list[StoredMessage] = []
         """The messages sampled and those of feedback, as they will stand in later prompts."""
+        self.asked: list[ApprovalRequest] = []
+        """The approvals that it asks for."""
+        self._gone_on: list[str] = []
+        """The requests from which it went on, by their ids."""
+        answers = rules.answers
+        self._answers: list[Answer] = [] if answers is None else list(reversed(answers.given))
+        """What is left to do before anything is sampled, the next one last."""
+        self._behind: Messages | None = None if answers is None else answers.behind
+        """What then stands before the model."""
         self.calls = 0
-        """How many of the caller's tools it called."""
+        """How many of the caller's tools it called, and calls it asked somebody to approve."""
         self.hosted_calls = 0
         """How many tools the service has called for it."""
         self._calling: _Calling | None = None
@@ -111,13 +128,40 @@ class Machine:
         return self._stamp(self._in_progress())
 
     def _in_progress(self) -> list[Event]:
-        """It is in progress; first come the tools that servers listed for it."""
+        """It is in progress; first come the tools that servers listed for it, then what was approved."""
         out: list[Event] = [events.ResponseInProgress(response=self._base)]
         for listed in self._all_rules.listed:
             item, shown = listing_events(self._base.id, len(self.output), listed)
             self.output.append(item)
             out += shown
-        return out
+        return out + self._next_answer()
+
+    def _next_answer(self) -> list[Event]:
+        """The next call that was approved, as an item; behind the last one the model goes on."""
+        while self._answers:
+            answer = self._answers.pop()
+            if answer.tool is not None:
+                return self._begin_approved(answer, answer.tool)
+            if answer.told is not None:
+                self.messages.append(answer.told)
+        if self._behind is not None:
+            answers, behind = list(self.messages), self._behind
+            self._hear_the_rest()
+            self.stretches.begin_behind(answers, behind)
+        return []
+
+    def _begin_approved(self, answer: Answer, tool: Hosted) -> list[Event]:
+        request = answer.request
+        emitter = ServerCallEmitter(self._base.id, len(self.output), tool, request.id)
+        call = HostedCall(emitter.id, tool, request.arguments, approved=request)
+        self._calling = _Calling(call, answer.recipient, request.channel, emitter)
+        self._move(Move.CALL)
+        return [*emitter.open(), *(emitter.text(request.arguments) if request.arguments else ()), *emitter.call()]
+
+    def _hear_the_rest(self) -> None:
+        """What the caller said besides its answers stands behind these, however far they came."""
+        self.messages += self._behind or ()
+        self._behind = None
 
     # --- what is sampled ---
 
@@ -176,20 +220,24 @@ class Machine:
         self._move(Move.TAKE_OUTCOME)
         out = [] if calling is None else self._end_call(calling, outcome)
         self._segmenter = Segmenter()
-        self.stretches.give_feedback(self.messages[-1], counts=False)
         rules = self.rules.after_call(self.hosted_calls)
         cites = (*self._making.cites, outcome.cites) if outcome.cites else self._making.cites
         self._making = msgspec.structs.replace(self._making, rules=rules, cites=cites)
+        if self._behind is None:
+            self.stretches.give_feedback(self.messages[-1], counts=False)
+        else:
+            out += self._next_answer()
         return self._stamp(out)
 
     def _end_call(self, calling: _Calling, outcome: Outcome) -> list[Event]:
-        item, self._open_item, self._calling = calling.item, None, None
+        self._calling = None
         done, closing = calling.emitter.end(outcome)
         self.output.append(done)
         self.hosted_calls += 1
-        last = self.hosted_calls >= self.rules.hosted_calls
-        answer = told(outcome.told, calling.callee, item.header.channel, last=last)
-        self._keep([item.as_called(calling.callee, item.as_sampled(calling.closed)), answer])
+        last = self.hosted_calls >= self.rules.hosted_calls and not any(each.tool for each in self._answers)
+        self._keep([*calling.said, told(outcome.told, calling.recipient, calling.channel, last=last)])
+        if calling.call.approved is not None:
+            self._gone_on.append(calling.call.approved.id)
         return closing
 
     def replay(
@@ -277,11 +325,19 @@ class Machine:
         free = self._open_item is None or self._open_item.is_aside
         return tags.HeaderState.INSIDE if free else None
 
+    @property
+    def notes(self) -> list[StoredMessage]:
+        """What its turn notes of approvals, beside the messages."""
+        return [*(each.note for each in self.asked), *map(answered, self._gone_on)]
+
     def snapshot(self) -> Response:
         """The response as it stands: what its events so far come to."""
-        if self._open_item is None:
-            return msgspec.structs.replace(self._base, output=self.output)
-        return msgspec.structs.replace(self._base, output=[*self.output, self._open_item.emitter.so_far()])
+        emitter = None
+        if self._calling is not None:
+            emitter = self._calling.emitter
+        elif self._open_item is not None and not isinstance(self._open_item.emitter, ApprovalRequestEmitter):
+            emitter = self._open_item.emitter
+        return msgspec.structs.replace(self._base, output=[*self.output, *([emitter.so_far()] if emitter else ())])
 
     # --- the end ---
 
@@ -298,6 +354,7 @@ class Machine:
             out += self._end_call(self._calling, broken_off())
         elif self.phase is not _FULL:
             self._take(self._segmenter.end(), out, complete=ending is Ending.STOP)
+        self._hear_the_rest()
         if isinstance(self.feedback, StoredMessage):
             self._keep([self.feedback])  # whoever goes on with the conversation finds the call answered
         self.feedback = None
@@ -318,8 +375,15 @@ class Machine:
             answered=len(self.output) > (self.after_compaction is not None) + len(self._all_rules.listed),
             now=now,
             error=error,
-            messages=self.messages if self.rules.harmony else None,
+            messages=self._own_messages if self.rules.harmony else None,
         )
+
+    @property
+    def _own_messages(self) -> list[StoredMessage]:
+        """The messages, without those that the caller sent beside approvals."""
+        answers = self._all_rules.answers
+        sent = set(map(id, answers.behind)) if answers is not None else ()
+        return [message for message in self.messages if id(message) not in sent]
 
     def terminal(self, response: Response, before: Sequence[Event] = ()) -> list[Event]:
         """The last events: what comes `before` them, the terminal one, and before a failure's an `error` that says why.
@@ -372,7 +436,7 @@ class Machine:
     def _open(self, header: Header, out: list[Event]) -> None:
         rules = self.rules
         target = rules.called(header.recipient, header.channel)
-        if self.calls and not (isinstance(target, Callee) and target.hosted is None):
+        if self.calls and not (isinstance(target, Callee) and target.awaits):
             self._move(Move.FILL)  # behind its calls the model waits for outputs; whatever else it says is made up
             return
         if len(self.output) >= MAX_OUTPUT_ITEMS or header.role == "tool":
@@ -402,11 +466,18 @@ class Machine:
         elif isinstance(item.emitter, HostedCallEmitter) and isinstance(item.target, Callee):
             if complete and closed.stop is not None:
                 call = HostedCall(item.emitter.id, item.emitter.tool, item.content, include=self.rules.include)
-                self._calling = _Calling(call, item.target, item, item.emitter, closed)
+                said = (item.as_called(item.target, item.as_sampled(closed)),)
+                self._open_item = None
+                self._calling = _Calling(call, item.target.recipient, item.header.channel, item.emitter, said)
                 out += item.emitter.call()
                 self._move(Move.CALL)
                 return
             complete = False  # nobody runs what the model may not have ended
+        elif isinstance(item.emitter, ApprovalRequestEmitter) and isinstance(item.target, Callee):
+            self._open_item = None
+            if complete and closed.stop is not None:  # nobody is asked about what the model may not have ended
+                self._ask(item.target, item, item.emitter, closed, out)
+            return
         self._shut(item, closed, "completed" if complete and fault is None else "incomplete", out)
 
     def _shut(self, item: OpenItem, closed: Closed | None, status: ItemStatus, out: list[Event]) -> None:
@@ -424,11 +495,25 @@ class Machine:
         if isinstance(done, Compaction) and self.after_compaction is not None and self.phase is not _FULL:
             self._wait(self.after_compaction)
         elif isinstance(item.target, Callee):
-            self.calls += 1
-            if self.calls >= self.rules.parallel:
-                self._move(Move.FILL)
+            self._count_call()
         elif item.target is not None:
             self._undeclared(item.target, item.header.channel)
+
+    def _ask(
+        self, callee: Callee, item: OpenItem, emitter: ApprovalRequestEmitter, closed: Closed, out: list[Event]
+    ) -> None:
+        """A call that somebody has to approve, which ends the response as one of a function of the caller's does."""
+        done, closing = emitter.close("completed")
+        self.output.append(done)
+        out += closing
+        self._keep([item.as_called(callee, item.as_sampled(closed))])
+        self.asked.append(emitter.request)
+        self._count_call()
+
+    def _count_call(self) -> None:
+        self.calls += 1
+        if self.calls >= self.rules.parallel:
+            self._move(Move.FILL)
 
     def _keep(self, messages: Iterable[StoredMessage]) -> None:
         """Messages for later prompts, which show the newest item, or answer it."""

@@ -150,7 +150,7 @@ def header_tag(rules: Rules, state: HeaderState) -> str | None:
     final = rules.choice != "required" or not rules.callable
     if final and rules.answer is None and rules.allowed is None and (rules.choice == "auto" or not rules.callees):
         return None
-    able = [each for each in rules.callable if state is not HeaderState.CALLED or each.hosted is None]
+    able = [each for each in rules.callable if state is not HeaderState.CALLED or each.awaits]
     trained = tuple(each.recipient for each in able if each.trained)
     typed = tuple(each.recipient for each in able if _typed(each) and not each.trained)
     plain = tuple(each.recipient for each in able if not _typed(each) and not each.trained)

@@ -15,6 +15,7 @@ from service.api.response import (
     FunctionCall,
     Item,
     Logprob,
+    McpApprovalRequest,
     McpListTools,
     Message,
     Reasoning,
@@ -178,7 +179,7 @@ class OpenItem:
             return tuple(compaction_messages(short, limit=MAX_SUMMARY_TOKENS))
         if isinstance(done, Message | Reasoning):
             return (sampled or _said(done),)
-        if isinstance(done, McpListTools) or done.status == "incomplete" or done.status == "in_progress":
+        if isinstance(done, McpApprovalRequest | McpListTools) or done.status in ("incomplete", "in_progress"):
             return ()
         if isinstance(done, FunctionCall | CustomToolCall):
             return (self._call(done, sampled),)
@@ -213,14 +214,14 @@ def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage
     )
 
 
-def told(text: str, callee: Callee, channel: str | None, *, last: bool) -> StoredMessage:
+def told(text: str, recipient: str, channel: str | None, *, last: bool) -> StoredMessage:
     """What a tool that the service runs said, as the model reads it. Behind the `last` one no other can be called.
     Never change these texts: a worker of another release replays what was sampled behind them.
     """
     if last:
         text = f"{text}\n\n{NO_MORE_CALLS}" if text else NO_MORE_CALLS
     channel = channel if channel in CHANNELS else "commentary"
-    return message(text, "tool", name=callee.recipient, channel=channel, recipient="assistant")
+    return message(text, "tool", name=recipient, channel=channel, recipient="assistant")
 
 
 def _said(done: Message | Reasoning) -> StoredMessage:

@@ -106,6 +106,13 @@ class Stretches:
             stretch.told = len(given)
         self._all.append(stretch)
 
+    def begin_behind(self, answers: Sequence[StoredMessage], newest: Sequence[StoredMessage]) -> None:
+        """The first stretch begins behind the answers of tools, and what the caller says besides, too."""
+        self.tail = tokens.unpack(b"".join([message.tokens for message in (*answers, *newest)]) + PROMPT_END)
+        first = self._all[0]
+        first.prompt += len(self.tail)
+        first.told = sum([len(message.tokens) for message in answers]) // tokens.BYTES_A_TOKEN
+
     def begin_anew(self, prefix_tokens: int, messages: Sequence[StoredMessage]) -> None:
         """Another stretch begins, behind so many ids of the prompt and these messages alone."""
         self.prefix_tokens = prefix_tokens

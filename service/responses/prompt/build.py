@@ -19,6 +19,7 @@ from service.api.input.gathered import Gathered
 from service.api.input.items import CompactionTriggerItem, InputItem
 from service.api.input.read import resolve
 from service.api.request import HARMONY_EFFORT, CreateRequest
+from service.api.tools.approval import Answers, ApprovalRequest
 from service.errors import InvalidRequest, context_length_exceeded
 from service.harmony import render, tokens
 from service.harmony.render import PROMPT_END, developer_text, message_steps, system_message
@@ -51,7 +52,8 @@ class Prompt(msgspec.Struct, frozen=True):
     """What the engine gets, and what a response shows and a turn keeps of the request.
 
     `messages` are new, and `shown` are those in the prompt, old and new, behind its prefix. `rules` are for whoever
-    makes the Response.
+    makes the Response. Where it begins with calls that were approved, their outcomes and `rules.answers.behind` stand
+    behind the prompt.
     """
 
     tokens: "array[int]"
@@ -59,6 +61,13 @@ class Prompt(msgspec.Struct, frozen=True):
     messages: list[StoredMessage]
     shown: list[StoredMessage]
     rules: Rules
+
+    @property
+    def whole(self) -> "array[int]":
+        """All that is known of what the engine gets."""
+        if self.rules.answers is None:
+            return self.tokens
+        return self.tokens + _behind(self.rules.answers)
 
 
 def build_prompt(
@@ -68,12 +77,13 @@ def build_prompt(
     identity: Identity,
     date: str,
     resolved: Mapping[str, msgspec.Raw] = MappingProxyType({}),
+    waiting: Sequence[ApprovalRequest] = (),
 ) -> Generator[None, None, Prompt]:
     """Build the prompt of a request that was read, yielding between pieces of a few milliseconds.
 
     `chain` is oldest first; `date` is the request's UTC day, such as 2025-06-28. `resolved` has the JSON of each stored
-    item that the input refers to. Where the rules are those of a compaction, the prompt is for that instead of an
-    answer: it ends with an instruction, which the chain never has.
+    item that the input refers to, and `waiting` are the requests for approval in the chain. Where the rules are those
+    of a compaction, the prompt is for that instead of an answer: it ends with an instruction, which no chain has.
 
     Raises InvalidRequest: for references to nothing, for call ids without a call, for calls without an output, for
     what can't be opened, and for a prompt that leaves no room.
@@ -90,7 +100,7 @@ def build_prompt(
         request.instructions or None, read.tools.section, verbosity=request.verbosity, formats=read.format.section
     )
     bounded = request.truncation == "auto" or request.managing
-    conversion = Conversion(read.rules, read.opener, chain, SHORTENED_TOKENS if bounded else limit)
+    conversion = Conversion(read.rules, read.opener, chain, SHORTENED_TOKENS if bounded else limit, waiting)
     try:
         if len(developer) > CACHED_DEVELOPER_CHARS:
             prefix.append((yield from message_steps(developer, "developer", limit=limit)).tokens)
@@ -103,11 +113,18 @@ def build_prompt(
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     said = [message for message in new if message.tokens]
     messages = in_prompt([*chain, *said], all_thoughts=request.thoughts == "all_turns")
-    rules, messages, ending = _fitted(request, read.rules, prefix, messages, limit)
+    rules = msgspec.structs.replace(read.rules, answers=conversion.answers) if conversion.answers else read.rules
+    rules, messages, ending = _fitted(request, rules, prefix, messages, limit)
     joined = tokens.unpack(b"".join((*prefix, *(message.tokens for message in messages), *ending)))
-    if len(joined) >= limit:
-        raise context_length_exceeded(limit, len(joined))
-    return Prompt(joined, items, new, messages, rules)
+    prompt = Prompt(joined, items, new, messages, rules)
+    if len(prompt.whole) >= limit:
+        raise context_length_exceeded(limit, len(prompt.whole))
+    return prompt
+
+
+def _behind(answers: Answers) -> "array[int]":
+    """What the caller says besides its approvals, and the end of a prompt."""
+    return tokens.unpack(b"".join((*(message.tokens for message in answers.behind), PROMPT_END)))
 
 
 def _fitted(
@@ -117,6 +134,16 @@ def _fitted(
     the answer alone, to which the messages are shortened if the request allows that.
     """
     ending = [PROMPT_END]
+    if rules.answers is not None:
+        if rules.compacting:
+            raise InvalidRequest(
+                "A compaction makes no call: send 'compaction_trigger' once the approved calls were made.",
+                param="input",
+            )
+        room = limit - reserve(limit, request.max_output_tokens) - len(_behind(rules.answers))
+        if request.truncation == "auto":
+            messages = shortened(messages, max(room - _length(prefix), 0))
+        return rules, messages, []
     if rules.compacting:
         words = kept_messages(messages, _length(prefix), limit, reserve(limit, request.max_output_tokens))
         rules = msgspec.structs.replace(rules, kept_messages=words)

@@ -21,17 +21,21 @@ from service.api.input.items import (
     FunctionCallItem,
     FunctionCallOutputItem,
     InputItem,
+    McpApprovalRequestItem,
     McpCallItem,
     MessageItem,
     ReasoningItem,
 )
+from service.api.tools.approval import Answer, Answers, ApprovalRequest
+from service.api.tools.approval import answered as approval_answered
 from service.api.tools.callee import FUNCTIONS
 from service.errors import InvalidRequest, shown
-from service.harmony import tokens
-from service.harmony.header import JSON_TYPE
+from service.harmony import render, tokens
+from service.harmony.header import CHANNELS, JSON_TYPE
 from service.harmony.render import developer_text, message_steps
 from service.responses import sealed
 from service.responses.compaction.messages import compaction_messages
+from service.responses.prompt.approvals import Approving, Pending
 from service.responses.prompt.calls import Calls
 from service.responses.rules import Rules
 from store.turn import StoredMessage
@@ -71,8 +75,22 @@ class Conversion:
     `rules` know the tools by name, `opener` opens what is sealed, `chain` is what is continued.
     """
 
-    def __init__(self, rules: Rules, opener: sealed.Opener, chain: Sequence[StoredMessage], room: int) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        opener: sealed.Opener,
+        chain: Sequence[StoredMessage],
+        room: int,
+        waiting: Sequence[ApprovalRequest] = (),
+    ) -> None:
+        """`waiting` are the requests for approval that wait in the conversation."""
         self._rules = rules
+        self._waiting = waiting
+        self._approving = Approving(rules, (), ())
+        self._split = 0
+        """How many of the messages stand before the first answer to a request for approval."""
+        self.answers: Answers | None = None
+        """What the response does before anything is sampled, once there are messages."""
         self._opener = opener
         self._room = room
         self._unbroken = 0
@@ -85,9 +103,13 @@ class Conversion:
     ) -> Generator[None, None, list[StoredMessage]]:
         """The messages of a client's own history, then of the items. Items before a compaction make none but notes.
 
-        Raises TooManyTokens, RunTooLong, and InvalidRequest: for outputs without a call, for what can't be opened, and
-        where all has to be `answered` for calls without an output.
+        Raises TooManyTokens, RunTooLong, and InvalidRequest: for outputs without a call, for what can't be opened, for
+        answers to no request, and where all has to be `answered` for calls without an output.
         """
+        approving = self._approving = Approving(self._rules, self._waiting, items)
+        for pending in approving.at_once:
+            yield from self._add(self._told(pending))
+        self._split = len(self.messages)
         for message in earlier:
             yield from self._add(self._earlier(message))
         first = max((place for place, item in enumerate(items) if isinstance(item, CompactionItem)), default=0)
@@ -99,11 +121,40 @@ class Conversion:
         while place < len(items):
             together = self._calls.together(items, place)
             for at in together:
-                yield from self._add(self._item(items[at], f"input[{at}]"), ids.input_number(at))
+                yield from self._add(self._item(items[at], at), ids.input_number(at))
+                if self._begins_with(items[at], at):
+                    self._split = len(self.messages)
             place += len(together)
         if answered:
             self._calls.refuse_open()
+        self._answer_approvals(approving)
         return self.messages
+
+    def _begins_with(self, item: InputItem, place: int) -> bool:
+        """Whether the item shows a call with which the response begins; behind a compaction, all calls before it."""
+        if isinstance(item, CompactionItem):
+            return any(each.place is None or each.place < place for each in self._approving.answered)
+        asked = self._approving.asked.get(place)
+        return asked is not None and self._approving.is_answered(asked)
+
+    def _answer_approvals(self, approving: Approving) -> None:
+        """Part what stands behind the answers to requests for approval from what stands before them."""
+        self.messages += map(approval_answered, approving.passed)
+        given: list[Answer] = []
+        for pending in approving.answered:
+            recipient = approving.recipient(pending.request)
+            callee = self._rules.hosted(pending.request.server, pending.request.tool)
+            if pending.approved and callee is not None:
+                given.append(Answer(pending.request, callee.recipient, tool=callee.hosted))
+            elif recipient is not None:
+                channel = _channel_of(pending)
+                told = render.message(pending.told, "tool", name=recipient, channel=channel, recipient="assistant")
+                given.append(Answer(pending.request, recipient, told=told))
+        if given:
+            behind = [message for message in self.messages[self._split :] if message.tokens]
+            notes = [message for message in self.messages[self._split :] if not message.tokens]
+            self.messages = [*self.messages[: self._split], *notes]
+            self.answers = Answers(tuple(given), tuple(behind))
 
     def _add(self, drafts: Sequence[Draft | StoredMessage], number: int | None = None) -> Generator[None, None, None]:
         """Add the messages of one item, by its number, made of what was drafted."""
@@ -177,7 +228,8 @@ class Conversion:
         if isinstance(item, FunctionCallItem | CustomToolCallItem):
             self._calls.record(item.call_id, self._recipient(item))
 
-    def _item(self, item: InputItem, where: str) -> Drafts:
+    def _item(self, item: InputItem, place: int) -> Drafts:
+        where = f"input[{place}]"
         match item:
             case MessageItem():
                 return self._message(item)
@@ -190,13 +242,15 @@ class Conversion:
             case FunctionCallOutputItem():
                 return self._output(item, where)
             case CompactionItem():
-                return self._compaction(item, where)
+                return self._compaction(item, place)
             case ConfigurationUpdateItem():
                 return [_note(item)]
             case CodeInterpreterCallItem():
                 return self._code(item)
             case McpCallItem():
                 return self._mcp(item)
+            case McpApprovalRequestItem() if place in self._approving.asked:
+                return self._asked(self._approving.asked[place])
             case ForeignItem():
                 return self._foreign(item)
             case _:
@@ -229,12 +283,16 @@ class Conversion:
             return []
         return [Draft(text, "assistant", channel="analysis")]
 
-    def _compaction(self, item: CompactionItem, where: str) -> Drafts:
+    def _compaction(self, item: CompactionItem, place: int) -> Drafts:
+        """What was said in short; behind it, calls that stood before it and were approved only now."""
+        where = f"input[{place}]"
+        calls = [each for each in self._approving.answered if each.place is None or each.place < place]
         try:
             opened = sealed.open_compaction(item.encrypted_content, self._opener)
         except sealed.Unsealable as error:
             raise _unsealable(where, item.encrypted_content, error) from None
-        return self._fitting(compaction_messages(opened, limit=self._room))
+        short = self._fitting(compaction_messages(opened, limit=self._room))
+        return [*short, *(draft for each in calls for draft in self._call_of(each))]
 
     def _fitting(self, messages: Sequence[StoredMessage]) -> Drafts:
         if sum(len(message.tokens) for message in messages) > self._room * tokens.BYTES_A_TOKEN:
@@ -299,13 +357,31 @@ class Conversion:
         return [call, answer]
 
     def _mcp(self, item: McpCallItem) -> Drafts:
-        name = f"{item.server_label}.{item.name}"
+        callee = self._rules.hosted(item.server_label, item.name)
+        name = f"{item.server_label}.{item.name}" if callee is None else callee.recipient
         text = item.output if item.output is not None else _error_text(item.error)
         if text is None or not CALL_NAME.fullmatch(name):
             return []
         call = Draft(item.arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE)
         answer = _answer(text, name, "commentary")
         return [call, answer]
+
+    # --- calls that somebody has to approve: with what the model is told, if that is known by now ---
+
+    def _asked(self, pending: Pending) -> Drafts:
+        if self._approving.is_answered(pending):
+            return [*self._call_of(pending)]
+        return [*self._call_of(pending), *self._told(pending)]
+
+    def _call_of(self, pending: Pending) -> list[Draft]:
+        recipient, said = self._approving.recipient(pending.request), pending.request.arguments
+        if recipient is None:
+            return []
+        return [Draft(said, "assistant", channel="commentary", recipient=recipient, content_type=JSON_TYPE)]
+
+    def _told(self, pending: Pending) -> list[Draft]:
+        recipient = self._approving.recipient(pending.request)
+        return [] if recipient is None else [_answer(pending.told, recipient, _channel_of(pending))]
 
     def _foreign(self, item: ForeignItem) -> Drafts:
         drafts: list[Draft | StoredMessage] = []
@@ -320,6 +396,11 @@ class Conversion:
 def _note(item: ConfigurationUpdateItem) -> StoredMessage:
     """What the responses of a conversation that come later have to know."""
     return StoredMessage(configuration.ROLE, b"", name=configuration.noted(item))
+
+
+def _channel_of(pending: Pending) -> str:
+    channel = pending.request.channel
+    return channel if channel in CHANNELS else "commentary"
 
 
 def _answer(text: str, name: str, channel: str, call_id: str | None = None) -> Draft:

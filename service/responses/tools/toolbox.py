@@ -20,7 +20,7 @@ from service.api.tools.builtin import Builtin
 from service.api.tools.callee import HostedKind
 from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, ToolFilter, description_of
 from service.api.tools.outcome import HostedCall, Outcome, failed
-from service.errors import ApiError, invalid_value, unsupported
+from service.errors import ApiError, invalid_value
 from service.responses.tools.port import BackEnd, Listing, Runner, ToolFailure, ToolServer, Unreachable
 from service.settings.mcp import Connection, OperatorServer, is_allowed, is_header, is_url, mark_of, trusted
 
@@ -167,7 +167,7 @@ class Toolbox:
         return listing
 
     def _offer(self, declared: Declaration, listing: Listing) -> Offer:
-        """Those tools that both the operator and the request let through. Raises InvalidRequest."""
+        """Those tools that both the operator and the request let through."""
         server = self._servers.get(declared.label) if declared.url is None else None
         own = ToolFilter(None if server is None else server.allowed_tools)
         approval = declared.approval if server is None else _stricter(server, declared)
@@ -177,13 +177,8 @@ class Toolbox:
                 tool.name, reads=tool.reads
             ):
                 continue
-            if approval.needed(tool.name, reads=tool.reads):
-                raise unsupported(
-                    f"{declared.where}.require_approval",
-                    "always",
-                    f"It would hold for '{tool.name}'. Give 'never', or leave that tool out of allowed_tools.",
-                )
-            tools.append(OfferedTool(tool.name, tool.description, tool.schema, tool.repeatable))
+            asks = approval.needed(tool.name, reads=tool.reads)
+            tools.append(OfferedTool(tool.name, tool.description, tool.schema, tool.repeatable, asks))
         said = declared.description if server is None else declared.description or server.description
         return Offer(declared.label, description_of(said, listing.instructions), tuple(tools))
 

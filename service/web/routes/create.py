@@ -103,7 +103,7 @@ async def count(request: Request) -> HttpResponse:
         preparing(request, body),
         prepared(service, caller_of(request), read_count(body, store=service.settings.store)) as planned,
     ):
-        length = len(planned.plan.generation.prompt)
+        length = planned.plan.input_tokens
     exchange.left_out(planned.left_out, planned.items_left_out)
     exchange.facts["input_tokens"] = length
     return exchange.dialect.answer(InputTokens(length))

@@ -277,7 +277,6 @@ def test_what_a_tool_elsewhere_was_asked_and_told_is_shown_as_its_call_and_its_a
         {"type": "image_generation_call", "result": "aGk=", "status": "completed"},
         {"type": "mcp_list_tools", "server_label": "clock", "tools": []},
         {"type": "mcp_approval_request", "server_label": "clock", "name": "sleep", "arguments": "{}"},
-        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
         {"type": "local_shell_call_output", "output": ""},
         {"type": "shell_call_output", "call_id": "c", "output": []},
         {"type": "computer_call", "call_id": "c", "action": {"type": "screenshot"}, "status": "completed"},

@@ -301,9 +301,7 @@ async def test_a_tool_may_be_chosen(settings: Settings, fixture: McpServer) -> N
 @pytest.mark.parametrize(
     ("tool", "status", "param", "said"),
     [
-        ({"require_approval": None}, 400, "tools[0].require_approval", "'add'"),
-        ({"require_approval": "always"}, 400, "tools[0].require_approval", "'add'"),
-        ({"require_approval": {"never": {"tool_names": ["add"]}}}, 400, "tools[0].require_approval", "'send_mail'"),
+        ({"require_approval": "perhaps"}, 400, "tools[0].require_approval", "perhaps"),
         ({"require_approval": "never", "server_label": "functions"}, 400, "tools[0].server_label", "Take another"),
         ({"server_label": "a b"}, 400, "tools[0].server_label", "1 to 64"),
         ({"server_url": "http://127.0.0.1:1/other"}, 400, "tools[0].server_url", "HARMONIUM_MCP_ALLOW"),
@@ -401,11 +399,13 @@ async def test_an_operators_server_is_named_by_its_label(
         done = await client.responses.retrieve(response.id)
         with pytest.raises(openai.BadRequestError, match="Its own are: maths"):
             await client.responses.create(model=MODEL, input="Go.", tools=[tool | {"server_label": "other"}])
-        with pytest.raises(openai.BadRequestError, match="require_approval"):
-            await client.responses.create(model=MODEL, input="Go.", tools=[tool | {"require_approval": "always"}])
+        stricter = await client.responses.create(
+            model=MODEL, input="Go.", tools=[tool | {"require_approval": "always"}], tool_choice="required"
+        )
 
     assert kinds(done) == ["mcp_list_tools", "mcp_call", "message"]
     listed = done.output[0]
     assert listed.type == "mcp_list_tools"
     assert [each.name for each in listed.tools] == ["add", "fail"]
     assert "// Sums and mails." in prompts(engine)[0]
+    assert stricter.status == "failed"

@@ -87,15 +87,23 @@ async def at_work(service: Service, timing: Timing = TIMING) -> AsyncIterator[Ba
         await work
 
 
-async def queue(service: Service, said: str, conversation: str | None = None, tools: Sequence[object] = ()) -> str:
-    """Queue a response to what is said, perhaps in a conversation, perhaps with tools; its id."""
-    async with prepared(service, CALLER, _asked(said, conversation, tools, background=True)) as planned:
+async def queue(
+    service: Service,
+    said: object,
+    conversation: str | None = None,
+    tools: Sequence[object] = (),
+    after: str | None = None,
+) -> str:
+    """Queue a response to what is said, a text or items, perhaps in a conversation or after another response, perhaps
+    with tools; its id.
+    """
+    async with prepared(service, CALLER, _asked(said, conversation, tools, after, background=True)) as planned:
         return (await submit(service.jobs, service.metrics, DEFAULT_TENANT, planned, streams=True)).response.id
 
 
 async def respond(service: Service, said: str, conversation: str) -> Response:
     """The response to what is said in a conversation, in the foreground."""
-    async with prepared(service, CALLER, _asked(said, conversation, (), background=False)) as planned:
+    async with prepared(service, CALLER, _asked(said, conversation, (), None, background=False)) as planned:
         run, _ = await foreground(service, DEFAULT_TENANT, planned, "stream", since=time.monotonic())
         async for _ in run.events():
             pass
@@ -103,10 +111,14 @@ async def respond(service: Service, said: str, conversation: str) -> Response:
     return run.response
 
 
-def _asked(said: str, conversation: str | None, tools: Sequence[object], *, background: bool) -> CreateRequest:
+def _asked(
+    said: object, conversation: str | None, tools: Sequence[object], after: str | None, *, background: bool
+) -> CreateRequest:
     """A request that is streamed."""
     body: dict[str, object] = {"model": DEMO_MODEL, "input": said, "background": background, "stream": True}
     body["tools"] = tools
+    if after is not None:
+        body["previous_response_id"] = after
     if conversation is not None:
         body["conversation"] = conversation
     return read_create(json.dumps(body).encode(), store=True)

@@ -60,7 +60,7 @@ STEERED_STEPS = (
 """The steps of a job that is steered while it waits."""
 
 AT_THE_END = {
-    *("finishing", "finished", "calling", "called", "adding", "added"),
+    *("finishing", "finished", "calling", "called", "using up", "used up", "adding", "added"),
     *("appending", "appended", "appending again", "appended again"),
 }
 UNHURRIED_TOKENS_PER_SECOND = 5

@@ -13,6 +13,7 @@ from service.api.tools.outcome import HostedCall, Outcome
 from service.responses.service import Service, job_limits
 from service.responses.tools.toolbox import Toolbox, ToolRun
 from service.settings.mcp import Connection
+from store.history.approvals import Approvals, Use
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -151,10 +152,24 @@ def _tell_of_calls(toolbox: Toolbox, at: At) -> None:
     toolbox.run = run
 
 
+def _tell_of_approvals(approvals: Approvals, at: At) -> None:
+    """Have approvals tell when one is used up."""
+    use_up = approvals.use_up
+
+    async def telling(*given: Any, **more: Any) -> Use:
+        await at("using up")
+        use = await use_up(*given, **more)
+        await at("used up")
+        return use
+
+    approvals.use_up = telling
+
+
 def watched(service: Service, at: At) -> Service:
     """The service, whose jobs, conversations, turns and tools tell."""
     _tell_of_turns(service.store, at)
     _tell_of_calls(service.toolbox, at)
+    _tell_of_approvals(service.approvals, at)
     return msgspec.structs.replace(
         service,
         jobs=WatchedJobs(service.store, job_limits(service.settings), at),

@@ -62,8 +62,10 @@ def environment(url: str, home: Path) -> dict[str, str]:
 class ClientProcess:
     """One script of cases, which runs those that it is asked for."""
 
-    def __init__(self, folder: Path, script: Path, url: str) -> None:
-        """Starts it. `folder` becomes its home, and holds what it says beside its answers."""
+    def __init__(self, folder: Path, script: Path, url: str, **told: str) -> None:
+        """Starts it. `folder` becomes its home, and holds what it says beside its answers. What it is `told` besides
+        is in its environment.
+        """
         self._said = folder / "stderr"
         # Node looks for packages beside the script
         (folder / "node_modules").symlink_to(PACKAGES)
@@ -75,7 +77,7 @@ class ClientProcess:
             self._process = subprocess.Popen(
                 [program, runner, script.name],
                 cwd=folder,
-                env=environment(url, folder),
+                env=environment(url, folder) | told,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,

@@ -10,7 +10,7 @@
               mcp_call:                           in_progress delta* text_done [completed | failed]
               mcp_list_tools:                     in_progress completed
               web_search_call:                    in_progress [searching [completed]]
-              compaction:                         nothing
+              mcp_approval_request, compaction:   nothing
     part      part_added (delta | annotation_added)* text_done part_done
     terminal  completed | incomplete | failed, the last event of all
 
@@ -45,6 +45,7 @@ EMPTY: dict[str, Json] = {
     "code_interpreter_call": {"code": "", "outputs": None},
     "mcp_call": {"arguments": "", "output": None, "error": None},
     "mcp_list_tools": {"tools": []},
+    "mcp_approval_request": {},
     "web_search_call": {},
     "compaction": {"encrypted_content": ""},
 }
@@ -64,7 +65,7 @@ FOREIGN = {"code_interpreter_call", "mcp_call", "web_search_call"}
 AT_WORK = {"code_interpreter_call": "interpreting", "web_search_call": "searching"}
 """What says that a call runs, of tools that the model was trained with."""
 
-WITHOUT_STATUS = {"compaction", "mcp_list_tools"}
+WITHOUT_STATUS = {"compaction", "mcp_list_tools", "mcp_approval_request"}
 
 ACTIONS = {"search": {"query"}, "open_page": {"url"}, "find_in_page": {"url", "pattern"}}
 

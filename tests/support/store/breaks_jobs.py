@@ -154,5 +154,11 @@ JOB_BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "a secret that is cut": ("secret", lambda b: b.redis.set(b.shared("secret"), "x"), ()),
     "a secret that is a set": ("shared-type", lambda b: b.redis.sadd(b.shared("secret"), "x"), ()),
     "a note for ever": ("endless-note", lambda b: b.redis.set(b.shared("claim:00ff"), "x"), ()),
+    "approvals for ever": ("endless-note", lambda b: b.redis.zadd(b.shared("approvals:someone"), {"x": 1}), ()),
+    "approvals used up that are a string": (
+        "endless-note",
+        lambda b: b.redis.set(b.shared("approved:someone"), "x"),
+        (),
+    ),
 }
 """What somebody does behind the store's back: the word for it, how, and which responses are unknown after a repair."""

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, ParentNotFound
+from store.history.approvals import Approvals
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -41,6 +42,12 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
     "sweep": lambda store, id: store.sweep(),
     "check": lambda store, id: store.check(),
     "prove": lambda store, id: store.prove(id),
+}
+
+APPROVAL_OPERATIONS: dict[str, Callable[[Approvals, str], Awaitable[Any]]] = {
+    "ask": lambda them, id: them.ask(TENANT, id, {0: "00ff"}),
+    "look": lambda them, id: them.look(TENANT, id, 0, "00ff"),
+    "use_up": lambda them, id: them.use_up(TENANT, id, 0, "00ff", by=id),
 }
 
 JOB_OPERATIONS: dict[str, Callable[[Jobs, str], Awaitable[Any]]] = {
@@ -138,10 +145,16 @@ async def go_on(jobs: Jobs, parent: str) -> None:
     await jobs.finish(job.lease, turn(job.lease.id), Entry(9, b"the end"))
 
 
+async def _tried_on_an_approval(name: str, store: ConversationHistoryStore, id: str) -> None:
+    """Try an operation of approvals on one that a turn asked for."""
+    await APPROVAL_OPERATIONS[name](Approvals(store), id)
+
+
 OPERATIONS: dict[str, Deed] = {
     **HISTORY_OPERATIONS,
     **{name: partial(_tried, name) for name in JOB_OPERATIONS},
     **{f"conversation {name}": partial(_tried_on_a_conversation, name) for name in CONVERSATION_OPERATIONS},
+    **{f"approval {name}": partial(_tried_on_an_approval, name) for name in APPROVAL_OPERATIONS},
     "secret": lambda store, id: shared_secret(store),
     "a whole life": a_whole_life,
 }

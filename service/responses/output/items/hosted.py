@@ -1,7 +1,8 @@
 """Calls of tools that the service runs, as items, and the lists of tools that it read for a response.
 
 A call streams as it is sampled. Then the tool runs, and the item ends with what became of it: no other item waits for
-anything but the model. Those of tools that the model was trained with are in trained.py.
+anything but the model. Those of tools that the model was trained with are in trained.py. A call that somebody has to
+approve is a request for that, and no call.
 """
 
 from abc import abstractmethod
@@ -12,7 +13,8 @@ import msgspec
 
 from service.api import events, ids
 from service.api.events import Event
-from service.api.response import Item, ItemStatus, Logprob, McpCall, McpListTools
+from service.api.response import Item, ItemStatus, Logprob, McpApprovalRequest, McpCall, McpListTools
+from service.api.tools.approval import ApprovalRequest
 from service.api.tools.callee import Hosted
 from service.api.tools.outcome import Outcome
 from service.responses.output.items.emitter import Emitter
@@ -75,13 +77,20 @@ class ServerCallEmitter(HostedCallEmitter):
     in_progress = events.McpCallInProgress
     completed = events.McpCallCompleted
 
+    def __init__(self, response_id: str, index: int, tool: Hosted, approved: str | None = None) -> None:
+        """`approved` is the id of the request for approval that it was, if it was one."""
+        super().__init__(response_id, index, tool)
+        self._approved = approved
+
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
         """An arguments delta."""
         self._pieces.append(delta)
         return [events.McpCallArgumentsDelta(self._id, self._index, delta)]
 
     def _item(self, status: ItemStatus) -> McpCall:
-        return McpCall(self._id, self.tool.server, self.tool.tool, self._said, status)
+        call = McpCall(self._id, self.tool.server, self.tool.tool, self._said, status)
+        call.approval_request_id = self._approved
+        return call
 
     def _written(self) -> list[Event]:
         return [events.McpCallArgumentsDone(self._id, self._index, self._said)]
@@ -92,6 +101,37 @@ class ServerCallEmitter(HostedCallEmitter):
 
     def _unanswered(self, outcome: Outcome) -> list[Event]:
         return [events.McpCallFailed(self._id, self._index)] if outcome.status == "failed" else []
+
+
+class ApprovalRequestEmitter(Emitter):
+    """A call that somebody has to approve. It is shown once its arguments are complete, and else never."""
+
+    kind = "mcp_approval_request"
+
+    def __init__(self, response_id: str, index: int, tool: Hosted, channel: str | None) -> None:
+        super().__init__(response_id, index)
+        self._tool = tool
+        self._channel = channel
+
+    @property
+    def request(self) -> ApprovalRequest:
+        """What is asked for, once its arguments are complete."""
+        return ApprovalRequest(self._id, self._tool.server, self._tool.tool, self._said, self._channel)
+
+    def open(self) -> list[Event]:
+        """Nothing yet."""
+        return []
+
+    def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
+        """Nothing yet."""
+        self._pieces.append(delta)
+        return []
+
+    def _item(self, status: ItemStatus) -> McpApprovalRequest:
+        return McpApprovalRequest(self._id, self._tool.server, self._tool.tool, self._said)
+
+    def _ending(self, status: ItemStatus) -> list[Event]:
+        return super().open()
 
 
 def listing_events(response_id: str, index: int, listed: Listed) -> tuple[Item, list[Event]]:

@@ -10,6 +10,7 @@ from service.harmony.header import Header
 from service.responses.output.items.calls import CustomToolCallEmitter, FunctionCallEmitter
 from service.responses.output.items.citing import citing_of
 from service.responses.output.items.emitter import Emitter, Seal
+from service.responses.output.items.hosted import ApprovalRequestEmitter
 from service.responses.output.items.text import CompactionEmitter, MessageEmitter, ReasoningEmitter
 from service.responses.output.items.trained import hosted_emitter
 from service.responses.output.items.undeclared import (
@@ -46,6 +47,8 @@ def emitter_for(making: Making, header: Header, index: int) -> Emitter:
     """
     rules, response_id = making.rules, making.response_id
     called = rules.called(header.recipient, header.channel)
+    if isinstance(called, Callee) and called.hosted is not None and called.hosted.approval:
+        return ApprovalRequestEmitter(response_id, index, called.hosted, header.channel)
     if isinstance(called, Callee) and called.hosted is not None:
         return hosted_emitter(response_id, index, called.hosted)
     if isinstance(called, Callee):

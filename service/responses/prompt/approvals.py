@@ -1,0 +1,129 @@
+"""What the items of a request say of approvals: which calls are made, and what the model is told of the others.
+
+Requests come from the conversation, or are sent back by a client that keeps its history itself. One that was approved
+is called before anything is sampled (`rules.Answers`); all that stands behind the first of these is answered with it,
+in the order of the calls. Of one that wasn't, or was passed over, the model is told so. Pure.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from service.api.input.items import (
+    CALL_NAME,
+    InputItem,
+    McpApprovalRequestItem,
+    McpApprovalResponseItem,
+    McpCallItem,
+)
+from service.api.tools.approval import NOT_APPROVED, ApprovalRequest
+from service.errors import InvalidRequest
+from service.responses.rules import Rules
+
+MAX_APPROVED = 64
+"""The most calls that one request approves."""
+
+
+class Pending(NamedTuple):
+    """A request, where it stands in the input (None for one of the conversation), and what was said of it."""
+
+    request: ApprovalRequest
+    place: int | None
+    said: McpApprovalResponseItem | None
+
+    @property
+    def approved(self) -> bool:
+        """Whether its call is to be made."""
+        return self.said is not None and self.said.approve
+
+    @property
+    def told(self) -> str:
+        """What the model is told where it isn't."""
+        reason = None if self.said is None else self.said.reason
+        return f"{NOT_APPROVED} {reason}" if reason else NOT_APPROVED
+
+
+class Approving:
+    """The requests that wait, and what the input says of them."""
+
+    def __init__(self, rules: Rules, waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> None:
+        """`waiting` are those of the conversation. Raises InvalidRequest for answers that can't be."""
+        self._rules = rules
+        pending = _pending(waiting, items)
+        first = next((at for at, each in enumerate(pending) if each.approved), len(pending))
+        self.at_once: Sequence[Pending] = [each for each in pending[:first] if each.place is None]
+        """Those of the conversation that nobody approved, of which the model is told first of all."""
+        self.asked = {each.place: each for each in pending if each.place is not None}
+        """Those of the input, by their places."""
+        self.answered: Sequence[Pending] = pending[first:]
+        """The first that was approved and all behind it, which the response begins with."""
+        self._ids = {each.request.id for each in self.answered}
+        self.passed = [each.id for each in waiting if not any(one.request is each and one.approved for one in pending)]
+        """The ids of those of the conversation that go without an approval from here on."""
+        if sum(each.approved for each in pending) > MAX_APPROVED:
+            raise InvalidRequest(f"More than {MAX_APPROVED} calls are approved at once.", param="input")
+        for each in self.answered:
+            if each.approved and rules.hosted(each.request.server, each.request.tool) is None:
+                raise _not_offered(each.request)
+
+    def recipient(self, request: ApprovalRequest) -> str | None:
+        """Whom the call addresses in Harmony; None for a name that a recipient can't have."""
+        callee = self._rules.hosted(request.server, request.tool)
+        name = f"{request.server}.{request.tool}" if callee is None else callee.recipient
+        return name if CALL_NAME.fullmatch(name) else None
+
+    def is_answered(self, pending: Pending) -> bool:
+        """Whether the response begins with it."""
+        return pending.request.id in self._ids
+
+
+def _pending(waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> list[Pending]:
+    """All requests that wait, in their order."""
+    requests: dict[str, tuple[ApprovalRequest, int | None]] = {each.id: (each, None) for each in waiting}
+    said: dict[str, McpApprovalResponseItem] = {}
+    made = {item.approval_request_id for item in items if isinstance(item, McpCallItem)}
+    for place, item in enumerate(items):
+        if isinstance(item, McpApprovalRequestItem) and item.id:
+            if item.id in requests:
+                raise duplicate(item.id)
+            request = ApprovalRequest(item.id, item.server_label, item.name, item.arguments)
+            requests[item.id] = (request, place)
+        elif isinstance(item, McpApprovalResponseItem):
+            id = item.approval_request_id
+            if id in said:
+                raise InvalidRequest(f"Two items answer the approval request '{id[:100]}'. Send one.", param="input")
+            if id not in requests and id not in made:
+                raise not_waiting(id)
+            said[id] = item
+    return [Pending(request, place, said.get(id)) for id, (request, place) in requests.items() if id not in made]
+
+
+def duplicate(id: str) -> InvalidRequest:
+    """An item that the conversation has, or the input twice; in OpenAI's words."""
+    return InvalidRequest(
+        f"Duplicate item found with id {id[:100]}. Remove duplicate items from your input and try again.", param="input"
+    )
+
+
+def not_waiting(id: str) -> InvalidRequest:
+    """An answer to what nobody asked, or not any more."""
+    return InvalidRequest(
+        f"No approval request '{id[:100]}' waits for an answer here: it is unknown, too old, or the conversation went "
+        "on without one. Continue from the response that made it, or send its item before the answer.",
+        param="input",
+    )
+
+
+def used_already(id: str) -> InvalidRequest:
+    """A second answer."""
+    return InvalidRequest(
+        f"The approval request '{id[:100]}' has been used: its call was made, and is not made twice.", param="input"
+    )
+
+
+def _not_offered(request: ApprovalRequest) -> InvalidRequest:
+    return InvalidRequest(
+        f"The approval request '{request.id[:100]}' is for the tool '{request.tool[:100]}' of the server "
+        f"'{request.server[:100]}', which isn't offered here. Send the approval with a request for a response, whose "
+        "'tools' have that server with the tool.",
+        param="tools",
+    )

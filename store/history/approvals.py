@@ -1,0 +1,87 @@
+"""Approvals: what a response asked somebody to approve, and that each is used up once, whoever asks for that.
+
+An approval is known by the response that asked for it, by its number there, and by a digest of what it was asked for.
+Forks, other processes and clients that keep their history themselves may all come with the same one: the script lets
+one response have it (lua/use_up.lua). What isn't noted, or not any more, can't be used: each bound errs on that side.
+Never part of a backup: a restore would let what was used be used again.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+from store.errors import NotFound
+from store.history.caps import DAY_SECONDS
+from store.history.history import ConversationHistoryStore
+from store.redis import scripts
+
+MOST_APPROVALS = 4096
+"""How many approvals of a tenant a shard notes, used ones among them: 1 MB. The oldest go for new ones."""
+
+APPROVAL_SECONDS = 30.0 * DAY_SECONDS
+"""For how long an approval may be used where conversations are kept for ever; else for as long as one may be idle."""
+
+
+class Use(Enum):
+    """Whether an approval can be used."""
+
+    NEW = "new"  # it wasn't before
+    AGAIN = "again"  # this response has used it up before
+    GONE = "gone"  # another one has
+    UNKNOWN = "unknown"  # nobody asked for it, it was asked for another call, or it is too old
+
+
+_USES = {b"ok": Use.NEW, b"again": Use.AGAIN, b"used": Use.GONE, b"unknown": Use.UNKNOWN}
+
+
+class Approvals:
+    """Note approvals, and use them up."""
+
+    def __init__(self, history: ConversationHistoryStore, *, most: int = MOST_APPROVALS) -> None:
+        """`most` is how many of a tenant's a shard notes."""
+        self._history = history
+        self._most = most
+
+    @property
+    def _kept_ms(self) -> int:
+        return round((self._history.caps.idle_seconds or APPROVAL_SECONDS) * 1000)
+
+    async def ask(self, tenant: str, id: str, asked: Mapping[int, str]) -> None:
+        """Note what the response `id` asks for: by numbers below 0x10000, hex digests. To do it again changes nothing.
+
+        Raises NotFound for an id that can't be, StoreUnavailable.
+        """
+        history = self._history
+        keys = history.keyspace.turn(tenant, id)
+        async with history.server.operation() as operation:
+            await scripts.ask(
+                operation,
+                keys,
+                asked=" ".join(f"{number:04x}/{digest}" for number, digest in asked.items()),
+                kept_ms=self._kept_ms,
+                most=self._most,
+            )
+
+    async def look(self, tenant: str, id: str, number: int, digest: str) -> Use:
+        """Whether an approval can be used by a response that hasn't yet. Raises StoreUnavailable."""
+        return await self._use(tenant, id, number, digest, "")
+
+    async def use_up(self, tenant: str, id: str, number: int, digest: str, *, by: str) -> Use:
+        """Use an approval up for the response `by`; whether that was possible. When it returns, the mark is as safe as
+        turns are to be. Raises StoreUnconfirmed where it isn't in time, StoreUnavailable.
+        """
+        use = await self._use(tenant, id, number, digest, self._history.keyspace.digits(by))
+        if use in (Use.NEW, Use.AGAIN):
+            await self._history.confirmer.prove(self._history.keyspace.turn(tenant, id).shard)
+        return use
+
+    async def _use(self, tenant: str, id: str, number: int, digest: str, by: str) -> Use:
+        history = self._history
+        try:
+            keys = history.keyspace.turn(tenant, id)
+        except NotFound:
+            return Use.UNKNOWN
+        async with history.server.operation() as operation:
+            (word,) = await scripts.use_up(
+                operation, keys, number=f"{number:04x}", digest=digest, by=by, kept_ms=self._kept_ms
+            )
+        return _USES[word]

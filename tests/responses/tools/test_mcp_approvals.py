@@ -1,0 +1,642 @@
+"""Calls that somebody has to approve: asked for, approved, denied or passed over, and made once at most."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from service.settings.core import parse_api_keys
+from service.settings.settings import Settings
+from store.errors import StoreUnavailable
+from store.history.approvals import Approvals
+from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
+from tests.support.oracles.open_responses import check_stream as check_open_stream
+from tests.support.service.background import ended, submitted
+from tests.support.service.inside import answer, called, scripted, serving, then, thought
+from tests.support.service.process import MODEL
+from tests.support.service.seen import made, prompts, streamed
+from tests.support.service.sockets import socket
+from tests.support.service.streams import sent
+from tests.support.tools.server import McpServer
+
+CALL = " to=maths.add<|channel|>commentary <|constrain|>json<|message|>"
+TOLD = "<|start|>maths.add to=assistant<|channel|>commentary<|message|>"
+KEYS = ("one-key-of-a-tenant-0123", "another-key-of-one-4567")
+DENIED = "The call was not approved."
+
+
+def asking(fixture: McpServer, **members: Any) -> Any:
+    """The declaration of a server whose tools somebody has to approve."""
+    return server(fixture, **({"require_approval": None} | members))
+
+
+def says(request: Any, approve: bool = True, **members: Any) -> Any:
+    """What somebody says to a request for approval."""
+    id = request["id"] if isinstance(request, dict) else request.id
+    return {"type": "mcp_approval_response", "approval_request_id": id, "approve": approve, **members}
+
+
+async def asked(client: AsyncOpenAI, fixture: McpServer, **members: Any) -> Any:
+    """A response that asks for approval of its last call."""
+    wanted: Any = {"model": MODEL, "input": "2 + 40?", "tools": [asking(fixture)], "parallel_tool_calls": False}
+    response = await client.responses.create(**(wanted | members))
+    assert response.status == "completed"
+    assert response.output[-1].type == "mcp_approval_request"
+    return response
+
+
+async def refused(doing: Any) -> Any:
+    """The error of a request that is refused."""
+    with pytest.raises(openai.BadRequestError) as error:
+        await doing
+    return error.value.body
+
+
+async def test_a_call_that_is_to_be_approved_ends_the_response_and_is_made_in_the_next(
+    settings: Settings, fixture: McpServer
+) -> None:
+    engine = scripted([[*thought("I add."), *then(call("add", ADD))]], [answer("It is 42.")])
+    before = fixture.began("add")
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        events = await streamed(inside, input="2 + 40?", tools=[asking(fixture)], parallel_tool_calls=False)
+        first = events[-1]["response"]
+        request = first["output"][-1]
+        began = fixture.began("add")
+        second = await made(
+            inside, previous_response_id=first["id"], tools=[asking(fixture)], input=[says(request, reason="Fine.")]
+        )
+        items = await client.responses.input_items.list(second["id"])
+        third = await client.responses.create(
+            model=MODEL, input="Sure?", tools=[asking(fixture)], previous_response_id=second["id"]
+        )
+
+    assert (first["status"], kinds(first)) == ("completed", ["mcp_list_tools", "reasoning", "mcp_approval_request"])
+    assert request == {
+        "id": request["id"],
+        "type": "mcp_approval_request",
+        "server_label": "maths",
+        "name": "add",
+        "arguments": ADD,
+    }
+    assert request["id"].startswith("mcpr_")
+    shown = [event for event in events if "item" in event and event["item"]["id"] == request["id"]]
+    assert [event["type"] for event in shown] == ["response.output_item.added", "response.output_item.done"]
+    assert began == before
+    assert (second["status"], kinds(second)) == ("completed", ["mcp_call", "message"])
+    made_call = second["output"][0]
+    assert (made_call["approval_request_id"], made_call["arguments"]) == (request["id"], ADD)
+    assert (made_call["status"], made_call["output"], made_call["error"]) == ("completed", "42", None)
+    assert fixture.began("add") == before + 1
+    (listed,) = [item for item in items.data if item.type == "mcp_approval_response"]
+    assert listed.to_dict()["approval_request_id"] == request["id"]
+    assert listed.to_dict()["reason"] == "Fine."
+    one, two, three = prompts(engine)[-3:]
+    assert two.startswith(one)
+    assert two.endswith(f"{ADD}<|call|>{TOLD}42<|end|><|start|>assistant")
+    assert f"{ADD}<|call|>{TOLD}42<|end|>" in three
+    assert third.output_text == "It is 42."
+
+
+async def test_an_approved_call_counts_in_the_usage_as_any_other(settings: Settings, fixture: McpServer) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        second = await client.responses.create(
+            model=MODEL,
+            previous_response_id=first.id,
+            tools=[asking(fixture)],
+            input=[says(first.output[-1]), {"role": "user", "content": "Thanks."}],
+        )
+
+    assert second.usage is not None
+    assert second.usage.input_tokens == len(engine.generations[-1].prompt)
+    assert second.usage.output_tokens == len(answer("42."))
+    assert 0 < second.usage.output_tokens_details.to_dict()["tool_output_tokens"] < 20  # type: ignore[operator]
+    assert prompts(engine)[-1].endswith(f"{TOLD}42<|end|><|start|>user<|message|>Thanks.<|end|><|start|>assistant")
+
+
+@pytest.mark.parametrize(("reason", "told"), [(None, DENIED), ("Too risky.", f"{DENIED} Too risky.")])
+async def test_a_call_that_is_denied_is_told_to_the_model(
+    settings: Settings, fixture: McpServer, reason: str | None, told: str
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("Then not.")])
+    before = fixture.began("add")
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        said = says(first.output[-1], approve=False, reason=reason)
+        second = await made(inside, previous_response_id=first.id, tools=[asking(fixture)], input=[said])
+        again = client.responses.create(
+            model=MODEL, previous_response_id=second["id"], tools=[asking(fixture)], input=[says(first.output[-1])]
+        )
+        error = await refused(again)
+
+    assert kinds(second) == ["message"]
+    assert prompts(engine)[-1].endswith(f"{ADD}<|call|>{TOLD}{told}<|end|><|start|>assistant")
+    assert fixture.began("add") == before
+    assert error["param"] == "input"
+
+
+async def test_a_conversation_that_goes_on_without_an_answer_goes_without_the_call(
+    settings: Settings, fixture: McpServer
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("Fine.")])
+    before = fixture.began("add")
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        second = await client.responses.create(model=MODEL, previous_response_id=first.id, input="Never mind.")
+        again = client.responses.create(
+            model=MODEL, previous_response_id=second.id, tools=[asking(fixture)], input=[says(first.output[-1])]
+        )
+        error = await refused(again)
+
+    assert prompts(engine)[-1].endswith(
+        f"{TOLD}{DENIED}<|end|><|start|>user<|message|>Never mind.<|end|><|start|>assistant"
+    )
+    assert fixture.began("add") == before
+    assert (error["param"], "waits for an answer" in error["message"]) == ("input", True)
+
+
+async def test_several_calls_are_asked_for_at_once_and_answered_in_their_order(
+    settings: Settings, fixture: McpServer
+) -> None:
+    calls = [*call("add", ADD), *then(call("fail", "{}")), *then(call("add", '{"a":1,"b":1}'))]
+    engine = scripted([calls], [answer("So.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture, parallel_tool_calls=True)
+        one, two, three = first.output[-3:]
+        second = await made(
+            inside,
+            previous_response_id=first.id,
+            tools=[asking(fixture)],
+            input=[
+                {"role": "user", "content": "Two of them."},
+                *(says(three), says(two, approve=False), says(one)),
+            ],
+        )
+
+    assert [item.type for item in first.output] == ["mcp_list_tools", *(["mcp_approval_request"] * 3)]
+    assert kinds(second) == ["mcp_call", "mcp_call", "message"]
+    assert [item["output"] for item in second["output"][:2]] == ["42", "2"]
+    last = prompts(engine)[-1]
+    denied = TOLD.replace("add", "fail") + DENIED
+    answers = [f"{TOLD}42<|end|>", denied, f"{TOLD}2<|end|>"]
+    places = [last.index(each) for each in (*answers, "Two of them.")]
+    assert places == sorted(places)
+
+
+async def test_calls_without_approval_are_made_before_one_that_needs_it(settings: Settings, fixture: McpServer) -> None:
+    some = asking(fixture, require_approval={"never": {"tool_names": ["add"]}})
+    engine = scripted([call("add", ADD)], [call("fail", "{}")], [answer("So.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await client.responses.create(model=MODEL, input="Go.", tools=[some])
+        second = await client.responses.create(
+            model=MODEL, previous_response_id=first.id, tools=[some], input=[says(first.output[-1])]
+        )
+
+    assert kinds(first) == ["mcp_list_tools", "mcp_call", "mcp_approval_request"]
+    assert kinds(second) == ["mcp_call", "message"]
+    assert second.output[0].to_dict()["status"] == "failed"
+
+
+async def test_a_function_of_the_callers_may_be_called_beside(settings: Settings, fixture: McpServer) -> None:
+    own: Any = {"type": "function", "name": "own", "parameters": {"type": "object"}}
+    engine = scripted([[*call("add", ADD), *then(called("own", "{}"))]], [answer("So.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await client.responses.create(model=MODEL, input="Go.", tools=[asking(fixture), own])
+        request, function = first.output[-2:]
+        assert function.type == "function_call"
+        output: Any = {"type": "function_call_output", "call_id": function.call_id, "output": "mine"}
+        second = await client.responses.create(
+            model=MODEL, previous_response_id=first.id, tools=[asking(fixture), own], input=[output, says(request)]
+        )
+
+    assert request.type == "mcp_approval_request"
+    assert kinds(second) == ["mcp_call", "message"]
+    assert f"{TOLD}42<|end|><|start|>functions.own" in prompts(engine)[-1]
+
+
+async def test_a_call_that_is_cut_short_asks_for_nothing(settings: Settings, fixture: McpServer) -> None:
+    half = call("add", ADD)[:-3]
+    engine = scripted([half], [answer("So.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await made(inside, input="Go.", tools=[asking(fixture)], max_output_tokens=len(half))
+        await client.responses.create(model=MODEL, previous_response_id=first["id"], input="And?")
+
+    assert (first["status"], kinds(first)) == ("incomplete", ["mcp_list_tools"])
+    assert DENIED not in prompts(engine)[-1]
+
+
+# --- once ---
+
+
+async def test_an_approval_is_good_for_one_call(settings: Settings, fixture: McpServer) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")])
+    before = fixture.began("add")
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)]}
+        second = await client.responses.create(**wanted, input=[says(first.output[-1])])
+        below = wanted | {"previous_response_id": second.id}
+        errors = [
+            await refused(client.responses.create(**each, input=[says(first.output[-1])])) for each in (wanted, below)
+        ]
+
+    assert fixture.began("add") == before + 1
+    assert [error["param"] for error in errors] == ["input", "input"]
+    assert "has been used" in errors[0]["message"]
+    assert "waits for an answer" in errors[1]["message"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_of_forks_that_race_for_an_approval_one_makes_the_call(
+    settings: Settings, fixture: McpServer, background: bool
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("So.")])
+    before = fixture.began("add")
+
+    async def fork(client: AsyncOpenAI, first: Any) -> Any:
+        try:
+            response = await client.responses.create(
+                model=MODEL,
+                previous_response_id=first.id,
+                tools=[asking(fixture)],
+                input=[says(first.output[-1])],
+                background=background,
+            )
+        except openai.BadRequestError as error:
+            return error
+        return await ended(client, response.id)
+
+    async with (
+        serving(allowing(settings, fixture), engine) as one,
+        serving(allowing(settings, fixture), engine) as other,
+        one.client() as here,
+        other.client() as there,
+    ):
+        first = await asked(here, fixture)
+        forks = await asyncio.gather(*(fork(client, first) for client in (here, there, here, there)))
+
+    assert fixture.began("add") == before + 1
+    ends = [fork if isinstance(fork, Exception) else fork.output[0].to_dict() for fork in forks]
+    calls = [end for end in ends if isinstance(end, dict)]
+    assert sorted(each["status"] for each in calls) == ["completed", *(["failed"] * (len(calls) - 1))]
+    assert all("Another response has used" in str(each["error"]) for each in calls if each["status"] == "failed")
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda item: says({"id": item["id"][:-1] + "f"}),
+        lambda item: says({"id": "mcpr_1"}),
+        lambda item: says({"id": f"mcpr_{'0' * 52}"}),
+        lambda item: says({"id": f"mcpr_ff{'0' * 50}"}),
+        lambda item: says({"id": item["id"].replace("mcpr_", "mcp_")}),
+    ],
+)
+async def test_an_answer_to_nothing_is_refused(
+    settings: Settings, fixture: McpServer, forge: Callable[[Any], Any]
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("So.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        forged = forge(first.output[-1].to_dict())
+        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)], "input": [forged]}
+        error = await refused(client.responses.create(**wanted))
+        await client.responses.create(**(wanted | {"input": [says(first.output[-1])]}))
+
+    assert (error["param"], error["type"]) == ("input", "invalid_request_error")
+    assert "No approval request" in error["message"]
+
+
+async def test_a_request_is_answered_once_in_an_input_and_not_sent_beside_its_conversation(
+    settings: Settings, fixture: McpServer
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("So.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        request = first.output[-1]
+        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)]}
+        twice = await refused(client.responses.create(**wanted, input=[says(request), says(request, approve=False)]))
+        beside = await refused(client.responses.create(**wanted, input=[request.to_dict(), says(request)]))
+
+    assert (twice["param"], "Two items" in twice["message"]) == ("input", True)
+    assert (beside["code"], beside["param"], beside["type"]) == (None, "input", "invalid_request_error")
+    assert beside["message"] == (
+        f"Duplicate item found with id {request.id}. Remove duplicate items from your input and try again."
+    )
+
+
+@pytest.mark.parametrize("tools", ["none", "filtered"])
+async def test_an_approval_of_a_tool_that_is_not_offered_is_refused_and_stays(
+    settings: Settings, fixture: McpServer, tools: str
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        offered = [] if tools == "none" else [asking(fixture, allowed_tools=["fail"])]
+        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "input": [says(first.output[-1])]}
+        error = await refused(client.responses.create(**wanted, tools=offered))
+        second = await client.responses.create(**wanted, tools=[asking(fixture)])
+
+    assert (error["param"], "'add'" in error["message"]) == ("tools", True)
+    assert kinds(second) == ["mcp_call", "message"]
+
+
+# --- clients that keep their history themselves ---
+
+
+def resent(response: Any) -> list[Any]:
+    """The items of a response, sent back as they came."""
+    return [item.to_dict() for item in response.output]
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_client_may_send_its_whole_history_with_an_approval_once(
+    settings: Settings, fixture: McpServer, store: bool
+) -> None:
+    thinks = [*thought("I add."), *then(call("add", ADD))]
+    engine = scripted([thinks], [answer("42.")], [answer("Yes.")])
+    before = fixture.began("add")
+    user: Any = {"role": "user", "content": "2 + 40?"}
+    sealed: Any = {"store": store, "include": ["reasoning.encrypted_content"]}
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await client.responses.create(
+            model=MODEL, input=[user], tools=[asking(fixture)], parallel_tool_calls=False, **sealed
+        )
+        history = [user, *resent(first), says(first.output[-1])]
+        second = await client.responses.create(model=MODEL, input=history, tools=[asking(fixture)], **sealed)
+        error = await refused(client.responses.create(model=MODEL, input=history, tools=[asking(fixture)]))
+        later = [*history, *resent(second), {"role": "user", "content": "Sure?"}]
+        await client.responses.create(model=MODEL, input=later, tools=[asking(fixture)])
+
+    assert kinds(second) == ["mcp_call", "message"]
+    assert second.output[0].to_dict()["approval_request_id"] == first.output[-1].id
+    assert fixture.began("add") == before + 1
+    assert "has been used" in error["message"]
+    one, two, three = prompts(engine)[-3:]
+    assert two.startswith(one)
+    assert two.endswith(f"I add.<|end|><|start|>assistant{CALL}{ADD}<|call|>{TOLD}42<|end|><|start|>assistant")
+    assert three.count("to=maths.add") == 1
+    answered = f"{TOLD}42<|end|><|start|>assistant<|channel|>final<|message|>42.<|end|>"
+    assert three.endswith(f"{answered}<|start|>user<|message|>Sure?<|end|><|start|>assistant")
+
+
+async def test_a_history_whose_call_is_another_one_by_now_is_refused(settings: Settings, fixture: McpServer) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")])
+    before = fixture.began("add")
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture, store=False)
+        request = first.output[-1].to_dict()
+        for forged in (request | {"arguments": '{"a":1,"b":1}'}, request | {"name": "fail"}):
+            wanted = [{"role": "user", "content": "Go."}, forged, says(request)]
+            error = await refused(client.responses.create(model=MODEL, input=wanted, tools=[asking(fixture)]))
+            assert "No approval request" in error["message"]
+        alone = [request, says(request)]
+        second = await client.responses.create(model=MODEL, input=alone, tools=[asking(fixture)], store=False)
+
+    assert second.output[-2].to_dict()["output"] == "42"
+    assert fixture.began("add") == before + 1
+
+
+async def test_a_history_with_a_denial_or_without_an_answer_tells_the_model(
+    settings: Settings, fixture: McpServer
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("Fine.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        request = first.output[-1]
+        for said in ([says(request, approve=False)], []):
+            sent_back: Any = [request.to_dict(), *said, {"role": "user", "content": "So?"}]
+            await client.responses.create(model=MODEL, input=sent_back, tools=[asking(fixture)])
+            assert prompts(engine)[-1].endswith(
+                f"{CALL}{ADD}<|call|>{TOLD}{DENIED}<|end|><|start|>user<|message|>So?<|end|><|start|>assistant"
+            )
+
+
+async def test_another_tenant_can_approve_nothing(settings: Settings, fixture: McpServer) -> None:
+    keys = parse_api_keys(f"one:{KEYS[0]},two:{KEYS[1]}")
+    keyed = settings.model_copy(update={"api_keys": keys})
+    engine = scripted([call("add", ADD)], [answer("42.")])
+    async with (
+        serving(allowing(keyed, fixture), engine) as inside,
+        inside.client(KEYS[0]) as owner,
+        inside.client(KEYS[1]) as stranger,
+    ):
+        first = await asked(owner, fixture)
+        wanted: Any = {"model": MODEL, "input": [*resent(first), says(first.output[-1])], "tools": [asking(fixture)]}
+        error = await refused(stranger.responses.create(**wanted))
+        second = await owner.responses.create(**wanted)
+
+    assert "No approval request" in error["message"]
+    assert second.output[0].to_dict()["output"] == "42"
+
+
+# --- everywhere ---
+
+
+async def test_in_the_background_an_approved_call_is_made_by_a_worker(settings: Settings, fixture: McpServer) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        queued = await submitted(client, "2 + 40?", tools=[asking(fixture)], parallel_tool_calls=False)
+        first = await ended(client, queued.id)
+        answered = await client.responses.create(
+            model=MODEL,
+            previous_response_id=first.id,
+            tools=[asking(fixture)],
+            input=[says(first.output[-1])],
+            background=True,
+        )
+        second = await ended(client, answered.id)
+        third = await client.responses.create(
+            model=MODEL, previous_response_id=second.id, input="Sure?", tools=[asking(fixture)]
+        )
+
+    assert (first.status, kinds(first)) == ("completed", ["mcp_list_tools", "mcp_approval_request"])
+    assert (second.status, kinds(second)) == ("completed", ["mcp_call", "message"])
+    assert second.output[0].to_dict()["output"] == "42"
+    assert third.status == "completed"
+    assert prompts(engine)[-1].startswith(prompts(engine)[-2].removesuffix("<|start|>assistant"))
+
+
+async def test_in_a_conversation_an_approval_is_asked_and_given(settings: Settings, fixture: McpServer) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        conversation = await client.conversations.create()
+        first = await asked(client, fixture, conversation=conversation.id)
+        by_hand: Any = [says(first.output[-1])]
+        error = await refused(client.conversations.items.create(conversation.id, items=by_hand))
+        second = await client.responses.create(
+            model=MODEL, conversation=conversation.id, tools=[asking(fixture)], input=by_hand
+        )
+        items = await client.conversations.items.list(conversation.id, order="asc")
+
+    assert "waits for an answer" in error["message"]
+    assert kinds(second) == ["mcp_call", "message"]
+    assert [item.type for item in items.data] == [
+        *("message", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "mcp_call", "message"),
+    ]
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_over_a_websocket_an_approval_is_asked_and_given(
+    settings: Settings, fixture: McpServer, store: bool
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")])
+    tools = [asking(fixture)]
+    async with serving(allowing(settings, fixture), engine) as inside, socket(inside.url) as ws:
+        first = await ws.answer("2 + 40?", tools=tools, store=store)
+        second = await ws.answer(
+            [says(first["output"][-1])], tools=tools, store=store, previous_response_id=first["id"]
+        )
+
+    assert kinds(first) == ["mcp_list_tools", "mcp_approval_request"]
+    assert kinds(second) == ["mcp_call", "message"]
+    assert second["output"][0]["output"] == "42"
+
+
+async def test_a_response_that_is_deleted_meanwhile_can_be_approved_by_its_items_alone(
+    settings: Settings, fixture: McpServer
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        await client.responses.delete(first.id)
+        wanted: Any = {"model": MODEL, "tools": [asking(fixture)]}
+        gone = await refused(
+            client.responses.create(**wanted, previous_response_id=first.id, input=[says(first.output[-1])])
+        )
+        second = await client.responses.create(**wanted, input=[*resent(first), says(first.output[-1])])
+
+    assert "not found" in gone["message"]
+    assert kinds(second) == ["mcp_call", "message"]
+
+
+async def test_what_the_caller_says_beside_an_approval_is_counted_and_kept(
+    settings: Settings, fixture: McpServer
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")], [answer("Yes.")])
+    said: Any = {"role": "user", "content": "Be brief."}
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)]}
+        bare = await client.responses.input_tokens.count(**wanted, input=[says(first.output[-1])])
+        more = await client.responses.input_tokens.count(**wanted, input=[says(first.output[-1]), said])
+        second = await client.responses.create(**wanted, input=[says(first.output[-1]), said])
+        await client.responses.create(
+            model=MODEL, previous_response_id=second.id, input="Sure?", tools=[asking(fixture)]
+        )
+
+    assert bare.input_tokens < more.input_tokens < len(engine.generations[-2].prompt)
+    two, three = prompts(engine)[-2:]
+    assert "Be brief." in two
+    assert three.startswith(two.removesuffix("<|start|>assistant"))
+
+
+async def test_a_conversation_is_shortened_but_for_the_call_that_waits(settings: Settings, fixture: McpServer) -> None:
+    engine = scripted([answer("So.")], [call("add", ADD)], [answer("42.")])
+    long = "word " * 3_000
+    small = settings.model_copy(update={"context_tokens": 4_096})
+    async with serving(allowing(small, fixture), engine) as inside, inside.client() as client:
+        zeroth = await client.responses.create(model=MODEL, input="Hello.")
+        first = await asked(client, fixture, previous_response_id=zeroth.id)
+        said: Any = {"role": "user", "content": long}
+        second = await client.responses.create(
+            model=MODEL,
+            previous_response_id=first.id,
+            tools=[asking(fixture)],
+            input=[says(first.output[-1]), said],
+            truncation="auto",
+        )
+
+    assert kinds(second) == ["mcp_call", "message"]
+    assert f"{ADD}<|call|>{TOLD}42<|end|>" in prompts(engine)[-1]
+
+
+async def test_a_compaction_makes_no_call_and_goes_on_without_the_approval(
+    settings: Settings, fixture: McpServer
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("In short: sums.")], [answer("So.")])
+    trigger: Any = {"type": "compaction_trigger"}
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)]}
+        error = await refused(client.responses.create(**wanted, input=[says(first.output[-1]), trigger]))
+        short = await client.responses.create(**wanted, input=[trigger])
+        below = wanted | {"previous_response_id": short.id}
+        late = await refused(client.responses.create(**below, input=[says(first.output[-1])]))
+        items: Any = [*resent(first), *resent(short), says(first.output[-1])]
+        second = await client.responses.create(model=MODEL, tools=[asking(fixture)], input=items)
+
+    assert "A compaction makes no call" in error["message"]
+    assert kinds(short) == ["compaction"]
+    assert DENIED in prompts(engine)[2]
+    assert "waits for an answer" in late["message"]
+    assert kinds(second) == ["mcp_call", "message"]
+    assert "In short: sums." in prompts(engine)[-1]
+    assert prompts(engine)[-1].endswith(f"{ADD}<|call|>{TOLD}42<|end|><|start|>assistant")
+
+
+async def test_a_warm_up_neither_calls_nor_uses_an_approval(settings: Settings, fixture: McpServer) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")])
+    tools = [asking(fixture)]
+    before = fixture.began("add")
+    async with serving(allowing(settings, fixture), engine) as inside, socket(inside.url) as ws:
+        first = await ws.answer("2 + 40?", tools=tools)
+        said = [says(first["output"][-1])]
+        await ws.ask(said, tools=tools, generate=False, previous_response_id=first["id"])
+        warm = (await ws.rest())[-1]["response"]
+        began = fixture.began("add")
+        second = await ws.answer(said, tools=tools, previous_response_id=warm["id"])
+
+    assert (warm["output"], began) == ([], before)
+    assert kinds(second) == ["mcp_call", "message"]
+
+
+async def test_in_open_responses_a_request_for_approval_is_reasoning_without_words(
+    settings: Settings, fixture: McpServer
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("So.")])
+    body = {"model": MODEL, "input": "Go.", "tools": [asking(fixture)], "stream": True}
+    async with serving(allowing(settings, fixture), engine) as inside, inside.http() as http:
+        given = await http.post("/open-responses/v1/responses", json=body)
+    done = check_open_stream(sent(given.text))
+
+    assert [(item["type"], item["summary"]) for item in done["output"][1:]] == [("reasoning", [])]
+
+
+async def test_a_store_that_is_away_makes_no_call(
+    settings: Settings, fixture: McpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("away")
+
+    engine = scripted([call("add", ADD)], [answer("So.")])
+    before = fixture.began("add")
+    patient = allowing(settings, fixture, store_patience_seconds=0.1)
+    async with serving(patient, engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        monkeypatch.setattr(Approvals, "use_up", away)
+        second = await client.responses.create(
+            model=MODEL, previous_response_id=first.id, tools=[asking(fixture)], input=[says(first.output[-1])]
+        )
+    failed_call = second.output[0].to_dict()
+    assert (failed_call["status"], "could not be used up" in str(failed_call["error"])) == ("failed", True)
+    assert fixture.began("add") == before
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_request_that_could_not_be_noted_fails_its_response(
+    settings: Settings, fixture: McpServer, monkeypatch: pytest.MonkeyPatch, store: bool
+) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(Approvals, "ask", away)
+    patient = allowing(settings, fixture, store_patience_seconds=0.1)
+    async with serving(patient, scripted([call("add", ADD)])) as inside:
+        first = await made(inside, input="Go.", tools=[asking(fixture)], store=store)
+
+    assert (first["status"], first["error"]["code"]) == ("failed", "server_error")

@@ -1,0 +1,131 @@
+"""Approvals: each is used up once, by one response, whoever asks for it and however often."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import NotFound
+from store.history.approvals import APPROVAL_SECONDS, Approvals, Use
+from store.history.caps import UNBOUNDED, Caps
+from store.history.history import ConversationHistoryStore
+from store.redis import connection
+from store.redis.connection import connect
+from tests.support.store.audit import complaints
+from tests.support.store.fake import FlaglessOperation, fake_server
+from tests.support.store.lossy import LossyOperation
+from tests.support.store.sample import TENANT
+
+DIGEST, OTHER = "00ff", "ff00"
+
+
+async def test_an_approval_is_used_up_by_one_response_alone(store: ConversationHistoryStore) -> None:
+    them, id = Approvals(store), store.new_id()
+    one, other = store.new_id(id), store.new_id(id)
+    await them.ask(TENANT, id, {3: DIGEST})
+
+    assert await them.look(TENANT, id, 3, DIGEST) is Use.NEW
+    assert await them.use_up(TENANT, id, 3, DIGEST, by=one) is Use.NEW
+    assert await them.use_up(TENANT, id, 3, DIGEST, by=one) is Use.AGAIN
+    assert await them.use_up(TENANT, id, 3, DIGEST, by=other) is Use.GONE
+    assert await them.look(TENANT, id, 3, DIGEST) is Use.GONE
+
+
+async def test_one_of_many_that_race_for_an_approval_has_it(store: ConversationHistoryStore) -> None:
+    them, id = Approvals(store), store.new_id()
+    await them.ask(TENANT, id, {0: DIGEST})
+    uses = await asyncio.gather(
+        *(them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(id)) for _ in range(20)),
+    )
+
+    assert Counter(uses) == {Use.NEW: 1, Use.GONE: 19}
+
+
+async def test_what_was_not_asked_for_cant_be_used(store: ConversationHistoryStore) -> None:
+    them, id = Approvals(store), store.new_id()
+    await them.ask(TENANT, id, {3: DIGEST})
+
+    assert await them.use_up(TENANT, id, 3, OTHER, by=id) is Use.UNKNOWN
+    assert await them.use_up(TENANT, id, 2, DIGEST, by=id) is Use.UNKNOWN
+    assert await them.use_up(TENANT, store.new_id(), 3, DIGEST, by=id) is Use.UNKNOWN
+    assert await them.use_up("another", id, 3, DIGEST, by=id) is Use.UNKNOWN
+    assert await them.use_up(TENANT, f"resp_ff{'0' * 46}", 3, DIGEST, by=id) is Use.UNKNOWN
+    assert await them.look(TENANT, id, 3, DIGEST) is Use.NEW
+    with pytest.raises(NotFound):
+        await them.ask(TENANT, "resp_1", {0: DIGEST})
+
+
+async def test_what_is_asked_for_again_stays_used(store: ConversationHistoryStore) -> None:
+    them, id = Approvals(store), store.new_id()
+    for use in (Use.NEW, Use.AGAIN):
+        await them.ask(TENANT, id, {0: DIGEST, 1: OTHER})
+        assert await them.use_up(TENANT, id, 0, DIGEST, by=id) is use
+    assert await them.look(TENANT, id, 1, OTHER) is Use.NEW
+
+
+async def test_the_oldest_go_for_new_ones_and_cant_be_used_any_more(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    them, ids = Approvals(store, most=2), [store.new_id() for _ in range(3)]
+    for age, id in zip((2, 1), ids[:2], strict=True):
+        await them.ask(TENANT, id, {0: DIGEST})
+        assert await them.use_up(TENANT, id, 0, DIGEST, by=id) is Use.NEW
+        await redis.zincrby(f"{prefix}:{{00}}:approvals:{TENANT}", -age, f"{id[5:]}0000/{DIGEST}")
+    await them.ask(TENANT, ids[2], {0: DIGEST})
+
+    assert await them.use_up(TENANT, ids[0], 0, DIGEST, by=ids[0]) is Use.UNKNOWN
+    assert await them.look(TENANT, ids[1], 0, DIGEST) is Use.GONE
+    assert await them.look(TENANT, ids[2], 0, DIGEST) is Use.NEW
+    assert await redis.zcard(f"{prefix}:{{00}}:approvals:{TENANT}") == 2
+    assert await redis.hlen(f"{prefix}:{{00}}:approved:{TENANT}") == 1
+
+
+@pytest.mark.parametrize(("caps", "seconds"), [(Caps(idle_seconds=3600), 3600), (UNBOUNDED, APPROVAL_SECONDS)])
+async def test_an_approval_lasts_as_long_as_a_conversation_may_be_idle(
+    redis: Redis, server_url: str, prefix: str, caps: Caps, seconds: float
+) -> None:
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=caps)
+    them, id, late = Approvals(store), store.new_id(), store.new_id()
+    asking, using = (f"{prefix}:{{00}}:{name}:{TENANT}" for name in ("approvals", "approved"))
+    for each in (id, late):
+        await them.ask(TENANT, each, {0: DIGEST})
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=id) is Use.NEW
+
+    for key in (asking, using):
+        assert seconds - 60 < await redis.pttl(key) / 1000 <= seconds
+    await redis.zincrby(asking, -seconds * 1000, f"{late[5:]}0000/{DIGEST}")
+    assert await them.use_up(TENANT, late, 0, DIGEST, by=id) is Use.UNKNOWN
+    await them.ask(TENANT, store.new_id(), {0: DIGEST})
+    assert await redis.zscore(asking, f"{late[5:]}0000/{DIGEST}") is None
+    assert await complaints(redis, prefix) == []
+    await store.close()
+
+
+async def test_a_lost_reply_uses_nothing_up(
+    lost_replies: None, store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    assert connection.Operation is LossyOperation
+    them, id = Approvals(store), store.new_id()
+    await them.ask(TENANT, id, {0: DIGEST})
+
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=id) in (Use.NEW, Use.AGAIN)
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id()) is Use.GONE
+
+
+@pytest.fixture
+def fake_url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where a fakeredis listens."""
+    monkeypatch.setattr(connection, "Operation", FlaglessOperation)
+    yield from fake_server()
+
+
+async def test_fakeredis_does_the_same(fake_url: str) -> None:
+    store = ConversationHistoryStore(connect(fake_url))
+    them, id = Approvals(store), store.new_id()
+    await them.ask(TENANT, id, {0: DIGEST})
+
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=id) is Use.NEW
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id()) is Use.GONE
+    await store.close()
