@@ -11,7 +11,7 @@ The file is TOML, a table for each server, by its label:
     Authorization = "Bearer …"
 
     [files]
-    command = ["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/files"]
+    command = ["mcp-server-filesystem", "/srv/files"]
     [files.env]
     LOG_LEVEL = "error"
 
