@@ -216,6 +216,42 @@ ITEMS: Table = {
         "a string",
         {"type": "mcp_call", "server_label": "a", "name": "x", "arguments": {}},
     ),
+    "a request for approval without a tool": items(
+        "missing_required_parameter",
+        "input[0].name",
+        "",
+        {"type": "mcp_approval_request", "server_label": "a", "arguments": "{}"},
+    ),
+    "an answer to no request for approval": items(
+        "missing_required_parameter",
+        "input[0].approval_request_id",
+        "",
+        {"type": "mcp_approval_response", "approve": True},
+    ),
+    "an answer that neither approves nor denies": items(
+        "invalid_type",
+        "input[0].approve",
+        "bool",
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": "yes"},
+    ),
+    "an answer to an unknown request for approval": items(
+        None,
+        "input",
+        "No approval request 'mcpr_1'",
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
+    ),
+    "a reason that is a book": items(
+        "invalid_value",
+        "input[0].reason",
+        "at most 4096",
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False, "reason": "x" * 5_000},
+    ),
+    "a request for approval twice": items(
+        None,
+        "input",
+        "Duplicate item found with id mcpr_1",
+        *[{"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "a", "name": "b", "arguments": "{}"}] * 2,
+    ),
     "code that is a number": items(
         "invalid_type", "input[0].code", "a string", {"type": "code_interpreter_call", "code": 5}
     ),
