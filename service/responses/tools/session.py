@@ -8,7 +8,7 @@ would run on the event loop. A session lives in a task of its own, as the client
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any, TypeVar, cast
@@ -89,11 +89,34 @@ class _Forgotten(Exception):
         self.failure = failure
 
 
+class Turnstile:
+    """Lets sessions begin something one at a time, each after a round of the event loop: what a hundred of them begin
+    at the same moment would hold it up for most of a second.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def passed(self) -> None:
+        """Return when it is one's turn."""
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
 class Session:
     """A session with one server. Its methods may be called by any task; `close` it in the end."""
 
-    def __init__(self, connection: Connection, limits: ToolLimits, place: Place = nullcontext) -> None:
-        """`place` is taken by a program as long as it runs, and raises Unreachable where there is none."""
+    def __init__(
+        self,
+        connection: Connection,
+        limits: ToolLimits,
+        place: Place = nullcontext,
+        turnstile: "Turnstile | None" = None,
+    ) -> None:
+        """`place` is taken by a program as long as it runs, and raises Unreachable where there is none. All sessions of
+        a process have one `turnstile`.
+        """
+        self._turnstile = turnstile or Turnstile()
         self.connection = connection
         self.limits = limits
         self._place = place
@@ -207,6 +230,7 @@ class Session:
 
     async def _open(self, era: _Era, ready: "asyncio.Future[Client]") -> None:
         """Connect, and stay so until the session is to close."""
+        await self._turnstile.passed()
         async with AsyncExitStack() as stack:
             streams = await self._streams(stack)
             client = await self._entered(stack, Client(streams, mode=era.mode, cache=None))
@@ -241,8 +265,13 @@ class Session:
         except TimeoutError:
             raise Unreachable(f"It did not start within {seconds:g} s.") from None
 
-    async def _asked(self, client: Client, asking: Awaitable[T]) -> T:
+    async def _asked(self, client: Client, asking: Coroutine[Any, Any, T]) -> T:
         """What the server answers. Raises a ToolFailure, or _Forgotten."""
+        try:
+            await self._turnstile.passed()
+        except asyncio.CancelledError:
+            asking.close()
+            raise
         if self._heard is not None:
             self._heard.forget()
         try:
@@ -302,8 +331,9 @@ def _is_made_up(error: MCPError) -> bool:
 
 
 def opener_of(limits: ToolLimits, processes: Processes) -> Opener:
-    """What opens sessions within these limits."""
-    return lambda connection, tenant: Session(connection, limits, partial(processes.place, tenant))
+    """What opens sessions within these limits, which give way to each other."""
+    turnstile = Turnstile()
+    return lambda connection, tenant: Session(connection, limits, partial(processes.place, tenant), turnstile)
 
 
 def _sentence(text: str) -> str:

@@ -1,5 +1,6 @@
 """Servers that aren't what they were: they forget sessions, speak in another era, or want another authorization."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from service.responses.tools.port import ListedTool, ToolFailure
-from service.responses.tools.session import Session
+from service.responses.tools.session import Session, Turnstile
 from tests.responses.tools.test_hostile_servers import TOOL, answer, instead, polite, server
 
 MODERN = "2026-07-28"
@@ -188,3 +189,27 @@ async def test_an_error_and_a_list_that_quote_what_signs_in_do_not_tell_it() -> 
     schema = {"type": "object", "default": ["<redacted>"]}
     assert listing.tools == (ListedTool("t", "For <redacted>.", schema),)
     assert KEY[:9] not in f"{failure.value} {failure.value.error}"
+
+
+async def test_sessions_begin_one_at_a_time_and_one_that_is_cancelled_leaves_its_turn() -> None:
+    turnstile = Turnstile()
+    rounds, passed = 0, list[int]()
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    async def begin() -> None:
+        await turnstile.passed()
+        passed.append(rounds)
+
+    counting = asyncio.create_task(count())
+    begun = [asyncio.create_task(begin()) for _ in range(20)]
+    begun[5].cancel()
+    await asyncio.wait(begun)
+    counting.cancel()
+
+    assert len(passed) == 19
+    assert passed == sorted(set(passed))  # no two of them in one round
