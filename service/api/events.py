@@ -221,6 +221,30 @@ class CustomToolCallInputDone(ItemEvent, tag="response.custom_tool_call_input.do
     input: str
 
 
+class CommandEvent(ItemEvent):
+    """What happens to a command of a shell's call."""
+
+    command_index: int
+
+
+class ShellCallCommandAdded(CommandEvent, tag="response.shell_call_command.added"):
+    """A command begins, empty."""
+
+    command: str = ""
+
+
+class ShellCallCommandDelta(CommandEvent, tag="response.shell_call_command.delta"):
+    """Some more of a command."""
+
+    delta: str
+
+
+class ShellCallCommandDone(CommandEvent, tag="response.shell_call_command.done"):
+    """A whole command."""
+
+    command: str
+
+
 class CodeInterpreterCallInProgress(ItemEvent, tag="response.code_interpreter_call.in_progress"):
     """The model begins to write code."""
 

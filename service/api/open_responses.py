@@ -4,6 +4,7 @@ Nothing but words differs. Reasoning streams as `response.reasoning.*`, errors a
 specification's unions of events, items and keys don't have is said in what they do have, or left out:
 
     custom tool, its call        a function without a schema, whose arguments are the input as it is
+    other tools of the client's  functions without a schema, whose arguments are what their items say
     call of a tool that isn't    reasoning with a summary: what the model wanted of it
     tools that a server lists    reasoning with an empty summary
     namespace, hosted tool       the namespace's tools one by one; nothing
@@ -22,6 +23,7 @@ import msgspec
 from service.api import events
 from service.api.events import Event
 from service.api.response import SummaryText
+from service.api.tools.client import CLIENT, is_run_by_the_client
 
 Json = dict[str, Any]
 E = TypeVar("E", bound=Event)
@@ -39,6 +41,14 @@ ITEM_KEYS: dict[str, tuple[str, ...]] = {
     "reasoning": ("type", "id", "content", "summary", "encrypted_content"),
     "compaction": ("type", "id", "encrypted_content"),
 }
+ACTIONS = {
+    "tool_search_call": "arguments",
+    "shell_call": "action",
+    "local_shell_call": "action",
+    "apply_patch_call": "operation",
+}
+"""Calls of the client's other tools, and the member that says what is to be done."""
+
 TOOL_KEYS = ("type", "name", "description", "parameters", "strict")
 COMPACTION_KEYS = ("id", "object", "output", "created_at", "usage")
 EFFORTS = {"minimal": "low", "max": "xhigh"}
@@ -75,6 +85,10 @@ def open_item(item: Json) -> Json:
     kind = item["type"]
     if kind == "custom_tool_call":
         return _only(ITEM_KEYS["function_call"], item) | {"type": "function_call", "arguments": item["input"]}
+    if kind in ACTIONS:
+        said = msgspec.json.encode(item[ACTIONS[kind]]).decode() if item["status"] == "completed" else ""
+        known = {"type": "function_call", "name": kind.removesuffix("_call"), "arguments": said}
+        return _only(ITEM_KEYS["function_call"], item | known)
     if kind not in ITEM_KEYS:
         text = _wanted(item)
         summary = [{"type": "summary_text", "text": text}] if text or item.get("tools") else []
@@ -119,6 +133,8 @@ def _tools(tool: Json) -> list[Json]:
     if kind == "custom":
         known = _only(("name", "description"), tool)
         return [dict.fromkeys(TOOL_KEYS) | known | {"type": "function"}]
+    if is_run_by_the_client(tool):
+        return [dict.fromkeys(TOOL_KEYS) | {"type": "function", "name": kind}]
     inside = cast(list[Json], tool.get("tools") or []) if kind == "namespace" else []
     return [function for each in inside for function in _tools(each)]
 
@@ -131,6 +147,8 @@ def _choice(choice: str | Json) -> str | Json:
         return {"type": "allowed_tools", "mode": choice["mode"], "tools": [one for one in allowed if one != "auto"]}
     if choice.get("type") in ("function", "custom"):
         return {"type": "function", "name": choice["name"]}
+    if choice.get("type") in CLIENT:
+        return {"type": "function", "name": choice["type"]}
     return "auto"
 
 
@@ -199,6 +217,7 @@ def _as(kind: Callable[..., E], members: Mapping[str, str], **others: object) ->
 
 
 _as_summary = partial(_as, summary_index=0)
+_SILENT = _as(events.FunctionCallArgumentsDelta, {}, delta="")
 _BEGUN = _as_summary(events.SummaryPartAdded, {}, part=SummaryText(""))
 _DONE = _as_summary(events.SummaryPartDone, {}, part=SummaryText(""))
 _MORE = _as_summary(events.SummaryTextDelta, {"delta": "delta"})
@@ -206,6 +225,9 @@ _MORE = _as_summary(events.SummaryTextDelta, {"delta": "delta"})
 _TOLD: dict[type[Event], Callable[[Any], Event]] = {
     events.CustomToolCallInputDelta: _as(events.FunctionCallArgumentsDelta, {"delta": "delta"}),
     events.CustomToolCallInputDone: _as(events.FunctionCallArgumentsDone, {"arguments": "input"}, name=""),
+    events.ShellCallCommandAdded: _SILENT,
+    events.ShellCallCommandDelta: _SILENT,
+    events.ShellCallCommandDone: _SILENT,
     events.McpCallInProgress: _BEGUN,
     events.CodeInterpreterCallInProgress: _BEGUN,
     events.WebSearchCallInProgress: _BEGUN,

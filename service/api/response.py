@@ -106,6 +106,43 @@ class CustomToolCall(msgspec.Struct, tag="custom_tool_call", tag_field="type"):
     namespace: str | msgspec.UnsetType = msgspec.UNSET
 
 
+class ToolSearchCall(msgspec.Struct, tag="tool_search_call", tag_field="type"):
+    """A search for tools that the client is to do; `arguments` are an object, empty before the call is complete."""
+
+    id: str
+    call_id: str
+    arguments: dict[str, Any]
+    status: ItemStatus
+    execution: Literal["client"] = "client"
+
+
+class ShellCall(msgspec.Struct, tag="shell_call", tag_field="type"):
+    """Commands for the client's shell; none before the call is complete."""
+
+    id: str
+    call_id: str
+    action: dict[str, Any]
+    status: ItemStatus
+
+
+class LocalShellCall(msgspec.Struct, tag="local_shell_call", tag_field="type"):
+    """A command for the client's machine; none before the call is complete."""
+
+    id: str
+    call_id: str
+    action: dict[str, Any]
+    status: ItemStatus
+
+
+class ApplyPatchCall(msgspec.Struct, tag="apply_patch_call", tag_field="type"):
+    """A change of one of the client's files; it is shown once the call is complete."""
+
+    id: str
+    call_id: str
+    operation: dict[str, Any]
+    status: ItemStatus
+
+
 class CodeInterpreterCall(msgspec.Struct, tag="code_interpreter_call", tag_field="type"):
     """Code that the model wanted to be run."""
 
@@ -167,6 +204,10 @@ Item = (
     | Reasoning
     | FunctionCall
     | CustomToolCall
+    | ToolSearchCall
+    | ShellCall
+    | LocalShellCall
+    | ApplyPatchCall
     | CodeInterpreterCall
     | WebSearchCall
     | McpCall
@@ -174,6 +215,13 @@ Item = (
     | McpListTools
     | Compaction
 )
+
+
+ActionCall = ToolSearchCall | ShellCall | LocalShellCall | ApplyPatchCall
+"""Calls of the client's tools that have items of their own."""
+
+OwnCall = FunctionCall | CustomToolCall | ActionCall
+"""Calls of tools that the client runs: it owes an output for each."""
 
 
 class InputTokensDetails(msgspec.Struct):

@@ -14,7 +14,15 @@ from service.api.input.gathered import Gathered, Images
 from service.api.input.items import InputItem
 from service.api.input.read import led_by, message_of, read_input
 from service.api.request import CreateRequest
-from service.api.response import CustomToolCall, FunctionCall, Response, ResponseStatus, SteerCode
+from service.api.response import (
+    ActionCall,
+    CustomToolCall,
+    FunctionCall,
+    Response,
+    ResponseStatus,
+    SteerCode,
+    ToolSearchCall,
+)
 from service.errors import InvalidRequest, invalid_value, missing
 
 MAX_STEER_MESSAGES = 64
@@ -188,6 +196,10 @@ def required_input(response: Response) -> list[dict[str, Any]]:
             required.append({"type": "function_call_output", "call_id": item.call_id, "name": item.name})
         elif isinstance(item, CustomToolCall) and item.status == "completed":
             required.append({"type": "custom_tool_call_output", "call_id": item.call_id})
+        elif isinstance(item, ToolSearchCall) and item.status == "completed":
+            required.append({"type": "tool_search_output", "call_id": item.call_id})
+        elif isinstance(item, ActionCall) and item.status == "completed":
+            required.append({"type": f"{item.__struct_config__.tag}_output", "call_id": item.call_id})
     return required
 
 

@@ -22,9 +22,9 @@ from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Messages, Status, Turn
 
 FORMAT = 4
-_APPROVING, _HOSTING, _PLAIN = bytes([FORMAT]), bytes([3]), bytes([2])
-"""The versions of a plan with calls that somebody has to approve, of one for which the service runs other tools, and of
-all others: older workers can't make the first ones.
+_NEWEST, _HOSTING, _PLAIN = bytes([FORMAT]), bytes([3]), bytes([2])
+"""The versions of a plan with calls that somebody has to approve, or that have items of the client's own; of one for
+which the service runs other tools; and of all others: older workers can't make the first ones.
 """
 
 
@@ -155,7 +155,7 @@ def _encode(plan: Plan) -> bytes:
         settings=plan.settings,
         connections=plan.connections,
     )
-    version = _APPROVING if plan.rules.approves else _HOSTING if plan.rules.hosts else _PLAIN
+    version = _NEWEST if plan.rules.approves or plan.rules.acts else _HOSTING if plan.rules.hosts else _PLAIN
     return version + squeeze(msgspec.msgpack.encode(queued))
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from service import logs
 from service.api.ids import response_of
+from service.api.input.actions import ToolSearchCallItem
 from service.api.input.configuration import Configuration
 from service.api.input.items import (
     AdditionalToolsItem,
@@ -43,6 +44,7 @@ from service.responses.conversations.standing import configuration_of
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
 from service.responses.prompt.build import Identity, Prompt, build_prompt
+from service.responses.prompt.drafts import LOADED
 from service.responses.read import NOTHING_SET, Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
@@ -93,6 +95,8 @@ class Parent:
         self.waiting = waiting(chain)
         """The requests for approval that wait in the conversation."""
         self.responses = frozenset(chain.ids)
+        self.loaded = [(note.name or "[]").encode() for note in chain.notes(LOADED)]
+        """The lists of tools that searches found in it, the oldest first."""
         self.root = chain.ids[0] if chain.ids else None
         """The first response of the conversation."""
         self.standing = standing
@@ -289,8 +293,8 @@ async def _prepare(
     looked = Looked()
     if service.toolbox.asks:
         looked = await service.toolbox.look(caller.tenant, declarations(request.tools, service.limits.tools))
-    builtins = service.toolbox.builtins
-    read = await in_steps(read_request(request, service.limits, opener, parent.standing, looked.offers, builtins))
+    known = (looked.offers, service.toolbox.builtins, parent.loaded)
+    read = await in_steps(read_request(request, service.limits, opener, parent.standing, *known))
     _refuse_repeated(parent, read.items)
     notes, listed = _listed_first(looked, parent, read.items)
     rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=model.context_tokens)
@@ -335,7 +339,8 @@ async def _prepare(
         settings=_settings(request, base.instructions, prompt),
         connections=opener.seal(CONNECTIONS, encode_connections(looked.connections)) if looked.connections else "",
     )
-    unseen = [item.kind for item in prompt.items if isinstance(item, ForeignItem) and not item.is_shown]
+    telling = (ForeignItem, ToolSearchCallItem)
+    unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
     return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
 
 

@@ -20,7 +20,7 @@ from service.api.tools.builtin import Builtin
 from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.format import WHERE, AnswerFormat, read_format
 from service.api.tools.mcp import Offer
-from service.api.tools.read import Tools, read_tools
+from service.api.tools.read import LOADED_EARLIER, Tools, read_tools
 from service.errors import invalid_value, unsupported
 from service.responses.rules import Rules
 from service.responses.sealed import Opener
@@ -80,15 +80,18 @@ def read_request(
     standing: Configuration = NOTHING_SET,
     offers: Sequence[Offer] = (),
     builtins: tuple[Builtin, ...] = (),
+    loaded: Sequence[bytes] = (),
 ) -> Generator[None, None, Read]:
     """Read the members of a request that are still JSON, yielding between pieces of a few milliseconds.
 
     What is `standing` in its conversation holds before what the request says, and its own items before that. `offers`
-    are the tools of the servers that it declares, `builtins` those that the model was trained with and that run here.
-    Raises InvalidRequest, naming the member.
+    are the tools of the servers that it declares, `builtins` those that the model was trained with and that run here,
+    and `loaded` the lists of tools that searches found in what it continues, the oldest first. Raises InvalidRequest,
+    naming the member.
     """
     gathered = Gathered(images=limits.images)
     items = yield from read_input(request.input, gathered, max_items=limits.items)
+    earlier_found = [(LOADED_EARLIER, msgspec.Raw(tools)) for tools in loaded]
     tools = yield from read_tools(
         request.tools,
         max_tools=limits.tools,
@@ -96,6 +99,7 @@ def read_request(
         added=gathered.added,
         offers=offers,
         builtins=builtins,
+        loaded=[*earlier_found, *gathered.loaded],
     )
     if tools.left_out and limits.hosted_tools == "refuse":
         raise unsupported("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")

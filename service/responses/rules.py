@@ -15,6 +15,7 @@ from service.api.input.items import CALL_NAME
 from service.api.tools.approval import Answers
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee, Choice, Hosted
+from service.api.tools.client import CLIENT
 from service.harmony.header import CHANNELS
 from store.turn import Messages
 
@@ -109,6 +110,11 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     def hosts(self) -> bool:
         """Whether the service runs tools for it."""
         return any(callee.hosted is not None for callee in self.callees)
+
+    @property
+    def acts(self) -> bool:
+        """Whether it may make calls with items of their own."""
+        return any(callee.kind in CLIENT for callee in self.callees)
 
     @cached_property
     def by_recipient(self) -> dict[str, Callee]:

@@ -12,12 +12,14 @@ from service.api import events
 from service.api.events import Event
 from service.api.open_responses import open_compaction, open_item, open_response
 from service.api.response import (
+    ApplyPatchCall,
     CodeInterpreterCall,
     Compaction,
     CustomToolCall,
     FunctionCall,
     InputTokensDetails,
     Item,
+    LocalShellCall,
     Logprob,
     McpCall,
     Message,
@@ -27,8 +29,10 @@ from service.api.response import (
     ReasoningText,
     Response,
     ResponseStatus,
+    ShellCall,
     SteerShown,
     SummaryText,
+    ToolSearchCall,
     TopLogprob,
     Usage,
     WebSearchCall,
@@ -50,11 +54,19 @@ ITEMS: dict[str, Item] = {
     "web_search_call": WebSearchCall("ws_1", "failed", {"type": "search", "query": "boats"}),
     "mcp_call": McpCall("mcp_1", "files", "read", '{"a":1}', "failed", error={"type": "x"}),
     "compaction": Compaction("cmp_1", "sealed"),
+    "tool_search_call": ToolSearchCall("tsc_1", "call_1", {"query": "x"}, "completed"),
+    "shell_call": ShellCall("sh_1", "call_1", {"commands": ["ls"], "timeout_ms": None}, "completed"),
+    "local_shell_call": LocalShellCall("lsh_1", "call_1", {"type": "exec", "command": ["ls"]}, "incomplete"),
+    "apply_patch_call": ApplyPatchCall("apc_1", "call_1", {"type": "delete_file", "path": "a"}, "completed"),
 }
 TOOLS = [
     {"type": "function", "name": "f", "description": None, "parameters": {"type": "object"}, "strict": True},
     {"type": "custom", "name": "sh", "description": "A shell.", "format": {"type": "text"}},
     {"type": "web_search"},
+    {"type": "shell"},
+    {"type": "shell", "environment": {"type": "container_auto"}},
+    {"type": "tool_search", "execution": "client"},
+    {"type": "tool_search"},
     {"type": "namespace", "name": "crm", "tools": [{"type": "function", "name": "g", "parameters": {}, "defer": 1}]},
 ]
 FORMAT = {"type": "json_schema", "name": "a", "schema": {"type": "object"}, "strict": None, "description": None}
@@ -64,6 +76,7 @@ MEMBERS: Json = {
     "arguments": "{}",
     "input": "ls",
     "code": "print(1)",
+    "command": "ls",
     "text": "all",
     "name": "f",
     "steer": SteerShown("resp_1", "steer_1", msgspec.Raw(b'"response.steer.failed"')),
@@ -174,7 +187,9 @@ def test_a_compaction_has_the_specification_s_keys_and_no_other() -> None:
 
 
 def test_the_tools_of_a_namespace_are_shown_one_by_one_and_hosted_ones_not_at_all() -> None:
-    assert [tool["name"] for tool in open_response(plain(response()))["tools"]] == ["f", "sh", "g"]
+    assert [tool["name"] for tool in open_response(plain(response()))["tools"]] == [
+        *("f", "sh", "shell", "tool_search", "g")
+    ]
 
 
 def test_reasoning_that_quotes_an_event_s_name_is_left_alone() -> None:

@@ -2,7 +2,22 @@
 
 import os
 
-from agents import Agent, HostedMCPTool, ModelSettings, OpenAIProvider, RunConfig, Runner, SQLiteSession, function_tool
+from agents import (
+    Agent,
+    ApplyPatchTool,
+    HostedMCPTool,
+    LocalShellTool,
+    ModelSettings,
+    OpenAIProvider,
+    RunConfig,
+    Runner,
+    ShellCallOutcome,
+    ShellCommandOutput,
+    ShellResult,
+    ShellTool,
+    SQLiteSession,
+    function_tool,
+)
 from agents.memory import OpenAIResponsesCompactionSession
 from openai.types.shared import Reasoning
 from pydantic import BaseModel
@@ -183,3 +198,51 @@ async def test_a_conversation_goes_on_over_a_websocket():
     events = [event async for event in result.stream_events()]
     assert events
     assert "Ada" in result.final_output
+
+
+def run_commands(request):
+    """An executor that says what it was asked to run."""
+    commands = " and ".join(request.data.action.commands)
+    return ShellResult([ShellCommandOutput(stdout=f"ran {commands}\n", outcome=ShellCallOutcome("exit", 0))])
+
+
+async def test_a_shell_s_commands_are_run_here_and_their_output_is_in_the_answer():
+    result = await Runner.run(agent(tools=[ShellTool(run_commands)]), 'Run the shell command "echo heron" for me.')
+    (call,) = [item.raw_item for item in result.new_items if item.type == "tool_call_item"]
+    assert call["type"] == "shell_call" if isinstance(call, dict) else call.type == "shell_call"
+    assert "ran echo heron" in result.final_output
+
+
+async def test_a_local_shell_s_command_is_run_here():
+    local = LocalShellTool(lambda request: f"ran {request.data.action.command}")
+    result = await Runner.run(agent(tools=[local]), 'Run the shell command "echo heron" for me.')
+    assert "ran ['bash', '-lc', 'echo heron']" in result.final_output
+
+
+class Editor:
+    """An editor that notes what it was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def create_file(self, operation):
+        return self.update_file(operation)
+
+    def update_file(self, operation):
+        self.asked.append(operation.type)
+        return f"changed {operation.path}"
+
+    def delete_file(self, operation):
+        return self.update_file(operation)
+
+
+async def test_a_patch_is_applied_here_and_a_conversation_kept_by_the_client_goes_on():
+    editor = Editor()
+    settings = ModelSettings(tool_choice="apply_patch", store=False)
+    patching = agent(tools=[ApplyPatchTool(editor)], model_settings=settings)
+    result = await Runner.run(patching, "My name is Ada. Please change a file.")
+    assert len(editor.asked) == 1
+    assert "changed " in result.final_output
+    items = result.to_input_list()
+    again = await Runner.run(agent(), [*items, {"role": "user", "content": "What is my name?"}])
+    assert "Ada" in again.final_output

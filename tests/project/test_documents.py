@@ -15,6 +15,7 @@ from service.api import events
 from service.api.tools.callee import Callee, Hosted
 from service.api.tools.outcome import Outcome
 from service.harmony.header import Header
+from service.responses.output.items.actions import ShellCallEmitter, ToolSearchCallEmitter
 from service.responses.output.items.emitter import Emitter
 from service.responses.output.items.hosted import ApprovalRequestEmitter, listing_events
 from service.responses.output.items.making import Making, emitter_for
@@ -151,6 +152,15 @@ def test_the_order_of_the_events_of_a_tool_that_the_service_calls_is_the_one_in_
     assert block("docs/events.md", "mcp_approval_request").splitlines() == tags_of(asked)
     _, made = listing_events(RESPONSE_ID, 0, Listed("docs", b"[]"))
     assert block("docs/events.md", "mcp_list_tools").splitlines() == tags_of(made)
+
+
+def test_the_order_of_the_events_of_a_tool_that_the_client_runs_is_the_one_in_the_document() -> None:
+    for emitter, content in (
+        (ShellCallEmitter(RESPONSE_ID, 0), '{"cmd":["ls"]}'),
+        (ToolSearchCallEmitter(RESPONSE_ID, 0), "{}"),
+    ):
+        made = [*emitter.open(), *emitter.text(content), *emitter.close("completed")[1]]
+        assert block("docs/events.md", emitter.kind).splitlines() == tags_of(made)
 
 
 def tags_of(made: Iterable[events.Event]) -> list[str]:

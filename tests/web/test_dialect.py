@@ -184,14 +184,15 @@ async def test_hosted_tools_are_named_in_every_kind_of_answer(settings: Settings
 async def test_items_without_a_text_for_the_model_are_named(settings: Settings) -> None:
     ran = [
         {"type": "web_search_call", "status": "completed"},
-        {"type": "shell_call_output", "call_id": "c", "output": "5"},
+        {"type": "program_output", "call_id": "c", "result": "5"},
+        {"type": "tool_search_call", "execution": "server", "arguments": {}},
     ]
     async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
         told = await http.post(
             "/v1/responses", json={"model": MODEL, "input": [*ran, {"role": "user", "content": "Hi"}]}
         )
         untold = await http.post("/v1/responses", json={"model": MODEL, "input": "Hi"})
-    assert (told.status_code, told.headers["x-harmonium-items-left-out"]) == (200, "web_search_call")
+    assert (told.status_code, told.headers["x-harmonium-items-left-out"]) == (200, "web_search_call, tool_search_call")
     assert "x-harmonium-items-left-out" not in untold.headers
 
 

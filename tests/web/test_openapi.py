@@ -138,6 +138,7 @@ async def test_they_are_open_without_a_key_and_say_nothing_that_is_secret(settin
 
 BEYOND_SCHEMAS = (
     ("missing_required_parameter", "model|input"),  # one of several must be there
+    ("missing_required_parameter", r"input\[0\]\.(id|call_id)"),  # likewise; and a client's search has one
     ("missing_required_parameter", r"previous_input_messages\[0\]\.(role|content)"),
     ("invalid_value", r"tool_choice\b.*"),  # it names a tool that isn't declared
     ("unsupported_parameter", r".*\.allowed_callers"),  # `direct` must be among them

@@ -18,14 +18,15 @@ Images = Literal["placeholder", "refuse"]
 
 class Gathered(msgspec.Struct):
     """What items say of the request as a whole: `added` lists of tools with their places, and how many tools and bytes
-    these come to; another effort or format of the answer, this with its place (the last one holds); the ids of stored
-    items; and that all before is to be compacted. Of the request's limits, it knows what becomes of images, and how
-    many bytes tools may have.
+    these come to; those that searches `loaded`, the oldest first; another effort or format of the answer, this with its
+    place (the last one holds); the ids of stored items; and that all before is to be compacted. Of the request's
+    limits, it knows what becomes of images, and how many bytes tools may have.
     """
 
     images: Images = "placeholder"
     tools_bytes: int = 1_048_576
     added: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])
+    loaded: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])
     added_tools: int = 0
     added_bytes: int = 0
     effort: Effort | None = None

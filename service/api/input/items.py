@@ -206,12 +206,6 @@ class Foreign(NamedTuple):
 
 FOREIGN: dict[str, Foreign] = {
     "file_search_call": Foreign(("queries", "results", "status"), "file_search", ("queries",), ("results",)),
-    "local_shell_call": Foreign(("call_id", "action", "status"), "local_shell", ("action",)),
-    "local_shell_call_output": Foreign(("call_id", "output", "status"), "local_shell", told=("output",)),
-    "shell_call": Foreign(("call_id", "action", "environment", "status"), "shell", ("action",)),
-    "shell_call_output": Foreign(("call_id", "output", "max_output_length", "status"), "shell", told=("output",)),
-    "apply_patch_call": Foreign(("call_id", "operation", "status"), "apply_patch", ("operation",)),
-    "apply_patch_call_output": Foreign(("call_id", "output", "status"), "apply_patch", told=("output", "status")),
     "program": Foreign(("call_id", "code", "fingerprint"), "program", ("code",)),
     "program_output": Foreign(("call_id", "result", "status"), "program", told=("result",)),
     "web_search_call": Foreign(("action", "status")),
@@ -219,8 +213,6 @@ FOREIGN: dict[str, Foreign] = {
     "computer_call": Foreign(("call_id", "action", "actions", "pending_safety_checks", "status")),
     "computer_call_output": Foreign(("call_id", "output", "acknowledged_safety_checks", "status")),
     "mcp_list_tools": Foreign(("server_label", "tools", "error")),
-    "tool_search_call": Foreign(("call_id", "arguments", "execution", "status")),
-    "tool_search_output": Foreign(("call_id", "execution", "status")),
 }
 """One rule for all of them: what the model asked for is a call, what it was told the tool's answer, each as its text or
 its JSON. A kind that has both is left out while it has no answer, and one that has neither adds nothing to a prompt:

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from service.api import ids
 from service.api.decoding import decode, decode_list, decoder_of
+from service.api.input.actions import ToolSearchOutputItem
 from service.api.input.gathered import BYTES_A_STEP, MAX_REFERENCED_BYTES, Gathered
 from service.api.input.items import (
     AdditionalToolsItem,
@@ -31,6 +32,9 @@ PARTS_AN_ITEM = 4
 
 OF_ONE_REQUEST = (AdditionalToolsItem, ConfigurationUpdateItem, CompactionTriggerItem)
 """Items that say how one request is served, and nothing that another could refer to."""
+
+SENT_WHOLE = (*OF_ONE_REQUEST, ToolSearchOutputItem)
+"""Items that nothing can refer to: what they say of tools is read before anything is fetched."""
 
 _TEXT = decoder_of(str)
 _NOTHING_MORE = re.compile(rb"[ \t\r\n]*\]")
@@ -98,7 +102,7 @@ def resolve(
             if size > MAX_REFERENCED_BYTES:
                 raise too_much_referenced(f"{where}.id", item.reference)
             known = yield from _read_item(raw, where, gathered)
-            if isinstance(known, OF_ONE_REQUEST):
+            if isinstance(known, SENT_WHOLE):
                 raise invalid_value(f"{where}.id", item.reference, f"An item of type {known.kind} is to be sent whole.")
             yield
         resolved.append(known)

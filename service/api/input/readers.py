@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.api.decoding import ABSENT, ANY_OBJECT, KIND, decode, decode_list, decoder_of
+from service.api.decoding import ABSENT, decode, decode_list, decoder_of
+from service.api.input.actions import ACTIONS, listed_tools
 from service.api.input.content import read_parts, text_or_parts, text_part
 from service.api.input.gathered import Gathered
 from service.api.input.items import (
@@ -42,7 +43,6 @@ from service.api.input.items import (
     foreign_kind,
 )
 from service.api.request import ReasoningParam, TextParam
-from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.read import check_bytes
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 
@@ -178,10 +178,7 @@ def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) ->
             code="invalid_value",
             param=at,
         )
-    listed: list[Any] = []
-    for place, tool in enumerate(tools):
-        hosted = decode(tool, KIND, f"{at}[{place}]").type in HOSTED
-        listed.append(echo_of_hosted(decode(tool, ANY_OBJECT, f"{at}[{place}]"), f"{at}[{place}]") if hosted else tool)
+    listed = listed_tools(tools, at)
     gathered.added.append((at, sent.tools))
     return AdditionalToolsItem(listed)
 
@@ -336,6 +333,7 @@ READERS: dict[str, Reader] = {
         ("mcp_call", _McpCall, _mcp_call),
         ("mcp_approval_request", _McpApprovalRequest, _mcp_approval_request),
         ("mcp_approval_response", _McpApprovalResponse, _mcp_approval_response),
+        *ACTIONS,
         *((kind, foreign_kind(kind), _foreign) for kind in FOREIGN),
     )
 }

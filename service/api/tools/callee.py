@@ -8,7 +8,11 @@ FUNCTIONS = "functions"
 """The namespace of tools that name none."""
 
 
-Kind = Literal["function", "custom"]
+Kind = Literal["function", "custom", "tool_search", "shell", "local_shell", "apply_patch"]
+"""What the caller declared a tool as. Each but `function` and `custom` has items of its own (client.py)."""
+
+PLAIN: frozenset[Kind] = frozenset({"custom", "apply_patch"})
+"""Tools whose calls are a text, unless that is wrapped, and no JSON."""
 
 
 Choice = Literal["auto", "none", "required"]
@@ -66,3 +70,8 @@ class Callee(msgspec.Struct, frozen=True):
     def awaits(self) -> bool:
         """Whether a call of it waits for the caller: for an output, or to be approved."""
         return self.hosted is None or self.hosted.approval
+
+    @property
+    def takes_json(self) -> bool:
+        """Whether the content of a call is JSON, which its header says."""
+        return self.wrapped or self.kind not in PLAIN

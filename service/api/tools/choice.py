@@ -4,7 +4,6 @@ A choice is about what may be called, never about what is shown: the prompt list
 beginning stays cached. It is enforced while sampling (constraints.py).
 """
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,6 +12,7 @@ from msgspec import Meta
 from service.api.decoding import KIND, Kind, decode, decode_list, decoder_of
 from service.api.tools.builtin import DECLARED_BY
 from service.api.tools.callee import FUNCTIONS, Callee, Choice
+from service.api.tools.client import CLIENT
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import Tools
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
@@ -21,7 +21,7 @@ MAX_ALLOWED = 128
 """The most tools that an `allowed_tools` may name."""
 
 _MODES = ("none", "auto", "required")
-_SPECIFIC = "Give 'function', 'custom' or 'allowed_tools'."
+_SPECIFIC = "Give 'function', 'custom', 'allowed_tools', or the type of a tool that 'tools' declares."
 _NOT_RUN = "This service can't run it, so it can't be called; give a function or a custom tool."
 
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -95,11 +95,13 @@ def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
         return _allowed(decode(raw, _ALLOWED, "tool_choice"), tools)
     if sent.type in ("function", "custom"):
         specific = decode(raw, _SPECIFIC_TOOL, "tool_choice")
-        callee = _callee(specific, tools.own, "tool_choice")
+        callee = _callee(specific, tools, "tool_choice")
         return Chosen("required", frozenset((callee.recipient,)), parallel_one=True, echo=_echo(specific))
     if sent.type in HOSTED:
         hosted = decode(raw, _HOSTED, "tool_choice")
-        recipients = _of_hosted(hosted, tools, "tool_choice")
+        recipients = _of_type(hosted, tools, "tool_choice")
+        if not recipients and sent.type in CLIENT and sent.type not in tools.left_out:
+            raise invalid_value("tool_choice.type", sent.type, "Declare that tool in 'tools'.")
         if not recipients:
             raise unsupported("tool_choice.type", sent.type, _NOT_RUN)
         return Chosen("required", frozenset(recipients), parallel_one=True, echo=_echo_of_hosted(hosted))
@@ -139,7 +141,7 @@ def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], 
         raise missing(f"{where}.type", "Give the type of a tool, such as 'function'.")
     if kind in ("function", "custom"):
         specific = decode(raw, _SPECIFIC_TOOL, where)
-        return {_callee(specific, tools.own, where).recipient}, _echo(specific)
+        return {_callee(specific, tools, where).recipient}, _echo(specific)
     if kind == "namespace":
         name = decode(raw, _NAMESPACE, where).name
         inside = {callee.recipient for callee in tools.callees if (callee.namespace or FUNCTIONS) == name}
@@ -149,16 +151,20 @@ def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], 
     if kind not in HOSTED:
         raise invalid_value(f"{where}.type", kind, "Give the type of a tool that 'tools' declares.")
     hosted = decode(raw, _HOSTED, where)
-    recipients = _of_hosted(hosted, tools, where)
+    recipients = _of_type(hosted, tools, where)
     if not recipients and kind not in tools.left_out:
         raise invalid_value(f"{where}.type", kind, "Declare that tool in 'tools', or leave it out.")
     return recipients, _echo_of_hosted(hosted)
 
 
-def _of_hosted(sent: _Hosted, tools: Tools, where: str) -> set[str]:
-    """The recipients of the tools that this service runs and that are named. Raises InvalidRequest."""
+def _of_type(sent: _Hosted, tools: Tools, where: str) -> set[str]:
+    """The recipients of the tools of a type: those that the client runs, those of a server, or those of a tool that the
+    model was trained with. Raises InvalidRequest.
+    """
     if sent.type == "mcp":
         return _of_server(sent, tools, where)
+    if sent.type in CLIENT:
+        return {callee.recipient for callee in tools.own if callee.kind == sent.type}
     kind = DECLARED_BY.get(sent.type)
     return {each.recipient for each in tools.callees if each.hosted is not None and each.hosted.kind == kind}
 
@@ -179,16 +185,19 @@ def _echo_of_hosted(sent: _Hosted) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _callee(sent: _Specific, callees: Sequence[Callee], where: str) -> Callee:
+def _callee(sent: _Specific, tools: Tools, where: str) -> Callee:
     """The tool of that name: in the namespace that is given, or else in `functions`, or else wherever it is the only
     one. The name may also be a recipient, such as `clock.sleep`.
     """
+    callees = tools.own
     if sent.namespace is not None:
         found = [callee for callee in callees if callee.recipient == f"{sent.namespace}.{sent.name}"]
     else:
         exact = (sent.name, f"{FUNCTIONS}.{sent.name}")
         found = [callee for callee in callees if callee.recipient in exact]
         found = found or [callee for callee in callees if callee.name == sent.name]
+    if not found and f"{sent.namespace or FUNCTIONS}.{sent.name}" in tools.deferred:
+        raise invalid_value(f"{where}.name", sent.name, "It has 'defer_loading', and was not loaded yet.")
     if not found:
         raise _undeclared(where, sent.type, sent.name if sent.namespace is None else f"{sent.namespace}.{sent.name}")
     if len(found) > 1:

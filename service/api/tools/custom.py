@@ -17,6 +17,7 @@ from service.api.tools.callee import Callee
 from service.errors import invalid_value
 from service.grammar.grammars import enforced_grammar
 from service.grammar.regex import enforced_regex
+from service.grammar.schemas import enforced_schema
 from service.grammar.tags import grammar_content, regex_content, schema_content
 from service.harmony.typescript import Function
 
@@ -69,6 +70,18 @@ class Declared(NamedTuple):
     shown: Function
     echo: dict[str, Any]
     content: Generator[None, None, str | None]
+
+
+def arguments(
+    schema: dict[str, Any] | None, where: str, *, free: str | None, strict: bool = False
+) -> Generator[None, None, str | None]:
+    """What the arguments of a call must match, by a schema that stands at `where`: what is `free` where there is none,
+    or it can't be enforced. Raises InvalidRequest for that if it is `strict`.
+    """
+    if schema is None:
+        return free
+    enforced = yield from enforced_schema(schema, where, strict=strict)
+    return free if enforced is None else schema_content(enforced)
 
 
 def read_custom(tool: CustomTool, where: str, namespace: str | None) -> Declared:

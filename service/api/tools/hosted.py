@@ -1,4 +1,5 @@
-"""Tools that OpenAI runs, or that only its own models were trained on: this service can run none of them.
+"""Tools that OpenAI runs, or that only its own models were trained on: this service can run none of them, but for those
+of MCP servers, and some of them are the client's to run (client.py).
 
 They are accepted, since clients declare them by default, left out of the prompt, echoed without their secrets, and
 named to the client. Never echo or log what a client uses to sign in somewhere else.
@@ -30,7 +31,7 @@ HOSTED = frozenset(
         "web_search_preview_2025_03_11",
     }
 )
-"""The types of tool that a request may declare and nobody here runs."""
+"""The types of tool that a request may declare, functions, custom tools and namespaces aside."""
 
 SECRETS = frozenset({"authorization", "headers", "domain_secrets"})
 """Members that are secret wherever they stand."""

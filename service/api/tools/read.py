@@ -1,7 +1,12 @@
 """The `tools` of a request: as the prompt shows them, as they are called, and as the Response echoes them.
 
-Functions and custom tools are the caller's to run. They stand in Harmony namespaces: those that a request groups
-itself, and `functions` for all others. Hosted tools are echoed; those that nobody here runs are left out of the prompt.
+Functions and custom tools are the caller's to run, and so are some others (client.py). They stand in Harmony
+namespaces: those that a request groups itself, and `functions` for all others. Hosted tools are echoed; those that
+nobody here runs are left out of the prompt.
+
+Where the client searches for tools itself, those with `defer_loading` are not shown until it has loaded them. What is
+loaded comes on top of what is declared, and stays so in a conversation: there is no end to it, so the oldest goes
+where there is no more room.
 
 Tools repeat from request to request, so lists that were read once are kept, within named bounds.
 """
@@ -16,7 +21,8 @@ from service.api.decoding import ANY_OBJECT, KIND, decode, decode_list, decoder_
 from service.api.tools import builtin
 from service.api.tools.builtin import DECLARED_BY, Builtin
 from service.api.tools.callee import FUNCTIONS, Callee, HostedKind
-from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, read_custom
+from service.api.tools.client import CLIENT, read_client, searches
+from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, arguments, read_custom
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.mcp import Offer, callees
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
@@ -41,7 +47,13 @@ NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additional
 ANY_PARAMETERS: dict[str, Any] = {"type": "object"}
 """The schema of a function's arguments, where an empty one says nothing of them."""
 
-_SERVED = "Give 'function', 'custom', 'namespace', or one of OpenAI's hosted tools, which are left out of the prompt."
+MAX_LOADED = 1024
+"""The most tools that one search may load, and in any case no more than there may be of all."""
+
+LOADED_EARLIER = "previous_response_id"
+"""Where tools stand that the conversation loaded before this request."""
+
+_SERVED = "Give 'function', 'custom', 'namespace', or one of OpenAI's other types of tools."
 _INSIDE = "A namespace holds tools of type 'function' and 'custom'."
 
 
@@ -70,6 +82,8 @@ class NamespaceTool(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Labelled(msgspec.Struct):
     server_label: Any = None
+    name: Any = None
+    defer_loading: Any = None
 
 
 _LABELLED = decoder_of(_Labelled)
@@ -83,7 +97,8 @@ class Tools(msgspec.Struct, frozen=True):
 
     `callees` are those that may be called, `namespaces` those that they stand in, `section` their section of the
     prompt ("" for none), and `trained` that of those which the model was trained with. `echo` is for the Response.
-    `left_out` are the types of those that this service can't run, which the prompt doesn't show.
+    `left_out` are the types of those that this service can't run, which the prompt doesn't show, and `deferred` the
+    recipients of those that are still to be loaded.
     """
 
     section: str = ""
@@ -92,6 +107,7 @@ class Tools(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
     trained: str = ""
+    deferred: frozenset[str] = frozenset()
 
     @property
     def own(self) -> tuple[Callee, ...]:
@@ -107,21 +123,39 @@ def read_tools(
     added: Sequence[tuple[str, msgspec.Raw]] = (),
     offers: Sequence[Offer] = (),
     builtins: tuple[Builtin, ...] = (),
+    loaded: Sequence[tuple[str, msgspec.Raw]] = (),
 ) -> Generator[None, None, Tools]:
     """Read the JSON of `tools`, yielding now and then, and of the lists `added` to it, each with its place. `offers`
-    are what the MCP servers that it declares have, and `builtins` those tools that this service runs and the model was
-    trained with.
+    are what the MCP servers that it declares have, `builtins` those tools that this service runs and the model was
+    trained with, and `loaded` the lists that searches found, the oldest first.
 
     An added tool takes the place of an earlier one of its name, and isn't echoed: the item that brought it is listed.
-    All lists together have at most `max_bytes`, and `max_tools` tools. Raises InvalidRequest, naming the tool by its
-    place.
+    All lists together have at most `max_bytes`, and `max_tools` tools: of those that were loaded the newest, but those
+    of this request's last search must have room. Raises InvalidRequest, naming the tool by its place.
     """
     lists = (("tools", bytes(raw)), *((where, bytes(more)) for where, more in added))
     size = sum(len(sent) for _, sent in lists)
     check_bytes(size, max_bytes)
+    found = _newest(loaded, max_bytes - size)
+    size += sum(len(sent) for _, sent in found)
     if size > CACHED_LIST_BYTES or offers:
-        return _read(lists, max_tools, builtins, offers)
-    return _cached(lists, max_tools, builtins)
+        return _read(lists, max_tools, builtins, offers, found)
+    return _cached(lists, max_tools, builtins, (), found)
+
+
+def _newest(loaded: Sequence[tuple[str, msgspec.Raw]], room: int) -> tuple[tuple[str, bytes], ...]:
+    """Of lists, the oldest first, so many of the newest as fit into some bytes. Raises InvalidRequest for a request's
+    own last one.
+    """
+    kept: list[tuple[str, bytes]] = []
+    for where, raw in reversed(loaded):
+        room -= len(memoryview(raw))
+        if room < 0:
+            if not kept and where != LOADED_EARLIER:
+                raise invalid_value(where, f"{len(memoryview(raw))} bytes", "There is no room for so many.")
+            break
+        kept.append((where, bytes(raw)))
+    return tuple(reversed(kept))
 
 
 def check_bytes(size: int, max_bytes: int) -> None:
@@ -135,10 +169,15 @@ def check_bytes(size: int, max_bytes: int) -> None:
 
 
 def _read(
-    lists: tuple[tuple[str, bytes], ...], max_tools: int, builtins: tuple[Builtin, ...], offers: Sequence[Offer] = ()
+    lists: tuple[tuple[str, bytes], ...],
+    max_tools: int,
+    builtins: tuple[Builtin, ...],
+    offers: Sequence[Offer] = (),
+    loaded: tuple[tuple[str, bytes], ...] = (),
 ) -> Generator[None, None, Tools]:
     """Read lists, each with its place in the request. The first one's tools are echoed."""
-    reading = _Reading(max_tools, builtins, offers)
+    defers = any(_searches(sent, where, max_tools) for where, sent in lists)
+    reading = _Reading(max_tools, builtins, offers, defers=defers)
     echo: list[dict[str, Any]] = []
     for place, (where, sent) in enumerate(lists):
         for tool in reading.sent(sent, where, [] if place else echo):
@@ -146,6 +185,11 @@ def _read(
             declared = reading.declared(tool)
             if declared is not None:
                 reading.add(tool, declared, (yield from declared.content))
+    for tool in reading.loaded(loaded):
+        yield
+        declared = reading.declared(tool)
+        if declared is not None:
+            reading.add(tool, declared, (yield from declared.content), loaded=True)
     for where, callee, shown in reading.offered():
         schema = shown.parameters or ANY_PARAMETERS
         enforced = yield from enforced_schema(schema, where, strict=False)
@@ -163,6 +207,17 @@ def _read(
 _cached = cached_steps(TOOL_LISTS_CACHED)(_read)
 
 
+def _searches(sent: bytes, where: str, max_tools: int) -> bool:
+    """Whether a list has a search for tools that the client does."""
+    if b"tool_search" not in sent:
+        return False
+    for place, raw in enumerate(decode_list(sent, max_tools, where)):
+        at = f"{where}[{place}]"
+        if searches(raw, decode(raw, KIND, at).type, at):
+            return True
+    return False
+
+
 class _Sent(NamedTuple):
     """A tool as sent, where it stands, its namespace, and the list that its echo belongs to."""
 
@@ -176,11 +231,14 @@ class _Sent(NamedTuple):
 class _Reading:
     """The tools that have been read so far, by namespace and name."""
 
-    def __init__(self, max_tools: int, builtins: Sequence[Builtin], offers: Sequence[Offer]) -> None:
+    def __init__(self, max_tools: int, builtins: Sequence[Builtin], offers: Sequence[Offer], *, defers: bool) -> None:
         self._max_tools = max_tools
         self._builtins = {each.kind: each for each in builtins}
         self._trained: dict[HostedKind, tuple[Builtin, str]] = {}
         """Those that are declared, and their options."""
+        self._defers = defers
+        self._deferred: dict[str, None] = {}
+        """The recipients, and the labels of servers, that are to be loaded before they are shown."""
         self._offers = {offer.label: offer for offer in offers}
         self._servers: dict[str, str] = {}
         """Where each server that is offered was declared, by its label."""
@@ -193,18 +251,25 @@ class _Reading:
         """The recipients of the list that is being read, and the kinds of its tools that the model was trained with."""
 
     def sent(
-        self, tools: bytes | msgspec.Raw, where: str, echo: list[dict[str, Any]], namespace: str | None = None
+        self,
+        tools: bytes | msgspec.Raw,
+        where: str,
+        echo: list[dict[str, Any]],
+        namespace: str | None = None,
+        *,
+        counts: bool = True,
     ) -> Iterator[_Sent]:
         """The tools of a list that stands at `where`, those of its namespaces among them, one after the other."""
         if namespace is None:
             self._here = set()
-        for place, raw in enumerate(decode_list(tools, self._max_tools, where)):
+        for place, raw in enumerate(decode_list(tools, self._max_tools if counts else MAX_LOADED, where)):
             at = f"{where}[{place}]"
             kind = decode(raw, KIND, at).type
             if kind is None:
                 raise missing(f"{at}.type", _SERVED if namespace is None else _INSIDE)
             if kind != "namespace" or namespace is not None:
-                self._count()
+                if counts:
+                    self._count()
                 yield _Sent(raw, kind, at, namespace, echo)
                 continue
             group = decode(raw, _NAMESPACE, at)
@@ -212,7 +277,40 @@ class _Reading:
             self._about[group.name] = self._about.get(group.name) or group.description or ""
             inside: list[dict[str, Any]] = []
             echo.append({"type": kind, "name": group.name, "description": group.description, "tools": inside})
-            yield from self.sent(group.tools, f"{at}.tools", inside, group.name)
+            yield from self.sent(group.tools, f"{at}.tools", inside, group.name, counts=counts)
+
+    def loaded(self, lists: Sequence[tuple[str, bytes]]) -> list[_Sent]:
+        """The tools of lists that were loaded, the oldest first: of several of one name the newest, and the newest of
+        all where there is no room for more. Raises InvalidRequest.
+        """
+        kept: list[_Sent] = []
+        known: set[str] = set()
+        for age, (where, sent) in enumerate(reversed(lists)):
+            strict = age == 0 and where != LOADED_EARLIER
+            for tool in reversed(list(self.sent(sent, where, [], counts=False))):
+                name = self._name(tool)
+                if name in known:
+                    continue
+                known.add(name)
+                if not self._knows(name):
+                    if self._read == self._max_tools and not strict:
+                        break
+                    self._count()
+                kept.append(tool)
+        self._here = set()
+        return kept[::-1]
+
+    def _name(self, tool: _Sent) -> str:
+        """The recipient of a tool, or what stands for it: its kind, and of a server its label."""
+        named = decode(tool.raw, _LABELLED, tool.where)
+        if tool.kind in ("function", "custom"):
+            return f"{tool.namespace or FUNCTIONS}.{named.name}"
+        return str(named.server_label) if tool.kind == "mcp" else tool.kind
+
+    def _knows(self, name: str) -> bool:
+        """Whether a tool of this name was read already, and is counted."""
+        namespace, _, member = name.partition(".")
+        return name in self._deferred or name in self._servers or member in self._namespaces.get(namespace, ())
 
     def declared(self, tool: _Sent) -> Declared | None:
         """A tool that the caller runs, None for a hosted one. A namespace called `functions` is like none."""
@@ -227,6 +325,10 @@ class _Reading:
             if self._grammars > MAX_GRAMMARS:
                 raise invalid_value(f"{tool.where}.format", "a grammar", f"At most {MAX_GRAMMARS} tools may have one.")
             return declared._replace(echo=declared.echo | _given(custom))
+        if tool.namespace is None and tool.kind in CLIENT:
+            known = read_client(tool.raw, tool.kind, tool.where)
+            if known is not None:
+                return known
         if tool.namespace is not None or tool.kind not in HOSTED:
             raise invalid_value(f"{tool.where}.type", tool.kind, _SERVED if tool.namespace is None else _INSIDE)
         self._note_hosted(tool)
@@ -240,9 +342,14 @@ class _Reading:
         if (kind := DECLARED_BY.get(tool.kind)) in self._builtins:
             self._declare(kind, tool)
             return
-        label = decode(tool.raw, _LABELLED, tool.where).server_label if tool.kind == "mcp" else None
+        sent = decode(tool.raw, _LABELLED, tool.where)
+        label = sent.server_label if tool.kind == "mcp" else None
         if label in self._offers and tool.where.startswith("tools"):
             self._servers[label] = tool.where
+            if self._defers and sent.defer_loading is True:
+                self._deferred[label] = None
+        elif label in self._deferred:
+            del self._deferred[label]
         else:
             self._left_out[tool.kind] = None
 
@@ -257,6 +364,8 @@ class _Reading:
     def offered(self) -> Iterator[tuple[str, Callee, Function]]:
         """The tools of the servers that were declared, and where their server was. Raises InvalidRequest."""
         for label, where in self._servers.items():
+            if label in self._deferred:
+                continue
             offer = self._offers[label]
             if label in self._namespaces or label in self._about:
                 raise invalid_value(f"{where}.server_label", label, "A namespace has the same name. Take another one.")
@@ -270,18 +379,22 @@ class _Reading:
         known = msgspec.structs.replace(callee, content=content)
         self._namespaces.setdefault(callee.namespace or FUNCTIONS, {})[callee.name] = (known, shown)
 
-    def add(self, tool: _Sent, declared: Declared, content: str | None) -> None:
-        """Add a tool whose calls must match a content."""
+    def add(self, tool: _Sent, declared: Declared, content: str | None, *, loaded: bool = False) -> None:
+        """Add a tool whose calls must match a content. One that is deferred isn't shown before it is `loaded`."""
         callee = msgspec.structs.replace(declared.callee, content=content)
         if callee.recipient in self._here:
             raise invalid_value(
                 f"{tool.where}.name", callee.name, "Two tools have the same name. Give each one a name of its own."
             )
         self._here.add(callee.recipient)
-        self._namespaces.setdefault(tool.namespace or FUNCTIONS, {})[callee.name] = (callee, declared.shown)
         if callee.kind == "function":
             declared.echo["strict"] = content is not None
         tool.echo.append(declared.echo)
+        if self._defers and not loaded and declared.echo.get("defer_loading") is True:
+            self._deferred[callee.recipient] = None
+            return
+        self._deferred.pop(callee.recipient, None)
+        self._namespaces.setdefault(callee.namespace or FUNCTIONS, {})[callee.name] = (callee, declared.shown)
 
     @property
     def namespaces(self) -> Iterator[tuple[str, str | None, list[Function]]]:
@@ -303,6 +416,7 @@ class _Reading:
             left_out=tuple(self._left_out),
             namespaces=tuple(order),
             trained=builtin.section(known for known, _ in self._trained.values()),
+            deferred=frozenset(self._deferred),
         )
 
     def _count(self) -> None:
@@ -337,11 +451,9 @@ def _arguments(tool: FunctionTool, where: str) -> Generator[None, None, str | No
     """What the arguments of a call must match. A schema that can't be enforced is refused only where `strict` asks for
     it: a function that doesn't mention `strict` gets what is possible.
     """
-    if tool.strict is False:
-        return None
     schema = NO_PARAMETERS if tool.parameters is None else tool.parameters or ANY_PARAMETERS
-    enforced = yield from enforced_schema(schema, f"{where}.parameters", strict=bool(tool.strict))
-    return None if enforced is None else schema_content(enforced)
+    free = tool.strict is False
+    return arguments(None if free else schema, f"{where}.parameters", free=None, strict=bool(tool.strict))
 
 
 def _check(tool: FunctionTool | CustomTool, where: str) -> None:

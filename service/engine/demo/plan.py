@@ -16,7 +16,7 @@ from service.engine.demo.patterns import matching
 from service.engine.demo.prose import wished
 from service.engine.demo.reading import PAUSE, Output, Reading
 from service.engine.demo.recall import asked, recall
-from service.engine.demo.values import answer_for, arguments_for, response_schema
+from service.engine.demo.values import answer_for, arguments_for, command_for, response_schema
 
 QUOTED_CHARS = 60
 """How much of the user's words is quoted back."""
@@ -32,6 +32,9 @@ SUMMED_UP = 12
 
 SUMMARY_WANTED = "summary of the conversation"
 """What a developer message says behind a conversation that is to be summed up."""
+
+COMMANDS = "container.exec"
+"""The function that runs commands, of which gpt-oss knows from its training how they are written."""
 
 REGEX_FOLLOWS = "regular expression:"
 """What stands in a tool's description before the pattern of its input."""
@@ -72,6 +75,8 @@ class Message:
         """What its content says in JSON, None where it says nothing; of a call whose input is a text, that."""
         if self.kind != "call":
             return self.value
+        if self.function.name == COMMANDS:
+            return command_for(self.words)
         if not self.function.bare:
             return arguments_for(self.function.parameters, self.words)
         _, follows, pattern = self.function.description.partition(REGEX_FOLLOWS)

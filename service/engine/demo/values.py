@@ -88,6 +88,11 @@ def arguments_for(schema: object, words: str) -> Any:
     return _Maker(schema, Words(words)).value()
 
 
+def command_for(words: str) -> dict[str, Any]:
+    """The arguments of a call that runs the command which the user's words have, or one that shows where it is."""
+    return {"cmd": ["bash", "-lc", Words(words).take_text("command") or "pwd"]}
+
+
 class _Endless(Exception):
     """A value would have no end."""
 

@@ -18,6 +18,7 @@ from service.api.input.gathered import Gathered
 from service.api.input.items import ConfigurationUpdateItem, InputItem
 from service.api.input.read import OF_ONE_REQUEST, identify, read_input, resolve
 from service.api.tools.format import read_format
+from service.api.tools.read import read_tools
 from service.errors import InvalidRequest, invalid_value, missing
 from service.harmony.calls import history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
@@ -210,6 +211,12 @@ async def _rendered(service: Service, tenant: str, sent: msgspec.Raw, chain: Cha
                 await in_steps(read_format(item.text["format"], f"input[{place}].text.format"))
         elif isinstance(item, OF_ONE_REQUEST):
             raise invalid_value(f"input[{place}].type", item.kind, "Send it with the response that it is about.")
+    if gathered.loaded:  # whoever goes on has them read again, and could do nothing about a fault
+        limits = service.limits
+        nothing = msgspec.Raw(b"[]")
+        await in_steps(
+            read_tools(nothing, max_tools=limits.tools, max_bytes=limits.tools_bytes, loaded=gathered.loaded)
+        )
     if gathered.references:
         stored = await stored_items(service.store, tenant, tuple(gathered.references))
         items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))

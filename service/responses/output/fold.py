@@ -13,6 +13,7 @@ import msgspec
 from service.api import events
 from service.api.events import Event
 from service.api.response import (
+    ActionCall,
     CodeInterpreterCall,
     Compaction,
     CustomToolCall,
@@ -93,6 +94,8 @@ def _with_part(item: Item, event: _Part) -> Item:
 
 def _open_text(item: Item) -> str:
     """What the deltas of an item in progress came to so far; a part that has not been added yet has none."""
+    if isinstance(item, ActionCall):
+        return ""
     match item:
         case Compaction() | WebSearchCall() | McpListTools() | McpApprovalRequest():
             return ""
@@ -112,7 +115,7 @@ def _open_text(item: Item) -> str:
 
 def _with_text(item: Item, text: str) -> Item:
     """The item with its open text; an item that is done has no open deltas and stays as it is."""
-    if not text:
+    if not text or isinstance(item, ActionCall):
         return item
     match item:
         case Compaction() | WebSearchCall() | McpListTools() | McpApprovalRequest():

@@ -337,7 +337,8 @@ class Machine:
             emitter = self._calling.emitter
         elif self._open_item is not None and not isinstance(self._open_item.emitter, ApprovalRequestEmitter):
             emitter = self._open_item.emitter
-        return msgspec.structs.replace(self._base, output=[*self.output, *([emitter.so_far()] if emitter else ())])
+        so_far = None if emitter is None else emitter.so_far()
+        return msgspec.structs.replace(self._base, output=[*self.output, so_far] if so_far else self.output)
 
     # --- the end ---
 

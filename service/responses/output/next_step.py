@@ -12,7 +12,6 @@ from typing import overload
 
 import msgspec
 
-from service.api.tools.callee import Callee
 from service.engine.port import Finish, Generation, Sampling
 from service.grammar.tags import HeaderState, addressing_tag, content_tag
 from service.harmony import tokens
@@ -152,11 +151,6 @@ def header_tag(rules: Rules, state: HeaderState) -> str | None:
         return None
     able = [each for each in rules.callable if state is not HeaderState.CALLED or each.awaits]
     trained = tuple(each.recipient for each in able if each.trained)
-    typed = tuple(each.recipient for each in able if _typed(each) and not each.trained)
-    plain = tuple(each.recipient for each in able if not _typed(each) and not each.trained)
+    typed = tuple(each.recipient for each in able if each.takes_json and not each.trained)
+    plain = tuple(each.recipient for each in able if not each.takes_json and not each.trained)
     return addressing_tag(typed, plain, final, state, trained)
-
-
-def _typed(callee: Callee) -> bool:
-    """Whether the header of a call says that its content is JSON."""
-    return callee.kind == "function" or callee.wrapped

@@ -11,13 +11,12 @@ import msgspec
 from service.api.events import Event
 from service.api.response import (
     Compaction,
-    CustomToolCall,
-    FunctionCall,
     Item,
     Logprob,
     McpApprovalRequest,
     McpListTools,
     Message,
+    OwnCall,
     Reasoning,
 )
 from service.api.tools.builtin import CODE_TYPE
@@ -30,6 +29,7 @@ from service.harmony.render import close_id, frame, message
 from service.harmony.segments import Closed
 from service.responses import sealed
 from service.responses.compaction.messages import compaction_messages, fault_of
+from service.responses.output.items.actions import ActionEmitter
 from service.responses.output.items.emitter import Emitter
 from service.responses.output.items.text import CompactionEmitter
 from service.responses.output.logprobs import shown_logprob
@@ -143,6 +143,8 @@ class OpenItem:
         if isinstance(self.emitter, CompactionEmitter):
             return fault_of(self.content)
         mismatch = self._mismatch
+        if mismatch is None and isinstance(self.emitter, ActionEmitter):
+            mismatch = self.emitter.fault_of(self.content)
         if mismatch is None:
             return None
         return f"The model's output does not match the format that was asked for: {mismatch}."
@@ -181,7 +183,7 @@ class OpenItem:
             return (sampled or _said(done),)
         if isinstance(done, McpApprovalRequest | McpListTools) or done.status in ("incomplete", "in_progress"):
             return ()
-        if isinstance(done, FunctionCall | CustomToolCall):
+        if isinstance(done, OwnCall):
             return (self._call(done, sampled),)
         return (sampled or anew(self.content, "commentary", self.header.recipient or str(self.target)),)
 
@@ -192,13 +194,13 @@ class OpenItem:
             return sampled or anew(self.content, channel, callee.recipient, CODE_TYPE)
         return sampled or anew(self.content, "commentary", callee.recipient, JSON_TYPE)
 
-    def _call(self, done: FunctionCall | CustomToolCall, sampled: StoredMessage | None) -> StoredMessage:
+    def _call(self, done: OwnCall, sampled: StoredMessage | None) -> StoredMessage:
         if sampled is not None:
             return msgspec.structs.replace(sampled, call_id=done.call_id)
         callee = self.target
         if not isinstance(callee, Callee):
-            raise TypeError(f"{done.name} is called and not declared")
-        content_type = JSON_TYPE if callee.kind == "function" or callee.wrapped else None
+            raise TypeError(f"{done.id} is a call of a tool that is not declared")
+        content_type = JSON_TYPE if callee.takes_json else None
         return anew(self.content, "commentary", callee.recipient, content_type, done.call_id)
 
 

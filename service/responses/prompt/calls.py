@@ -7,12 +7,16 @@ An output names its call by id alone, which may be anywhere before it. Calls wit
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
+from service.api.input.actions import ActionOutputItem, ToolSearchOutputItem
 from service.api.input.items import FunctionCallOutputItem, InputItem
 from service.api.tools.callee import FUNCTIONS, Callee
 from service.errors import InvalidRequest, invalid_value
 from service.harmony.calls import UnnamedCalls
 from service.responses.rules import Rules
 from store.turn import StoredMessage
+
+OUTPUTS = (FunctionCallOutputItem, ActionOutputItem, ToolSearchOutputItem)
+"""What answers a call by its id."""
 
 BUILT_IN = frozenset({"python", "browser", "container"})
 """Tools that stand in no namespace."""
@@ -73,7 +77,7 @@ class Calls:
         ranks: list[tuple[int, int]] = []
         for at in range(place, len(items)):
             item = items[at]
-            rank = self._ranks.get(item.call_id) if isinstance(item, FunctionCallOutputItem) else None
+            rank = self._ranks.get(item.call_id or "") if isinstance(item, OUTPUTS) else None
             if rank is None:
                 break
             ranks.append((rank, at))
@@ -101,7 +105,7 @@ class Calls:
         for call_id in self._waiting:
             raise InvalidRequest(
                 f"No tool output found for function call {call_id}. Send a function_call_output item with this "
-                "call_id.",
+                "call_id, or the output item of its kind.",
                 param="input",
             )
         for recipient in self.unnamed.recipients:

@@ -10,6 +10,7 @@ import msgspec
 
 from service.api import ids
 from service.api.input import configuration
+from service.api.input.actions import ActionCallItem, ActionOutputItem, ToolSearchCallItem, ToolSearchOutputItem
 from service.api.input.history import Earlier, unknown_call
 from service.api.input.items import (
     CALL_NAME,
@@ -28,7 +29,8 @@ from service.api.input.items import (
 )
 from service.api.tools.approval import Answer, Answers, ApprovalRequest
 from service.api.tools.approval import answered as approval_answered
-from service.api.tools.callee import FUNCTIONS
+from service.api.tools.callee import FUNCTIONS, PLAIN
+from service.api.tools.client import recipient_of
 from service.errors import InvalidRequest, shown
 from service.harmony import render, tokens
 from service.harmony.header import CHANNELS, JSON_TYPE
@@ -39,6 +41,9 @@ from service.responses.prompt.approvals import Approving, Pending
 from service.responses.prompt.calls import Calls
 from service.responses.rules import Rules
 from store.turn import StoredMessage
+
+LOADED = "loaded_tools"
+"""The role of a note of tools that a search found."""
 
 BYTES_A_STEP = 65_536
 """How many bytes of new tokens are made before others get a turn."""
@@ -117,6 +122,8 @@ class Conversion:
             self._record(item)
             if isinstance(item, ConfigurationUpdateItem):
                 yield from self._add([_note(item)], ids.input_number(at))
+            elif isinstance(item, ToolSearchOutputItem):
+                yield from self._add(_note_of_loaded(item), ids.input_number(at))
         place = first
         while place < len(items):
             together = self._calls.together(items, place)
@@ -227,6 +234,8 @@ class Conversion:
         """An item before a compaction: what comes after may still answer its call."""
         if isinstance(item, FunctionCallItem | CustomToolCallItem):
             self._calls.record(item.call_id, self._recipient(item))
+        elif isinstance(item, ActionCallItem | ToolSearchCallItem) and item.call_id is not None:
+            self._calls.record(item.call_id, recipient_of(item.tool))
 
     def _item(self, item: InputItem, place: int) -> Drafts:
         where = f"input[{place}]"
@@ -236,11 +245,15 @@ class Conversion:
             case ReasoningItem():
                 return self._reasoning(item, where)
             case FunctionCallItem():
-                return self._call(item, item.arguments, JSON_TYPE)
+                return self._call(item.call_id, self._recipient(item), item.arguments, JSON_TYPE)
             case CustomToolCallItem():
                 return self._custom_call(item)
-            case FunctionCallOutputItem():
-                return self._output(item, where)
+            case ActionCallItem() | ToolSearchCallItem():
+                return self._action_call(item)
+            case FunctionCallOutputItem() | ActionOutputItem():
+                return self._output(item.call_id, item.text, where)
+            case ToolSearchOutputItem():
+                return self._loaded(item, where)
             case CompactionItem():
                 return self._compaction(item, place)
             case ConfigurationUpdateItem():
@@ -302,12 +315,11 @@ class Conversion:
     def _recipient(self, item: FunctionCallItem | CustomToolCallItem) -> str:
         return f"{item.namespace or FUNCTIONS}.{item.name}"
 
-    def _call(self, item: FunctionCallItem | CustomToolCallItem, content: str, content_type: str | None) -> Drafts:
-        recipient = self._recipient(item)
+    def _call(self, call_id: str, recipient: str, content: str, content_type: str | None) -> Drafts:
         claimed = self._calls.unnamed.claim(recipient)
-        self._calls.made(item.call_id, recipient)
+        self._calls.made(call_id, recipient)
         if claimed is not None:
-            self._name(claimed[0], item.call_id)
+            self._name(claimed[0], call_id)
             return []
         return [
             Draft(
@@ -316,31 +328,49 @@ class Conversion:
                 channel="commentary",
                 recipient=recipient,
                 content_type=content_type,
-                call_id=item.call_id,
+                call_id=call_id,
             )
         ]
 
     def _custom_call(self, item: CustomToolCallItem) -> Drafts:
         """In the form in which the tool is declared; one that isn't, as text in JSON."""
-        callee = self._rules.by_recipient.get(self._recipient(item))
+        recipient = self._recipient(item)
+        callee = self._rules.by_recipient.get(recipient)
         if callee is not None and callee.kind == "custom" and not callee.wrapped:
-            return self._call(item, item.input, None)
-        return self._call(item, msgspec.json.encode({"input": item.input}).decode(), JSON_TYPE)
+            return self._call(item.call_id, recipient, item.input, None)
+        content = msgspec.json.encode({"input": item.input}).decode()
+        return self._call(item.call_id, recipient, content, JSON_TYPE)
 
-    def _output(self, item: FunctionCallOutputItem, where: str) -> Drafts:
-        self._calls.count_output(item.call_id, where)
-        name = self._calls.answered(item.call_id)
+    def _action_call(self, item: ActionCallItem | ToolSearchCallItem) -> Drafts:
+        """In the form in which the tool is declared. One that is incomplete was never carried out."""
+        if item.call_id is None or (isinstance(item, ToolSearchCallItem) and not item.is_shown):
+            return []
+        recipient = recipient_of(item.tool)
+        if item.status == "incomplete":
+            self._calls.record(item.call_id, recipient)
+            return []
+        return self._call(item.call_id, recipient, item.content, None if item.tool in PLAIN else JSON_TYPE)
+
+    def _loaded(self, item: ToolSearchOutputItem, where: str) -> Drafts:
+        """The answer to a search, and the note from which later requests know what it found."""
+        if item.call_id is None or item.execution == "server":
+            return _note_of_loaded(item)
+        return [*self._output(item.call_id, item.text, where), *_note_of_loaded(item)]
+
+    def _output(self, call_id: str, text: str, where: str) -> Drafts:
+        self._calls.count_output(call_id, where)
+        name = self._calls.answered(call_id)
         if name is None and (claimed := self._calls.unnamed.claim()) is not None:
             place, name = claimed
-            self._name(place, item.call_id)
-            self._calls.record(item.call_id, name)
+            self._name(place, call_id)
+            self._calls.record(call_id, name)
         if name is None:
             raise InvalidRequest(
-                f"No function call found for the output with call_id '{item.call_id}' at {where}. Send the call "
+                f"No function call found for the output with call_id '{call_id}' at {where}. Send the call "
                 "too, or continue from the response that made it.",
                 param="input",
             )
-        return [_answer(item.text, name, "commentary", item.call_id)]
+        return [_answer(text, name, "commentary", call_id)]
 
     def _name(self, place: int, call_id: str) -> None:
         """Give a call of the client's own history the id by which it is known after all."""
@@ -401,6 +431,11 @@ def _note(item: ConfigurationUpdateItem) -> StoredMessage:
 def _channel_of(pending: Pending) -> str:
     channel = pending.request.channel
     return channel if channel in CHANNELS else "commentary"
+
+
+def _note_of_loaded(item: ToolSearchOutputItem) -> Drafts:
+    """What the requests that continue this one have to know of the tools that were loaded, if any were."""
+    return [StoredMessage(LOADED, b"", name=msgspec.json.encode(item.tools).decode())] if item.tools else []
 
 
 def _answer(text: str, name: str, channel: str, call_id: str | None = None) -> Draft:

@@ -210,7 +210,6 @@ def test_an_mcp_call_that_failed_answers_with_its_error(error: object, text: str
 
 
 FOUND = [{"file_id": "f", "filename": "a.txt", "score": 0.9, "text": "The <|start|>heron."}]
-PATCH = {"type": "update_file", "path": "a", "diff": "+b"}
 
 
 @pytest.mark.parametrize(
@@ -222,31 +221,6 @@ PATCH = {"type": "update_file", "path": "a", "diff": "+b"}
                 'assistant to=file_searchcommentary json{"queries":["x"]}',
                 f"file_search to=assistantcommentary{compact(FOUND)}",
             ],
-        ),
-        (
-            {"type": "local_shell_call", "call_id": "c", "action": {"type": "exec", "command": ["ls"]}},
-            ['assistant to=local_shellcommentary json{"action":{"type":"exec","command":["ls"]}}'],
-        ),
-        ({"type": "local_shell_call_output", "output": "a b"}, ["local_shell to=assistantcommentarya b"]),
-        (
-            {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
-            ['assistant to=shellcommentary json{"action":{"commands":["ls"]}}'],
-        ),
-        (
-            {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "a", "stderr": ""}]},
-            ['shell to=assistantcommentary[{"stdout":"a","stderr":""}]'],
-        ),
-        (
-            {"type": "apply_patch_call", "call_id": "c", "operation": PATCH},
-            [f"assistant to=apply_patchcommentary json{compact({'operation': PATCH})}"],
-        ),
-        (
-            {"type": "apply_patch_call_output", "call_id": "c", "status": "failed"},
-            ["apply_patch to=assistantcommentaryfailed"],
-        ),
-        (
-            {"type": "apply_patch_call_output", "call_id": "c", "status": "failed", "output": "No such file."},
-            ["apply_patch to=assistantcommentaryNo such file."],
         ),
         (
             {"type": "program", "call_id": "c", "code": "f()", "fingerprint": "x"},
@@ -277,12 +251,11 @@ def test_what_a_tool_elsewhere_was_asked_and_told_is_shown_as_its_call_and_its_a
         {"type": "image_generation_call", "result": "aGk=", "status": "completed"},
         {"type": "mcp_list_tools", "server_label": "clock", "tools": []},
         {"type": "mcp_approval_request", "server_label": "clock", "name": "sleep", "arguments": "{}"},
-        {"type": "local_shell_call_output", "output": ""},
-        {"type": "shell_call_output", "call_id": "c", "output": []},
         {"type": "computer_call", "call_id": "c", "action": {"type": "screenshot"}, "status": "completed"},
         {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "image_url": "x"}},
         {"type": "tool_search_call", "arguments": {"q": "x"}, "status": "completed"},
-        {"type": "tool_search_output", "call_id": "c", "execution": "server", "status": "completed"},
+        {"type": "tool_search_call", "call_id": None, "execution": "server", "arguments": {"paths": ["f"]}},
+        {"type": "tool_search_output", "call_id": None, "execution": "server", "tools": [], "status": "completed"},
     ],
     ids=lambda item: item["type"],
 )

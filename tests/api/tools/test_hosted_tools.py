@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.api.tools.client import CLIENT
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import Tools, read_tools
 from service.errors import InvalidRequest
@@ -27,13 +28,28 @@ def tools(*value: Any) -> Tools:
     return in_one_go(read_tools(msgspec.Raw(msgspec.json.encode(value)), max_tools=128, max_bytes=1_048_576))
 
 
-@pytest.mark.parametrize("kind", sorted(HOSTED))
+@pytest.mark.parametrize("kind", sorted(HOSTED - CLIENT))
 def test_a_hosted_tool_is_left_out_and_named(kind: str) -> None:
     read = tools({"type": kind, "search_context_size": "low"})
 
     assert (read.section, read.callees) == ("", ())
     assert read.left_out == (kind,)
     assert read.echo == ({"type": kind, "search_context_size": "low"},)
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "shell", "environment": {"type": "container_auto", "file_ids": ["file_1"]}},
+        {"type": "shell", "environment": {"type": "container_reference", "container_id": "cntr_1"}},
+        {"type": "tool_search"},
+        {"type": "tool_search", "execution": "server"},
+    ],
+)
+def test_what_openai_would_run_of_the_client_s_kinds_is_left_out(tool: dict[str, Any]) -> None:
+    read = tools(tool)
+
+    assert (read.callees, read.left_out, read.echo) == ((), (tool["type"],), (tool,))
 
 
 def test_the_tools_beside_it_stay() -> None:

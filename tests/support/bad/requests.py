@@ -1,5 +1,6 @@
 """What no client should send, and what it is told: tables of requests and refusals, by what is wrong with them."""
 
+from tests.support.bad.client_tools import DECLARED, SENT
 from tests.support.bad.formats import FORMATS, SCHEMAS
 from tests.support.bad.items import HISTORIES, ITEMS, PARTS
 from tests.support.bad.routes import OTHERS, ROUTES
@@ -212,7 +213,7 @@ PROMPTS: Table = {
 
 TABLES = (
     *(BODIES, PARAMETERS, SAMPLING, PROMPTS, ITEMS, PARTS, HISTORIES, TOOLS, CHOICES, GRAMMARS, FORMATS, SCHEMAS),
-    *(ROUTES, OTHERS),
+    *(DECLARED, SENT, ROUTES, OTHERS),
 )
 SMALL: Table = {name: bad for table in TABLES for name, bad in table.items()}
 """All those whose bodies are small."""

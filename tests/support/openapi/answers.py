@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from service.api import conversation, events, response
-from service.api.input import items
+from service.api.input import actions, items
 from service.responses.compaction.request import Compacted
 from service.web.routes.create import InputTokens
 from tests.support.openapi import bodies
@@ -119,6 +119,14 @@ _LISTED = [
     items.ConfigurationUpdateItem,
     items.CodeInterpreterCallItem,
     items.McpCallItem,
+    actions.ToolSearchCallItem,
+    actions.ToolSearchOutputItem,
+    actions.ShellCallItem,
+    actions.ShellCallOutputItem,
+    actions.LocalShellCallItem,
+    actions.LocalShellCallOutputItem,
+    actions.ApplyPatchCallItem,
+    actions.ApplyPatchCallOutputItem,
 ]
 ListedItem = bodies.one_of(*_LISTED, *map(items.foreign_kind, items.FOREIGN))
 
@@ -159,6 +167,8 @@ READ: dict[tuple[type[Struct], str], Any] = {
     (items.ReasoningItem, "content"): list[response.ReasoningText],
     (items.ReasoningItem, "summary"): list[response.SummaryText],
     (items.AdditionalToolsItem, "tools"): list[bodies.Tool],
+    (actions.ToolSearchCallItem, "arguments"): bodies.Json,
+    (actions.ToolSearchOutputItem, "tools"): list[bodies.Tool],
 }
 """Members that the structs keep as JSON, and what that is."""
 

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from service.api import conversation, request, steer
-from service.api.input import content, history, items, readers
+from service.api.input import actions, content, history, items, readers
 from service.api.request import CreateBody, TextParam
-from service.api.tools import choice, custom, read
+from service.api.tools import choice, client, custom, read
 from service.api.tools import format as formats
 from service.api.tools.custom import CustomTool
 from service.api.tools.hosted import HOSTED
@@ -157,19 +157,44 @@ Custom = shown(CustomTool, "CustomTool", "name", tag="custom", name=Name, format
 Namespace = shown(NamespaceTool, "NamespaceTool", "name", tag="namespace", name=Name, tools=list[Function | Custom])
 
 
+class ClientChoice(Struct):
+    """The tool of this type, which the client runs."""
+
+
 class HostedTool(Struct):
     """A tool that OpenAI runs: it is left out of the prompt. Its other members are echoed, but for secrets."""
 
 
-HOSTED_TOOLS = [shown(HostedTool, f"HostedTool_{kind}", tag=kind) for kind in sorted(HOSTED)]
-Tool = one_of(Function, Custom, Namespace, *HOSTED_TOOLS)
+Skill = shown(client.Skill, "ShellSkill")
+Local = shown(client.LocalEnvironment, "LocalEnvironment", tag="local", skills=some(Skill, client.MAX_SKILLS))
+
+
+class Container(Struct):
+    """A machine of OpenAI's: a shell in one is left out of the prompt. Its other members are echoed."""
+
+
+Containers = [shown(Container, f"Container_{kind}", tag=kind) for kind in ("container_auto", "container_reference")]
+Shell = shown(client.ShellTool, "ShellTool", tag="shell", environment=one_of(Local, *Containers))
+LocalShell = shown(client.LocalShellTool, "LocalShellTool", tag="local_shell")
+ApplyPatch = shown(client.ApplyPatchTool, "ApplyPatchTool", tag="apply_patch")
+ToolSearch = shown(
+    client.ToolSearchTool, "ToolSearchTool", tag="tool_search", execution=Literal["client", "server"], parameters=Json
+)
+
+HOSTED_TOOLS = [shown(HostedTool, f"HostedTool_{kind}", tag=kind) for kind in sorted(HOSTED - client.CLIENT)]
+Tool = one_of(Function, Custom, Namespace, Shell, LocalShell, ApplyPatch, ToolSearch, *HOSTED_TOOLS)
 
 Specific = (
     shown(choice._Specific, "ToolChoiceFunction", tag="function"),
     shown(choice._Specific, "ToolChoiceCustom", tag="custom"),
 )
-HOSTED_CHOICES = [shown(choice._Hosted, f"ToolChoiceHosted_{kind}", tag=kind) for kind in sorted(HOSTED)]
-Choosable = one_of(*Specific, shown(choice._Namespace, "ToolChoiceNamespace", tag="namespace"), *HOSTED_CHOICES)
+CLIENT_CHOICES = [shown(ClientChoice, f"ToolChoiceClient_{kind}", tag=kind) for kind in sorted(client.CLIENT)]
+HOSTED_CHOICES = [
+    shown(choice._Hosted, f"ToolChoiceHosted_{kind}", tag=kind) for kind in sorted(HOSTED - client.CLIENT)
+]
+Choosable = one_of(
+    *Specific, shown(choice._Namespace, "ToolChoiceNamespace", tag="namespace"), *CLIENT_CHOICES, *HOSTED_CHOICES
+)
 Allowed = shown(
     choice._Allowed,
     "ToolChoiceAllowed",
@@ -177,7 +202,7 @@ Allowed = shown(
     tag="allowed_tools",
     tools=some(Choosable, choice.MAX_ALLOWED, least=1),
 )
-Choice = Literal[choice._MODES] | one_of(*Specific, Allowed)
+Choice = Literal[choice._MODES] | one_of(*Specific, Allowed, *CLIENT_CHOICES)
 
 Format = (
     shown(formats._Bare, "TextFormat", tag="text")
@@ -223,6 +248,17 @@ MEMBERS: dict[str, tuple[tuple[str, ...], Json]] = {
     "configuration_update": ((), {"reasoning": Reasoning, "text": Text}),
     "code_interpreter_call": ((), {"outputs": some(shown(readers._Output, "CodeOutput"), readers.MAX_CODE_OUTPUTS)}),
     "mcp_call": ((), {"error": Any}),
+    "shell_call": (("call_id", "action"), {"call_id": CallId, "action": actions.ShellAction, "environment": Json}),
+    "shell_call_output": (
+        ("call_id", "output"),
+        {"call_id": CallId, "output": some(shown(actions._Output, "ShellOutput"), actions.MAX_COMMANDS) | None},
+    ),
+    "local_shell_call": (("call_id", "action"), {"call_id": CallId, "action": actions.ExecAction}),
+    "local_shell_call_output": ((), {"id": CallId, "call_id": CallId}),
+    "apply_patch_call": (("call_id",), {"call_id": CallId}),
+    "apply_patch_call_output": (("call_id",), {"call_id": CallId}),
+    "tool_search_call": (("arguments",), {"call_id": CallId, "arguments": Json}),
+    "tool_search_output": (("tools",), {"call_id": CallId, "tools": list[Tool] | None}),
 }
 """Of the readers' structs: which members of other types must be there, and what those are read as."""
 

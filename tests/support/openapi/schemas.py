@@ -47,7 +47,7 @@ NAMES = {
 }
 """Public names of structs that are called otherwise in the code."""
 
-MERGED = ("HostedTool", "ToolChoiceHosted")
+MERGED = ("HostedTool", "ToolChoiceHosted", "ToolChoiceClient", "Container")
 """Structs that differ in their type alone, and stand in the document as one."""
 
 _SENTENCE = re.compile(r"(.*?\.)(?: |$)")
@@ -95,7 +95,8 @@ def schemas() -> Schemas:
         components[untyped]["required"].remove("type")
         members: Json = components[untyped]["properties"]
         members["type"] = {"anyOf": [members["type"], NULL]}
-    components["HostedTool"]["additionalProperties"] = True
+    for left_out in ("HostedTool", "Container"):
+        components[left_out]["additionalProperties"] = True
     for member, words in CREATE.items():
         for body in ("CreateResponse", "CompactConversation"):
             if member in components[body]["properties"]:

@@ -10,7 +10,10 @@
               mcp_call:                           in_progress delta* text_done [completed | failed]
               mcp_list_tools:                     in_progress completed
               web_search_call:                    in_progress [searching [completed]]
+              shell_call:                         command*
+              tool_search_call, local_shell_call, apply_patch_call,
               mcp_approval_request, compaction:   nothing
+    command   command_added [delta] command_done
     part      part_added (delta | annotation_added)* text_done part_done
     terminal  completed | incomplete | failed, the last event of all
 
@@ -48,6 +51,10 @@ EMPTY: dict[str, Json] = {
     "mcp_approval_request": {},
     "web_search_call": {},
     "compaction": {"encrypted_content": ""},
+    "tool_search_call": {"arguments": {}, "execution": "client"},
+    "shell_call": {"action": {"commands": [], "timeout_ms": None, "max_output_length": None}},
+    "local_shell_call": {"action": {"type": "exec", "command": [], "env": {}}},
+    "apply_patch_call": {},
 }
 """What an item has when it is added, besides what it keeps."""
 
@@ -59,6 +66,17 @@ TEXT_OF = {
 }
 """The family of events of a call's text, and the member that has it."""
 
+ACTIONS = {
+    "tool_search_call": "arguments",
+    "shell_call": "action",
+    "local_shell_call": "action",
+    "apply_patch_call": "operation",
+}
+"""Calls that are known at their end alone, and the member that says what is to be done."""
+
+NO_PATCH = {"type": "update_file", "path": "", "diff": ""}
+"""What stands for a patch that was cut short."""
+
 FOREIGN = {"code_interpreter_call", "mcp_call", "web_search_call"}
 """Calls that aren't the caller's to run: they fail, but for those of tools that the service runs."""
 
@@ -67,7 +85,7 @@ AT_WORK = {"code_interpreter_call": "interpreting", "web_search_call": "searchin
 
 WITHOUT_STATUS = {"compaction", "mcp_list_tools", "mcp_approval_request"}
 
-ACTIONS = {"search": {"query"}, "open_page": {"url"}, "find_in_page": {"url", "pattern"}}
+SEARCHES = {"search": {"query"}, "open_page": {"url"}, "find_in_page": {"url", "pattern"}}
 
 
 class Reader:
@@ -196,6 +214,8 @@ def _payload(reader: Reader, item: Json, index: int) -> Json:
         _at(place, reader.take(f"response.{kind}.in_progress"))
     if kind in PART_OF:
         return _parts(reader, item, place)
+    if kind == "shell_call":
+        _commands(reader, place)
     if kind not in TEXT_OF:
         return _at_work(reader, kind, place)
     family, member = TEXT_OF[kind]
@@ -228,8 +248,13 @@ def _known_at_the_end(added: Json, done: Json) -> Json:
     kind = added["type"]
     if kind == "web_search_call":
         assert "action" not in added
-        assert done["action"].keys() - {"type", "sources"} == ACTIONS[done["action"]["type"]]
+        assert done["action"].keys() - {"type", "sources"} == SEARCHES[done["action"]["type"]]
         return {"action": done["action"]}
+    if kind in ACTIONS:
+        said = done[ACTIONS[kind]]
+        assert kind != "apply_patch_call" or added[ACTIONS[kind]] == said
+        assert done["status"] == "completed" or said == EMPTY[kind].get(ACTIONS[kind], NO_PATCH), "half a call"
+        return {ACTIONS[kind]: said}
     if kind == "mcp_call":
         assert (done["error"] is None) or done["status"] != "completed"
         assert (done["error"] is not None) or done["status"] != "failed"
@@ -246,6 +271,17 @@ def _known_at_the_end(added: Json, done: Json) -> Json:
         assert done["encrypted_content"] or (kind == "compaction" and done["encrypted_content"] == "")
         return {"encrypted_content": done["encrypted_content"]}
     return {}
+
+
+def _commands(reader: Reader, place: Json) -> None:
+    """The commands of a shell's call, one by one."""
+    index = 0
+    while reader.type == "response.shell_call_command.added":
+        at = {**place, "command_index": index}
+        assert _at(at, reader.take("response.shell_call_command.added"))["command"] == ""
+        text, done = _text(reader, "response.shell_call_command", at)
+        assert done["command"] == text
+        index += 1
 
 
 def _parts(reader: Reader, item: Json, place: Json) -> Json:

@@ -24,7 +24,9 @@ from service.api.response import (
     Response,
     ResponseError,
     ResponseStatus,
+    ShellCall,
     SummaryText,
+    ToolSearchCall,
     TopLogprob,
     Usage,
     WebSearchCall,
@@ -83,6 +85,8 @@ items = st.one_of(
     st.builds(WebSearchCall, item_ids, item_statuses, st.just(msgspec.UNSET) | st.just({"type": "search"})),
     st.builds(McpCall, item_ids, texts, texts, texts, item_statuses, st.none(), errors),
     st.builds(Compaction, item_ids, texts),
+    st.builds(ShellCall, item_ids, texts, st.just({"commands": ["ls"]}), item_statuses),
+    st.builds(ToolSearchCall, item_ids, texts, st.just({"query": "x"}), item_statuses),
 )
 usages = st.builds(
     Usage, counts, st.builds(InputTokensDetails, counts), counts, st.builds(OutputTokensDetails, counts), counts
@@ -134,6 +138,7 @@ _CALLS_STATES = (
     events.McpCallInProgress,
     events.McpCallFailed,
 )
+_COMMANDS = (events.ShellCallCommandAdded, events.ShellCallCommandDelta, events.ShellCallCommandDone)
 places = st.integers(0, 2)
 logprobs = st.just(()) | st.just((events.Logprob("a", -0.5),))
 done_logprobs = logprobs.map(lambda each: tuple(map(as_raw, each)))
@@ -151,6 +156,7 @@ any_event: st.SearchStrategy[Event] = st.one_of(
     st.builds(events.ContentPartDone, item_ids, places, places, parts),
     st.builds(events.OutputItemAdded, places, items),
     st.builds(events.OutputItemDone, places, items),
+    *(st.builds(kind, item_ids, places, places, texts) for kind in _COMMANDS),
     st.builds(events.SummaryPartAdded, item_ids, places, places, summary_parts),
     st.builds(events.SummaryPartDone, item_ids, places, places, summary_parts),
     *(st.builds(kind, item_ids, places, places, texts) for kind in (events.SummaryTextDelta, events.SummaryTextDone)),

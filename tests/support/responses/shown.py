@@ -3,21 +3,30 @@
 import msgspec
 
 from service.api.response import (
+    ApplyPatchCall,
     CodeInterpreterCall,
     Compaction,
     CustomToolCall,
     FunctionCall,
     Item,
+    LocalShellCall,
     McpCall,
     McpListTools,
     Message,
     Reasoning,
+    ShellCall,
+    ToolSearchCall,
     WebSearchCall,
 )
 
 
+def as_json(said: object) -> str:
+    """What is to be done, as JSON."""
+    return msgspec.json.encode(said).decode()
+
+
 def text_of(item: Item) -> str:
-    """What an output item shows of its message's content: its text, arguments, input or code."""
+    """What an output item shows of its message's content: its text, arguments, input, code or action."""
     match item:
         case FunctionCall() | McpCall():
             return item.arguments
@@ -27,6 +36,12 @@ def text_of(item: Item) -> str:
             return item.code
         case Message() | Reasoning():
             return "".join(part.text for part in item.content)
+        case ToolSearchCall():
+            return as_json(item.arguments)
+        case ShellCall() | LocalShellCall():
+            return as_json(item.action)
+        case ApplyPatchCall():
+            return as_json(item.operation)
         case WebSearchCall() | McpListTools() | Compaction():
             return ""
 
@@ -40,6 +55,8 @@ def short(item: Item) -> tuple[str, ...]:
             return "custom", item.name, item.input
         case McpCall():
             return "mcp", item.server_label, item.name, item.arguments
+        case ToolSearchCall() | ShellCall() | LocalShellCall() | ApplyPatchCall():
+            return str(item.__struct_config__.tag), text_of(item)
         case McpListTools():
             return "mcp", item.server_label, *(tool["name"] for tool in item.tools)
         case CodeInterpreterCall():

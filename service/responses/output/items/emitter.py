@@ -3,8 +3,8 @@
 An emitter is opened, given text as it comes, and closed with a status. It yields events without sequence numbers; the
 machine stamps them. The grammar of each kind is the table in docs/events.md. Two identities hold for every item: the
 deltas joined are the done text, and the done item is what the response's output holds.
-What the model says is in text.py, calls of the caller's tools are in calls.py, and calls of undeclared tools in
-undeclared.py; making.py says which one an item gets.
+What the model says is in text.py, calls of the caller's tools are in calls.py and actions.py, and calls of undeclared
+tools in undeclared.py; making.py says which one an item gets.
 """
 
 from abc import ABC, abstractmethod
@@ -42,8 +42,8 @@ class Emitter(ABC):
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
         """The events for some more text; `logprobs` are those of the tokens that it came from."""
 
-    def so_far(self) -> Item:
-        """The item with the text that its events gave by now: what they fold to."""
+    def so_far(self) -> Item | None:
+        """The item with the text that its events gave by now: what they fold to. None where none has begun it."""
         return self._item("in_progress")
 
     def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:

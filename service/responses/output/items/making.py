@@ -7,6 +7,12 @@ import msgspec
 
 from service.api.tools.callee import Callee
 from service.harmony.header import Header
+from service.responses.output.items.actions import (
+    ApplyPatchCallEmitter,
+    LocalShellCallEmitter,
+    ShellCallEmitter,
+    ToolSearchCallEmitter,
+)
 from service.responses.output.items.calls import CustomToolCallEmitter, FunctionCallEmitter
 from service.responses.output.items.citing import citing_of
 from service.responses.output.items.emitter import Emitter, Seal
@@ -52,8 +58,7 @@ def emitter_for(making: Making, header: Header, index: int) -> Emitter:
     if isinstance(called, Callee) and called.hosted is not None:
         return hosted_emitter(response_id, index, called.hosted)
     if isinstance(called, Callee):
-        make = CustomToolCallEmitter if called.kind == "custom" else FunctionCallEmitter
-        return make(response_id, index, called)
+        return _own_call(response_id, index, called)
     if called is not None:
         return _undeclared(response_id, index, called)
     if header.channel == "analysis":
@@ -65,6 +70,23 @@ def emitter_for(making: Making, header: Header, index: int) -> Emitter:
         return CompactionEmitter(response_id, index, making.seal, making.kept, rules.newest)
     citing = citing_of(making.cites) if answers and rules.answer is None else None
     return MessageEmitter(response_id, index, "final_answer" if answers else "commentary", citing)
+
+
+def _own_call(response_id: str, index: int, callee: Callee) -> Emitter:
+    """The item for a call of a tool that the client runs."""
+    match callee.kind:
+        case "function":
+            return FunctionCallEmitter(response_id, index, callee)
+        case "custom":
+            return CustomToolCallEmitter(response_id, index, callee)
+        case "tool_search":
+            return ToolSearchCallEmitter(response_id, index)
+        case "shell":
+            return ShellCallEmitter(response_id, index)
+        case "local_shell":
+            return LocalShellCallEmitter(response_id, index)
+        case "apply_patch":
+            return ApplyPatchCallEmitter(response_id, index)
 
 
 def _undeclared(response_id: str, index: int, name: str) -> Emitter:

@@ -1,0 +1,380 @@
+"""Tools that the client runs and whose calls are items of their own: tool_search, shell, local_shell and apply_patch.
+
+The model is shown each under a name, and in a form, that it knows from its training: `container.exec` for a command,
+a patch as a text for apply_patch. So what it writes isn't what an item says of it; here is how one becomes the other,
+both ways. What a call must match is always enforced, as its item has no place for anything else.
+Never a tool that OpenAI would run: a shell in a container, and a search that the server does, are left out (hosted.py).
+"""
+
+import shlex
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from service.api.decoding import ABSENT, ANY_OBJECT, KIND, decode, decoder_of
+from service.api.tools.callee import Callee
+from service.api.tools.custom import DESCRIPTION, Declared, arguments
+from service.api.tools.hosted import echo_of_hosted
+from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.grammar.regex import enforced_regex
+from service.grammar.tags import regex_content, schema_content
+from service.harmony.typescript import Function, SchemaTooLarge, check_size
+
+ClientKind = Literal["tool_search", "shell", "local_shell", "apply_patch"]
+
+MAX_SKILLS = 64
+"""The most skills of a shell; each takes a line of the prompt."""
+
+_Line = Annotated[str, Meta(min_length=1, max_length=256)]
+_Words = Annotated[str, Meta(max_length=4_096)]
+_ENVIRONMENTS = "Give 'local', 'container_auto' or 'container_reference'."
+
+
+# --- as declared ---
+
+Json = dict[str, Any]
+
+
+class Skill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A folder of instructions on the client's machine, which the model may read."""
+
+    name: _Line
+    description: _Words
+    path: _Words
+
+
+class LocalEnvironment(msgspec.Struct, forbid_unknown_fields=True):
+    """The client's own machine."""
+
+    type: Literal["local"]
+    skills: Annotated[list[Skill], Meta(max_length=MAX_SKILLS)] | None = None
+
+
+class ShellTool(msgspec.Struct, forbid_unknown_fields=True):
+    """A shell, as sent."""
+
+    type: Literal["shell"]
+    environment: msgspec.Raw = ABSENT
+    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
+
+
+class LocalShellTool(msgspec.Struct, forbid_unknown_fields=True):
+    """The same as OpenAI had it first, as sent."""
+
+    type: Literal["local_shell"]
+
+
+class ApplyPatchTool(msgspec.Struct, forbid_unknown_fields=True):
+    """Changes of files on the client's machine, as sent."""
+
+    type: Literal["apply_patch"]
+    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
+
+
+class ToolSearchTool(msgspec.Struct, forbid_unknown_fields=True):
+    """A search for tools, as sent."""
+
+    type: Literal["tool_search"]
+    execution: Literal["server", "client"] | None = None
+    description: DESCRIPTION | None = None
+    parameters: dict[str, Any] | None = None
+
+
+_LOCAL_ENVIRONMENT = decoder_of(LocalEnvironment)
+_SHELL = decoder_of(ShellTool)
+_LOCAL_SHELL = decoder_of(LocalShellTool)
+_APPLY_PATCH = decoder_of(ApplyPatchTool)
+_TOOL_SEARCH = decoder_of(ToolSearchTool)
+
+
+def searches(raw: msgspec.Raw, kind: str | None, where: str) -> bool:
+    """Whether a tool of this kind is a search for tools that the client does. Raises InvalidRequest."""
+    return kind == "tool_search" and decode(raw, _TOOL_SEARCH, where).execution == "client"
+
+
+def is_run_by_the_client(tool: Json) -> bool:
+    """Whether the echo of a tool, of any type, is that of one of these which the client runs."""
+    match tool:
+        case {"type": "tool_search"}:
+            return tool.get("execution") == "client"
+        case {"type": "shell"}:
+            environment: Any = tool.get("environment") or {"type": "local"}
+            return environment.get("type") == "local"
+        case _:
+            return tool.get("type") in CLIENT
+
+
+def read_client(raw: msgspec.Raw, kind: str, where: str) -> Declared | None:
+    """A tool of these kinds that stands at `where`; None where OpenAI would run it. Raises InvalidRequest."""
+    match kind:
+        case "shell":
+            shell = decode(raw, _SHELL, where)
+            _check_callers(shell.allowed_callers, where)
+            environment = _local_environment(shell.environment, f"{where}.environment")
+            if environment is None:
+                return None
+            return _declared("shell", _EXEC + _shown_skills(environment), SHELL, raw, where)
+        case "local_shell":
+            decode(raw, _LOCAL_SHELL, where)
+            return _declared("local_shell", _EXEC, LOCAL_SHELL, raw, where)
+        case "apply_patch":
+            _check_callers(decode(raw, _APPLY_PATCH, where).allowed_callers, where)
+            return _declared("apply_patch", _PATCHES, {"type": "string"}, raw, where)
+        case "tool_search" if searches(raw, kind, where):
+            search = decode(raw, _TOOL_SEARCH, where)
+            parameters = search.parameters or SEARCH
+            try:
+                check_size(parameters)
+            except SchemaTooLarge as error:
+                param = f"{where}.parameters"
+                words = f"Invalid value for '{param}': {error}."
+                raise InvalidRequest(words, code="invalid_value", param=param) from None
+            return _declared("tool_search", search.description or _SEARCHES, parameters, raw, where)
+        case _:
+            return None
+
+
+def _local_environment(raw: msgspec.Raw, where: str) -> LocalEnvironment | None:
+    """The client's machine, where a shell is if nothing is said; None for a container. Raises InvalidRequest."""
+    if raw == ABSENT:
+        return LocalEnvironment("local")
+    kind = decode(raw, KIND, where).type
+    if kind is None:
+        raise missing(f"{where}.type", _ENVIRONMENTS)
+    if kind not in ("local", "container_auto", "container_reference"):
+        raise invalid_value(f"{where}.type", kind, _ENVIRONMENTS)
+    return decode(raw, _LOCAL_ENVIRONMENT, where) if kind == "local" else None
+
+
+def _check_callers(callers: list[Literal["direct", "programmatic"]] | None, where: str) -> None:
+    if callers is not None and "direct" not in callers:
+        raise unsupported(f"{where}.allowed_callers", callers, "Leave it out, or add 'direct'.")
+
+
+def _shown_skills(environment: LocalEnvironment) -> str:
+    if not environment.skills:
+        return ""
+    lines = [f"- {skill.name}: {skill.description} ({skill.path})" for skill in environment.skills]
+    return "\n".join(["\nSkills are folders with instructions; read the one that fits before you begin:", *lines])
+
+
+def _declared(kind: ClientKind, description: str, schema: dict[str, Any], raw: msgspec.Raw, where: str) -> Declared:
+    namespace, name = ADDRESSES[kind]
+    echo = echo_of_hosted(decode(raw, ANY_OBJECT, where), where)
+    if kind == "apply_patch":
+        content = arguments(None, where, free=_patch_format())
+    else:
+        content = arguments(schema if schema.get("type") == "object" else None, f"{where}.parameters", free=_ANY)
+    return Declared(Callee(name, kind, namespace), Function(name, description, schema), echo, content)
+
+
+@lru_cache(maxsize=1)
+def _patch_format() -> str:
+    return regex_content(enforced_regex(PATCH, "tools"))
+
+
+# --- as the model sees them ---
+
+ADDRESSES: dict[ClientKind, tuple[str | None, str]] = {
+    "tool_search": (None, "tool_search"),
+    "shell": ("container", "exec"),
+    "local_shell": ("container", "exec"),
+    "apply_patch": (None, "apply_patch"),
+}
+"""The namespace, None for that of functions, and the name by which the model calls each."""
+
+_TEXT = {"type": "string"}
+_ANY = schema_content({"type": "object"})
+"""What a call must match at least, as an item has no place for anything else."""
+
+_CMD = {
+    "type": "array",
+    "items": _TEXT,
+    "minItems": 1,
+    "description": 'A program and its arguments. For a line of shell: ["bash", "-lc", "ls | wc -l"].',
+}
+_TIMEOUT = {"type": "integer", "description": "After how many milliseconds it is stopped."}
+
+SHELL: dict[str, Any] = {
+    "type": "object",
+    "properties": {"cmd": _CMD, "timeout": _TIMEOUT},
+    "required": ["cmd"],
+    "additionalProperties": False,
+}
+"""The arguments of a shell's call."""
+
+LOCAL_SHELL: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "cmd": _CMD,
+        "workdir": {"type": "string", "description": "The folder in which it runs."},
+        "env": {"type": "object", "additionalProperties": _TEXT, "description": "More environment variables."},
+        "timeout": _TIMEOUT,
+        "user": {"type": "string", "description": "As whom it runs."},
+    },
+    "required": ["cmd"],
+    "additionalProperties": False,
+}
+"""The arguments of a local shell's call."""
+
+SEARCH: dict[str, Any] = {
+    "type": "object",
+    "properties": {"query": {"type": "string", "description": "What the tools are to do."}},
+    "required": ["query"],
+    "additionalProperties": False,
+}
+"""The arguments of a search where the client doesn't say what they are."""
+
+_EXEC = "Runs a shell command on the user's machine, and returns what it prints."
+_SEARCHES = "Searches for more tools. Those that it finds can be called afterwards."
+_PATCHES = """Changes one file on the user's machine. The input is a patch: plain text, not JSON.
+To add a file, all its lines:
+*** Begin Patch
+*** Add File: PATH
++a line of the file
+*** End Patch
+To change a file, with some lines that stay around each change, and before them the line of the function or class:
+*** Begin Patch
+*** Update File: PATH
+@@ def greet():
+ a line that stays
+-a line that goes
++a line that comes
+*** End Patch
+To delete a file:
+*** Begin Patch
+*** Delete File: PATH
+*** End Patch
+PATH is relative. A call changes one file: call again for the next one."""
+
+PATCH = (
+    r"\*\*\* Begin Patch\n"
+    r"(\*\*\* Add File: [^\n]+\n(\+[^\n]*\n)+"
+    r"|\*\*\* Delete File: [^\n]+\n"
+    r"|\*\*\* Update File: [^\n]+\n((@@|[-+ ])[^\n]*\n|\n)+(\*\*\* End of File\n)?)"
+    r"\*\*\* End Patch\n?"
+)
+"""A patch of one file, as gpt-oss learned to write patches."""
+
+
+# --- what a call says, and how a call is written ---
+
+
+class _Exec(msgspec.Struct):
+    cmd: Annotated[list[str], Meta(min_length=1)]
+    workdir: str | None = None
+    env: dict[str, str] | None = None
+    timeout: int | None = None
+    user: str | None = None
+
+
+_exec = msgspec.json.Decoder(_Exec)
+_object = msgspec.json.Decoder(dict[str, Any])
+_SHELLS = ("sh", "bash", "zsh", "/bin/sh", "/bin/bash", "/bin/zsh", "/usr/bin/bash")
+_BEGIN, _END = "*** Begin Patch", "*** End Patch"
+_HEADINGS = {"create_file": "*** Add File: ", "update_file": "*** Update File: ", "delete_file": "*** Delete File: "}
+
+
+class Form(NamedTuple):
+    """How the content of a call and what its item says of it are made of each other. `read` raises ValueError or
+    msgspec's errors, and `empty` is what an item says before its call is complete.
+    """
+
+    read: Callable[[str], Json]
+    write: Callable[[Json], str]
+    empty: Json
+
+
+def _read_shell(content: str) -> Json:
+    call = _exec.decode(content)
+    return {"commands": [_line(call.cmd)], "timeout_ms": call.timeout, "max_output_length": None}
+
+
+def _line(cmd: list[str]) -> str:
+    """A command as a line of shell."""
+    if len(cmd) == 3 and cmd[0] in _SHELLS and cmd[1] in ("-c", "-lc"):
+        return cmd[2]
+    return shlex.join(cmd)
+
+
+def _write_shell(action: Json) -> str:
+    timeout = action.get("timeout_ms")
+    call: Json = {"cmd": ["bash", "-lc", "\n".join(action["commands"])]}
+    return _json(call if timeout is None else call | {"timeout": timeout})
+
+
+_LOCAL = {"working_directory": "workdir", "env": "env", "timeout_ms": "timeout", "user": "user"}
+"""What members of a local shell's action are called in a call."""
+
+
+def _read_local_shell(content: str) -> Json:
+    call = _exec.decode(content)
+    given = {ours: value for ours, theirs in _LOCAL.items() if (value := getattr(call, theirs)) is not None}
+    action: Json = {"type": "exec", "command": call.cmd, "env": {}}
+    return action | given
+
+
+def _write_local_shell(action: Json) -> str:
+    given = {theirs: action[ours] for ours, theirs in _LOCAL.items() if action.get(ours)}
+    return _json({"cmd": action["command"]} | given)
+
+
+def _read_patch(content: str) -> Json:
+    lines = content.strip("\n").split("\n")
+    heading = lines[1] if len(lines) > 2 and (lines[0], lines[-1]) == (_BEGIN, _END) else ""
+    kind = next((kind for kind, words in _HEADINGS.items() if heading.startswith(words)), None)
+    path = heading.removeprefix(_HEADINGS[kind]).strip() if kind else ""
+    diff = lines[2:-1]
+    wrong = {"create_file": not all(line.startswith("+") for line in diff) or not diff, "update_file": not diff}
+    if not path or kind is None or wrong.get(kind, bool(diff)) or any(_is_heading(line) for line in diff):
+        raise ValueError("it is no patch of one file")
+    operation = {"type": kind, "path": path}
+    return operation if kind == "delete_file" else operation | {"diff": "".join(f"{line}\n" for line in diff)}
+
+
+def _is_heading(line: str) -> bool:
+    return line.startswith((*_HEADINGS.values(), _BEGIN, _END))
+
+
+def _write_patch(operation: Json) -> str:
+    diff = operation.get("diff") or ""
+    body = diff if not diff or diff.endswith("\n") else f"{diff}\n"
+    return f"{_BEGIN}\n{_HEADINGS[operation['type']]}{operation['path']}\n{body}{_END}\n"
+
+
+def _json(value: Json) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+FORMS: dict[ClientKind, Form] = {
+    "tool_search": Form(_object.decode, _json, {}),
+    "shell": Form(_read_shell, _write_shell, {"commands": [], "timeout_ms": None, "max_output_length": None}),
+    "local_shell": Form(_read_local_shell, _write_local_shell, {"type": "exec", "command": [], "env": {}}),
+    "apply_patch": Form(_read_patch, _write_patch, {"type": "update_file", "path": "", "diff": ""}),
+}
+"""The form of each kind."""
+
+CLIENT = frozenset(FORMS)
+"""The kinds of tools that have items of their own and may be the client's to run."""
+
+
+def action_of(kind: ClientKind, content: str) -> Json:
+    """What the item of a call with this content says. Raises ValueError for what is no call of this kind."""
+    try:
+        return FORMS[kind].read(content)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"it is no call of {recipient_of(kind)}: {error}") from None
+
+
+def content_of(kind: ClientKind, action: Json) -> str:
+    """The content of a call of which an item says this."""
+    return FORMS[kind].write(action)
+
+
+def recipient_of(kind: ClientKind) -> str:
+    """Whom a call of such a tool is addressed to."""
+    namespace, name = ADDRESSES[kind]
+    return Callee(name, kind, namespace).recipient

@@ -1,0 +1,514 @@
+"""Tools that the client runs and that have items of their own, over HTTP: what the model sees, what a client gets and
+sends back, and what is kept of that in a conversation.
+"""
+
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+from openai.types.responses import Response
+
+from service.harmony.tokens import CALL
+from service.settings.keys import DEFAULT_TENANT
+from service.settings.settings import Settings
+from tests.support.responses.samples import harmony
+from tests.support.service.inside import Inside, answer, scripted, serving, then, thought
+from tests.support.service.process import MODEL
+from tests.support.service.seen import addressed, made, prompts, streamed, tags
+
+SHELL: Any = {"type": "shell", "environment": {"type": "local"}}
+LOCAL: Any = {"type": "local_shell"}
+PATCH: Any = {"type": "apply_patch"}
+GOAL: Any = {
+    "type": "object",
+    "properties": {"goal": {"type": "string"}},
+    "required": ["goal"],
+    "additionalProperties": False,
+}
+SEARCH: Any = {"type": "tool_search", "execution": "client", "description": "Finds tools.", "parameters": GOAL}
+WEATHER: Any = {"type": "function", "name": "get_weather", "defer_loading": True, "parameters": {"type": "object"}}
+EVENTS: Any = {
+    "type": "namespace",
+    "name": "mcp__calendar",
+    "description": "Plan events.",
+    "tools": [{"type": "function", "name": "_create", "strict": False, "defer_loading": True, "parameters": GOAL}],
+}
+DIFF = "@@ def f():\n-    return 1\n+    return 2\n"
+
+
+def calls(recipient: str, content: str, *, json: bool = True) -> list[int]:
+    """A call as gpt-oss writes it."""
+    kind = " <|constrain|>json" if json else ""
+    return harmony(f"<|channel|>commentary to={recipient}{kind}<|message|>{content}<|call|>")
+
+
+def envelope(heading: str, body: str = "") -> str:
+    """A patch as gpt-oss writes it."""
+    return f"*** Begin Patch\n*** {heading}\n{body}*** End Patch\n"
+
+
+RUN = calls("container.exec", '{"cmd":["bash","-lc","ls | wc -l"],"timeout":5000}')
+RUN_LOCALLY = calls("container.exec", '{"cmd":["ls","-a"],"workdir":"/tmp","env":{"A":"b"}}')
+CHANGE = calls("functions.apply_patch", envelope("Update File: a.py", DIFF), json=False)
+LOOK = calls("functions.tool_search", '{"goal":"weather"}')
+
+
+def outcome(code: int = 0, stdout: str = "", stderr: str = "") -> dict[str, Any]:
+    """What a command printed."""
+    return {"stdout": stdout, "stderr": stderr, "outcome": {"type": "exit", "exit_code": code}}
+
+
+def found(call: Any, *loaded: Any) -> dict[str, Any]:
+    """What a client's search found."""
+    return {
+        "type": "tool_search_output",
+        "call_id": call["call_id"],
+        "execution": "client",
+        "status": "completed",
+        "tools": [*loaded],
+    }
+
+
+async def alone(inside: Inside, **body: Any) -> Any:
+    """The response with at most one call."""
+    return await made(inside, parallel_tool_calls=False, **body)
+
+
+async def go_on(client: AsyncOpenAI, after: str, *items: Any, tools: Any) -> Response:
+    """The response to what tools gave."""
+    return await client.responses.create(
+        model=MODEL, previous_response_id=after, input=[*items], tools=tools, parallel_tool_calls=False
+    )
+
+
+# --- calls: what the model writes, and what an item says of it ---
+
+ITEMS: dict[str, tuple[Any, list[int], dict[str, Any]]] = {
+    "a shell": (
+        SHELL,
+        RUN,
+        {
+            "type": "shell_call",
+            "action": {"commands": ["ls | wc -l"], "timeout_ms": 5000, "max_output_length": None},
+        },
+    ),
+    "a program in a shell": (
+        SHELL,
+        calls("container.exec", '{"cmd":["python3","my file.py"]}'),
+        {
+            "type": "shell_call",
+            "action": {"commands": ["python3 'my file.py'"], "timeout_ms": None, "max_output_length": None},
+        },
+    ),
+    "a local shell": (
+        LOCAL,
+        RUN_LOCALLY,
+        {
+            "type": "local_shell_call",
+            "action": {"type": "exec", "command": ["ls", "-a"], "env": {"A": "b"}, "working_directory": "/tmp"},
+        },
+    ),
+    "a file that is changed": (
+        PATCH,
+        CHANGE,
+        {"type": "apply_patch_call", "operation": {"type": "update_file", "path": "a.py", "diff": DIFF}},
+    ),
+    "a file that is made": (
+        PATCH,
+        calls("functions.apply_patch", envelope("Add File: b.md", "+# B\n+\n+Text.\n"), json=False),
+        {"type": "apply_patch_call", "operation": {"type": "create_file", "path": "b.md", "diff": "+# B\n+\n+Text.\n"}},
+    ),
+    "a file that goes": (
+        PATCH,
+        calls("functions.apply_patch", envelope("Delete File: b.md"), json=False),
+        {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "b.md"}},
+    ),
+    "a search": (
+        SEARCH,
+        LOOK,
+        {"type": "tool_search_call", "arguments": {"goal": "weather"}, "execution": "client"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("tool", "call", "said"), ITEMS.values(), ids=ITEMS)
+async def test_a_call_is_an_item_of_its_own(settings: Settings, tool: Any, call: list[int], said: Any) -> None:
+    engine = scripted([[*thought("So."), *then(call)]])
+    async with serving(settings, engine) as inside, inside.http() as http:
+        found = await made(inside, input="Go.", tools=[tool])
+        body = {"model": MODEL, "input": "Go.", "tools": [tool]}
+        whole = await http.post("/v1/responses", json=body)
+
+    item = found["output"][1]
+    known = {"id": item["id"], "call_id": item["call_id"], "status": "completed"}
+    assert item == {**said, **known}
+    assert (found["status"], found["tools"]) == ("completed", [tool])
+    assert {**whole.json()["output"][1], **known} == item
+    assert "x-harmonium-tools-left-out" not in whole.headers
+
+
+async def test_a_shell_s_command_is_told_as_openai_tells_it(settings: Settings) -> None:
+    async with serving(settings, scripted([RUN])) as inside:
+        events = await streamed(inside, input="Go.", tools=[SHELL], parallel_tool_calls=False)
+
+    kinds = [event["type"].removeprefix("response.") for event in events]
+    assert kinds[2:-1] == [
+        "output_item.added",
+        "shell_call_command.added",
+        "shell_call_command.delta",
+        "shell_call_command.done",
+        "output_item.done",
+    ]
+    assert events[2]["item"]["action"]["commands"] == []
+    assert (events[4]["delta"], events[5]["command"]) == ("ls | wc -l", "ls | wc -l")
+
+
+async def test_a_patch_begins_with_what_it_is_about(settings: Settings) -> None:
+    async with serving(settings, scripted([CHANGE])) as inside:
+        events = await streamed(inside, input="Go.", tools=[PATCH], parallel_tool_calls=False)
+
+    added, done = [event for event in events if "item" in event]
+    assert added["item"] == {**done["item"], "status": "in_progress"}
+
+
+@pytest.mark.parametrize("tool", [SHELL, LOCAL, PATCH, SEARCH], ids=lambda tool: tool["type"])
+async def test_a_call_that_is_cut_short_says_nothing_that_could_be_carried_out(settings: Settings, tool: Any) -> None:
+    call = {"shell": RUN, "local_shell": RUN_LOCALLY, "apply_patch": CHANGE, "tool_search": LOOK}[tool["type"]]
+    async with serving(settings, scripted([call])) as inside, inside.client() as client:
+        cut = await made(inside, input="Go.", tools=[tool], max_output_tokens=len(call) - 2)
+        again: Any = [{"role": "user", "content": "Go."}, *cut["output"], {"role": "user", "content": "Again."}]
+        whole = await client.responses.create(model=MODEL, input=again, tools=[tool])
+
+    (item,) = cut["output"]
+    assert (cut["status"], item["status"]) == ("incomplete", "incomplete")
+    said = item.get("action") or item.get("operation") or item.get("arguments")
+    assert not said or not (said.get("commands") or said.get("command") or said.get("path"))
+    assert whole.output[0].status == "completed"
+
+
+async def test_what_is_no_call_of_the_tool_fails_the_response(settings: Settings) -> None:
+    wrong = [
+        (SHELL, calls("container.exec", '{"cmd":"ls"}')),
+        (LOCAL, calls("container.exec", "ls")),
+        (PATCH, calls("functions.apply_patch", envelope("Update File: a", DIFF + "*** Add File: b\n+x\n"), json=False)),
+        (PATCH, calls("functions.apply_patch", "*** Begin Patch\n*** End Patch", json=False)),
+        (SEARCH, calls("functions.tool_search", '["weather"]')),
+    ]
+    for tool, call in wrong:
+        async with serving(settings, scripted([call])) as inside:
+            failed = await made(inside, input="Go.", tools=[tool])
+        assert (failed["status"], failed["output"][-1]["status"]) == ("failed", "incomplete")
+        assert "does not match the format" in failed["error"]["message"]
+
+
+async def test_calls_are_made_side_by_side_and_answered_in_any_order(settings: Settings) -> None:
+    engine = scripted([[*RUN, *then(CHANGE)]], [answer("Done.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await made(inside, input="Go.", tools=[SHELL, PATCH])
+        run, change = first["output"]
+        patched = {
+            "type": "apply_patch_call_output",
+            "call_id": change["call_id"],
+            "status": "failed",
+            "output": "No f.",
+        }
+        ran = {"type": "shell_call_output", "call_id": run["call_id"], "output": [outcome(1, "3\n", "oops\n")]}
+        last = await go_on(client, first["id"], patched, ran, tools=[SHELL, PATCH])
+
+    assert last.output_text == "Done."
+    told = prompts(engine)[-1].partition("Go.")[2]
+    first_told = "container.exec to=assistant<|channel|>commentary<|message|>3\noops\n[Exit code 1.]<|end|>"
+    assert told.index(first_told) < told.index("The patch failed: No f.<|end|>")
+    assert CALL not in engine.generations[0].sampling.stop_ids
+
+
+# --- what the model sees, and what it is held to ---
+
+
+async def test_the_model_knows_the_tools_by_the_names_of_its_training(settings: Settings) -> None:
+    skill = {"name": "pdf", "description": "Fills in forms.", "path": "/skills/pdf"}
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside:
+        await made(inside, input="Hi", tools=[{"type": "shell", "environment": {"type": "local", "skills": [skill]}}])
+        await made(inside, input="Hi", tools=[LOCAL, PATCH, SEARCH])
+        await made(inside, input="Hi", tools=[{"type": "shell"}])
+
+    shell, others, bare = prompts(engine)
+    assert "namespace container {" in shell
+    assert "type exec = (_: {" in shell
+    assert "- pdf: Fills in forms. (/skills/pdf)" in shell
+    assert "type apply_patch = (_: string) => any;" in others
+    assert "// Finds tools.\ntype tool_search = (_: {\ngoal: string,\n}) => any;" in others
+    assert "Skills" not in bare
+    assert "Calls to these tools must go to the commentary channel: 'container'" in bare
+
+
+async def test_a_choice_of_a_tool_is_held_by_the_engine_and_echoed(settings: Settings) -> None:
+    choices: Any = {
+        "shell": ({"type": "shell"}, {"container.exec"}),
+        "patch": ({"type": "apply_patch"}, {"functions.apply_patch"}),
+        "search": ({"type": "tool_search"}, {"functions.tool_search"}),
+        "allowed": (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "shell"}, {"type": "apply_patch"}]},
+            {"container.exec", "functions.apply_patch", "final"},
+        ),
+    }
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside:
+        found = [
+            await made(inside, input="Hi", tools=[SHELL, PATCH, SEARCH], tool_choice=choice)
+            for choice, _ in choices.values()
+        ]
+
+    assert [response["tool_choice"] for response in found] == [choice for choice, _ in choices.values()]
+    assert [addressed(tag) for tag in tags(engine)] == [allowed for _, allowed in choices.values()]
+
+
+async def test_a_patch_and_a_command_are_held_to_their_forms(settings: Settings) -> None:
+    engine = scripted([CHANGE], [RUN])
+    async with serving(settings, engine) as inside:
+        await made(inside, input="Hi", tools=[PATCH], parallel_tool_calls=False)
+        await made(inside, input="Hi", tools=[SHELL], parallel_tool_calls=False)
+
+    _, patch, _, command = tags(engine)
+    assert patch["type"] == "regex"
+    assert command["json_schema"]["properties"].keys() == {"cmd", "timeout"}
+
+
+# --- what clients send back ---
+
+
+async def test_a_client_that_keeps_its_history_is_shown_what_a_chain_is(settings: Settings) -> None:
+    engine = scripted([[*RUN, *then(CHANGE)]], [answer("Done.")])
+    tools = [SHELL, PATCH]
+    async with serving(settings, engine) as inside, inside.client() as client:
+        asked: Any = {"role": "user", "content": "Go."}
+        first = await made(inside, input=[asked], tools=tools)
+        run, change = first["output"]
+        given: Any = [
+            {"type": "shell_call_output", "call_id": run["call_id"], "output": [outcome(0, "3\n")]},
+            {"type": "apply_patch_call_output", "call_id": change["call_id"], "status": "completed"},
+        ]
+        await go_on(client, first["id"], *given, tools=tools)
+        await client.responses.create(model=MODEL, input=[asked, run, change, *given], tools=tools, store=False)
+
+    chained, alone = (prompt.replace(" <|constrain|>json", "").replace(" json", "") for prompt in prompts(engine)[-2:])
+    for told in ('{"cmd":["bash","-lc","ls | wc -l"],"timeout":5000}<|call|>', "return 2\n*** End Patch\n<|call|>"):
+        assert told in chained
+        assert told in alone
+    assert chained.count("<|message|>3<|end|>") == alone.count("<|message|>3<|end|>") == 1
+
+
+async def test_items_are_listed_as_they_were_sent(settings: Settings) -> None:
+    engine = scripted([RUN_LOCALLY], [answer("Done.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await alone(inside, input="Go.", tools=[LOCAL])
+        call_id = first["output"][0]["call_id"]
+        sent: Any = {"type": "local_shell_call_output", "id": call_id, "output": "a b"}
+        last = await go_on(client, first["id"], sent, tools=[LOCAL])
+        listed = await anext(aiter(client.responses.input_items.list(last.id)))
+
+    told = listed.to_dict()
+    assert {**told, "id": None} == {
+        "type": "local_shell_call_output",
+        "id": None,
+        "call_id": call_id,
+        "output": "a b",
+        "status": "completed",
+    }
+
+
+async def test_calls_and_outputs_of_openai_s_own_shell_are_read_too(settings: Settings) -> None:
+    """A history that was begun at OpenAI goes on here, where nothing of it is declared."""
+    place = {"type": "container_reference", "container_id": "cntr_1"}
+    run = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls", "pwd"]}, "environment": place}
+    ran = {"type": "shell_call_output", "call_id": "c", "output": [outcome(0, "a\n"), {"stdout": "", "stderr": ""}]}
+    stopped = {**ran, "output": [{"stdout": "a", "stderr": "", "outcome": {"type": "timeout"}}]}
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside:
+        await made(inside, input=[run, ran, {"role": "user", "content": "So?"}])
+        await made(inside, input=[run, stopped, {"role": "user", "content": "So?"}])
+
+    assert '{"cmd":["bash","-lc","ls\\npwd"]}<|call|>' in prompts(engine)[0]
+    assert "<|message|>a\n[Exit code 0.]<|end|>" in prompts(engine)[0]
+    assert "<|message|>a\n[It was stopped: it took too long.]<|end|>" in prompts(engine)[1]
+
+
+# --- tools that are loaded ---
+
+CREATE = calls("mcp__calendar._create", '{"goal":"lunch"}')
+
+
+async def test_a_tool_that_is_deferred_can_be_called_once_it_was_loaded(settings: Settings) -> None:
+    engine = scripted([LOOK], [calls("functions.get_weather", "{}")], [answer("Rain.")])
+    tools = [WEATHER, SEARCH]
+    loaded = {
+        "type": "function",
+        "name": "get_weather",
+        "description": "The weather.",
+        "parameters": {"type": "object"},
+    }
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await alone(inside, input="Weather?", tools=tools)
+        second = await go_on(client, first["id"], found(first["output"][0], loaded), tools=tools)
+        (call,) = second.output
+        given = {"type": "function_call_output", "call_id": call.to_dict()["call_id"], "output": "Rain."}
+        last = await go_on(client, second.id, given, tools=tools)
+
+    asked = prompts(engine)
+    hidden, still = asked[0], asked[-1]
+    shown = next(prompt for prompt in asked if "Loaded: " in prompt)
+    assert "get_weather" not in hidden
+    assert "// The weather.\ntype get_weather = " in shown
+    assert (
+        "functions.tool_search to=assistant<|channel|>commentary<|message|>Loaded: functions.get_weather.<|end|>"
+        in (shown)
+    )
+    assert call.type == "function_call"
+    assert "type get_weather = " in still
+    assert last.output_text == "Rain."
+    assert first["tools"][0]["defer_loading"] is True
+
+
+async def test_codex_loads_namespaces_and_sends_its_whole_history(settings: Settings) -> None:
+    """The shape of its requests: a search with a limit, namespaces in the output, and nothing of them in `tools`."""
+    search = {**SEARCH, "parameters": {**GOAL, "properties": {**GOAL["properties"], "limit": {"type": "number"}}}}
+    look = calls("functions.tool_search", '{"goal":"lunch","limit":1}')
+    engine = scripted([look], [CREATE], [answer("Made.")])
+    async with serving(settings, engine) as inside:
+        history: list[Any] = [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Lunch."}]}
+        ]
+        first = await alone(inside, input=history, tools=[search], store=False)
+        history += [*first["output"], found(first["output"][0], EVENTS)]
+        second = await alone(inside, input=history, tools=[search], store=False)
+        call = second["output"][0]
+        given = {"type": "function_call_output", "call_id": call["call_id"], "output": "ok"}
+        last = await alone(inside, input=[*history, call, given], tools=[search], store=False)
+
+    assert first["output"][0]["arguments"] == {"goal": "lunch", "limit": 1}
+    assert (call["namespace"], call["name"], call["arguments"]) == ("mcp__calendar", "_create", '{"goal":"lunch"}')
+    assert "namespace mcp__calendar {" in prompts(engine)[-1]
+    assert last["output"][0]["content"][0]["text"] == "Made."
+
+
+async def test_what_a_conversation_has_loaded_stays_loaded_and_goes_with_its_item(settings: Settings) -> None:
+    engine = scripted([LOOK], [answer("Ready.")], [answer("Fine.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        conversation = await client.conversations.create()
+        first = await alone(inside, input="Lunch?", tools=[SEARCH], conversation=conversation.id)
+        output = found(first["output"][0], EVENTS)
+        second = await client.responses.create(
+            model=MODEL, input=[output], tools=[SEARCH], conversation=conversation.id
+        )
+        await alone(inside, input="And?", tools=[SEARCH], conversation=conversation.id)
+        listed = await anext(aiter(client.responses.input_items.list(second.id)))
+        await client.conversations.items.delete(listed.id or "", conversation_id=conversation.id)
+        await alone(inside, input="And now?", tools=[SEARCH], conversation=conversation.id)
+
+    shown = ["namespace mcp__calendar {" in prompt for prompt in prompts(engine)]
+    assert shown == [False, False, True, True, False]
+
+
+async def test_what_is_loaded_by_hand_is_checked_and_can_be_called(settings: Settings) -> None:
+    call = {"type": "tool_search_call", "call_id": "c", "arguments": {"goal": "lunch"}}
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside, inside.client() as client, inside.http() as http:
+        good: Any = [call, found(call, EVENTS)]
+        conversation = await client.conversations.create(items=good)
+        await alone(inside, input="And?", tools=[SEARCH], conversation=conversation.id)
+        bad = [call, found(call, {"type": "function", "name": "a b"})]
+        refused = await http.post("/v1/conversations", json={"items": bad})
+
+    assert "namespace mcp__calendar {" in prompts(engine)[0]
+    assert "Loaded: mcp__calendar._create." in prompts(engine)[0]
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "items[1].tools[0].name")
+
+
+async def test_of_what_was_loaded_the_oldest_goes_where_there_is_no_more_room(settings: Settings) -> None:
+    small = settings.model_copy(update={"max_tools": 3})
+    engine = scripted([LOOK], [LOOK], [answer("Ready.")])
+    many = [{"type": "function", "name": f"f{number}"} for number in range(4)]
+    async with serving(small, engine) as inside, inside.client() as client:
+        first = await alone(inside, input="Go.", tools=[SEARCH])
+        second = await go_on(client, first["id"], found(first["output"][0], *many[:2]), tools=[SEARCH])
+        await go_on(client, second.id, found(second.output[0].to_dict(), *many[1:3]), tools=[SEARCH])
+        await go_on(client, second.id, found(second.output[0].to_dict(), many[3]), tools=[SEARCH])
+
+    shown = [[name for name in ("f0", "f1", "f2", "f3") if f"type {name} = " in prompt] for prompt in prompts(engine)]
+    assert shown[-2:] == [["f1", "f2"], ["f1", "f3"]]
+
+
+async def test_without_a_search_nothing_is_held_back(settings: Settings) -> None:
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside, inside.http() as http:
+        await alone(inside, input="Hi", tools=[WEATHER])
+        body = {"model": MODEL, "input": "Hi", "tools": [WEATHER, {"type": "tool_search"}]}
+        given = await http.post("/v1/responses", json=body)
+
+    assert ["type get_weather = " in prompt for prompt in prompts(engine)] == [True, True]
+    assert given.headers["x-harmonium-tools-left-out"] == "tool_search"
+
+
+async def test_a_found_tool_s_secrets_are_kept_nowhere(settings: Settings) -> None:
+    engine = scripted([LOOK], [answer("Fine.")])
+    server = {"type": "mcp", "server_label": "docs", "server_url": "https://x/s3cret", "authorization": "s3cret"}
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await alone(inside, input="Go.", tools=[SEARCH])
+        last = await go_on(client, first["id"], found(first["output"][0], server), tools=[SEARCH])
+        listed = [item.to_dict() async for item in client.responses.input_items.list(last.id)]
+        chain = await inside.store.chain(DEFAULT_TENANT, last.id)
+
+    assert "s3cret" not in str(listed)
+    assert "s3cret" not in str(list(chain.notes("loaded_tools")))
+
+
+# --- in the background ---
+
+
+async def test_a_background_response_calls_for_a_command_and_goes_on(settings: Settings) -> None:
+    engine = scripted([RUN], [answer("Three.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+
+        async def ended(**body: Any) -> Response:
+            begun = await client.responses.create(model=MODEL, tools=[SHELL], background=True, **body)
+            async with inside.http() as http:
+                await http.get(f"/v1/responses/{begun.id}", params={"stream": True})  # until its end
+            return await client.responses.retrieve(begun.id)
+
+        first = await ended(input="How many?")
+        (call,) = first.output
+        assert call.type == "shell_call"
+        given: Any = {"type": "shell_call_output", "call_id": call.call_id, "output": [outcome(0, "3\n")]}
+        last = await ended(previous_response_id=first.id, input=[given])
+
+    assert call.action.commands == ["ls | wc -l"]
+    assert last.output_text == "Three."
+
+
+# --- the demo engine ---
+
+
+@pytest.mark.parametrize(
+    ("tool", "words", "said"),
+    [
+        (SHELL, 'Run the shell command "ls | wc -l" for me.', {"commands": ["ls | wc -l"]}),
+        (LOCAL, "Run a shell command.", {"command": ["bash", "-lc", "pwd"]}),
+        (SEARCH, 'Use a tool that knows of "lunch".', {"goal": "lunch"}),
+    ],
+    ids=lambda value: value["type"] if isinstance(value, dict) and "type" in value else None,
+)
+async def test_the_demo_engine_makes_such_calls(settings: Settings, tool: Any, words: str, said: Any) -> None:
+    async with serving(settings) as inside:
+        item = (await made(inside, input=words, tools=[tool]))["output"][-1]
+
+    asked = item.get("action") or item["arguments"]
+    assert {member: asked[member] for member in said} == said
+
+
+async def test_the_demo_engine_writes_a_patch(settings: Settings) -> None:
+    async with serving(settings) as inside:
+        found = await made(inside, input="Change a file.", tools=[PATCH], tool_choice={"type": "apply_patch"})
+
+    assert (found["status"], found["output"][-1]["type"]) == ("completed", "apply_patch_call")
+    assert found["output"][-1]["operation"]["path"]
