@@ -4,9 +4,11 @@ Whoever reads here may be root, and a session may change its folder at any momen
 lead out: a path is walked part by part, and none may be a link. Everything blocks: call it in a thread.
 """
 
+import ctypes
 import os
 import secrets
 import stat
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +23,12 @@ MAX_PATH_CHARS = 1024
 MAX_NAME_BYTES = 255
 BLOCK = 512
 """What stat counts blocks in."""
+
+ENTRY_BYTES = 1 << 12
+"""The most of a disk that a new folder takes, and the last part of a file beyond what it has."""
+
+STOP_POLL_SECONDS = 0.0001
+_LIBC = ctypes.CDLL(None)
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -59,7 +67,7 @@ def look(folder: Path, most_files: int) -> Content:
             path = f"{below}{name}"
             if stat.S_ISDIR(found.st_mode):
                 waiting.append((f"{path}/", depth + 1))
-            elif stat.S_ISREG(found.st_mode) and _is_text(path):
+            elif stat.S_ISREG(found.st_mode) and len(path) <= MAX_PATH_CHARS and _is_text(path):
                 files[path] = Seen(found.st_size, found.st_mtime_ns, found.st_ino)
             if over := count > most_files or depth >= MAX_DEPTH:
                 break
@@ -77,25 +85,88 @@ def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
                 if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_IRWXU != stat.S_IRWXU:
                     os.chmod(entry.name, 0o700, dir_fd=place)
                 yield entry.name, found
-    except (FileNotFoundError, NotADirectoryError):
-        return  # it went meanwhile
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return  # it went meanwhile, and maybe another has its place; when a cell has ended nothing moves any more
 
 
-def deleted_bytes(pid: int) -> int:
-    """What a process has of files that are open and have no name any more."""
-    used = 0
+def stopped(pid: int, seconds: float) -> bool:
+    """Wait until no thread of a process runs, which was told to stop; False where one still does."""
+    deadline = time.monotonic() + seconds
+    while not all(_state(f"/proc/{pid}/task/{thread}/stat") in b"tTZX" for thread in _listed(f"/proc/{pid}/task")):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(STOP_POLL_SECONDS)
+    return True
+
+
+def _state(status: str) -> bytes:
+    """A letter for what a thread does: T where it is stopped, Z and X where it has ended."""
     try:
-        numbers = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return 0  # it ended
-    for number in numbers:
+        return Path(status).read_bytes().rpartition(b") ")[2][:1]
+    except (FileNotFoundError, ProcessLookupError):
+        return b"X"
+
+
+def nameless_bytes(pid: int, uid: int | None, home: Path, most_of_one: int) -> int:
+    """What a process has of files that have no name any more and are open, or only mapped into its memory.
+
+    Of the latter nobody can tell the size: each counts as the largest file that there may be. `uid` is its user, where
+    that is its own, and `home` has all that it may write.
+    """
+    with _as_user(uid):
+        files, maps = _held(pid)
+    name = b"/%b/" % os.fsencode(home.name)
+    lines = maps.splitlines() if name in maps else []
+    mapped = {int(line.split(maxsplit=5)[4]) for line in lines if name in line and line.endswith(b" (deleted)")}
+    return sum(files.values()) * BLOCK + len(mapped - files.keys()) * most_of_one
+
+
+@contextmanager
+def _as_user(uid: int | None) -> Generator[None]:
+    """Look at a process as its own user, in this thread alone: in a container root may not look at those of others."""
+    if uid is None:
+        yield
+        return
+    _LIBC.setfsgid(uid)
+    _LIBC.setfsuid(uid)
+    try:
+        yield
+    finally:
+        _LIBC.setfsuid(os.geteuid())
+        _LIBC.setfsgid(os.getegid())
+
+
+def _held(pid: int) -> tuple[dict[int, int], bytes]:
+    """The open files of a process and the map of its memory, as any of its threads shows them: they share both."""
+    for thread in _listed(task := f"/proc/{pid}/task"):
         try:
-            found = os.stat(f"/proc/{pid}/fd/{number}")
-        except OSError:
+            if maps := Path(task, thread, "maps").read_bytes():
+                return _open_files(f"{task}/{thread}/fd"), maps
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended
+        except PermissionError:
+            if _state(f"{task}/{thread}/stat") not in b"ZX":
+                raise
+    return {}, b""
+
+
+def _open_files(folder: str) -> dict[int, int]:
+    """The open files of a thread by number of their inode, and how many blocks each has that has no name."""
+    found: dict[int, int] = {}
+    for number in _listed(folder):
+        try:
+            seen = os.stat(f"{folder}/{number}")
+        except FileNotFoundError:
             continue
-        if stat.S_ISREG(found.st_mode) and not found.st_nlink:
-            used += found.st_blocks * BLOCK
-    return used
+        found[seen.st_ino] = seen.st_blocks if stat.S_ISREG(seen.st_mode) and not seen.st_nlink else 0
+    return found
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, ProcessLookupError):
+        return []  # it ended
 
 
 def listed(folder: Path, most_files: int) -> list[File]:

@@ -139,15 +139,16 @@ class LocalSandbox:
     async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
         """As the port has it."""
         found = self._found(session)
+        made = len(folders.parts_of(path))
         there, used = await asyncio.to_thread(found.used)
-        left = found.limits.disk_bytes - used
-        if there.entries >= found.limits.files:
+        begun = found.outside_bytes - used - made * folders.ENTRY_BYTES
+        if there.entries + made > found.limits.files:
             raise Full(f"the session has {there.entries:,} files already")
         writing = await asyncio.to_thread(folders.Writing, found.folder, path, found.uid)
         try:
             async for part in content:
-                left -= len(part)
-                if left < 0:
+                found.outside_bytes += len(part)
+                if found.outside_bytes - begun > found.limits.disk_bytes:
                     raise Full(f"the session's files may have {found.limits.disk_bytes:,} bytes, and this one has more")
                 await asyncio.to_thread(writing.write, part)
             seen = await asyncio.to_thread(writing.finish)

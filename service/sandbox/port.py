@@ -55,7 +55,9 @@ class Cell(msgspec.Struct, frozen=True):
     """
     images: tuple[Image, ...] = ()
     files: tuple[str, ...] = ()
-    """What it wrote, as paths below FOLDER; files that whoever uses the sandbox wrote meanwhile are among them."""
+    """What it wrote, as paths below FOLDER, of many those that were written last; files that whoever uses the sandbox
+    wrote meanwhile are among them.
+    """
 
 
 class File(msgspec.Struct, frozen=True):
@@ -101,7 +103,7 @@ class Sandbox(Protocol):
         ...
 
     async def run(self, session: str, call: str, code: str) -> Cell:
-        """Run a cell, after those that came before.
+        """Run a cell, after those that came before. Its threads rest when it has ended, until the next one runs.
 
         Where the session ran or runs a call of this name, nothing runs again: its Cell is handed out, without images
         if there were later calls. Cancelled, it does what `stop` does. Raises Full where too many cells wait.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from service.sandbox.folder import Content, Seen, deleted_bytes, look
+from service.sandbox.folder import Content, Seen, look, nameless_bytes, stopped
 from service.sandbox.inside.cells import LENGTH, MAX_IMAGE_BYTES, MAX_IMAGES
 from service.sandbox.port import FOLDER, Cell, Ended, Full, Gone, Image, Limits
 
@@ -38,12 +38,22 @@ DEATH_SECONDS = 5.0
 READY_SECONDS = 10.0
 """How long a new session may take to say that it is confined."""
 
+SILENCE_SECONDS = 0.5
+"""How long after the end of what it says a session's process may take to end by itself."""
+
+STOP_SECONDS = 5.0
+"""How long the kernel may take to stop a session's threads."""
+
 FRAME_SLACK = 4096
+PNG = b"\x89PNG\r\n\x1a\n"
 ESCAPED = 6
 """The most bytes that a character has in JSON, as in `\\u0000`."""
 
-OFF_LOOP_BYTES = 1 << 18
+OFF_LOOP_BYTES = 1 << 16
 """Frames from this size on are decoded in a thread."""
+
+MAX_FILES_TOLD = 100
+"""Files that a Cell names; those that were written last."""
 
 SIGNALS = {
     signal.SIGKILL: "it took more processor time than it may, or the machine had no memory left",
@@ -60,7 +70,8 @@ class Reply(msgspec.Struct, frozen=True):
 
     raised: bool
     logs: str
-    images: tuple[bytes, ...] = ()
+    images: tuple[int, ...] = ()
+    """How many bytes each of the figures has that come behind it."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -86,6 +97,8 @@ class Session:
         """Calls that run or wait, each with the event that nobody wants it any more."""
         self._cells: deque[tuple[str, Cell]] = deque(maxlen=CELLS_KEPT)
         self._known: dict[str, Seen] = {}
+        self.outside_bytes = 0
+        """What was ever written to its files by others, of which several may write at once."""
         self.why = ""
         """Why it was killed, where that was our doing."""
         self.gone = asyncio.Event()
@@ -179,7 +192,15 @@ class Session:
     def used(self) -> tuple[Content, int]:
         """What its folder has, and the bytes of the disk that it has altogether. Blocks."""
         content, temporary = (look(self.home / name, self.limits.files) for name in ("data", "tmp"))
-        return content, content.disk_bytes + temporary.disk_bytes + deleted_bytes(self.pid)
+        return content, content.disk_bytes + temporary.disk_bytes + nameless_bytes(
+            self.pid, self.uid, self.home, self.limits.disk_bytes
+        )
+
+    def _left(self) -> tuple[Content, int]:
+        """As `used`, of a session that was told to stop. Raises OSError where it doesn't. Blocks."""
+        if not stopped(self.pid, STOP_SECONDS):
+            raise OSError("a session doesn't stop")
+        return self.used()
 
     async def _in_turn(self, call: str, code: str, unwanted: asyncio.Event) -> Cell:
         """Wait, run, and note what became of it."""
@@ -215,21 +236,28 @@ class Session:
         body = msgspec.json.encode({"code": code.encode("utf-8", "replace").decode()})
         if len(body) > MAX_CODE_BYTES:
             return Cell("raised", f"The code of a cell may have {MAX_CODE_BYTES:,} bytes as JSON, not {len(body):,}.\n")
+        if self._writer.transport.get_write_buffer_size():
+            self.kill("it answered for a cell without having read it")
+            return await self._lost()
+        self._send(signal.SIGCONT)
         self._writer.write(LENGTH.pack(len(body)) + body)
-        answer = asyncio.create_task(self._frame())
+        answer = asyncio.create_task(self._answer())
         try:
             ended = await self._watch(answer, unwanted)
-            said = await _decoded(await answer)
+            said, images = await answer
+            return await self._ended("raised" if ended == "ok" and said.raised else ended, said.logs, images)
         except (asyncio.IncompleteReadError, OSError):
+            await asyncio.wait([self._died], timeout=SILENCE_SECONDS)
+            if self.alive:
+                self.kill("it closed what it answers by, or can't be looked at")
             return await self._lost()
-        except ValueError:
+        except (ValueError, RecursionError):
             self.kill("it said what no cell says")
             return await self._lost()
         finally:
             answer.cancel()
-        return await self._ended("raised" if ended == "ok" and said.raised else ended, said)
 
-    async def _watch(self, answer: asyncio.Task[bytes], unwanted: asyncio.Event) -> Ended:
+    async def _watch(self, answer: asyncio.Task[tuple[Reply, tuple[Image, ...]]], unwanted: asyncio.Event) -> Ended:
         """Hold the cell to its bounds until there is an answer, or the session ended: how the cell ended."""
         loop = asyncio.get_running_loop()
         deadline, ended = loop.time() + self.limits.seconds, "ok"
@@ -259,17 +287,20 @@ class Session:
                 raise OSError("a session that was killed doesn't end")
         return ended
 
-    async def _ended(self, ended: Ended, said: Reply) -> Cell:
-        """A cell that the session outlived, unless it left too much on the disk."""
-        content, used = await asyncio.to_thread(self.used)
+    async def _ended(self, ended: Ended, logs: str, images: tuple[Image, ...]) -> Cell:
+        """A cell that the session outlived, unless it left too much on the disk. Nothing of it runs from here on, also
+        no thread, until the next cell does: nobody would see what it takes.
+        """
+        self._send(signal.SIGSTOP)
+        content, used = await asyncio.to_thread(self._left)
         if reason := self._excess(content, used):
             self.kill(reason)
             return await self._lost()
-        written = sorted(path for path, seen in content.files.items() if self._known.get(path) != seen)
+        written = [path for path, seen in content.files.items() if self._known.get(path) != seen]
+        written.sort(key=lambda path: content.files[path].modified_ns)
         self._known = content.files
-        images = tuple(Image(each) for each in said.images[:MAX_IMAGES] if len(each) <= MAX_IMAGE_BYTES)
-        files = tuple(f"{FOLDER}/{path}" for path in written)
-        return Cell(ended, said.logs[: 2 * self.limits.output_chars], images, files)
+        files = tuple(f"{FOLDER}/{path}" for path in sorted(written[-MAX_FILES_TOLD:]))
+        return Cell(ended, logs[: 2 * self.limits.output_chars], images, files)
 
     def _excess(self, content: Content, used: int) -> str:
         """What it has too much of on the disk, if anything."""
@@ -284,22 +315,31 @@ class Session:
         await asyncio.wait([self._died], timeout=DEATH_SECONDS)
         status = self._died.result() if self._died.done() else None
         if status is not None and status < 0:
-            died_of = SIGNALS.get(signal.Signals(-status), f"it got {signal.Signals(-status).name}")
+            died_of = next((why for number, why in SIGNALS.items() if number == -status), f"it got signal {-status}")
         else:
             died_of = "its process ended by itself"
         return Cell("lost", f"The session is lost, with its variables and files: {self.why or died_of}.\n")
 
+    async def _answer(self) -> tuple[Reply, tuple[Image, ...]]:
+        """What the session says of a cell, with its figures. Raises as `_frame` does, and RecursionError."""
+        said = await _decoded(await self._frame())
+        if len(said.images) > MAX_IMAGES or not all(0 <= count <= MAX_IMAGE_BYTES for count in said.images):
+            raise ValueError("there are too many figures, or one is too large")
+        figures = [await self._reader.readexactly(count) for count in said.images]
+        if not all(figure.startswith(PNG) for figure in figures):
+            raise ValueError("a figure is no PNG")
+        return said, tuple(Image(figure) for figure in figures)
+
     async def _frame(self) -> bytes:
         """The next frame. Raises IncompleteReadError at the end, and ValueError for one that is too large."""
         (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-        images = MAX_IMAGES * MAX_IMAGE_BYTES * 4 // 3
-        if length > ESCAPED * 2 * self.limits.output_chars + images + FRAME_SLACK:
+        if length > ESCAPED * 2 * self.limits.output_chars + FRAME_SLACK:
             raise ValueError("a frame is too large")
         return await self._reader.readexactly(length)
 
 
 async def _decoded(frame: bytes) -> Reply:
-    """What a frame says. Raises ValueError (msgspec's errors are some)."""
+    """What a frame says. Raises ValueError (msgspec's errors are some), and RecursionError."""
     if len(frame) < OFF_LOOP_BYTES:
         return msgspec.json.decode(frame, type=Reply)
     return await asyncio.to_thread(msgspec.json.decode, frame, type=Reply)

@@ -1,12 +1,12 @@
 """Runs cells of Python one after the other in one namespace, as a notebook does, and tells what they showed.
 
-It talks to the service over one file: frames of a length and JSON, a cell in, what became of it out. The code that runs
+It talks to the service over one file: frames of a length and JSON, a cell in, what became of it out, with the bytes of
+its figures behind. The code that runs
 here can do whatever it likes with this module, this file and its own process: what it says is believed by nobody
 (`channel` on the other side bounds it), and only its own session is lost.
 """
 
 import ast
-import base64
 import contextlib
 import io
 import json
@@ -85,14 +85,15 @@ class Cells:
         self._space: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
         self._count = 0
 
-    def run(self, code: str) -> dict[str, object]:
-        """Run a cell to its end, or until it is interrupted: what it showed, and whether it raised."""
-        shown, images = Shown(self._chars), list[str]()
+    def run(self, code: str) -> tuple[dict[str, object], list[bytes]]:
+        """Run a cell to its end, or until it is interrupted: what it showed, and whether it raised; and its figures."""
+        shown, images = Shown(self._chars), list[bytes]()
         with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
             error = _attempt(lambda: self._execute(code)) or _attempt(lambda: _show_figures(images, shown))
             if error is not None:
                 _tell(error, shown)
-        return {"raised": error is not None, "logs": _sound(shown.text()), "images": images}
+        sizes = [len(each) for each in images]
+        return {"raised": error is not None, "logs": _sound(shown.text()), "images": sizes}, images
 
     def _execute(self, code: str) -> None:
         """The code, and the value of its last expression as Python's prompt shows it."""
@@ -150,8 +151,8 @@ def _tell(error: BaseException, shown: Shown) -> None:
         shown.write(f"{type(error).__name__}, which can't be shown: {type(another).__name__}\n")
 
 
-def _show_figures(images: list[str], shown: Shown) -> None:
-    """The open figures of matplotlib, if it is there, as PNG in base64. They are closed."""
+def _show_figures(images: list[bytes], shown: Shown) -> None:
+    """The open figures of matplotlib, if it is there, as PNG. They are closed."""
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return
@@ -162,7 +163,7 @@ def _show_figures(images: list[str], shown: Shown) -> None:
         if len(made.getvalue()) > MAX_IMAGE_BYTES:
             shown.write(f"Figure {number} is too large to be shown: more than {MAX_IMAGE_BYTES >> 20} MiB as PNG\n")
         else:
-            images.append(base64.b64encode(made.getvalue()).decode())
+            images.append(made.getvalue())
     if len(numbers) > MAX_IMAGES:
         shown.write(f"{len(numbers) - MAX_IMAGES} more figures are not shown: a cell shows {MAX_IMAGES}\n")
     pyplot.close("all")
@@ -178,13 +179,14 @@ def serve(channel: int, output_chars: int) -> None:
     cells = Cells(output_chars)
     send(channel, {"ready": True})
     while (request := receive(channel)) is not None:
-        send(channel, cells.run(request["code"]))
+        settle_interrupts()  # one that came after its cell's end is not for the next cell
+        send(channel, *cells.run(request["code"]))
 
 
-def send(channel: int, message: dict[str, object]) -> None:
-    """One frame."""
+def send(channel: int, message: dict[str, object], behind: list[bytes] | None = None) -> None:
+    """One frame, and what comes behind it."""
     body = json.dumps(message).encode()
-    waiting = memoryview(LENGTH.pack(len(body)) + body)
+    waiting = memoryview(b"".join((LENGTH.pack(len(body)), body, *(behind or ()))))
     while waiting:
         waiting = waiting[os.write(channel, waiting) :]
 

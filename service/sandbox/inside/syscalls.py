@@ -31,13 +31,12 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
         getuid 102 174; getgid 104 176; geteuid 107 175; getegid 108 177; getppid 110 173; getgroups 115 158;
         getresuid 118 148; getresgid 120 150; rt_sigpending 127 136; rt_sigtimedwait 128 137; rt_sigsuspend 130 133;
         sigaltstack 131 132; statfs 137 43; fstatfs 138 44; setrlimit 160 164; epoll_create 213 -;
-        set_tid_address 218 96; restart_syscall 219 128; fadvise64 221 223; timer_create 222 107;
-        timer_settime 223 110; timer_gettime 224 108; timer_getoverrun 225 109; timer_delete 226 111;
+        set_tid_address 218 96; restart_syscall 219 128; fadvise64 221 223;
         clock_getres 229 114; clock_nanosleep 230 115; exit_group 231 94; epoll_wait 232 -; epoll_ctl 233 21;
         mkdirat 258 34; unlinkat 263 35; renameat 264 38; readlinkat 267 78; faccessat 269 48; pselect6 270 72;
-        ppoll 271 73; set_robust_list 273 99; epoll_pwait 281 22; eventfd 284 -; eventfd2 290 19; fallocate 285 47;
+        ppoll 271 73; set_robust_list 273 99; epoll_pwait 281 22; eventfd 284 -; eventfd2 290 19;
         timerfd_create 283 85; timerfd_settime 286 86; timerfd_gettime 287 87; epoll_create1 291 20; dup3 292 24;
-        pipe2 293 59; preadv 295 69; pwritev 296 70; getcpu 309 168; renameat2 316 276; getrandom 318 278;
+        pipe2 293 59; preadv 295 69; pwritev 296 70; getcpu 309 168; getrandom 318 278;
         membarrier 324 283; copy_file_range 326 285; preadv2 327 286; pwritev2 328 287; statx 332 291; rseq 334 293;
         close_range 436 436; faccessat2 439 439; epoll_pwait2 441 441; futex_waitv 449 449; getsockopt 55 209;
         shutdown 48 210; recvfrom 45 207
@@ -54,6 +53,9 @@ WITHOUT_EFFECT = (
 They succeed and do nothing, as libraries make them after every copy, and would fail.
 """
 
+_FALLOCATE = (285, 47)
+"""Takes any amount of the disk at once, before anybody sees it. Libraries that hear that a file can't do it write."""
+
 _OPEN, _OPENAT = (2, None), (257, 56)
 _IOCTL, _FCNTL = (16, 29), (72, 25)
 _KILL, _TGKILL = (62, 129), (234, 131)
@@ -61,17 +63,27 @@ _CLONE, _CLONE3 = (56, 220), (435, 435)
 _PRLIMIT, _PRCTL, _AFFINITY = (302, 261), (157, 167), (204, 123)
 _SOCKETPAIR, _SENDTO = (53, 199), (44, 206)
 
+_RENAMEAT2 = (316, 276)
+
 _O_TRUNC, _O_ACCMODE = 0o1000, 0o3
 _IOCTLS = (0x5421, 0x5451, 0x5450, 0x541B, 0x5401, 0x5413)
 """FIONBIO, FIOCLEX, FIONCLEX, FIONREAD, TCGETS, TIOCGWINSZ."""
 
-_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 36, 37, 38, 1032)
-"""All that concern one's own files and locks. F_SETOWN and F_SETSIG send signals to others."""
+_FCNTLS = (0, 1, 2, 3, 4, 5, 1030, 1032)
+"""All that concern one's own files. F_SETOWN and F_SETSIG send signals to others."""
+
+_LOCKS = (6, 7)
+"""F_SETLK and F_SETLKW, for which sqlite asks: a process is never in its own way, so for a session they do nothing, and
+would be memory of the kernel without a bound.
+"""
+
+_RENAMES = (0, 1, 2)
+"""Plain, RENAME_NOREPLACE and RENAME_EXCHANGE. RENAME_WHITEOUT makes a device."""
 
 _PRCTLS = (15, 16)
 """A thread's name. PR_SET_PDEATHSIG would let a session outlive whoever runs it."""
 
-_CLONE_THREAD, _CLONE_NEW = 0x00010000, 0x7E020000
+_CLONE_THREAD, _CLONE_FILES, _CLONE_NEW = 0x00010000, 0x00000400, 0x7E020000
 _AF_UNIX = 1
 
 _NEW_CALLS = 424
@@ -79,7 +91,7 @@ _NEW_CALLS = 424
 
 _LOAD, _AND, _EQUALS, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL_PROCESS = 0x7FFF0000, 0x80000000
-_EPERM, _ENOSYS, _NOTHING = 0x00050001, 0x00050026, 0x00050000
+_EPERM, _ENOSYS, _EOPNOTSUPP, _NOTHING = 0x00050001, 0x00050026, 0x0005005F, 0x00050000
 _NUMBER, _ARCH = 0, 4
 
 Instruction = tuple[int, int, int, int]
@@ -106,10 +118,12 @@ def _guarded(pid: int) -> list[tuple[tuple[int | None, int | None], list[Instruc
     """The calls that are allowed with some arguments alone."""
     own, nobody_else = _only(0, pid), _only(0, 0)
     return [
-        (_OPEN, _no_truncating_reader(1)),
-        (_OPENAT, _no_truncating_reader(2)),
+        (_OPEN, _plain_modes(1)),
+        (_OPENAT, _plain_modes(2)),
+        (_RENAMEAT2, _only(4, *_RENAMES)),
+        (_FALLOCATE, [(_RETURN, 0, 0, _EOPNOTSUPP)]),
         (_IOCTL, _only(1, *_IOCTLS)),
-        (_FCNTL, _only(1, *_FCNTLS)),
+        (_FCNTL, _unlocked()),
         (_KILL, own),
         (_TGKILL, own),
         (_PRLIMIT, nobody_else),
@@ -139,10 +153,21 @@ def _only(place: int, *values: int) -> list[Instruction]:
     return [*body, (_RETURN, 0, 0, _EPERM), (_RETURN, 0, 0, _ALLOW)]
 
 
-def _no_truncating_reader(place: int) -> list[Instruction]:
-    """Refuse to empty a file that is opened to be read: the first two versions of Landlock would let it."""
-    flags = (_AND, 0, 0, _O_TRUNC | _O_ACCMODE)
-    return [_argument(place), flags, (_EQUALS, 0, 1, _O_TRUNC), (_RETURN, 0, 0, _EPERM), (_RETURN, 0, 0, _ALLOW)]
+def _plain_modes(place: int) -> list[Instruction]:
+    """Refuse to open for neither reading nor writing, which Landlock has no right for, and which opens devices; and to
+    empty a file that is opened to be read, which the first two versions of Landlock would let.
+    """
+    tests = [(_AND, 0, 0, _O_TRUNC | _O_ACCMODE), (_EQUALS, 2, 0, _O_TRUNC)]
+    tests += [(_AND, 0, 0, _O_ACCMODE), (_EQUALS, 0, 1, _O_ACCMODE)]
+    return [_argument(place), *tests, (_RETURN, 0, 0, _EPERM), (_RETURN, 0, 0, _ALLOW)]
+
+
+def _unlocked() -> list[Instruction]:
+    """Allow some of `fcntl`, and let it do nothing for locks."""
+    locks = [(_argument(1))]
+    for command in _LOCKS:
+        locks += [(_EQUALS, 0, 1, command), (_RETURN, 0, 0, _NOTHING)]
+    return [*locks, *_only(1, *_FCNTLS)]
 
 
 def _to_nobody_by_name() -> list[Instruction]:
@@ -152,6 +177,11 @@ def _to_nobody_by_name() -> list[Instruction]:
 
 
 def _threads_alone() -> list[Instruction]:
-    """Allow a new thread, in the same namespaces."""
-    tests = [_argument(0), (_ANY_BIT, 2, 0, _CLONE_NEW), (_ANY_BIT, 0, 1, _CLONE_THREAD)]
+    """Allow a new thread, in the same namespaces and with the same open files: of others nobody would know."""
+    tests = [
+        _argument(0),
+        (_ANY_BIT, 3, 0, _CLONE_NEW),
+        (_ANY_BIT, 0, 2, _CLONE_THREAD),
+        (_ANY_BIT, 0, 1, _CLONE_FILES),
+    ]
     return [*tests, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _EPERM)]
