@@ -1,4 +1,5 @@
-"""The command line: `harmonium serve`, `worker`, `doctor`, `fsck`, `backup`, `restore`, `settings` and `--version`.
+"""The command line: `harmonium serve`, `worker`, `sandbox`, `doctor`, `fsck`, `backup`, `restore`, `settings` and
+`--version`.
 
 Options are settings under another name, and their help is the settings' own description, so that the two
 can't differ. An error is one line on stderr. There is no option for API keys: the list of processes, which
@@ -193,6 +194,34 @@ def worker(
     try:
         run_worker(settings)
     except (StartError, LayoutMismatch, Unsupported) as error:
+        _fail(str(error), EXIT_FAILURE)
+
+
+@app.command()
+def sandbox(
+    sandbox_listen: Annotated[str | None, _setting("sandbox_listen")] = None,
+    sandbox_dir: Annotated[str | None, _setting("sandbox_dir")] = None,
+    sandbox_sessions: Annotated[str | None, _setting("sandbox_sessions")] = None,
+    sandbox_tenant_sessions: Annotated[str | None, _setting("sandbox_tenant_sessions")] = None,
+    log_level: Annotated[str | None, _setting("log_level")] = None,
+    log_format: Annotated[str | None, _setting("log_format")] = None,
+) -> None:
+    """Run Python that a model writes, in confined sessions, until Ctrl-C or SIGTERM.
+
+    Services name where it listens in `HARMONIUM_SANDBOX`. It needs no network and no Redis, and nothing of the service:
+    give it a machine, or a container, of its own. docs/sandbox.md says against whom each protects.
+
+    It first has a session try all that it must not be able to do. If anything of that succeeds, it says what, and ends
+    with status 1. Over TCP it needs `HARMONIUM_SANDBOX_KEY`.
+    """
+    settings = _load(**locals())
+    with _importing():
+        from service.commands import sandbox as confining  # not at the top, as in serve
+        from service.commands.serve import StartError
+
+    try:
+        confining.run(settings)
+    except StartError as error:
         _fail(str(error), EXIT_FAILURE)
 
 

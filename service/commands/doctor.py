@@ -24,6 +24,8 @@ from rich.text import Text
 from service.commands.serve import StartError, address_of, listen, url_of
 from service.engine.port import EngineUnavailable
 from service.responses.service import open_engine
+from service.sandbox.choose import sandbox_of
+from service.sandbox.port import Sandbox, Unusable
 from service.settings.core import is_loopback
 from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
@@ -43,6 +45,7 @@ ANSWER_SECONDS = 2.0
 
 MAX_ANSWER_BYTES = 1 << 16
 
+SANDBOX_REMEDY = "docs/sandbox.md says what each reason means, and what to do"
 FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
 
 
@@ -92,7 +95,7 @@ def diagnose(settings: Settings) -> Report:
     Raises OSError, ValueError and TypeError where that Redis can't even be asked.
     """
     shown = str(display(settings)["redis_url"] or f"embedded in {settings.data_dir}")
-    found = [_keys(settings), _port(settings), _engine(settings), *_redis(settings)]
+    found = [_keys(settings), _port(settings), _engine(settings), _sandbox(settings), *_redis(settings)]
     return Report(shown, worst_first(found))
 
 
@@ -185,6 +188,27 @@ async def _servers(settings: Settings) -> Verdict:
         return Level.OK, f"{engine.model.id} on {', '.join(engine.servers())}", ""
     finally:
         await engine.close()
+
+
+def _sandbox(settings: Settings) -> Finding:
+    """Whether Python that a model writes can be run, where that is wanted."""
+    why = "Python that a model writes runs there, and nowhere else"
+    sandbox = sandbox_of(settings)
+    if sandbox is None:
+        return finding("sandbox", why, (Level.OK, "none: no Python is run", ""))
+    try:
+        asyncio.run(_tried(sandbox))
+    except Unusable as error:
+        return finding("sandbox", why, (Level.WARN, f"{settings.sandbox}: {error}", SANDBOX_REMEDY))
+    return finding("sandbox", why, (Level.OK, f"{settings.sandbox}: sessions are confined", ""))
+
+
+async def _tried(sandbox: Sandbox) -> None:
+    """Raises Unusable."""
+    try:
+        await sandbox.start()
+    finally:
+        await sandbox.aclose()
 
 
 async def _examined(url: str, settings: Settings) -> Examined:

@@ -15,16 +15,12 @@ import msgspec
 import service
 from service.sandbox.inside.zygote import MAX_MESSAGE_BYTES
 from service.sandbox.port import Full, Limits, Unusable
-from service.sandbox.session import Session
+from service.sandbox.session import THREADS, Session
 
 START_SECONDS = 60.0
 """How long it may take to import. The first time on a machine matplotlib looks for all fonts."""
 
 END_SECONDS = 5.0
-THREADS = 64
-"""Threads that a session may have. Where all sessions have one user, it is what they have together beyond those that
-the user had when the zygote began, times the places of the sandbox.
-"""
 
 
 class Told(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from service.sandbox.port import Cell, Full, Gone, Limits, Sandbox, Unusable
-from service.sandbox.session import Session
+from service.sandbox.session import THREADS, Session
 
 ATTEMPTS = Path(__file__).with_name("inside") / "attempts.py"
 TENANT = "harmonium-proof"
@@ -69,8 +69,9 @@ async def _reasons(sandbox: Processes, folder: str) -> list[str]:
     tried = sandbox.session(TRIED)
     await sandbox.run(TRIED, "remember", "kept = 6 * 7")
     with _Around(tried.pid) as around:
+        threads = THREADS if tried.uid is not None else 0
         pids = [os.getpid(), sandbox.zygote_pid, tried.pid]
-        asked = f"{folder!r}, {around.secret!r}, {around.socket!r}, [{str(tried.folder)!r}], {pids!r}"
+        asked = f"{folder!r}, {around.secret!r}, {around.socket!r}, [{str(tried.folder)!r}], {pids!r}, {threads}"
         code = await asyncio.to_thread(ATTEMPTS.read_text)
         reasons = _judged(await sandbox.run(TRYING, "try", f"{code}\nprint(report({asked}))\n"))
         reasons += around.traces()
@@ -104,7 +105,9 @@ class _Around:
         self._made.cleanup()
 
     def _state(self) -> tuple[object, ...]:
-        """What others could change of the process and of the file."""
+        """What others could change of the process and of the file; nothing, where one is gone."""
+        if not (self._file.exists() and Path(f"/proc/{self._pid}").exists()):
+            return ()
         limits = Path(f"/proc/{self._pid}/limits").read_text()
         process = limits, os.getpriority(os.PRIO_PROCESS, self._pid), os.sched_getaffinity(self._pid)
         found = self._file.stat()

@@ -35,6 +35,11 @@ LOOK_SECONDS = 0.1
 DEATH_SECONDS = 5.0
 """How long the kernel may take to bury a session."""
 
+THREADS = 64
+"""Threads that a session may have. Where all sessions have one user, they share as many for each place of the sandbox,
+beyond those that the user had when the zygote began.
+"""
+
 READY_SECONDS = 10.0
 """How long a new session may take to say that it is confined."""
 

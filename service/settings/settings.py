@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 from service.settings.background import RENEWALS, BackgroundSettings
 from service.settings.core import DEFAULT_TENANT, PREFIX, CoreSettings, is_loopback
 from service.settings.protocol import ProtocolSettings
+from service.settings.sandbox import SandboxSettings
 from service.settings.secrets import RENEWED, SECRETS, SecretError, file_variable, read_secrets
 from service.settings.sources import EnvFileError, Environment, Given
 from service.settings.units import DAY_SECONDS, EXAMPLES, measured, sized, unit_of
@@ -55,6 +56,7 @@ GROUPS = {
     "Background responses": "worker",
     "Webhooks": "webhook_url",
     "Metrics": "metrics_key",
+    "Sandbox": "sandbox",
 }
 """Headings, each with the first of its settings: the order is that in which they are defined."""
 
@@ -72,7 +74,7 @@ class SettingsError(Exception):
     """The settings can't be used. The message is one line: each variable, the reason, the way out."""
 
 
-class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
+class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettings):
     """Everything that can be set."""
 
     _files: dict[str, Path] = PrivateAttr(default_factory=dict[str, Path])
@@ -154,6 +156,20 @@ class Settings(BackgroundSettings, ProtocolSettings, CoreSettings):
             raise ValueError(
                 f"{PREFIX}PRIORITY_TENANTS names {', '.join(sorted(unknown))}, of which {PREFIX}API_KEYS has no key; "
                 "add one, or leave the tenant out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_sandboxes(self) -> Self:
+        if self.sandbox == "local" and self.workers > 1:
+            raise ValueError(
+                f"{PREFIX}SANDBOX=local gives each process sessions that the others don't know, and {PREFIX}WORKERS="
+                f"{self.workers}; run `harmonium sandbox` and name where it listens, or set {PREFIX}WORKERS to 1"
+            )
+        if self.sandbox_tenant_sessions > self.sandbox_sessions:
+            raise ValueError(
+                f"{PREFIX}SANDBOX_TENANT_SESSIONS={self.sandbox_tenant_sessions} is more than all "
+                f"{PREFIX}SANDBOX_SESSIONS={self.sandbox_sessions}; lower the first, or raise the second"
             )
         return self
 

@@ -83,6 +83,7 @@ def test_json_is_one_object_with_every_finding() -> None:
         ("API keys", "ok"),
         ("port", "ok"),
         ("engine", "ok"),
+        ("sandbox", "ok"),
     ]
 
 

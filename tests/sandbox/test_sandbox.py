@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from service.sandbox.port import Cell, Full, Gone, Limits, NoFile, Sandbox
-from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, folder_for_all, local, parts
+from service.sandbox.remote import RemoteSandbox
+from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, SandboxProcess, folder_for_all, local, parts
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -19,10 +21,14 @@ WITHOUT_NAME = "import os\nkept = [os.open('.', os.O_TMPFILE | os.O_RDWR) for _ 
 TEMPORARY = "from tempfile import TemporaryFile as file\nkept = []\n"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["local"])
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["local", "remote"])
 async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
-    with folder_for_all() as base:
-        made = local(base)
+    with folder_for_all() as base, ExitStack() as ending:
+        made: Sandbox = local(base)
+        if request.param == "remote":
+            process = SandboxProcess(base / "process", base)
+            ending.callback(process.stop)
+            made = RemoteSandbox(process.listen)
         await made.start()
         yield made
         await made.aclose()

@@ -17,6 +17,7 @@ VALUES = {
     "seal_keys": KEY * 2,
     "webhook_secret": "whsec_" + "QUJD" * 10,
     "metrics_key": KEY,
+    "sandbox_key": KEY,
 }
 
 

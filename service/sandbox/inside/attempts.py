@@ -263,6 +263,28 @@ def too_much() -> list[str]:
     return found
 
 
+def too_many_threads(most: int) -> list[str]:
+    """Whether a session can have more than `most` threads."""
+    done, started = threading.Event(), list[threading.Thread]()
+    threading.stack_size(64 << 10)
+    try:
+        for _ in range(most + 1):
+            started.append(threading.Thread(target=done.wait))
+            started[-1].start()
+    except RuntimeError:
+        return []
+    finally:
+        done.set()
+        threading.stack_size(0)
+    return [f"have more than {most} threads"]
+
+
+def touch(secret: str) -> None:
+    """Change a file's mode and time. It may succeed without effect: whoever made the file looks at it."""
+    for change in (lambda: os.chmod(secret, 0o600), lambda: os.utime(secret, (1, 1))):
+        came_through(change)
+
+
 def cannot(folder: str) -> list[str]:
     """What a session needs and can't do."""
 
@@ -304,10 +326,19 @@ def cannot(folder: str) -> list[str]:
     return found
 
 
-def report(folder: str, secret: str, path: str, folders: list[str], pids: list[int]) -> str:
-    """All attempts that came through and what a session can't do, as JSON."""
+def report(folder: str, secret: str, path: str, folders: list[str], pids: list[int], threads: int) -> str:
+    """All attempts that came through and what a session can't do, as JSON. `threads` is how many it may have, 0 where
+    others of its user have some of them.
+    """
     tried = kernel_calls() | on_files(secret, folders) | on_network(path) | on_all()
     for pid in pids:
         tried |= on_process(pid)
+    touch(secret)
     through = [name for name, attempt in tried.items() if came_through(attempt)]
-    return json.dumps({"tried": len(tried), "through": through + too_much(), "cannot": cannot(folder)})
+    return json.dumps(
+        {
+            "tried": len(tried),
+            "through": through + too_much() + (too_many_threads(threads) if threads else []),
+            "cannot": cannot(folder),
+        }
+    )

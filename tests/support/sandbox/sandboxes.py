@@ -7,6 +7,7 @@ from pathlib import Path
 
 from service.sandbox.local import LocalSandbox, Places
 from service.sandbox.port import Limits
+from tests.support.service.process import Process
 
 MOST = Limits(memory_bytes=256 << 20, disk_bytes=4 << 20, files=50, seconds=20, cpu_seconds=60, output_chars=2_000)
 PLACES = Places(sessions=4, tenant_sessions=3, idle_seconds=600)
@@ -24,6 +25,34 @@ def folder_for_all() -> Generator[Path]:
 def local(base: Path, places: Places = PLACES, most: Limits = MOST) -> LocalSandbox:
     """One that forks sessions, not started yet."""
     return LocalSandbox(places, most, base)
+
+
+class SandboxProcess(Process):
+    """`harmonium sandbox`, with the same limits."""
+
+    def __init__(self, folder: Path, base: Path, **settings: object) -> None:
+        """Starts it; `base` has the folders of its sessions."""
+        self.listen = f"unix://{base}/sandbox.sock"
+        defaults: dict[str, object] = {
+            "sandbox_listen": self.listen,
+            "sandbox_dir": base / "sessions",
+            "sandbox_sessions": PLACES.sessions,
+            "sandbox_tenant_sessions": PLACES.tenant_sessions,
+            "sandbox_idle_seconds": PLACES.idle_seconds,
+            "sandbox_cell_seconds": MOST.seconds,
+            "sandbox_cpu_seconds": MOST.cpu_seconds,
+            "sandbox_memory_bytes": MOST.memory_bytes,
+            "sandbox_disk_bytes": MOST.disk_bytes,
+            "sandbox_files": MOST.files,
+            "sandbox_output_chars": MOST.output_chars,
+        }
+        super().__init__(folder, "sandbox", **(defaults | settings))
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, self.log
+        with (self._folder / "log").open("rb") as log:
+            log.seek(self._logged)
+            return b"sandbox ready" in log.read()
 
 
 async def parts(*content: bytes) -> AsyncIterator[bytes]:

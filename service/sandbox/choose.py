@@ -1,0 +1,33 @@
+"""The sandbox that the settings name."""
+
+from pathlib import Path
+
+from service.sandbox.local import LocalSandbox, Places
+from service.sandbox.port import Limits, Sandbox
+from service.sandbox.remote import RemoteSandbox
+from service.settings.sandbox import LOCAL, SandboxSettings
+
+
+def sandbox_of(settings: SandboxSettings) -> Sandbox | None:
+    """The sandbox of a service, not started yet; None where the settings have none."""
+    if settings.sandbox == LOCAL:
+        return own_sandbox(settings)
+    return RemoteSandbox(settings.sandbox, settings.sandbox_key.get_secret_value()) if settings.sandbox else None
+
+
+def own_sandbox(settings: SandboxSettings) -> LocalSandbox:
+    """A sandbox of this process, not started yet."""
+    places = Places(settings.sandbox_sessions, settings.sandbox_tenant_sessions, settings.sandbox_idle_seconds)
+    return LocalSandbox(places, limits_of(settings), Path(settings.sandbox_dir) if settings.sandbox_dir else None)
+
+
+def limits_of(settings: SandboxSettings) -> Limits:
+    """What a session may take."""
+    return Limits(
+        memory_bytes=settings.sandbox_memory_bytes,
+        disk_bytes=settings.sandbox_disk_bytes,
+        files=settings.sandbox_files,
+        seconds=settings.sandbox_cell_seconds,
+        cpu_seconds=settings.sandbox_cpu_seconds,
+        output_chars=settings.sandbox_output_chars,
+    )

@@ -1,0 +1,177 @@
+"""The adapter that speaks to a `harmonium sandbox` elsewhere, over a Unix socket or TCP.
+
+Every request has a time limit. A cell is asked for again by the name of its call until it has ended: a connection that
+breaks loses nothing, and nothing runs twice.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, UnixConnector
+from aiohttp.client_exceptions import ClientConnectorError
+
+from service.sandbox.folder import parts_of
+from service.sandbox.local import CHUNK_BYTES, NAME
+from service.sandbox.port import Cell, File, Limits, Unusable
+from service.sandbox.wire import STATUS, WAIT_SECONDS, Of, OfFile, Open, Opened, Refusal, Run, Stop
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = WAIT_SECONDS + 20.0
+"""How long an answer may take: a cell that runs is answered for within WAIT_SECONDS."""
+
+STALL_SECONDS = 60.0
+"""How long a file may pause."""
+
+MAX_ANSWER_BYTES = 64 << 20
+"""The largest answer but for files: a cell with all that it may print and show."""
+
+CONNECTIONS = 600
+"""A cell that is waited for has one; there are at most 512 sessions."""
+
+UNIX = "unix://"
+TRIES = 3
+"""How often in a row asking for a cell may fail by its connection."""
+
+_REFUSALS = {status: kind for kind, status in STATUS.items()}
+
+
+class RemoteSandbox:
+    """Sessions of a `harmonium sandbox`."""
+
+    def __init__(self, place: str, key: str = "") -> None:
+        """`place` is unix:///path, or a URL of a host and a port."""
+        self._place, self._key = place, key
+        self._client: ClientSession | None = None
+        self._stops: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """As the port has it: the other side has proved it before it listens."""
+        await self._ask("files", Of("none"), passing=404)
+
+    async def open(self, session: str, tenant: str, limits: Limits) -> str:
+        """As the port has it."""
+        if not NAME.fullmatch(session):
+            raise ValueError(f"no name of a session: {session[:80]!r}")
+        return msgspec.json.decode(await self._ask("open", Open(session, tenant, limits)), type=Opened).folder
+
+    async def run(self, session: str, call: str, code: str) -> Cell:
+        """As the port has it."""
+        asked = Run(session, call, code.encode("utf-8", "replace").decode())
+        failed = 0
+        try:
+            while True:
+                try:
+                    answer = await self._ask("run", asked)
+                except Unusable:
+                    failed += 1
+                    if failed == TRIES:
+                        raise
+                else:
+                    failed = 0
+                    if answer:
+                        return msgspec.json.decode(answer, type=Cell)
+        except asyncio.CancelledError:
+            stopping = asyncio.create_task(self._stopped(session, call))
+            self._stops.add(stopping)
+            stopping.add_done_callback(self._stops.discard)
+            raise
+
+    async def stop(self, session: str, call: str) -> None:
+        """As the port has it."""
+        await self._ask("stop", Stop(session, call))
+
+    async def close(self, session: str) -> None:
+        """As the port has it."""
+        await self._ask("close", Of(session))
+
+    async def files(self, session: str) -> list[File]:
+        """As the port has it."""
+        return msgspec.json.decode(await self._ask("files", Of(session)), type=list[File])
+
+    async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
+        """As the port has it."""
+        parts_of(path)
+        async with self._answer("read", msgspec.json.encode(OfFile(session, path)), stalls=True) as answer:
+            await _checked(answer)
+            async for part in answer.content.iter_chunked(CHUNK_BYTES):
+                yield part
+
+    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
+        """As the port has it."""
+        parts_of(path)
+        query = {"session": session, "path": path}
+        async with self._answer("write", content, query, stalls=True) as answer:
+            return msgspec.json.decode(await _checked(answer), type=File)
+
+    async def remove(self, session: str, path: str) -> None:
+        """As the port has it."""
+        parts_of(path)
+        await self._ask("remove", OfFile(session, path))
+
+    async def aclose(self) -> None:
+        """As the port has it: sessions stay, for others of this service, until they are idle."""
+        await asyncio.gather(*self._stops, return_exceptions=True)
+        if self._client:
+            await self._client.close()
+
+    async def _stopped(self, session: str, call: str) -> None:
+        """Stop a call on behalf of who was cancelled: if that can't be told, its time ends it."""
+        with suppress(Exception):
+            await self.stop(session, call)
+
+    async def _ask(self, verb: str, asked: msgspec.Struct, passing: int = 202) -> bytes:
+        """What a verb answers, empty where it isn't ready. Raises what the port has."""
+        async with self._answer(verb, msgspec.json.encode(asked)) as answer:
+            return b"" if answer.status == passing else await _checked(answer)
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        verb: str,
+        body: bytes | AsyncIterator[bytes],
+        query: dict[str, str] | None = None,
+        *,
+        stalls: bool = False,
+    ) -> AsyncGenerator[ClientResponse]:
+        """The answer to a request. Raises Unusable where there is none."""
+        stall = ClientTimeout(connect=CONNECT_SECONDS, sock_read=STALL_SECONDS)
+        whole = ClientTimeout(connect=CONNECT_SECONDS, total=ANSWER_SECONDS)
+        url = f"{'http://sandbox' if self._place.startswith(UNIX) else self._place.rstrip('/')}/v1/{verb}"
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        try:
+            async with self._connected().post(
+                url, data=body, params=query, headers=headers, timeout=stall if stalls else whole
+            ) as answer:
+                yield answer
+        except ClientConnectorError as error:
+            raise Unusable(f"the sandbox at {self._place} can't be reached: {error.strerror}") from error
+        except (ClientError, TimeoutError) as error:
+            raise Unusable(f"the sandbox at {self._place} doesn't answer: {type(error).__name__}") from error
+        except msgspec.DecodeError as error:
+            raise Unusable(f"what answers at {self._place} is no sandbox") from error
+
+    def _connected(self) -> ClientSession:
+        if self._client is None:
+            unix = self._place.startswith(UNIX)
+            connector = UnixConnector(self._place.removeprefix(UNIX), limit=CONNECTIONS) if unix else None
+            self._client = ClientSession(
+                connector=connector or TCPConnector(limit=CONNECTIONS), auto_decompress=False, trust_env=False
+            )
+        return self._client
+
+
+async def _checked(answer: ClientResponse) -> bytes:
+    """The body of a good answer, unless it is a file. Raises what the port has."""
+    if answer.status == 200 and answer.content_type == "application/octet-stream":
+        return b""
+    body = bytearray()
+    async for part in answer.content.iter_chunked(CHUNK_BYTES):
+        body += part
+        if len(body) > MAX_ANSWER_BYTES:
+            raise Unusable(f"the sandbox's answer has more than {MAX_ANSWER_BYTES:,} bytes")
+    if answer.status < 300:
+        return bytes(body)
+    message = msgspec.json.decode(body, type=Refusal).message
+    raise _REFUSALS.get(answer.status, Unusable)(message)

@@ -1,0 +1,91 @@
+"""The settings of sandboxes: where Python that a model wrote runs, and what its sessions may take."""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MIB = 1 << 20
+
+LOCAL = "local"
+UNIX = "unix://"
+LEAST_KEY_CHARS = 16
+
+_KEY = re.compile(r"[\x21-\x7e]{1,512}")
+
+
+class SandboxSettings(BaseSettings):
+    """What sessions of Python need. The text below each setting is its help and its documentation."""
+
+    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+
+    sandbox: str = Field("", max_length=2048)
+    """The sandbox for Python that a model writes: `local`, processes of this machine; or where a `harmonium sandbox`
+    listens, as unix:///path or http://host:port. Empty has none."""
+    sandbox_key: SecretStr = SecretStr("")
+    """The key that `harmonium sandbox` asks for. It needs one of 16 characters or more, unless it listens on a Unix
+    socket."""
+    sandbox_listen: str = Field("unix:///run/harmonium/sandbox.sock", max_length=2048)
+    """Where `harmonium sandbox` listens: unix:///path or http://address:port."""
+    sandbox_dir: str = Field("", max_length=1024)
+    """Folder below which the folders of sessions lie while they last. Empty is one in the system's folder for temporary
+    files."""
+    sandbox_sessions: int = Field(32, ge=1, le=512)
+    """Sessions that one sandbox has at once; more are refused."""
+    sandbox_tenant_sessions: int = Field(8, ge=1, le=512)
+    """How many of them one tenant may have."""
+    sandbox_idle_seconds: float = Field(1200, ge=1, le=86_400)
+    """For how long a session may be idle before it is closed."""
+    sandbox_cell_seconds: float = Field(60, gt=0, le=3600)
+    """How long a cell may run before it is interrupted."""
+    sandbox_cpu_seconds: int = Field(600, ge=1, le=86_400)
+    """The processor time of a session, of all its cells together."""
+    sandbox_memory_bytes: int = Field(1024 * MIB, ge=64 * MIB, le=1024 * 1024 * MIB)
+    """The memory of a session, beside what all of them share, in bytes."""
+    sandbox_disk_bytes: int = Field(256 * MIB, ge=MIB, le=1024 * 1024 * MIB)
+    """What the files of a session may have together, in bytes."""
+    sandbox_files: int = Field(1000, ge=10, le=100_000)
+    """How many files and folders a session may have."""
+    sandbox_output_chars: int = Field(64_000, ge=1_000, le=1_000_000)
+    """What is kept of that which a cell prints: of more, the middle is left out."""
+
+    @field_validator("sandbox")
+    @classmethod
+    def _check_sandbox(cls, value: str) -> str:
+        if value not in ("", LOCAL) and not is_place(value):
+            raise ValueError("should be local, unix:///path or http://host:port")
+        return value
+
+    @field_validator("sandbox_listen")
+    @classmethod
+    def _check_sandbox_listen(cls, value: str) -> str:
+        if not is_place(value) or value.startswith("https:"):
+            raise ValueError("should be unix:///path or http://address:port")
+        return value
+
+    @field_validator("sandbox_key")
+    @classmethod
+    def _check_sandbox_key(cls, value: SecretStr) -> SecretStr:
+        key = value.get_secret_value()
+        if key and (len(key) < LEAST_KEY_CHARS or not _KEY.fullmatch(key)):
+            raise ValueError(f"should be {LEAST_KEY_CHARS} to 512 printable ASCII characters, no space")
+        return value
+
+    @field_validator("sandbox_dir")
+    @classmethod
+    def _check_sandbox_dir(cls, value: str) -> str:
+        return str(Path(value).expanduser().absolute()) if value else ""
+
+
+def is_place(text: str) -> bool:
+    """Whether a sandbox can listen there: a path of a Unix socket, or a host with a port."""
+    if text.startswith(UNIX):
+        return text.startswith(f"{UNIX}/") and "\0" not in text
+    try:
+        parts = urlsplit(text)
+        found = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port is not None
+    except ValueError:
+        return False
+    return found and not (parts.username or parts.password or parts.query or parts.fragment or parts.path.strip("/"))

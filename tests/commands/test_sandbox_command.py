@@ -1,0 +1,259 @@
+"""`harmonium sandbox` as an operator runs it: where it listens, who may use it, how it ends and what it leaves."""
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from service.commands.command_line import app
+from service.sandbox.port import Cell, Gone, Unusable
+from service.sandbox.remote import RemoteSandbox
+from tests.support.ports import free_port
+from tests.support.sandbox.sandboxes import MOST, TENANT, SandboxProcess, folder_for_all
+from tests.support.service.process import HARMONIUM
+from tests.support.waiting import until, wait_until
+
+KEY = "a-key-of-the-sandbox"
+SECONDS = 30
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    with folder_for_all() as folder:
+        yield folder
+
+
+@pytest.fixture
+def process(base: Path) -> Iterator[SandboxProcess]:
+    started = SandboxProcess(base / "process", base)
+    yield started
+    started.stop()
+
+
+def refused(*arguments: str, **environment: str) -> str:
+    """What the command says when it doesn't start."""
+    settings = {f"HARMONIUM_{name.upper()}": value for name, value in environment.items()}
+    command = [HARMONIUM, "sandbox", *arguments]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode in (1, 2), done
+    return done.stderr
+
+
+def left(base: Path) -> list[str]:
+    """The folders of processes that have, or had, sessions."""
+    return [path.name for path in (base / "sessions").iterdir() if path.name.startswith("run-")]
+
+
+def sessions_of(process: SandboxProcess) -> set[int]:
+    """The process that forks, and its sessions."""
+    found: set[int] = set()
+    for parent in (process.process.pid, *found):
+        found |= children(parent)
+    return found | {each for child in found for each in children(child)}
+
+
+async def is_gone(sandbox: RemoteSandbox) -> bool:
+    try:
+        await sandbox.files("one")
+    except Gone:
+        return True
+    return False
+
+
+def children(pid: int) -> set[int]:
+    return {int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def alive(pids: set[int]) -> set[int]:
+    return {
+        pid for pid in pids if Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    }
+
+
+async def begun(process: SandboxProcess) -> RemoteSandbox:
+    """A session with a variable."""
+    sandbox = RemoteSandbox(process.listen)
+    await sandbox.open("one", TENANT, MOST)
+    assert await sandbox.run("one", "first", "kept = 7; kept") == Cell("ok", "7\n")
+    return sandbox
+
+
+async def test_its_socket_is_for_its_user_and_group_and_gone_at_the_end(process: SandboxProcess, base: Path) -> None:
+    sandbox = await begun(process)
+    path = base / "sandbox.sock"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+    await sandbox.aclose()
+    process.ask_to_stop()
+    assert process.wait() == 0
+    assert not path.exists()
+    assert left(base) == []
+
+
+async def test_killed_it_takes_its_sessions_along_and_the_next_one_begins_without_them(
+    process: SandboxProcess, base: Path
+) -> None:
+    sandbox = await begun(process)
+    pids = await asyncio.to_thread(sessions_of, process)
+    assert len(pids) == 2
+    running = asyncio.create_task(sandbox.run("one", "long", "while True: pass"))
+    process.kill()
+    wait_until(lambda: not alive(pids))
+    with pytest.raises(Unusable):
+        await running
+    before = left(base)
+    assert len(before) == 1
+    await asyncio.to_thread(process.start)
+    assert not set(before) & set(left(base))
+    with pytest.raises(Gone):
+        await sandbox.run("one", "later", "kept")
+    await sandbox.open("one", TENANT, MOST)
+    assert (await sandbox.run("one", "first", "'kept' in dir()")).logs == "False\n"
+    await sandbox.aclose()
+
+
+async def test_where_the_process_that_forks_dies_sessions_are_lost_and_others_can_be_opened(
+    process: SandboxProcess,
+) -> None:
+    sandbox = await begun(process)
+    (zygote,) = children(process.process.pid)
+    pids = sessions_of(process)
+    running = asyncio.create_task(sandbox.run("one", "long", "while True: pass"))
+    os.kill(zygote, signal.SIGKILL)
+    assert (await running).ended == "lost"
+    wait_until(lambda: not alive(pids))
+    await sandbox.open("one", TENANT, MOST)
+    assert (await sandbox.run("one", "again", "'kept' in dir()")).logs == "False\n"
+    await sandbox.aclose()
+
+
+async def test_a_session_that_is_killed_is_gone_and_its_folder_too(process: SandboxProcess, base: Path) -> None:
+    sandbox = await begun(process)
+    (zygote,) = children(process.process.pid)
+    for pid in children(zygote):
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: is_gone(sandbox))
+    (run,) = left(base)
+    wait_until(lambda: [path.name for path in (base / "sessions" / run).iterdir()] == ["lock"])
+    await sandbox.aclose()
+
+
+async def test_a_client_that_dies_loses_no_cell_and_the_next_one_gets_it(process: SandboxProcess) -> None:
+    sandbox = await begun(process)
+    code = "import time; open('begun', 'w').close(); time.sleep(0.5); kept += 1; kept"
+    transport = httpx.AsyncHTTPTransport(uds=process.listen.removeprefix("unix://"))
+    asked = {"session": "one", "call": "c", "code": code}
+    async with httpx.AsyncClient(transport=transport, timeout=0.2) as client:
+        with pytest.raises(httpx.ReadTimeout):
+            await client.post("http://sandbox/v1/run", json=asked)
+    assert (await sandbox.run("one", "c", code)).logs == "8\n"
+    assert (await sandbox.run("one", "d", "kept")).logs == "8\n"
+    await sandbox.aclose()
+
+
+def test_over_tcp_it_wants_a_key(base: Path) -> None:
+    place = f"http://127.0.0.1:{free_port()}"
+    said = refused("--sandbox-listen", place, sandbox_dir=str(base))
+    assert "can be reached by others" in said
+    assert "HARMONIUM_SANDBOX_KEY" in said
+
+
+async def test_over_tcp_who_has_the_key_may_use_it_and_nobody_else(base: Path) -> None:
+    place = f"http://127.0.0.1:{free_port()}"
+    process = SandboxProcess(base / "process", base, sandbox_listen=place, sandbox_key=KEY)
+    try:
+        sandbox = RemoteSandbox(place, KEY)
+        await sandbox.start()
+        await sandbox.open("one", TENANT, MOST)
+        assert (await sandbox.run("one", "first", "1 + 1")).logs == "2\n"
+        await sandbox.aclose()
+        for key in ("", "another-key-of-16"):
+            stranger = RemoteSandbox(place, key)
+            with pytest.raises(Unusable, match="The key is wrong"):
+                await stranger.start()
+            with pytest.raises(Unusable, match="The key is wrong"):
+                await stranger.run("one", "first", "1 + 1")
+            await stranger.aclose()
+        assert KEY not in process.log
+    finally:
+        process.stop()
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "status"),
+    [
+        ("open", b"", 400),
+        ("open", b"{", 400),
+        ("open", b'{"session": "one"}', 400),
+        ("open", b'{"session": "a/b", "tenant": "t", "limits": {}}', 400),
+        ("open", b'{"session": "one", "tenant": "t", "limits": {"more": 1}}', 400),
+        ("run", b'{"session": 1, "call": "c", "code": ""}', 400),
+        ("run", b'{"session": "one", "call": "c", "code": "\xff"}', 400),
+        ("run", b'{"session": "' + b"x" * (3 << 20), 400),
+        ("run", b'{"session": "none", "call": "c", "code": ""}', 404),
+        ("read", b'{"session": "none", "path": "x"}', 404),
+        ("unknown", b"{}", 404),
+    ],
+)
+def test_what_is_no_request_is_refused(process: SandboxProcess, verb: str, body: bytes, status: int) -> None:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=process.listen.removeprefix("unix://"))) as client:
+        assert client.post(f"http://sandbox/v1/{verb}", content=body).status_code == status
+        assert client.get("http://sandbox/health").json() == {"status": "ok"}
+
+
+def test_a_path_on_which_one_listens_or_that_is_no_socket_is_refused(process: SandboxProcess, base: Path) -> None:
+    assert "another sandbox listens there" in refused("--sandbox-listen", process.listen)
+    (base / "file").write_text("kept")
+    assert "can't listen on" in refused("--sandbox-listen", f"unix://{base}/file")
+    assert (base / "file").read_text() == "kept"
+    assert "can't listen on" in refused("--sandbox-listen", f"unix://{base}/none/sandbox.sock")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("sandbox_listen", "0.0.0.0:80", "unix:///path"),
+        ("sandbox_listen", "https://here:80", "unix:///path"),
+        ("sandbox_key", "short", "16 to 512"),
+        ("sandbox", "remote", "should be local"),
+        ("sandbox", "http://user:word@host:80", "should be local"),
+        ("sandbox_tenant_sessions", "40", "is more than all"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_by_name(name: str, value: str, words: str) -> None:
+    said = refused(**{name: value})
+    assert f"HARMONIUM_{name.upper()}" in said
+    assert words in said
+
+
+def test_sessions_of_one_process_are_refused_where_there_are_more(base: Path) -> None:
+    assert "HARMONIUM_SANDBOX=local" in refused(sandbox="local", workers="2")
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "level", "now"),
+    [
+        ("", "ok", "none: no Python is run"),
+        ("local", "ok", "local: sessions are confined"),
+        (
+            "unix:///none/sandbox.sock",
+            "warn",
+            "unix:///none/sandbox.sock: the sandbox at unix:///none/sandbox.sock can't be",
+        ),
+    ],
+)
+def test_the_doctor_says_whether_there_is_a_sandbox(
+    monkeypatch: pytest.MonkeyPatch, base: Path, tmp_path: Path, sandbox: str, level: str, now: str
+) -> None:
+    for name, value in {"SANDBOX": sandbox, "SANDBOX_DIR": str(base), "DATA_DIR": str(tmp_path), "PORT": "0"}.items():
+        monkeypatch.setenv(f"HARMONIUM_{name}", value)
+    report = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)
+    (found,) = [each for each in report["findings"] if each["what"] == "sandbox"]
+    assert (found["level"], found["now"][: len(now)]) == (level, now)

@@ -1,0 +1,141 @@
+"""Well-known ways out of sandboxes for Python: each gets to modules and functions, and none to anything outside.
+
+Restricted interpreters fall to these; here nothing of Python is restricted, and the kernel decides. Each tries to write
+`OUTSIDE`, which everybody may write, to run a program, or to reach another process.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from service.sandbox.local import LocalSandbox
+from tests.support.sandbox.sandboxes import MOST, TENANT, folder_for_all, local
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEPT = b"kept"
+
+CALLED = (
+    "f = ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(m)))\nassert f() >= 0, 'refused'"
+)
+ESCAPES = {
+    "a subclass of object that imports": (
+        "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == '_wrap_close'][0]"
+        ".__init__.__globals__['system']('echo x > OUTSIDE')"
+    ),
+    "a loader among the subclasses": (
+        "[c for c in object.__subclasses__() if c.__name__ == 'BuiltinImporter'][0].load_module('posix')"
+        ".system('echo x > OUTSIDE')"
+    ),
+    "Popen among the subclasses": (
+        "import subprocess\n[c for c in object.__subclasses__() if c.__name__ == 'Popen'][0]"
+        "(['sh', '-c', 'echo x > OUTSIDE'])"
+    ),
+    "the builtins of a frame": (
+        "import sys\nf = sys._getframe()\nwhile f.f_back: f = f.f_back\nf.f_builtins['open']('OUTSIDE', 'w').write('x')"
+    ),
+    "the globals of the runner": (
+        "import sys\nf = sys._getframe()\nwhile f:\n"
+        "  os_ = f.f_globals.get('os')\n  os_ and os_.open('OUTSIDE', os_.O_WRONLY)\n  f = f.f_back"
+    ),
+    "builtins that were hidden": "__builtins__['__import__']('os').open('OUTSIDE', 1)",
+    "an exec of text": "exec('imp' + 'ort os; os.truncate(\"OUTSIDE\", 0)')",
+    "a pickle": "import pickle\npickle.loads(b\"cos\\nsystem\\n(S'echo x > OUTSIDE'\\ntR.\")",
+    "a format string": "'{0.__init__.__globals__}'.format(__import__('random').Random())\nopen('OUTSIDE', 'wb')",
+    "an attribute that is a property": (
+        "import warnings\nwarnings.catch_warnings()._module.__builtins__['open']('OUTSIDE', 'a')"
+    ),
+    "a code object of one's own": (
+        "def f(): return open('OUTSIDE', 'w')\nimport types\ntypes.FunctionType(f.__code__.replace(co_name='g'), {})()"
+    ),
+    "a generator's frame": (
+        "g = (g.gi_frame.f_back.f_back for _ in [1])\nf = next(g)\nf.f_builtins['open']('OUTSIDE', 'w')"
+    ),
+    "a traceback's frame": (
+        "try: 1/0\nexcept Exception as e: f = e.__traceback__.tb_frame\n"
+        "while f.f_back: f = f.f_back\nf.f_globals['__builtins__'].open('OUTSIDE', 'w')"
+    ),
+    "a library by ctypes": "import ctypes\nassert ctypes.CDLL(None).system(b'echo x > OUTSIDE') == 0, 'refused'",
+    "the kernel by ctypes": (
+        "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\nfd = libc.open(b'OUTSIDE', 1)\n"
+        "assert fd >= 0, os.strerror(ctypes.get_errno())\nlibc.write(fd, b'x', 1)"
+    ),
+    "machine code": (
+        "import ctypes, mmap\nm = mmap.mmap(-1, 4096, prot=7)\n"
+        # mov eax, 57 (fork); syscall; ret
+        "m.write(b'\\xb8\\x39\\0\\0\\0\\x0f\\x05\\xc3')\n"
+        f"{CALLED}"
+    ),
+    "a call of 32 bits": (
+        "import ctypes, mmap\nm = mmap.mmap(-1, 4096, prot=7)\n"
+        # push rbx; mov eax, 2 (fork of i386); int 0x80; pop rbx; ret
+        "m.write(b'\\x53\\xb8\\x02\\0\\0\\0\\xcd\\x80\\x5b\\xc3')\n"
+        f"{CALLED}"
+    ),
+    "a call of x32": (
+        "import ctypes\nassert ctypes.CDLL(None).syscall(ctypes.c_long(0x40000000 | 57)) >= 0, 'refused'"
+    ),
+    "its own memory as a file": "open('/proc/self/mem', 'r+b')",
+    "a link in its folder": "import os\nos.symlink('OUTSIDE', 'x')",
+    "a folder of another by its number": "import os\nos.listdir(f'/proc/{os.getppid()}/cwd/')",
+    "the file of the root": "import os\nos.open('/proc/1/root/OUTSIDE', os.O_WRONLY)",
+    "a folder that was open": "import os\n[os.open('../../..', os.O_RDONLY, dir_fd=n) for n in (100,)]",
+    "a message with a file": (
+        "import socket, array\nsocket.socket(fileno=3).sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, "
+        "array.array('i', [100]))])"
+    ),
+    "another program in its place": "import os\nos.execv('/bin/sh', ['sh', '-c', 'echo x > OUTSIDE'])",
+    "a fork server": "import multiprocessing\nmultiprocessing.get_context('forkserver').Process(target=print).start()",
+    "a pool": "import concurrent.futures as c\nc.ProcessPoolExecutor(1).submit(print).result()",
+    "a debugger that waits": "breakpoint()",
+    "the service's code": "import service.settings",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandbox() -> AsyncIterator[LocalSandbox]:
+    with folder_for_all() as base:
+        made = local(base)
+        await made.start()
+        await made.open("neighbour", "bob", MOST)
+        yield made
+        await made.aclose()
+
+
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    with folder_for_all() as folder:
+        folder.chmod(0o777)
+        path = folder / "outside"
+        path.write_bytes(KEPT)
+        path.chmod(0o666)
+        yield path
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+async def test_no_known_escape_reaches_anything(sandbox: LocalSandbox, outside: Path, name: str) -> None:
+    await sandbox.open("eve", TENANT, MOST)
+    await sandbox.run("neighbour", f"before {name}", "kept = 'mine'")
+    before = processes()
+    cell = await sandbox.run("eve", name, ESCAPES[name].replace("OUTSIDE", str(outside)))
+    assert cell.ended in ("raised", "lost") or name.startswith(("a subclass", "a loader", "a pickle")), cell
+    assert await asyncio.to_thread(outside.read_bytes) == KEPT
+    assert processes() <= before
+    assert (await sandbox.run("neighbour", f"after {name}", "kept")).logs == "'mine'\n"
+    await sandbox.close("eve")
+
+
+def processes() -> set[str]:
+    """Processes of sessions, but for eve's own: each would have a user of sessions, or be a child of one."""
+    found: set[str] = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if entry.stat().st_uid in range(64_000, 64_512) and os.getuid() == 0:
+                found.add(entry.name)
+        except FileNotFoundError:
+            continue
+    return found

@@ -1,0 +1,129 @@
+"""The proof that sessions are confined: it holds here, as root and as a user, and notices whatever is taken away."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.sandbox.inside.confine import landlock_version
+from service.sandbox.inside.syscalls import ARCHITECTURES, NUMBERS, program
+from service.sandbox.local import LocalSandbox, Places
+from service.sandbox.port import Limits, Unusable
+from tests.support import ROOT
+from tests.support.sandbox.sandboxes import folder_for_all
+
+SECONDS = 60
+
+CONFINE, CALLS = "service/sandbox/inside/confine.py", "service/sandbox/inside/syscalls.py"
+SOCKET = ("recvfrom 45 207", "recvfrom 45 207; socket 41 198")
+IO_URING = ("recvfrom 45 207", "recvfrom 45 207; io_uring_setup 425 425")
+CHMOD = ("recvfrom 45 207", "recvfrom 45 207; chmod 90 -; fchmodat 268 53")
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    with folder_for_all() as folder:
+        yield folder
+
+
+def tried(base: Path, *arguments: str, code: Path = ROOT) -> dict[str, str]:
+    """What a sandbox in a process of its own is, its code below `code`."""
+    environment = os.environ | {"PYTHONPATH": f"{code}:{ROOT}"}
+    command = [sys.executable, "-m", "tests.support.sandbox.proving", str(base), *arguments]
+    done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_it_holds_for_whoever_runs_the_tests(base: Path) -> None:
+    found = tried(base)
+    assert (found["ended"], found["files"]) == ("ok", ["/mnt/data/x"])
+    assert ("64002" if os.getuid() == 0 else str(os.getuid())) in found["logs"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_it_holds_for_a_user_without_privileges(base: Path) -> None:
+    found = tried(base, "as-user")
+    assert (found["ended"], found["logs"]) == ("ok", "(65534, '42')\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "who", "reasons"),
+    [
+        (CONFINE, "    _seccomp()\n", "", "root", "a session can: call|the attempts ended early"),
+        (CONFINE, "    _seccomp()\n", "", "user", "a session can: call|the attempts ended early"),
+        (CONFINE, "    _landlock(readable, folders)\n", "", "user", "a session can: read a file|ended early"),
+        (CONFINE, "    _landlock(readable, folders)\n", "", "root", "a session can: read a file|ended early"),
+        (CONFINE, "        os.setresuid(uid, uid, uid)\n", "", "root", "be root|ended early"),
+        (
+            CONFINE,
+            "        resource.RLIMIT_AS: begun + bounds.memory_bytes,\n",
+            "",
+            "root",
+            "more memory than|ended early",
+        ),
+        (CONFINE, "        resource.RLIMIT_FSIZE: bounds.file_bytes,\n", "", "root", "a file that is too large"),
+        (
+            CONFINE,
+            "        resource.RLIMIT_NPROC: bounds.threads,\n",
+            "",
+            "root",
+            "more than 64 threads",
+        ),
+        (CALLS, *SOCKET, "root", "a session can: call socket|didn't say what came"),
+        (CALLS, *IO_URING, "user", "call io_uring_setup"),
+        (CALLS, *CHMOD, "user", "another process or file was changed"),
+        (CALLS, "(_FCNTL, _only(1, *_FCNTLS))", "(_FCNTL, [(_RETURN, 0, 0, _ALLOW)])", "user", "signalled by a pipe"),
+        (CALLS, "(_KILL, own)", "(_KILL, [(_RETURN, 0, 0, _ALLOW)])", "user", "see it|signal"),
+        (CALLS, "(_PRLIMIT, nobody_else)", "(_PRLIMIT, [(_RETURN, 0, 0, _ALLOW)])", "user", "read its limits"),
+        (CALLS, "(_SENDTO, _to_nobody_by_name())", "(_SENDTO, [(_RETURN, 0, 0, _ALLOW)])", "user", "message to a path"),
+        (CALLS, "(_CLONE, _threads_alone())", "(_CLONE, [(_RETURN, 0, 0, _ALLOW)])", "user", "fork|clone|ended early"),
+        (CALLS, "_PRCTLS = (15, 16)", "_PRCTLS = (15, 16, 1)", "root", "a session can: outlive the service"),
+        (CALLS, "read 0 63; ", "", "root", ""),
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_whatever_is_taken_from_the_confinement_is_a_reason_to_have_no_sandbox(
+    base: Path, path: str, before: str, after: str, who: str, reasons: str
+) -> None:
+    with folder_for_all() as weaker:
+        weaker.chmod(0o755)
+        shutil.copytree(ROOT / "service", weaker / "service", ignore=shutil.ignore_patterns("__pycache__"))
+        code = (weaker / path).read_text()
+        assert before in code
+        (weaker / path).write_text(code.replace(before, after))
+        found = tried(base, *(["as-user"] if who == "user" else []), code=weaker)
+    assert re.search(reasons, found.get("unusable", "")), found
+
+
+async def test_what_can_not_hold_the_folders_of_sessions_is_no_sandbox(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    sandbox = LocalSandbox(Places(), Limits(), tmp_path / "file" / "below")
+    with pytest.raises(Unusable, match="can't have the folders of sessions: Not a directory"):
+        await sandbox.start()
+
+
+def test_this_kernel_has_landlock() -> None:
+    assert landlock_version() >= 1
+
+
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_a_filter_is_a_program_that_the_kernel_can_take(machine: str) -> None:
+    made = program(machine, 1234)
+    assert len(made) % 8 == 0
+    assert len(made) // 8 < 4096  # BPF_MAXINSNS
+    codes = {int.from_bytes(made[at : at + 2], "little") for at in range(0, len(made), 8)}
+    assert codes <= {0x20, 0x54, 0x15, 0x35, 0x45, 0x06}
+    assert made[-8:] == (0x06).to_bytes(2, "little") + bytes(2) + (0x00050001).to_bytes(4, "little")
+
+
+def test_no_call_is_listed_twice() -> None:
+    for column in (0, 1):
+        numbers = [each[column] for each in NUMBERS.values() if each[column] is not None]
+        assert len(numbers) == len(set(numbers))
