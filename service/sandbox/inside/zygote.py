@@ -79,10 +79,14 @@ class Zygote:
         woken.setblocking(False)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _wake)
-        chosen = selectors.DefaultSelector()
-        chosen.register(self._control, selectors.EVENT_READ)
-        chosen.register(woken, selectors.EVENT_READ)
-        self._tell({"started": True, "linked": self._linked})
+        with woken, wake, selectors.DefaultSelector() as chosen:
+            chosen.register(self._control, selectors.EVENT_READ)
+            chosen.register(woken, selectors.EVENT_READ)
+            self._tell({"started": True, "linked": self._linked})
+            self._listen(chosen, woken)
+            signal.set_wakeup_fd(-1)
+
+    def _listen(self, chosen: selectors.BaseSelector, woken: socket.socket) -> None:
         while True:
             for key, _ in chosen.select():
                 if key.fileobj is self._control:
@@ -109,12 +113,18 @@ class Zygote:
         return True
 
     def _fork(self, message: dict[str, object], channel: int) -> None:
-        pid = os.fork()
+        number = message["fork"]
+        assert isinstance(number, int)
+        try:
+            pid = os.fork()
+        except OSError as error:  # threads of other sessions may have all that a container may have
+            cells.send(channel, {"failed": f"no process can begin: {error.strerror}"})
+            os.close(channel)
+            self._tell({"died": number, "status": 0})
+            return
         if not pid:
             self._be_session(message, channel)
         os.close(channel)
-        number = message["fork"]
-        assert isinstance(number, int)
         self._alive[pid] = number
         process = os.pidfd_open(pid)
         self._tell({"forked": number, "pid": pid}, process)

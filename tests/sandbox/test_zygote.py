@@ -1,0 +1,37 @@
+"""The process that sessions are forked from, where it can't fork."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Generator
+
+import pytest
+
+from service.sandbox.inside import cells
+from service.sandbox.inside.zygote import Zygote
+
+
+@pytest.fixture
+def signals() -> Generator[None]:
+    """What a zygote does with signals ends with the test."""
+    handler = signal.getsignal(signal.SIGCHLD)
+    yield
+    signal.signal(signal.SIGCHLD, handler)
+
+
+@pytest.mark.usefixtures("signals")
+def test_where_no_process_can_begin_one_session_fails_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fork)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel, session = socket.socketpair()
+    with ours, theirs, channel, session:
+        socket.send_fds(ours, [b'{"fork": 7}'], [session.fileno()])
+        ours.shutdown(socket.SHUT_WR)
+        Zygote(theirs, [], linked=False).run()
+        told = [json.loads(ours.recv(4096)) for _ in range(2)]
+        assert told == [{"started": True, "linked": False}, {"died": 7, "status": 0}]
+        assert cells.receive(channel.fileno()) == {"failed": "no process can begin: Resource temporarily unavailable"}
