@@ -42,6 +42,11 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True):
     call_id: str | None = None
     item: int | None = None
 
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes, beyond those that every message does."""
+        return len(self.tokens) + len(self.name or "")
+
 
 Messages = tuple[StoredMessage, ...]
 """What one turn added, in order."""

@@ -73,7 +73,7 @@ class Plan(msgspec.Struct, frozen=True):
         """About how many bytes it takes before it is compressed, the response's own aside."""
         behind = self.rules.answers.behind if self.rules.answers is not None else ()
         kept = (*self.messages, *self.rules.kept_messages, *self.rules.newest, *behind)
-        said = sum(len(message.tokens) for message in kept)
+        said = sum(message.size for message in kept) + sum(display.size for display in self.rules.displays)
         return len(self.generation.prompt) * tokens.BYTES_A_TOKEN + len(self.items) + len(self.settings) + said
 
 

@@ -41,6 +41,7 @@ from service.harmony.messages import harmony_messages
 from service.responses.conversations.joining import Joining, joining
 from service.responses.conversations.memory import Remembered
 from service.responses.conversations.standing import configuration_of
+from service.responses.output.displays import DISPLAY, displays_of
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
 from service.responses.prompt.build import Identity, Prompt, build_prompt
@@ -101,6 +102,10 @@ class Parent:
         """The first response of the conversation."""
         self.standing = standing
         self._chain = chain
+
+    def notes(self, role: str) -> list[StoredMessage]:
+        """The notes of this role in the conversation so far. Ask before its history is taken."""
+        return list(self._chain.notes(role))
 
     def take_history(self) -> list[StoredMessage]:
         """The messages of the conversation so far, oldest first. They are let go of here: take them once."""
@@ -298,6 +303,9 @@ async def _prepare(
     _refuse_repeated(parent, read.items)
     notes, listed = _listed_first(looked, parent, read.items)
     rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=model.context_tokens)
+    if rules.browses:
+        shown = parent.notes(DISPLAY)
+        rules = msgspec.structs.replace(rules, displays=await asyncio.to_thread(displays_of, shown) if shown else ())
     read = msgspec.structs.replace(read, rules=rules if rules.hosts or looked.offers else read.rules)
     settings = service.settings
     prompt = await in_steps(

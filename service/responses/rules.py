@@ -16,6 +16,7 @@ from service.api.tools.approval import Answers
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee, Choice, Hosted
 from service.api.tools.client import CLIENT
+from service.browser.page import Display
 from service.harmony.header import CHANNELS
 from store.turn import Messages
 
@@ -55,6 +56,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     the service runs for it; they don't count among the `parallel` ones. `context_tokens` is the model's context, where
     what tools say may fill it. `include` are those of the request's that concern what calls of tools
     show which the model was trained with. `answers` are those to requests for approval, with which the response begins.
+    `displays` are what the browser has shown in the conversation before, by their cursors.
 
     Queued jobs hold rules, so a field keeps its name there (`msgspec.field`) when it is renamed here.
     """
@@ -77,6 +79,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     context_tokens: int | None = None
     include: frozenset[str] = frozenset()
     answers: Answers | None = None
+    displays: tuple[Display, ...] = ()
 
     @property
     def first(self) -> "Rules":
@@ -115,6 +118,11 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     def acts(self) -> bool:
         """Whether it may make calls with items of their own."""
         return any(callee.kind in CLIENT for callee in self.callees)
+
+    @property
+    def browses(self) -> bool:
+        """Whether the service runs the browser for it."""
+        return any(callee.hosted is not None and callee.hosted.kind == "browser" for callee in self.callees)
 
     @cached_property
     def by_recipient(self) -> dict[str, Callee]:

@@ -18,7 +18,7 @@ from service.pacing import Pacing
 from service.responses.read import Limits
 from service.responses.seal import Seals
 from service.responses.templates import Templates
-from service.responses.tools.port import ToolLimits
+from service.responses.tools.port import BackEnd, ToolLimits
 from service.responses.tools.toolbox import Toolbox, no_server
 from service.settings.keys import Keys
 from service.settings.protocol import servers_in
@@ -237,7 +237,33 @@ def open_toolbox(settings: Settings) -> Toolbox:
         processes = Processes(settings.mcp_processes, several=lambda: len(settings.tenants) > 1)
         opener = opener_of(limits, processes)
     servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
-    return Toolbox(servers, settings.mcp_allow, opener, allowing=variable("mcp_allow"))
+    back_ends = [] if settings.search == "none" else [_open_browser(settings)]
+    return Toolbox(servers, settings.mcp_allow, opener, allowing=variable("mcp_allow"), back_ends=back_ends)
+
+
+def _open_browser(settings: Settings) -> BackEnd:
+    """The browser over what the settings search. What reads HTML is imported where there is a browser alone."""
+    from service.responses.tools.browsing import Browsing
+    from service.search.brave import Brave
+    from service.search.exa import Exa
+    from service.search.folder import ADDRESS, Folder
+    from service.search.searxng import SearXng
+    from service.search.tavily import Tavily
+    from service.search.web import Web
+
+    if settings.search == "folder":
+        folder = Folder(Path(settings.search_folder), settings.search_url or ADDRESS)
+        return Browsing(folder, folder)
+    pages = Web(settings.search_hosts)
+    if settings.search == "searxng":
+        return Browsing(SearXng(settings.search_url), pages)
+    opened = {"brave": Brave, "tavily": Tavily, "exa": Exa}[settings.search]
+    return Browsing(opened(settings.search_key.get_secret_value(), **_at(settings.search_url)), pages)
+
+
+def _at(url: str) -> dict[str, str]:
+    """Where it is, unless that is where it always is."""
+    return {"url": url} if url else {}
 
 
 def open_engine(settings: Settings) -> Engine:

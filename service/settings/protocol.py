@@ -15,6 +15,7 @@ MAX_SEAL_KEYS = 16
 MAX_MODEL_ALIASES = 64
 MAX_CORS_ORIGINS = 64
 MAX_MCP_ALLOW = 64
+MAX_SEARCH_HOSTS = 64
 MAX_SERVERS_BYTES = 1 << 20
 """The largest file of MCP servers."""
 
@@ -55,6 +56,19 @@ class ProtocolSettings(BaseSettings):
     mcp_processes: int = Field(32, ge=1, le=4096)
     """How many processes of MCP servers that are programs one process of the service may run at once, for all tenants
     together: one for each response that uses such a server."""
+    search: Literal["none", "searxng", "brave", "tavily", "exa", "folder"] = "none"
+    """What web_search searches: SearXNG at SEARCH_URL; Brave, Tavily or Exa with SEARCH_KEY; or the documents of
+    SEARCH_FOLDER. With `none`, web_search is left out."""
+    search_url: str = Field("", max_length=2048)
+    """Where SearXNG is. Of Brave, Tavily and Exa, another address than their own; of documents, that at which people
+    find them."""
+    search_key: SecretStr = SecretStr("")
+    """The key for Brave, Tavily or Exa."""
+    search_folder: str = ""
+    """Folder of HTML, Markdown and text files that `folder` searches."""
+    search_hosts: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_SEARCH_HOSTS)
+    """Hosts whose pages web_search may open at private addresses, comma-separated, such as wiki.internal or
+    wiki.internal:8080. All others have to have public ones."""
     model_aliases: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_MODEL_ALIASES)
     """Other names by which clients may ask for the model, comma-separated, such as gpt-4o. A gpt-oss model has
     openai/<id>, its name at Hugging Face, besides."""
@@ -81,7 +95,46 @@ class ProtocolSettings(BaseSettings):
                 raise ValueError(f"{prefix[:100]!r} is no beginning of a URL; write https://host or https://host/path")
         return value
 
-    @field_validator("model_aliases", "cors_origins", "mcp_allow", mode="before")
+    @field_validator("search")
+    @classmethod
+    def _check_reader(cls, value: str) -> str:
+        if value != "none" and find_spec("lxml") is None:
+            raise ValueError(
+                "needs the package lxml, which is not installed; pip install 'harmonium[search]' does that"
+            )
+        return value
+
+    @field_validator("search_url")
+    @classmethod
+    def _check_search_url(cls, value: str) -> str:
+        if value and not is_url(value):
+            raise ValueError("should be an http:// or https:// URL")
+        return value
+
+    @field_validator("search_key")
+    @classmethod
+    def _check_search_key(cls, value: SecretStr) -> SecretStr:
+        if value.get_secret_value() and not re.fullmatch(r"[\x21-\x7e]{1,512}", value.get_secret_value()):
+            raise ValueError("should be 1 to 512 printable ASCII characters, no space")
+        return value
+
+    @field_validator("search_folder")
+    @classmethod
+    def _check_search_folder(cls, value: str) -> str:
+        path = Path(value).expanduser().absolute()
+        if value and not path.is_dir():
+            raise ValueError(f"{path} is no folder")
+        return str(path) if value else ""
+
+    @field_validator("search_hosts")
+    @classmethod
+    def _check_search_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?", host):
+                raise ValueError(f"{host[:100]!r} is no host; write wiki.internal or wiki.internal:8080")
+        return tuple(host.lower() for host in value)
+
+    @field_validator("model_aliases", "cors_origins", "mcp_allow", "search_hosts", mode="before")
     @classmethod
     def _parse_lists(cls, value: object) -> object:
         return comma_separated(value)

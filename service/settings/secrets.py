@@ -10,7 +10,10 @@ from pathlib import Path
 
 from service.settings.core import PREFIX
 
-SECRETS = ("api_keys", "vllm_api_key", "redis_url", "seal_keys", "webhook_secret", "metrics_key", "sandbox_key")
+SECRETS = (
+    *("api_keys", "vllm_api_key", "redis_url", "seal_keys", "webhook_secret", "metrics_key", "sandbox_key"),
+    "search_key",
+)
 """The settings that hold secrets."""
 
 RENEWED = ("api_keys", "metrics_key")

@@ -151,6 +151,14 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
         return self
 
     @model_validator(mode="after")
+    def _check_search(self) -> Self:
+        needed = {"searxng": "search_url", "folder": "search_folder"}.get(self.search, "search_key")
+        given = self.search_key.get_secret_value() if needed == "search_key" else getattr(self, needed)
+        if self.search != "none" and not given:
+            raise ValueError(f"{PREFIX}SEARCH={self.search} needs {PREFIX}{needed.upper()}; set it")
+        return self
+
+    @model_validator(mode="after")
     def _check_tenants(self) -> Self:
         if unknown := set(self.priority_tenants) - self.tenants:
             raise ValueError(

@@ -54,4 +54,4 @@ class TurnCache:
 
 
 def _size(messages: Messages) -> int:
-    return TURN_BYTES + sum(MESSAGE_BYTES + len(message.tokens) for message in messages)
+    return TURN_BYTES + sum(MESSAGE_BYTES + message.size for message in messages)

@@ -203,7 +203,7 @@ class ConversationHistoryStore:
         """Raise ChainTooLong for a chain in memory that could not be continued if it were stored."""
         messages = list(chain.messages())
         most = self.caps.chain_messages
-        size = sum(len(message.tokens) for message in messages)
+        size = sum(message.size for turn in chain.turns for message in turn)
         if len(chain.ids) >= self.max_depth or 0 < most <= len(messages) or size >= self._max_chain_bytes:
             raise ChainTooLong(str(chain.tip))
 

@@ -40,7 +40,7 @@ IMPURE = (
 )
 CLOCKS = ("now", "utcnow", "today")
 PURE = (
-    *("service/harmony/", "service/grammar/", "service/api/", "service/responses/prompt/"),
+    *("service/harmony/", "service/grammar/", "service/browser/", "service/api/", "service/responses/prompt/"),
     *("service/responses/compaction/", "service/responses/output/", "service/responses/rules.py"),
     *("service/responses/read.py", "service/responses/sealed.py", "service/errors.py"),
 )

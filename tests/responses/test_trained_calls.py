@@ -6,12 +6,14 @@ As in test_hosted_calls.py the engine goes by a script, and the tools answer at 
 import msgspec
 import pytest
 
-from service.api.response import CodeInterpreterCall, WebSearchCall
+from service.api.response import CodeInterpreterCall, Message, WebSearchCall
 from service.api.tools.builtin import callees
 from service.api.tools.callee import Callee
 from service.api.tools.outcome import Outcome, failed
+from service.browser.page import Display, Result, page_of, results_page
 from service.grammar.tags import HeaderState
 from service.harmony import tokens
+from service.responses.output.displays import displays_of, note_of, with_room
 from service.responses.output.next_step import header_tag
 from service.responses.rules import Rules
 from service.steps import in_one_go
@@ -169,3 +171,79 @@ def test_behind_a_call_of_the_callers_nothing_of_theirs_may_follow() -> None:
     rules = msgspec.structs.replace(RULES, choice="required")
 
     assert "python" not in (header_tag(rules, HeaderState.CALLED) or "")
+
+
+# --- what the browser shows ---
+
+TIDES = page_of("https://tides.example/", "Tides", "High water at ten.")
+SHOWN = Outcome(
+    "completed", "[0] Tides", shown={"action": {"type": "open_page", "url": TIDES.url}}, display=Display(TIDES)
+)
+OPEN = '<|channel|>analysis to=browser.open code<|message|>{"id":"https://tides.example/"}<|call|>'
+CITING = "<|channel|>final<|message|>At ten【0†L2】, and【1†L2】.<|return|>"
+LINK = "([tides.example](https://tides.example/))"
+
+
+async def test_each_call_of_the_browser_comes_with_what_was_shown_before_and_python_s_do_not() -> None:
+    tools = Tools(SHOWN, TWO, SHOWN)
+    _, _, _, machine = await made(tools, OPEN, CODE, OPEN, FINAL, rules=RULES)
+
+    assert [call.displays for call in tools.calls] == [(), (), (Display(TIDES),)]
+    assert [message.role for message in machine.messages].count("browser_display") == 2
+    assert displays_of(each for each in machine.messages if each.role == "browser_display") == (Display(TIDES),) * 2
+
+
+async def test_displays_number_on_behind_those_of_the_conversation() -> None:
+    tools = Tools(SHOWN)
+    rules = msgspec.structs.replace(RULES, displays=(Display(TIDES),))
+    response, _, _, machine = await made(tools, OPEN, CITING, rules=rules)
+
+    assert tools.calls[0].displays == (Display(TIDES),)
+    message = response.output[-1]
+    assert isinstance(message, Message)
+    assert message.content[0].text == f"At ten {LINK}, and {LINK}."
+    assert [note["start_index"] for note in message.content[0].annotations] == [7, 13 + len(LINK)]
+    assert "【0†L2】" in tokens.decode(tokens.unpack(machine.messages[-1].tokens))
+
+
+async def test_whoever_takes_over_knows_what_was_shown_and_cites_it() -> None:
+    script = (OPEN, SEARCH, CITING)
+    whole, _, steps, _ = await made(Tools(SHOWN, SHOWN), *script, rules=RULES)
+
+    for died in range(len(steps) + 1):
+        packed, outcomes = journal(steps[:died])
+        machine, _ = began(RULES)
+        in_one_go(machine.replay(packed, None, outcomes))
+        known = len(outcomes)
+        left = list(script[known + (machine.pending is not None) :])
+        if machine.pending is None and machine.sampled > sum(len(harmony(text)) for text in script[:known]):
+            left = left[1:]
+        tools = Tools(*(SHOWN, SHOWN)[known:])
+        response, _, _, _ = await made(tools, *(left or [""]), machine=machine, rules=RULES)
+        assert response.output == whole.output
+        assert [len(call.displays) for call in tools.calls] == list(range(known, 2))
+
+
+def test_a_conversation_s_newest_pages_are_whole_and_older_ones_keep_their_address() -> None:
+    pages = [page_of(f"https://tides.example/{number}", "Tides", "x" * 400_000) for number in range(4)]
+    search = results_page("tides", [Result("https://tides.example/0", "Tides", "said")])
+    shown = displays_of([note_of(Display(page)) for page in (search, *pages)])
+
+    assert [display.page and display.page.whole for display in shown] == [True, False, False, True, True]
+    assert [display.page.url for display in shown[1:] if display.page] == [page.url for page in pages]
+    assert shown[0] == Display(search)
+
+
+def test_a_page_beyond_the_bound_of_a_response_is_kept_without_its_text() -> None:
+    page = page_of("https://tides.example/", "Tides", "x" * 400_000)
+    before = [Display(page)] * 5
+
+    assert with_room(Display(page), before[:3]).page == page
+    assert with_room(Display(page), before) == Display(page).bare()
+
+
+async def test_notes_are_no_messages_of_harmony() -> None:
+    rules = msgspec.structs.replace(RULES, harmony=True)
+    response, _, _, _ = await made(Tools(SHOWN), OPEN, FINAL, rules=rules)
+
+    assert [each["role"] for each in response.output_messages] == ["assistant", "tool", "assistant"]

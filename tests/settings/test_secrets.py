@@ -18,6 +18,7 @@ VALUES = {
     "webhook_secret": "whsec_" + "QUJD" * 10,
     "metrics_key": KEY,
     "sandbox_key": KEY,
+    "search_key": KEY,
 }
 
 

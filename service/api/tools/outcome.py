@@ -10,6 +10,7 @@ import msgspec
 
 from service.api.tools.approval import ApprovalRequest
 from service.api.tools.callee import Hosted
+from service.browser.page import Display
 
 NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
 
@@ -18,7 +19,8 @@ class HostedCall(msgspec.Struct, frozen=True):
     """A call that the model has made, by the id of its item. Its `arguments` are as sampled, JSON or not.
 
     It is `begun` where another process may have carried it out already, and died before it could say so. `include` is
-    what the request wants to be shown beside (Rules). One that was `approved` is made if that approval can be used up.
+    what the request wants to be shown beside (Rules), and `displays` what the browser has shown before, by cursor. One
+    that was `approved` is made if that approval can be used up.
     """
 
     id: str
@@ -27,12 +29,13 @@ class HostedCall(msgspec.Struct, frozen=True):
     begun: bool = False
     include: frozenset[str] = frozenset()
     approved: ApprovalRequest | None = None
+    displays: tuple[Display, ...] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """What became of a call: what the model is `told`, and the `output` and `error` of its item; of a tool that the
     model was trained with, the members of its item that are known by then (`shown`), and what an answer may cite of it
-    (`cites`, by what kind it is).
+    (`cites`, by what kind it is); of the browser, its `display`, which an answer may cite too.
     """
 
     status: Literal["completed", "failed", "incomplete"]
@@ -41,6 +44,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     error: dict[str, Any] | None = None
     shown: dict[str, Any] = {}
     cites: dict[str, Any] = {}
+    display: Display | None = None
 
 
 def failed(why: str) -> Outcome:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal, cast
 
+from service.engine.demo.browsing import cited, onward
 from service.engine.demo.functions import Declaration, also, declared, fitting, mentions_tools, named
 from service.engine.demo.halves import written
 from service.engine.demo.headings import Heading
@@ -48,8 +49,8 @@ Kind = Literal["thought", "preamble", "call", "answer"]
 class Message:
     """One message of an answer: its lines, or the function that it calls and the words that the call is about.
 
-    `value` is what the lines of an answer in a JSON format say, and `plain` what they would say without the format. One
-    that only `introduces` the engine answers nothing else.
+    `value` is what the lines of an answer in a JSON format say, or what a call is given, and `plain` what they would
+    say without the format. One that only `introduces` the engine answers nothing else.
     """
 
     kind: Kind
@@ -73,7 +74,7 @@ class Message:
 
     def said(self) -> object:
         """What its content says in JSON, None where it says nothing; of a call whose input is a text, that."""
-        if self.kind != "call":
+        if self.kind != "call" or self.value is not None:
             return self.value
         if self.function.name == COMMANDS:
             return command_for(self.words)
@@ -98,19 +99,30 @@ class Message:
         return self.plain or "".join(islice(self.lines, FORMATTED_LINES))
 
 
+_WAITING = Message("answer", ["I wait for what comes of it."])
+
+
 def decide(reading: Reading, addressed: frozenset[Heading]) -> Generator[Ids, None, Plan]:
     """The messages of an answer. `addressed` are the headers that a constraint lets through; none is no constraint.
 
     Yields are pauses.
     """
     allowed = {heading.recipient for heading in addressed if heading.recipient}
-    declarations = tuple(each for each in declared(reading.developer) if not addressed or each.name in allowed)
+    known = (*declared(reading.developer), *declared(reading.system))
+    declarations = tuple(each for each in known if not addressed or each.name in allowed)
     if addressed and not any(heading.channel == "final" for heading in addressed):
         function = yield from fitting(declarations, reading.words, asked_for=True)
         return (yield from _calls(reading, function or Declaration(min(allowed, default=""), "", ""), declarations))
     if SUMMARY_WANTED in reading.instruction:
         return _answer(reading, "I am asked to sum up.", [(yield from _summary(reading))])
     if reading.outputs:
+        opening = onward(reading.outputs, declarations)
+        if opening is not None:
+            call = Message("call", function=opening.function, value=opening.arguments)
+            return Message("thought", _thoughts(reading, "I open the first page that was found.")), call, _WAITING
+        line = cited(reading.outputs)
+        if line is not None:
+            return _answer(reading, "The page says it.", [line])
         return _answer(reading, "A tool has answered; I pass on what it says.", _relayed(reading.outputs))
     questions = asked(reading.words)
     for question in questions:
@@ -170,11 +182,10 @@ def _calls(
     if isinstance(given, dict):
         others = yield from also(function, cast(dict[str, object], given), declarations, reading.words)
         calls += [Message("call", function=other, words=words) for other, words in others]
-    waiting = Message("answer", ["I wait for what comes of it."])
     messages = [Message("thought", _thoughts(reading, f"The {function.short} function fits what the user asks."))]
     if _effort(reading) == "high":
         messages.append(Message("preamble", [f"I will call {function.short} for this."]))
-    return (*messages, *calls, waiting)
+    return (*messages, *calls, _WAITING)
 
 
 def _answer(reading: Reading, thought: str, lines: Iterable[str]) -> Plan:

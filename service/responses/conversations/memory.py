@@ -32,7 +32,7 @@ class Remembered(msgspec.Struct, frozen=True):
 def remembered(before: Chain, id: str, messages: Messages, *, stored: bool) -> Remembered:
     """The response `id`, which adds `messages` to the chain before it."""
     turns = (*before.turns, messages)
-    size = sum(TURN_BYTES + sum(len(message.tokens) for message in turn) for turn in turns)
+    size = sum(TURN_BYTES + sum(message.size for message in turn) for turn in turns)
     return Remembered(Chain(ids=(*before.ids, id), turns=turns, cut=before.cut), stored, size)
 
 

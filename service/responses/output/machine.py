@@ -22,6 +22,7 @@ from service.grammar import tags
 from service.harmony import tokens
 from service.harmony.header import Header
 from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
+from service.responses.output.displays import note_of
 from service.responses.output.endings import STATUS, Ending, finished, terminal
 from service.responses.output.items.emitter import Seal
 from service.responses.output.items.hosted import (
@@ -73,7 +74,7 @@ class Machine:
     def __init__(self, base: Response, rules: Rules, input_tokens: int, seal: Seal | None = None) -> None:
         self._base = base
         self._all_rules = rules
-        self._making = Making(base.id, rules.first, seal, rules.kept_messages)
+        self._making = Making(base.id, rules.first, seal, rules.kept_messages, displays=rules.displays)
         self._segmenter = Segmenter()
         self._open_item: OpenItem | None = None
         self.phase = Phase.NEW
@@ -208,7 +209,8 @@ class Machine:
         feedback, self.feedback = self.feedback, None
         self._segmenter = Segmenter()
         if isinstance(feedback, AfterCompaction):
-            self._making = Making(self._base.id, self._all_rules.then, self._making.seal)
+            making = self._making
+            self._making = Making(self._base.id, self._all_rules.then, making.seal, displays=making.displays)
             self.stretches.begin_anew(feedback.prefix_tokens, self.messages)
         elif feedback is not None:
             self._keep([feedback])
@@ -220,9 +222,10 @@ class Machine:
         self._move(Move.TAKE_OUTCOME)
         out = [] if calling is None else self._end_call(calling, outcome)
         self._segmenter = Segmenter()
-        rules = self.rules.after_call(self.hosted_calls)
-        cites = (*self._making.cites, outcome.cites) if outcome.cites else self._making.cites
-        self._making = msgspec.structs.replace(self._making, rules=rules, cites=cites)
+        making, rules = self._making, self.rules.after_call(self.hosted_calls)
+        cites = (*making.cites, outcome.cites) if outcome.cites else making.cites
+        shown = making.displays if outcome.display is None else (*making.displays, outcome.display)
+        self._making = msgspec.structs.replace(making, rules=rules, cites=cites, displays=shown)
         if self._behind is None:
             self.stretches.give_feedback(self.messages[-1], counts=False)
         else:
@@ -235,7 +238,8 @@ class Machine:
         self.output.append(done)
         self.hosted_calls += 1
         last = self.hosted_calls >= self.rules.hosted_calls and not any(each.tool for each in self._answers)
-        self._keep([*calling.said, told(outcome.told, calling.recipient, calling.channel, last=last)])
+        notes = [] if outcome.display is None else [note_of(outcome.display)]
+        self._keep([*calling.said, *notes, told(outcome.told, calling.recipient, calling.channel, last=last)])
         if calling.call.approved is not None:
             self._gone_on.append(calling.call.approved.id)
         return closing
@@ -381,10 +385,10 @@ class Machine:
 
     @property
     def _own_messages(self) -> list[StoredMessage]:
-        """The messages, without those that the caller sent beside approvals."""
+        """The messages, without notes and those that the caller sent beside approvals."""
         answers = self._all_rules.answers
         sent = set(map(id, answers.behind)) if answers is not None else ()
-        return [message for message in self.messages if id(message) not in sent]
+        return [message for message in self.messages if message.tokens and id(message) not in sent]
 
     def terminal(self, response: Response, before: Sequence[Event] = ()) -> list[Event]:
         """The last events: what comes `before` them, the terminal one, and before a failure's an `error` that says why.
@@ -466,7 +470,7 @@ class Machine:
             self._move(Move.FILL)  # the mark of a call ends what the model says, call or not
         elif isinstance(item.emitter, HostedCallEmitter) and isinstance(item.target, Callee):
             if complete and closed.stop is not None:
-                call = HostedCall(item.emitter.id, item.emitter.tool, item.content, include=self.rules.include)
+                call = self._call_of(item.emitter, item.content)
                 said = (item.as_called(item.target, item.as_sampled(closed)),)
                 self._open_item = None
                 self._calling = _Calling(call, item.target.recipient, item.header.channel, item.emitter, said)
@@ -480,6 +484,11 @@ class Machine:
                 self._ask(item.target, item, item.emitter, closed, out)
             return
         self._shut(item, closed, "completed" if complete and fault is None else "incomplete", out)
+
+    def _call_of(self, emitter: HostedCallEmitter, arguments: str) -> HostedCall:
+        tool = emitter.tool
+        shown = self._making.displays if tool.kind == "browser" else ()
+        return HostedCall(emitter.id, tool, arguments, include=self.rules.include, displays=shown)
 
     def _shut(self, item: OpenItem, closed: Closed | None, status: ItemStatus, out: list[Event]) -> None:
         """The open item ends, by a closing mark or, without one, by a stop text."""

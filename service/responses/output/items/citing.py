@@ -6,10 +6,14 @@ that the client sees.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from service.api.response import Logprob
+from service.browser.citations import Citations, source_of
+from service.browser.citations import Cited as PageCited
+from service.browser.page import Display
 
 DRIVE = "/mnt/data/"
 """Where code keeps its files, as models name it in links (`sandbox:/mnt/data/plot.png`)."""
@@ -90,7 +94,36 @@ def _partial(text: str) -> int:
     return next((size for size in sizes if text.endswith(_BEGINNING[:size])), 0)
 
 
-def citing_of(cites: Sequence[Mapping[str, Any]]) -> Citing | None:
-    """What finds the citations of an answer behind outcomes that can be cited so; None where nothing can be."""
-    files = {path: file for each in cites for path, file in each.get("files", {}).items()}
-    return FileCiting(files) if files else None
+class PageCiting:
+    """Marks of pages that the browser has shown, which become links to these."""
+
+    def __init__(self, displays: Sequence[Display], files: FileCiting | None = None) -> None:
+        """`files` finds links to files in what is left."""
+        self._citations = Citations[Logprob](partial(source_of, displays))
+        self._files = files
+
+    def take(self, text: str, beside: Sequence[Logprob] = ()) -> Sequence[Cited]:
+        """As the protocol has it."""
+        return self._shown(self._citations.take(text, beside))
+
+    def rest(self) -> Sequence[Cited]:
+        """As the protocol has it."""
+        left = self._shown(self._citations.rest())
+        return left if self._files is None else [*left, *self._files.rest()]
+
+    def _shown(self, pieces: Sequence[PageCited[Logprob]]) -> list[Cited]:
+        out: list[Cited] = []
+        for text, beside, annotation in pieces:
+            out += [Cited(text, beside)] if self._files is None else self._files.take(text, beside)
+            if annotation is not None:
+                out.append(Cited("", (), annotation))
+        return out
+
+
+def citing_of(cites: Sequence[Mapping[str, Any]], displays: Sequence[Display] = ()) -> Citing | None:
+    """What finds the citations of an answer behind outcomes that can be cited so, and what the browser has shown by
+    then; None where nothing can be.
+    """
+    known = {path: file for each in cites for path, file in each.get("files", {}).items()}
+    files = FileCiting(known) if known else None
+    return PageCiting(displays, files) if displays else files

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from service.api.tools.callee import Callee
+from service.browser.page import Display
 from service.harmony.header import Header
 from service.responses.output.items.actions import (
     ApplyPatchCallEmitter,
@@ -33,7 +34,8 @@ class Making(msgspec.Struct, frozen=True):
     """What all items of a response are made with.
 
     `seal` takes a kind and a payload (sealed.py), for the tenant; only what `rules` want sealed needs it. `kept` are
-    the messages that a compaction item carries beside its summary. `cites` is what an answer may cite of the outcomes.
+    the messages that a compaction item carries beside its summary. `cites` is what an answer may cite of the outcomes,
+    and `displays` what it may cite of what the browser has shown.
     """
 
     response_id: str
@@ -41,6 +43,7 @@ class Making(msgspec.Struct, frozen=True):
     seal: Seal | None = None
     kept: Messages = ()
     cites: tuple[Mapping[str, Any], ...] = ()
+    displays: tuple[Display, ...] = ()
 
 
 def emitter_for(making: Making, header: Header, index: int) -> Emitter:
@@ -68,7 +71,7 @@ def emitter_for(making: Making, header: Header, index: int) -> Emitter:
     answers = header.channel in (None, "final")
     if answers and rules.compacting and making.seal is not None:
         return CompactionEmitter(response_id, index, making.seal, making.kept, rules.newest)
-    citing = citing_of(making.cites) if answers and rules.answer is None else None
+    citing = citing_of(making.cites, making.displays) if answers and rules.answer is None else None
     return MessageEmitter(response_id, index, "final_answer" if answers else "commentary", citing)
 
 

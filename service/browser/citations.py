@@ -1,0 +1,139 @@
+"""Citations in an answer: marks such as 【3†L9-L11】 become links, and annotations that say where they stand.
+
+    High water is at ten【3†L9】.  ─▶  High water is at ten ([tides.example](https://tides.example/brest)).
+
+An answer comes in pieces, so what may be the beginning of a mark is held back until that is known. Offsets count
+characters of the text that the client sees.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from service.browser.page import SOURCE, Display, host_of, link_at
+
+MAX_MARK_CHARS = 200
+"""How long a mark is at most. What goes on for longer is text."""
+
+MAX_LINE = 1_000_000
+
+_MARK = re.compile(r"【(\d{1,6})†([^†【】]{1,180})(?:†[^†【】]{1,180})?】")
+_BEGUN = re.compile(r"【(?:\d{0,6}|\d{1,6}†[^†【】]*(?:†[^†【】]*)?)\Z")
+_LINE = re.compile(r"L(\d{1,7})")
+
+T = TypeVar("T")
+
+
+class Source(NamedTuple):
+    """What a mark leads to."""
+
+    url: str
+    title: str
+
+
+class Cited(NamedTuple, Generic[T]):
+    """A piece of text as the client sees it, what came with it, and the annotation of it, if it is a citation."""
+
+    text: str
+    beside: list[T]
+    annotation: dict[str, Any] | None = None
+
+
+class Citations(Generic[T]):
+    """The citations of one answer. What comes beside its text (log probabilities) stays with it."""
+
+    def __init__(self, source_of: Callable[[int, int], Source | None]) -> None:
+        """`source_of` knows what a line of a cursor leads to."""
+        self._source_of = source_of
+        self._held = ""
+        self._beside: list[T] = []
+        self._chars = 0
+        self._last = ""
+
+    def take(self, text: str, beside: Sequence[T] = ()) -> list[Cited[T]]:
+        """Some more text; what can be shown by now."""
+        self._beside += beside
+        if not self._held and "【" not in text:
+            return self._given([text])
+        held, self._held = self._held + text, ""
+        pieces: list[str | re.Match[str]] = []
+        start = 0
+        for mark in _MARK.finditer(held):
+            pieces += [held[start : mark.start()], mark]
+            start = mark.end()
+        rest = held[start:]
+        begun = _BEGUN.search(rest)
+        if begun is not None and len(begun[0]) < MAX_MARK_CHARS:
+            self._held = begun[0]
+            rest = rest[: begun.start()]
+        return self._given([*pieces, rest])
+
+    def rest(self) -> list[Cited[T]]:
+        """What was held back, as nothing more comes."""
+        held, self._held = self._held, ""
+        return self._given([held]) if held or self._beside else []
+
+    def _given(self, pieces: Sequence[str | re.Match[str]]) -> list[Cited[T]]:
+        """The pieces as they are shown. What came beside the text is given with the last of them."""
+        out: list[Cited[T]] = []
+        for piece in pieces:
+            source = None if isinstance(piece, str) else self._source_of(int(piece[1]), _line(piece[2]))
+            if isinstance(piece, str) or source is None:
+                text = piece if isinstance(piece, str) else piece[0]
+                if text:
+                    out.append(self._shown(text))
+                continue
+            if self._last and not self._last.isspace():
+                out.append(self._shown(" "))
+            start = self._chars
+            cited = self._shown(f"([{host_of(source.url)}]({_linked(source.url)}))")
+            out.append(cited._replace(annotation=_annotation(source, start, self._chars)))
+        if out and not self._held:
+            beside, self._beside = self._beside, []
+            out[-1] = out[-1]._replace(beside=beside)
+        return out
+
+    def _shown(self, text: str) -> Cited[T]:
+        self._chars += len(text)
+        self._last = text[-1]
+        return Cited(text, [])
+
+
+def _line(place: str) -> int:
+    """The first line that a mark names; its page as a whole, where it names none."""
+    found = _LINE.search(place)
+    return min(int(found[1]), MAX_LINE) if found else 0
+
+
+def _linked(url: str) -> str:
+    """An address as it may stand in a link's parentheses."""
+    return url.replace("(", "%28").replace(")", "%29").replace(" ", "%20")
+
+
+def _annotation(source: Source, start: int, end: int) -> dict[str, Any]:
+    return {"type": "url_citation", "start_index": start, "end_index": end, "url": source.url, "title": source.title}
+
+
+def source_of(displays: Sequence[Display], cursor: int, line: int) -> Source | None:
+    """What a line of a display leads to: its page; of what was found in a page, that page; of a search, the link that
+    stands there. None where there is nothing.
+    """
+    if not 0 <= cursor < len(displays):
+        return None
+    display = displays[cursor]
+    while display.page is None:
+        display = displays[display.again]
+    page = display.page
+    if page.kind == "search":
+        link = link_at(page, line)
+        return None if link is None else Source(link[0], _title(displays, *link))
+    url, title = page.about or (page.url, page.title)
+    return Source(url.removeprefix(SOURCE), title)
+
+
+def _title(displays: Sequence[Display], url: str, link: str) -> str:
+    """The title of a page that was opened, else the text of the link to it."""
+    for display in displays:
+        if display.page is not None and display.page.kind == "page" and display.page.url == url:
+            return display.page.title
+    return link

@@ -1,0 +1,273 @@
+"""HTML as the text of a page: what people see of it, with a mark at each link.
+
+    【3†Tides】             a link to the same site
+    【4†Harbour†port.fr】   a link to another one
+
+The parser hands out what it reads and builds no tree: with any tree that was tried, some page of a few hundred
+kilobytes takes minutes (nested blocks, a tag with thousands of attributes). So time and memory grow with a page's
+length and nothing else. It still takes some milliseconds: never on the event loop.
+"""
+
+import re
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from service.browser.page import (
+    MAX_LINKS,
+    MAX_LINKS_CHARS,
+    MAX_PAGE_CHARS,
+    MAX_URL_CHARS,
+    Page,
+    host_of,
+    link_to,
+    page_of,
+    plain,
+)
+
+etree: Any = import_module("lxml.etree")  # it has no types
+
+MAX_LINK_CHARS = 1_000
+"""How long the text of a link is at most."""
+
+_UNSEEN = frozenset(
+    (
+        *("script", "style", "noscript", "template", "svg", "math", "head", "nav", "footer", "aside", "iframe"),
+        *("object", "select", "textarea", "button", "canvas", "audio", "video", "datalist"),
+    )
+)
+"""What isn't text, or isn't the page's own."""
+
+_LINES = (
+    *("address", "article", "aside", "body", "blockquote", "center", "dd", "details", "div", "dl", "dt", "fieldset"),
+    *("figcaption", "figure", "footer", "form", "header", "hgroup", "legend", "li", "main", "menu", "nav", "section"),
+    *("summary", "tbody", "tfoot", "thead", "tr"),
+)
+_PARAGRAPHS = ("h1", "h2", "h3", "h4", "h5", "h6", "hr", "ol", "p", "pre", "table", "ul")
+_BLOCKS = dict.fromkeys(_LINES, 1) | dict.fromkeys(_PARAGRAPHS, 2)
+"""How many ends of line stand before and behind an element."""
+
+_HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
+_SCRIPTS = {"sup": "^", "sub": "_"}
+_SIMPLE = re.compile(r"[\w-]+")
+
+
+class _Enough(Exception):
+    """The page has all the text that it may have."""
+
+
+class _Link:
+    """A link whose text is being read."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.words: list[str] = []
+        self.images: list[str] = []
+        self.chars = 0
+
+
+class _Text:
+    """A text that grows, with single spaces between words and no more than one empty line."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self._chars = 0
+        self._breaks = 0
+        self._space = False
+        self._lead = ""
+        """What stands before the next words, such as the mark of a list's item."""
+
+    def end_line(self, breaks: int) -> None:
+        """The next words stand on a line of their own, behind so many ends of line."""
+        self._breaks = max(self._breaks, breaks)
+        self._space = False
+
+    def lead(self, mark: str) -> None:
+        """Have a mark before the next words."""
+        self._lead = mark
+
+    def add(self, text: str, *, exact: bool = False) -> None:
+        """Some more text, whose white space counts where it is `exact`. Raises _Enough."""
+        words = text if exact else " ".join(text.split())
+        if not words:
+            self._space = self._space or bool(text)
+            return
+        space = self._space or (not exact and text[0].isspace())
+        before = self._lead
+        if self._breaks:
+            before = ("\n" * self._breaks if self.pieces else "") + before
+        elif space and self.pieces and not before:
+            before = " "
+        self.pieces.append(before + words)
+        self._breaks, self._lead = 0, ""
+        self._space = not exact and text[-1].isspace()
+        self._chars += len(before) + len(words)
+        if self._chars > MAX_PAGE_CHARS:
+            raise _Enough
+
+
+class _Reader:
+    """Takes what the parser reads: elements that begin and end, and text."""
+
+    def __init__(self, url: str) -> None:
+        self.title: list[str] = []
+        self.links: dict[str, int] = {}
+        self.text = _Text()
+        self._base = url
+        self._host = host_of(url)
+        self._depth = 0
+        self._unseen_from: int | None = None
+        """The depth of the element that nothing is shown of."""
+        self._in_title = False
+        self._pre_from: int | None = None
+        self._link: _Link | None = None
+        self._images = 0
+        self._links_chars = 0
+        self._script = ""
+        self._in_row = False
+
+    def start(self, tag: str, attributes: Any) -> None:
+        """An element begins."""
+        self._depth += 1
+        self._script = ""
+        if tag == "title" and not self.title and not self.text.pieces:
+            self._in_title = True
+        if tag == "base" and attributes.get("href"):
+            self._base = self._absolute(attributes["href"]) or self._base
+        if self._unseen_from is not None:
+            return
+        if tag in _UNSEEN or "hidden" in attributes:
+            self._unseen_from = self._depth
+            self._end_line(_BLOCKS.get(tag, 0))
+        elif tag == "a":
+            self._end_link()
+            url = self._absolute(attributes.get("href"))
+            self._link = _Link(url) if url is not None else None
+        elif tag == "img":
+            self._image(attributes.get("alt") or attributes.get("title") or "")
+        elif tag == "br":
+            self._end_line(1)
+        elif tag in ("td", "th"):
+            if self._in_row:
+                self.text.lead(" | ")
+            self._in_row = True
+        elif tag in _SCRIPTS:
+            self._script = _SCRIPTS[tag]
+        elif tag in _BLOCKS:
+            self._block(tag)
+
+    def end(self, tag: str) -> None:
+        """An element ends."""
+        self._script = ""
+        self._in_title = False
+        if self._unseen_from == self._depth:
+            self._unseen_from = None
+        elif self._unseen_from is None:
+            if tag == "a":
+                self._end_link()
+            elif tag in _BLOCKS:
+                self._end_line(_BLOCKS[tag])
+        if self._pre_from == self._depth:
+            self._pre_from = None
+        self._depth -= 1
+
+    def data(self, text: str) -> None:
+        """Some text. Raises _Enough."""
+        if self._in_title:
+            self.title.append(text[:MAX_LINK_CHARS])
+        if self._unseen_from is not None:
+            return
+        if self._script and _SIMPLE.fullmatch(text):
+            text = f"{self._script}{{{text}}}"
+        if self._link is not None:
+            if self._link.chars < MAX_LINK_CHARS:
+                self._link.words.append(text)
+                self._link.chars += len(text)
+        elif self._pre_from is None:
+            self.text.add(text)
+        else:
+            self.text.add(text, exact=True)
+
+    def comment(self, text: str) -> None:
+        """Nobody sees it."""
+
+    def pi(self, target: str, text: str | None = None) -> None:
+        """Nobody sees it."""
+
+    def close(self) -> None:
+        """There is no more."""
+        self._end_link()
+
+    def _block(self, tag: str) -> None:
+        self._end_line(_BLOCKS[tag])
+        if tag == "pre":
+            self._pre_from = self._depth
+        elif tag == "tr":
+            self._in_row = False
+        elif self._link is None:
+            if tag == "li":
+                self.text.lead("  * ")
+            elif tag == "hr":
+                self.text.add("* * *")
+                self.text.end_line(2)
+            elif tag in _HEADINGS:
+                self.text.lead(_HEADINGS[tag])
+
+    def _end_line(self, breaks: int) -> None:
+        if self._link is None:
+            self.text.end_line(breaks)
+        else:
+            self._link.words.append(" ")
+
+    def _image(self, about: str) -> None:
+        about = " ".join(about.split())[:MAX_LINK_CHARS]
+        shown = f"[Image {self._images}: {about}]" if about else f"[Image {self._images}]"
+        self._images += 1
+        if self._link is None:
+            self.text.add(shown)
+        else:
+            self._link.images.append(shown)
+
+    def _end_link(self) -> None:
+        """The link's mark is put into the text; a link without a text, as around an image, is none."""
+        link, self._link = self._link, None
+        if link is None:
+            return
+        said = "".join(link.words)
+        text = " ".join(said.split()).replace("†", "‡")[:MAX_LINK_CHARS]
+        if not text:
+            for image in link.images:
+                self.text.add(image)
+            return
+        if link.url not in self.links:
+            self._links_chars += len(link.url)
+            if len(self.links) >= MAX_LINKS or self._links_chars > MAX_LINKS_CHARS:
+                self.text.add(said)
+                return
+        number = self.links.setdefault(link.url, len(self.links))
+        host = host_of(link.url)
+        before, behind = (" " if said[0].isspace() else ""), (" " if said[-1].isspace() else "")
+        self.text.add(f"{before}{link_to(number, text, None if host == self._host else plain(host))}{behind}")
+
+    def _absolute(self, href: str | None) -> str | None:
+        """The address that a link leads to; None for one that leads to no page, or stays on this one."""
+        href = (href or "").strip()
+        if not href or href.startswith("#") or len(href) > MAX_URL_CHARS:
+            return None
+        try:
+            url = urljoin(self._base, href)
+            parts = urlsplit(url)
+        except ValueError:
+            return None
+        return url if parts.scheme in ("http", "https") and parts.netloc and len(url) <= MAX_URL_CHARS else None
+
+
+def html_page(html: str, url: str) -> Page:
+    """The page of some HTML that was found at `url`, whatever it is like."""
+    reader = _Reader(url)
+    parser = etree.HTMLParser(target=reader, recover=True, no_network=True, encoding="utf-8")
+    with suppress(_Enough, etree.ParserError, etree.XMLSyntaxError):  # all the text that it may have, or none at all
+        parser.feed(plain(html).encode("utf-8", "replace"))
+        parser.close()
+    return page_of(url, "".join(reader.title), "".join(reader.text.pieces).strip("\n"), tuple(reader.links))

@@ -1,0 +1,165 @@
+"""Pages as the browser shows them: their text in lines, and where their links lead.
+
+Everything in here is plain data: pages go into the journal of a response and into the notes of its turn, so a field
+keeps its place; only ever add, with a default.
+"""
+
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+WIDTH = 80
+"""How long a line is at most. Links are wrapped as any text."""
+
+MAX_PAGE_CHARS = 500_000
+"""How much of a page's text there is. 200 pages of a book have as much."""
+
+MAX_LINKS = 5_000
+MAX_LINKS_CHARS = 250_000
+"""How many characters the addresses of a page's links have together."""
+
+MAX_URL_CHARS = 2_048
+
+SOURCE = "view-source:"
+"""What stands before the address of a page that is shown as it was sent."""
+
+REST = "\n[The rest of this page is left out.]"
+
+_SPECIAL = str.maketrans({"【": "〖", "】": "〗", "◼": "◾", "\u200b": None, "\r": None, "\0": None})
+_LINK = re.compile(r"【(?P<number>\d{1,6})†(?P<text>[^†】]+)(?:†[^†】]+)?】")
+_LINK_BEGUN = re.compile(r"^[^【】]*】")
+_LINK_CUT = re.compile(r"【\d*(?:†(?P<text>[^†】]*)(?:†[^†】]*)?)?$")
+
+
+class Page(msgspec.Struct, frozen=True, array_like=True):
+    """A page, the results of a search, or what was found in a page.
+
+    `links` are the addresses that links lead to, by their numbers, and of what was found `places` are the lines. What
+    was found in a page is `about` it: its address and title. A page that isn't `whole` lost its text for want of room.
+    """
+
+    kind: Literal["page", "search", "find"]
+    url: str
+    title: str
+    text: str
+    links: tuple[str, ...] = ()
+    places: tuple[int, ...] = ()
+    about: tuple[str, str] | None = None
+    whole: bool = True
+
+    @property
+    def size(self) -> int:
+        """About how many characters it has."""
+        return len(self.url) + len(self.title) + len(self.text) + sum(map(len, self.links))
+
+
+class Display(msgspec.Struct, frozen=True, array_like=True):
+    """What the model was shown once, under the next cursor: a page, or `again` that of an earlier cursor."""
+
+    page: Page | None = None
+    again: int = -1
+
+    @property
+    def size(self) -> int:
+        """About how many characters it has."""
+        return 0 if self.page is None else self.page.size
+
+    def bare(self) -> "Display":
+        """The same without the text of a page, which can be fetched again, as its links can."""
+        if self.page is None or self.page.kind != "page":
+            return self
+        return Display(msgspec.structs.replace(self.page, text="", links=(), whole=False))
+
+
+class Result(NamedTuple):
+    """What a search found: the address of a page, its title, and what it says of the matter."""
+
+    url: str
+    title: str
+    snippet: str
+
+
+def plain(text: str) -> str:
+    """A text without the characters that the browser has a use for."""
+    return text.translate(_SPECIAL)
+
+
+def page_of(url: str, title: str, text: str, links: Sequence[str] = ()) -> Page:
+    """The page with this text, whose special characters are gone already."""
+    if len(text) > MAX_PAGE_CHARS:
+        text = text[:MAX_PAGE_CHARS] + REST
+    return Page("page", url, _titled(title) or host_of(url), f"\nURL: {url}\n{text}", tuple(links))
+
+
+def results_page(query: str, results: Sequence[Result]) -> Page:
+    """What a search found, as a page with a link to each."""
+    links = tuple(dict.fromkeys(result.url for result in results))
+    numbers = {url: number for number, url in enumerate(links)}
+    lines: list[str] = []
+    for result in results:
+        title = _titled(result.title).replace("†", "‡") or host_of(result.url)
+        snippet = " ".join(plain(result.snippet).split())
+        lines.append(f"  * 【{numbers[result.url]}†{title}†{host_of(result.url)}】 {snippet}".rstrip())
+    text = "\n".join(lines) if lines else "No results."
+    return Page("search", "", _titled(query), f"\nURL: \n# Search Results\n\n{text}", links)
+
+
+def found_page(page: Page, pattern: str, places: Sequence[int], text: str) -> Page:
+    """What was found of a pattern in a page."""
+    return Page(
+        "find",
+        f"{page.url}/find?pattern={quote(pattern)}",
+        f"Find results for text: `{pattern}` in `{page.title}`",
+        text,
+        tuple(page.url for _ in places),
+        tuple(places),
+        (page.url, page.title),
+    )
+
+
+def lines_of(page: Page) -> list[str]:
+    """The text of a page, wrapped: the lines that the model counts."""
+    lines: list[str] = []
+    for line in page.text.split("\n"):
+        if len(line) <= WIDTH and "\t" not in line:
+            lines.append(line)
+        else:
+            lines += textwrap.wrap(line, width=WIDTH, replace_whitespace=False, drop_whitespace=False)
+    return lines
+
+
+def without_links(text: str) -> str:
+    """The text of a page with the texts of its links in their places, those that are cut at its ends included."""
+    text = _LINK_BEGUN.sub("", text)
+    text = _LINK_CUT.sub(lambda link: link["text"] or "", text)
+    return _LINK.sub(lambda link: link["text"], text)
+
+
+def link_at(page: Page, line: int) -> tuple[str, str] | None:
+    """The address and the text of the last link that begins in the first lines of a page, up to this one."""
+    end = sum(len(text) + 1 for text in lines_of(page)[: line + 1])
+    begun = [link for link in _LINK.finditer(page.text) if link.start() < end]
+    if not begun or int(begun[-1]["number"]) >= len(page.links):
+        return None
+    return page.links[int(begun[-1]["number"])], begun[-1]["text"]
+
+
+def link_to(number: int, text: str, host: str | None) -> str:
+    """A link as a page's text has it; of another site with that site's `host`."""
+    return f"【{number}†{text}】" if host is None else f"【{number}†{text}†{host}】"
+
+
+def host_of(url: str) -> str:
+    """The host of an address, with its port; "" where it has none."""
+    try:
+        return urlsplit(url.removeprefix(SOURCE)).netloc.rpartition("@")[2]
+    except ValueError:
+        return ""
+
+
+def _titled(text: str) -> str:
+    return " ".join(plain(text).split())[:300]

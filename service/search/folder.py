@@ -1,0 +1,148 @@
+"""A folder of documents (HTML, Markdown, plain text), searched by SQLite's full-text index.
+
+It needs no internet: it is for documents of one's own, and for trying things out. The index is in memory, of each
+process its own, and made anew where a file has changed.
+"""
+
+import asyncio
+import os
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
+from urllib.parse import quote
+
+from service.browser.html import html_page
+from service.browser.page import SOURCE, Page, Result, host_of, page_of, plain
+from service.search.port import RESULTS, Query, SearchFailure, is_within, kept
+
+ADDRESS = "https://docs.invalid/"
+"""Where documents are said to be, as long as nobody says where they really are: no host can have this name."""
+
+MAX_FILES = 20_000
+MAX_FILE_BYTES = 5 << 20
+MAX_TEXT_CHARS = 256 << 20
+"""How much text of all files is searched."""
+
+MAX_WORDS = 32
+LOOK_SECONDS = 10.0
+"""How often changed files are looked for, at most."""
+
+HTML = (".html", ".htm")
+TEXTS = (".md", ".markdown", ".txt", ".rst")
+
+_MAKE = "create virtual table documents using fts5(path unindexed, title, body, tokenize='porter unicode61')"
+_FIND = (
+    "select path, title, snippet(documents, 2, '', '', '…', 24) from documents where documents match ? "
+    "order by bm25(documents, 0, 5, 1), path limit ?"
+)
+_WORD = re.compile(r"\w+")
+_HEADING = re.compile(r"^#{1,3}\s+(.+)$", re.MULTILINE)
+
+
+class _Known(NamedTuple):
+    """The files that were there when somebody looked, and the index of them."""
+
+    files: dict[str, tuple[int, int]]
+    words: sqlite3.Connection
+
+
+class Folder:
+    """The documents of a folder, with addresses below `url`."""
+
+    def __init__(self, folder: Path, url: str = ADDRESS, *, look_seconds: float = LOOK_SECONDS) -> None:
+        self._folder = folder
+        self._url = url if url.endswith("/") else f"{url}/"
+        self._known: _Known | None = None
+        self._looked = 0.0
+        self._look_seconds = look_seconds
+        self._lock = threading.Lock()
+
+    async def search(self, query: Query) -> list[Result]:
+        """The documents in which words of the query stand, best first. Raises SearchFailure."""
+        return await asyncio.to_thread(self._search, query)
+
+    async def page(self, url: str, domains: tuple[str, ...] = ()) -> Page:
+        """The document at an address. Raises SearchFailure."""
+        if not is_within(host_of(url), domains):
+            raise SearchFailure("it is not among the domains that were allowed")
+        return await asyncio.to_thread(self._page, url)
+
+    def _search(self, query: Query) -> list[Result]:
+        words = " OR ".join(f'"{word}"' for word in _WORD.findall(query.text)[:MAX_WORDS])
+        if not words:
+            return []
+        with self._lock:
+            found = self._current().words.execute(_FIND, (words, RESULTS)).fetchall()
+        return kept([Result(self._address(path), title, snippet) for path, title, snippet in found], query)
+
+    def _page(self, url: str) -> Page:
+        bare = url.removeprefix(SOURCE).partition("#")[0].partition("?")[0]
+        with self._lock:
+            paths = {self._address(path): path for path in self._current().files}
+        if bare not in paths:
+            raise SearchFailure("there is no such document")
+        source = url.startswith(SOURCE)
+        page = self._read(paths[bare], source=source)
+        if page is None:
+            raise SearchFailure("it can't be read")
+        return page
+
+    def _read(self, path: str, *, source: bool = False) -> Page | None:
+        """A document as a page; None for one that is gone."""
+        url = self._address(path)
+        try:
+            with (self._folder / path).open("rb") as file:
+                text = file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return None
+        if source:
+            return page_of(f"{SOURCE}{url}", path, plain(text))
+        if path.lower().endswith(HTML):
+            return html_page(text, url)
+        heading = _HEADING.search(text)
+        return page_of(url, heading[1] if heading else path, plain(text))
+
+    def _address(self, path: str) -> str:
+        return f"{self._url}{quote(path)}"
+
+    def _current(self) -> _Known:
+        """The index of the files as they are, or were some seconds ago. Raises SearchFailure."""
+        now = monotonic()
+        if self._known is None or now - self._looked > self._look_seconds:
+            files = dict(self._files())
+            if self._known is None or files != self._known.files:
+                self._known = self._indexed(files)
+            self._looked = now
+        return self._known
+
+    def _indexed(self, files: dict[str, tuple[int, int]]) -> _Known:
+        index = sqlite3.connect(":memory:", check_same_thread=False)
+        index.execute(_MAKE)
+        left = MAX_TEXT_CHARS
+        for path in files:
+            page = self._read(path)
+            if page is not None and len(page.text) <= left:
+                left -= len(page.text)
+                body = re.sub(r"【\d+†([^†】]*)(?:†[^】]*)?】", r"\1", page.text.split("\n", 2)[-1])
+                index.execute("insert into documents values (?, ?, ?)", (path, page.title, body))
+        index.commit()
+        return _Known(files, index)
+
+    def _files(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """The documents by their paths, with when each was changed and its size; no link is followed."""
+        count = 0
+        for folder, folders, names in os.walk(self._folder):
+            folders.sort()
+            for name in sorted(names):
+                path = Path(folder, name)
+                if not name.lower().endswith(HTML + TEXTS) or path.is_symlink() or not path.is_file():
+                    continue
+                if count == MAX_FILES:
+                    return
+                count += 1
+                state = path.stat()
+                yield path.relative_to(self._folder).as_posix(), (state.st_mtime_ns, state.st_size)

@@ -1,0 +1,70 @@
+"""The port of what the browser searches and opens: the bounds, what is asked, and how it fails.
+
+A conformance suite (tests/support/search) defines what a back end must do.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from service.browser.page import Page, Result, host_of
+
+RESULTS = 20
+"""How many results a search asks for: as many as the reference browser of gpt-oss."""
+
+MAX_TITLE_CHARS = 300
+MAX_SNIPPET_CHARS = 500
+
+
+class SearchFailure(Exception):
+    """Nothing is known of what was asked, and why: the model and the client may read it."""
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What is searched for: only among `domains`, where there are any, for somebody in a `country` (ISO 3166, two
+    letters).
+    """
+
+    text: str
+    domains: tuple[str, ...] = ()
+    country: str = ""
+
+
+class Searcher(Protocol):
+    """What finds pages."""
+
+    async def search(self, query: Query) -> list[Result]:
+        """What it finds, best first. Raises SearchFailure."""
+        ...
+
+
+class Pages(Protocol):
+    """What has pages."""
+
+    async def page(self, url: str, domains: tuple[str, ...] = ()) -> Page:
+        """The page at an address, on these domains alone where there are any; behind `view-source:` as it was sent.
+        Raises SearchFailure.
+        """
+        ...
+
+
+def is_within(host: str, domains: tuple[str, ...]) -> bool:
+    """Whether a host is one of these domains or below one, or there are none."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    name = name.lower().rstrip(".")
+    return not domains or any(name == domain or name.endswith(f".{domain}") for domain in domains)
+
+
+def kept(results: list[Result], query: Query) -> list[Result]:
+    """Of what a service answers, the results that may be shown, no more and no longer than they may be."""
+    return [
+        Result(result.url, result.title[:MAX_TITLE_CHARS], result.snippet[:MAX_SNIPPET_CHARS])
+        for result in results
+        if is_address(result.url) and is_within(host_of(result.url), query.domains)
+    ][:RESULTS]
+
+
+def is_address(url: str) -> bool:
+    """Whether it is the address of a page, which can be shown."""
+    plain = url.isprintable() and not any(letter in url for letter in ' <>"【】†')
+    return plain and url.startswith(("http://", "https://")) and bool(host_of(url)) and len(url) <= 2_048

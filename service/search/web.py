@@ -1,0 +1,172 @@
+"""Pages of the web: where they may be, and how much of one is read.
+
+The model names addresses, and pages do by their links and redirects, so any of them may want to lead into the
+operator's network. Each is judged anew: its host is resolved once, all its addresses have to be public, and the
+connection goes to one of these, whatever the name resolves to a moment later. Only GET, no cookies, nothing compressed.
+"""
+
+import asyncio
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from service.addresses import ForbiddenAddress, LookUp, Pinned, look_up, public_addresses
+from service.browser.html import html_page
+from service.browser.page import SOURCE, Page, page_of, plain
+from service.build import this_build
+from service.search.ask import BROKEN
+from service.search.port import SearchFailure, is_within
+
+PARSED_AT_ONCE = 2
+"""How many pages a process makes texts of at the same time, each in a thread."""
+
+HTML = ("text/html", "application/xhtml+xml")
+TEXTS = ("application/json", "application/xml", "application/atom+xml", "application/rss+xml", "application/ld+json")
+"""What is text beside `text/*`."""
+
+_META = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
+_META_WITHIN = 2_048
+
+_UNLIMITED = aiohttp.ClientTimeout(total=None, sock_connect=None)
+
+
+class PageLimits(msgspec.Struct, frozen=True):
+    """The bounds of opening a page: in seconds, redirects and bytes. What comes behind the bytes isn't read."""
+
+    seconds: float = 10.0
+    redirects: int = 5
+    bytes: int = 5 << 20
+
+
+class _Sent(NamedTuple):
+    """What a server sent: from which address, of which type, in which encoding."""
+
+    url: str
+    kind: str
+    charset: str | None
+    body: bytes
+
+
+class Web:
+    """Pages at public addresses, and at those hosts that the operator named."""
+
+    def __init__(
+        self,
+        hosts: Collection[str] = (),
+        limits: PageLimits | None = None,
+        *,
+        look_up: LookUp = look_up,
+    ) -> None:
+        """`hosts` may have any address: each a host, or a host and a port."""
+        self._hosts = frozenset(hosts)
+        self._limits = limits or PageLimits()
+        self._look_up = look_up
+        self._parsing = asyncio.Semaphore(PARSED_AT_ONCE)
+        self._agent = f"harmonium/{this_build().version} (web_search)"
+
+    async def page(self, url: str, domains: tuple[str, ...] = ()) -> Page:
+        """The page at an address. Raises SearchFailure."""
+        limits = self._limits
+        try:
+            async with asyncio.timeout(limits.seconds):
+                sent = await self._sent(url.removeprefix(SOURCE), domains)
+        except TimeoutError:
+            raise SearchFailure(f"it took longer than {limits.seconds:g} s") from None
+        except ForbiddenAddress as error:
+            raise SearchFailure(str(error)) from None
+        except BROKEN as error:
+            raise SearchFailure(f"it can't be reached ({type(error).__name__})") from None
+        async with self._parsing:
+            return await asyncio.to_thread(_page, sent, source=url.startswith(SOURCE))
+
+    async def _sent(self, url: str, domains: tuple[str, ...]) -> _Sent:
+        """What is at an address, or where that redirects to."""
+        for _ in range(self._limits.redirects + 1):
+            target = _target(url, domains)
+            connector = aiohttp.TCPConnector(
+                resolver=Pinned(await self._addresses(target)),
+                force_close=True,  # an open connection would outlive the look-up that permitted it
+            )
+            async with (
+                aiohttp.ClientSession(
+                    connector=connector,
+                    timeout=_UNLIMITED,
+                    auto_decompress=False,
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                ) as session,
+                session.get(target, headers=self._headers, allow_redirects=False) as response,
+            ):
+                if response.status in (301, 302, 303, 307, 308) and "location" in response.headers:
+                    url = str(target.join(URL(response.headers["location"])))
+                    continue
+                return await self._read(response, str(target))
+        raise SearchFailure(f"it redirects more than {self._limits.redirects} times")
+
+    async def _read(self, response: aiohttp.ClientResponse, url: str) -> _Sent:
+        if response.status != 200:
+            raise SearchFailure(f"it answers with HTTP {response.status}")
+        kind = response.content_type.lower()
+        if not (kind.startswith("text/") or kind in HTML or kind in TEXTS):
+            raise SearchFailure(f"it is {kind[:100]}, which this browser can't show")
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise SearchFailure("it is compressed, which nobody asked for")
+        left, parts = self._limits.bytes, list[bytes]()
+        async for part in response.content.iter_chunked(65_536):
+            parts.append(part[:left])
+            left -= len(part)
+            if left <= 0:
+                break
+        return _Sent(url, kind, response.charset, b"".join(parts))
+
+    async def _addresses(self, target: URL) -> list[str]:
+        host, port = target.raw_host or "", target.port or 0
+        if host in self._hosts or f"{host}:{port}" in self._hosts:
+            return await self._look_up(host, port)
+        return await public_addresses(host, port, self._look_up)
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {
+            "user-agent": self._agent,
+            "accept": "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.8",
+            "accept-encoding": "identity",
+        }
+
+
+def _target(url: str, domains: tuple[str, ...]) -> URL:
+    """An address that may be asked, without its fragment. Raises SearchFailure."""
+    try:
+        target = URL(url)
+        host, port = target.raw_host, target.port
+    except ValueError:
+        host, port, target = None, None, URL()
+    if target.scheme not in ("http", "https") or not host or not port or target.user or target.password:
+        raise SearchFailure("it is no http:// or https:// address of a page")
+    if not is_within(host, domains):
+        raise SearchFailure("it is not among the domains that were allowed")
+    return target.with_fragment(None)
+
+
+def _page(sent: _Sent, *, source: bool) -> Page:
+    """What was sent as a page. It takes milliseconds, and some of them seconds: never on the event loop."""
+    text = _decoded(sent)
+    if source:
+        return page_of(f"{SOURCE}{sent.url}", "", plain(text))
+    return html_page(text, sent.url) if sent.kind in HTML else page_of(sent.url, "", plain(text))
+
+
+def _decoded(sent: _Sent) -> str:
+    """The text, by the encoding that was said, or else by what a page says of itself, or else UTF-8."""
+    charset = sent.charset
+    if charset is None and sent.kind in HTML and (said := _META.search(sent.body[:_META_WITHIN])):
+        charset = said[1].decode()
+    for name in (charset, "utf-8"):
+        try:
+            return sent.body.decode(name or "utf-8", "replace")
+        except (LookupError, ValueError):
+            continue
+    return ""

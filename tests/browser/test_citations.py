@@ -1,0 +1,154 @@
+"""Marks in an answer that become links, and annotations with the spans of these."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.browser.browser import Search, view_of
+from service.browser.citations import Citations, Cited, Source, source_of
+from service.browser.display import found
+from service.browser.page import Display, Page, Result, page_of, results_page
+
+BREST = Source("https://tides.example/brest", "Tides in Brest")
+SHOWN = "([tides.example](https://tides.example/brest))"
+
+
+def source(cursor: int, line: int) -> Source | None:
+    """Cursors 0 to 9 have been shown."""
+    return BREST if cursor < 10 else None
+
+
+def cited(*pieces: str) -> tuple[str, list[Cited[str]]]:
+    """The text that a client sees of pieces, and the pieces with an annotation, each checked."""
+    citations = Citations[str](source)
+    out = [given for piece in pieces for given in citations.take(piece)] + citations.rest()
+    text = "".join(piece.text for piece in out)
+    annotated = [piece for piece in out if piece.annotation is not None]
+    for piece in annotated:
+        assert piece.annotation is not None
+        assert text[piece.annotation["start_index"] : piece.annotation["end_index"]] == piece.text
+    return text, annotated
+
+
+def test_a_mark_becomes_a_link_with_its_span() -> None:
+    text, annotated = cited("High water is at ten【3†L9-L11】.")
+
+    assert text == f"High water is at ten {SHOWN}."
+    assert [piece.annotation for piece in annotated] == [
+        {
+            "type": "url_citation",
+            "start_index": 21,
+            "end_index": 21 + len(SHOWN),
+            "url": "https://tides.example/brest",
+            "title": "Tides in Brest",
+        }
+    ]
+
+
+def test_there_is_one_space_before_a_link() -> None:
+    assert cited("ten 【3†L9】【3†L9】")[0] == f"ten {SHOWN} {SHOWN}"
+    assert cited("【3†L9】")[0] == SHOWN
+
+
+def test_what_is_no_mark_stays_as_it_is() -> None:
+    for text in (
+        "【】",
+        "【3】",
+        "【x†L1】",
+        "【3†】",
+        "【33†L1】",
+        "【3†L1",
+        "a 【",
+        "【" * 5,
+        "【3†" + "x" * 500 + "】",
+    ):
+        assert cited(text) == (text, [])
+
+
+def test_a_mark_is_held_back_until_it_is_whole() -> None:
+    citations = Citations[str](source)
+
+    assert [piece.text for piece in citations.take("ten 【3†L", ["t"])] == ["ten "]
+    assert citations.take("9") == []
+    assert [(piece.text, piece.beside) for piece in citations.take("】!", ["u"])] == [(SHOWN, []), ("!", ["t", "u"])]
+
+
+def test_a_mark_that_never_ends_is_held_back_no_longer_than_a_mark() -> None:
+    citations = Citations[str](source)
+    out = [piece.text for _ in range(300) for piece in citations.take("【3†" if not _ else "x")]
+
+    assert len("".join(out)) > 250
+
+
+PIECES = st.lists(
+    st.one_of(
+        st.sampled_from(["【3†L1】", "【3", "†", "】", "【", "L1", "【12†L2】", " ", "é🌊"]), st.text(max_size=5)
+    ),
+    max_size=20,
+)
+
+
+@given(PIECES, st.lists(st.integers(0, 60), max_size=10))
+def test_however_a_text_comes_it_is_cited_alike(pieces: list[str], cuts: list[int]) -> None:
+    text = "".join(pieces)
+    places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
+    parts = [text[one:other] for one, other in pairwise(places)]
+    whole, annotated = cited(text)
+    apart, others = cited(*parts)
+
+    assert whole == apart
+    assert [piece.annotation for piece in annotated] == [piece.annotation for piece in others]
+
+
+@given(PIECES)
+def test_what_comes_beside_a_text_is_given_once_and_in_order(pieces: list[str]) -> None:
+    citations = Citations[int](source)
+    out = [given for number, piece in enumerate(pieces) for given in citations.take(piece, [number])]
+    out += citations.rest()
+    given_beside = [number for piece in out for number in piece.beside]
+
+    assert given_beside == list(range(len(given_beside)))
+    if out and "".join(pieces):
+        assert len(given_beside) == len(pieces) or not "".join(pieces[len(given_beside) :])
+
+
+# --- what a mark leads to ---
+
+PAGE = page_of("https://tides.example/brest", "Tides in Brest", "High water at ten.\nLow water at four.")
+RESULTS = results_page(
+    "tides", [Result("https://tides.example/brest", "Tides", "x " * 100), Result("https://b.example/", "B", "y")]
+)
+
+
+def test_a_page_leads_to_itself_and_what_was_found_in_it_does_too() -> None:
+    displays = [Display(PAGE), Display(again=0), Display(found(PAGE, "water"))]
+
+    assert [source_of(displays, cursor, 2) for cursor in (0, 1, 2, 3)] == [BREST, BREST, BREST, None]
+
+
+def test_a_line_of_a_search_leads_to_the_link_in_it() -> None:
+    assert [source_of([Display(RESULTS)], 0, line) for line in (4, 5, 7, 99)] == [
+        Source("https://tides.example/brest", "Tides"),
+        Source("https://tides.example/brest", "Tides"),
+        Source("https://b.example/", "B"),
+        Source("https://b.example/", "B"),
+    ]
+    assert source_of([Display(RESULTS)], 0, 0) is None
+
+
+def test_a_page_that_was_opened_gives_the_title() -> None:
+    assert source_of([Display(RESULTS), Display(PAGE)], 0, 4) == BREST
+
+
+def test_the_source_of_a_page_is_cited_as_the_page() -> None:
+    raw = Page("page", "view-source:https://tides.example/brest", "Tides in Brest", "<p>")
+
+    assert source_of([Display(raw)], 0, 0) == BREST
+
+
+def test_a_search_is_shown_as_a_page_of_links() -> None:
+    view = view_of([], RESULTS, Search("tides"), 1_024)
+
+    assert view.text.startswith("[0] tides\n**viewing lines [0 - 7] of 7**\n\nL0: \nL1: URL: \nL2: # Search Results\n")
+    assert "L7:   * 【1†B†b.example】 y" in view.text

@@ -1,0 +1,311 @@
+"""Responses that search the web, over HTTP: what the client gets, what the model reads, what is kept and cited."""
+
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from service.harmony import tokens
+from service.settings.settings import Settings
+from tests.support.oracles.open_responses import check_stream
+from tests.support.service.inside import answer, scripted, serving, then, thought
+from tests.support.service.process import MODEL
+from tests.support.service.seen import prompts, streamed
+from tests.support.service.streams import sent
+
+TIDES = "https://docs.invalid/tides.html"
+MOON = "https://docs.invalid/moon.md"
+SEARCH: dict[str, Any] = {"type": "web_search"}
+SHOWN = f"([docs.invalid]({TIDES}))"
+PAGE = "\n".join(f"<p>Line {number} of the tides at Brest.</p>" for number in range(400))
+
+
+@pytest.fixture
+def searching(settings: Settings, tmp_path: Path) -> Settings:
+    """Settings under which two documents are searched."""
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    (folder / "tides.html").write_text(f"<title>Tides</title><p>High water at ten. <a href=moon.md>Moon</a></p>{PAGE}")
+    (folder / "moon.md").write_text("# The moon\n\nIt makes high water.")
+    return settings.model_copy(update={"search": "folder", "search_folder": str(folder)})
+
+
+def change(searching: Settings) -> None:
+    """The documents say something else by now."""
+    for document in Path(searching.search_folder).iterdir():
+        document.write_text("changed")
+
+
+def call(tool: str, arguments: str) -> list[int]:
+    """A whole call of one of the browser's tools, as gpt-oss writes it."""
+    text = f"<|channel|>analysis to=browser.{tool} code<|message|>{arguments}<|call|>"
+    out: list[int] = []
+    for part in text.replace("<|", "\0<|").replace("|>", "|>\0").split("\0"):
+        marks = {"<|channel|>": tokens.CHANNEL, "<|message|>": tokens.MESSAGE, "<|call|>": tokens.CALL}
+        out += [marks[part]] if part in marks else tokens.encode(part)
+    return out
+
+
+SEARCHED = call("search", '{"query": "high water", "topn": 10, "source": "news"}')
+OPENED = call("open", '{"id": 0}')
+FOUND = call("find", '{"pattern": "line 399"}')
+
+
+async def test_a_page_is_searched_opened_and_cited(searching: Settings) -> None:
+    engine = scripted(
+        [[*thought("I search."), *then(SEARCHED)]], [OPENED], [FOUND], [answer("High water is at ten【1†L2】.")]
+    )
+    async with serving(searching, engine) as service, service.client() as client:
+        response = await client.responses.create(
+            model=MODEL, input="When?", tools=[SEARCH], include=["web_search_call.action.sources"]
+        )
+
+    _, searched, opened, found, message = response.output
+    assert [item.type for item in (searched, opened, found)] == ["web_search_call"] * 3
+    assert [getattr(item, "status", "") for item in (searched, opened, found)] == ["completed"] * 3
+    action = searched.to_dict()["action"]
+    assert (action["type"], action["query"], action["queries"]) == ("search", "high water", ["high water"])
+    assert sorted(source["url"] for source in action["sources"]) == [MOON, TIDES]
+    assert opened.to_dict()["action"]["type"] == "open_page"
+    assert found.to_dict()["action"]["pattern"] == "line 399"
+    assert message.type == "message"
+    part = message.content[0].to_dict()
+    url = opened.to_dict()["action"]["url"]
+    assert part["text"] == f"High water is at ten ([docs.invalid]({url}))."
+    (annotation,) = part["annotations"]
+    assert annotation["url"] == url
+    assert part["text"][annotation["start_index"] : annotation["end_index"]] == f"([docs.invalid]({url}))"
+    *_, last = prompts(engine)
+    assert "## browser" in last
+    assert "<|start|>browser.search to=assistant<|channel|>analysis<|message|>[0] high water\n**viewing lines" in last
+    assert "[2] Find results for text: `line 399` in" in last
+
+
+async def test_a_stream_has_the_events_of_the_api_and_citations_behind_their_text(searching: Settings) -> None:
+    opened = call("open", f'{{"id": "{TIDES}"}}')
+    engine = scripted([opened], [answer("At ten【0†L2-L3】, they say.")])
+    async with serving(searching, engine) as service:
+        told = await streamed(service, input="When?", tools=[SEARCH])
+
+    kinds = [event["type"].removeprefix("response.") for event in told]
+    start = kinds.index("web_search_call.in_progress")
+    assert kinds[start - 1 : start + 4] == [
+        "output_item.added",
+        "web_search_call.in_progress",
+        "web_search_call.searching",
+        "web_search_call.completed",
+        "output_item.done",
+    ]
+    said = ""
+    for event in told:
+        if event["type"] == "response.output_text.delta":
+            said += event["delta"]
+        elif event["type"] == "response.output_text.annotation.added":
+            note = event["annotation"]
+            assert (event["content_index"], event["annotation_index"]) == (0, 0)
+            assert said[note["start_index"] :] == said[note["start_index"] : note["end_index"]] == SHOWN
+            assert (note["type"], note["url"], note["title"]) == ("url_citation", TIDES, "Tides")
+    assert said == f"At ten {SHOWN}, they say."
+    assert told[-1]["response"]["output"][-1]["content"][0]["annotations"]
+
+
+async def test_in_open_responses_a_search_is_a_summary_of_what_was_wanted(searching: Settings) -> None:
+    engine = scripted([call("open", f'{{"id": "{TIDES}"}}')], [answer("At ten【0†L2】.")])
+    body = {"model": MODEL, "input": "When?", "tools": [SEARCH], "stream": True}
+    async with serving(searching, engine) as service, service.http() as http:
+        given = await http.post("/open-responses/v1/responses", json=body)
+    done = check_stream(sent(given.text))
+
+    assert [item["type"] for item in done["output"]] == ["reasoning", "message"]
+    assert [part["type"] for part in done["output"][1]["content"][0]["annotations"]] == ["url_citation"]
+
+
+async def test_pages_and_cursors_go_on_with_the_conversation(searching: Settings) -> None:
+    engine = scripted(
+        [call("open", f'{{"id": "{TIDES}"}}')],
+        [answer("Ten.")],
+        [call("open", '{"loc": 390}')],
+        [call("open", '{"cursor": 0, "id": 0}')],
+        [answer("Still【0†L2】 and【2†L3】.")],
+    )
+    async with serving(searching, engine) as service, service.client() as client:
+        first = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH])
+        change(searching)
+        second = await client.responses.create(
+            model=MODEL, input="More?", tools=[SEARCH], previous_response_id=first.id
+        )
+
+    *_, scrolled, opened, last = prompts(engine)
+    assert f"[1] Tides ({TIDES})\n**viewing lines [390 - " in opened
+    assert "Line 200 of the tides" in opened
+    assert scrolled.removesuffix("<|start|>assistant") in opened
+    assert f"[2] {'moon.md'} ({MOON})" in last
+    assert second.output_text == f"Still {SHOWN} and ([docs.invalid]({MOON}))."
+
+
+async def test_the_history_keeps_what_the_model_said(searching: Settings) -> None:
+    engine = scripted([call("open", f'{{"id": "{TIDES}"}}')], [answer("At ten【0†L2】.")], [answer("Yes.")])
+    async with serving(searching, engine) as service, service.client() as client:
+        first = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH])
+        await client.responses.create(model=MODEL, input="Sure?", previous_response_id=first.id)
+
+    *_, last = prompts(engine)
+    assert "At ten【0†L2】." in last
+    assert SHOWN not in last
+    assert "browser_display" not in last
+
+
+async def test_another_tenant_has_its_own_pages(searching: Settings) -> None:
+    engine = scripted([call("open", '{"cursor": 0}')], [answer("No.")])
+    async with serving(searching, engine) as service, service.client() as client:
+        response = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH])
+
+    assert response.output[0].to_dict()["status"] == "failed"
+    assert response.output[0].to_dict()["action"] == {"type": "open_page", "url": None}
+    assert "No pages to access!" in prompts(engine)[-1]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "told"),
+    [
+        ("search", "{", '{"error": "Invalid function arguments"}'),
+        ("search", '{"query": 3}', '{"error": "Invalid function arguments"}'),
+        ("open", '{"id": "https://docs.invalid/none"}', "Error fetching URL `https://docs.invalid/none`: there is no"),
+        ("open", '{"id": "file:///etc/passwd"}', "Error fetching URL `file:///etc/passwd`: "),
+        ("find", '{"pattern": "x"}', "No pages to access!"),
+        ("open", '{"id": true}', '{"error": "Invalid function arguments"}'),
+    ],
+)
+async def test_what_the_model_does_wrong_it_is_told(searching: Settings, tool: str, arguments: str, told: str) -> None:
+    engine = scripted([call(tool, arguments)], [answer("Sorry.")])
+    async with serving(searching, engine) as service, service.client() as client:
+        response = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH])
+
+    assert response.output[0].to_dict()["status"] == "failed"
+    assert told in prompts(engine)[-1]
+    assert response.status == "completed"
+
+
+async def test_domains_of_a_request_hold(searching: Settings) -> None:
+    only = SEARCH | {"filters": {"allowed_domains": ["Tides.example"]}}
+    engine = scripted([SEARCHED], [call("open", f'{{"id": "{TIDES}"}}')], [answer("No.")])
+    async with serving(searching, engine) as service, service.client() as client:
+        response = await client.responses.create(model=MODEL, input="When?", tools=[only])
+
+    assert [item.to_dict().get("status") for item in response.output[:2]] == ["completed", "failed"]
+    assert "No results." in prompts(engine)[1]
+    assert "not among the domains" in prompts(engine)[-1]
+    assert response.tools[0].to_dict()["filters"] == {"allowed_domains": ["Tides.example"]}
+
+
+async def test_a_context_size_is_a_views(searching: Settings) -> None:
+    shown: dict[str, int] = {}
+    for size in ("low", "medium", "high"):
+        engine = scripted([call("open", f'{{"id": "{TIDES}"}}')], [answer("Ten.")])
+        async with serving(searching, engine) as service, service.client() as client:
+            await client.responses.create(
+                model=MODEL, input="When?", tools=[SEARCH | {"search_context_size": size}], store=False
+            )
+        shown[size] = prompts(engine)[-1].count("of the tides at Brest")
+
+    assert shown["low"] * 1.8 < shown["medium"] < shown["high"] / 1.8
+
+
+async def test_without_live_access_only_pages_that_were_opened_lately_are(searching: Settings) -> None:
+    offline = SEARCH | {"external_web_access": False}
+    opened = call("open", f'{{"id": "{TIDES}"}}')
+    engine = scripted([opened], [answer("No.")], [opened], [answer("Ten.")], [opened], [answer("Ten.")])
+    async with serving(searching, engine) as service, service.client() as client:
+        done = [
+            await client.responses.create(model=MODEL, input="When?", tools=[tool])
+            for tool in (offline, SEARCH, offline)
+        ]
+
+    assert [each.output[0].to_dict()["status"] for each in done] == ["failed", "completed", "completed"]
+
+
+@pytest.mark.parametrize(
+    ("members", "param"),
+    [
+        ({"filters": {"allowed_domains": ["https://x.example"]}}, "tools[0].filters.allowed_domains[0]"),
+        ({"filters": {"allowed_domains": ["x.example/path"]}}, "tools[0].filters.allowed_domains[0]"),
+        ({"filters": {"allowed_domains": [""]}}, "tools[0].filters.allowed_domains[0]"),
+        ({"filters": {"allowed_domains": ["x"] * 101}}, "tools[0].filters.allowed_domains"),
+        ({"filters": {"allowed_domains": "x"}}, "tools[0].filters.allowed_domains"),
+        ({"filters": []}, "tools[0].filters"),
+        ({"search_context_size": "huge"}, "tools[0].search_context_size"),
+        ({"user_location": {"country": "France"}}, "tools[0].user_location.country"),
+        ({"user_location": {"type": "exact"}}, "tools[0].user_location.type"),
+        ({"user_location": "Paris"}, "tools[0].user_location"),
+        ({"external_web_access": "no"}, "tools[0].external_web_access"),
+    ],
+)
+async def test_bad_declarations_are_refused(searching: Settings, members: dict[str, Any], param: str) -> None:
+    async with serving(searching, scripted([answer("No.")])) as service, service.client() as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.responses.create(model=MODEL, input="When?", tools=[SEARCH | members])
+
+    assert refused.value.param == param
+
+
+async def test_each_of_its_types_declares_it_and_a_choice_of_it_holds(searching: Settings) -> None:
+    for kind in ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"):
+        engine = scripted([SEARCHED], [answer("Ten.")])
+        async with serving(searching, engine) as service, service.client() as client:
+            raw = await client.responses.with_raw_response.create(
+                model=MODEL,
+                input="When?",
+                tools=[{"type": kind, "user_location": {"type": "approximate", "country": "fr", "city": None}}],  # pyright: ignore
+                tool_choice={"type": kind},  # pyright: ignore
+            )
+        assert "x-harmonium-tools-left-out" not in raw.headers
+        assert raw.parse().output[0].type == "web_search_call"
+
+
+async def test_where_nothing_is_searched_it_is_left_out_as_before(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("No.")])) as service, service.client() as client:
+        raw = await client.responses.with_raw_response.create(model=MODEL, input="When?", tools=[SEARCH])
+
+    assert raw.headers["x-harmonium-tools-left-out"] == "web_search"
+
+
+async def test_an_answer_in_a_format_is_left_as_it_is(searching: Settings) -> None:
+    form: Any = {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}, "strict": False}}
+    engine = scripted([call("open", f'{{"id": "{TIDES}"}}')], [answer('{"at": "ten【0†L2】"}')])
+    async with serving(searching, engine) as service, service.client() as client:
+        response = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH], text=form)
+
+    assert response.output_text == '{"at": "ten【0†L2】"}'
+
+
+async def test_a_background_response_searches_and_its_followers_see_it(searching: Settings) -> None:
+    engine = scripted([SEARCHED], [OPENED], [answer("At ten【1†L2】.")], [call("open", "{}")], [answer("Done.")])
+    async with serving(searching, engine) as service, service.client() as client:
+        begun = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH], background=True, stream=True)
+        told = [event async for event in begun]
+        response = await client.responses.retrieve(told[0].to_dict()["response"]["id"])
+        again = [event async for event in await client.responses.retrieve(response.id, stream=True)]
+        await client.responses.create(model=MODEL, input="More", tools=[SEARCH], previous_response_id=response.id)
+
+    assert [event.to_dict() for event in again] == [event.to_dict() for event in told]
+    assert [event.type for event in told].count("response.web_search_call.completed") == 2
+    assert [event.type for event in told].count("response.output_text.annotation.added") == 1
+    assert response.output[-1].to_dict()["content"][0]["annotations"][0]["type"] == "url_citation"
+    assert "\n**viewing lines [0 - " in prompts(engine)[-1].rpartition("[2] ")[2]
+
+
+async def test_the_demo_engine_searches_opens_a_page_and_cites_it(searching: Settings) -> None:
+    async with serving(searching) as service, service.client() as client:
+        response = await client.responses.create(
+            model=MODEL, input='Search the web for "high water ten" please', tools=[SEARCH]
+        )
+        more = await client.responses.create(
+            model=MODEL, input="Count to 3.", tools=[SEARCH], previous_response_id=response.id
+        )
+
+    actions = [item.to_dict()["action"] for item in response.output if item.type == "web_search_call"]
+    assert [action["type"] for action in actions] == ["search", "open_page"]
+    assert actions[0]["query"] == "high water ten"
+    assert response.output_text == f"It makes high water ([docs.invalid]({MOON}))."
+    assert "3" in more.output_text

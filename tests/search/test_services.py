@@ -1,0 +1,84 @@
+"""What every service that searches does, over its wire as documented: the conformance suite of the port."""
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from service.browser.page import Result
+from service.search.brave import Brave
+from service.search.exa import Exa
+from service.search.port import Query, Searcher, SearchFailure
+from service.search.searxng import SearXng
+from service.search.tavily import Tavily
+from tests.support.search.services import KEY, Services, search_services
+
+Opened = Callable[[str], Searcher]
+
+OPENED: dict[str, Opened] = {
+    "searxng": lambda url: SearXng(f"{url}/searxng/"),
+    "brave": lambda url: Brave(KEY, f"{url}/brave"),
+    "tavily": lambda url: Tavily(KEY, f"{url}/tavily"),
+    "exa": lambda url: Exa(KEY, f"{url}/exa/"),
+}
+
+
+@pytest.fixture
+async def services() -> AsyncIterator[Services]:
+    async with search_services() as running:
+        yield running
+
+
+@pytest.fixture(params=OPENED)
+def searcher(request: pytest.FixtureRequest, services: Services) -> Searcher:
+    return OPENED[request.param](services.url)
+
+
+async def test_it_finds_pages_and_nothing_that_is_none(searcher: Searcher) -> None:
+    assert await searcher.search(Query("tides")) == [
+        Result("https://tides.example/brest", "Tides in Brest", "High & low water."),
+        Result("https://port.example/fr/", "The <port>", "Quays."),
+    ]
+
+
+async def test_it_finds_nothing(searcher: Searcher) -> None:
+    assert await searcher.search(Query("none")) == []
+
+
+async def test_domains_are_told_to_the_service_and_hold_whatever_it_answers(
+    searcher: Searcher, services: Services
+) -> None:
+    found = await searcher.search(Query("tides", ("port.example",)))
+
+    assert [result.url for result in found] == ["https://port.example/fr/"]
+    assert "port.example" in str(services.asked)
+
+
+@pytest.mark.parametrize("text", ["http 500", "html", "types", "huge", "redirect"])
+async def test_a_service_that_fails_says_why_and_nothing_of_what_it_said(searcher: Searcher, text: str) -> None:
+    with pytest.raises(SearchFailure, match="search service") as failure:
+        await searcher.search(Query(text))
+
+    assert "secret" not in str(failure.value)
+
+
+@pytest.mark.parametrize("name", OPENED)
+async def test_a_service_that_is_away_is_a_failure(name: str) -> None:
+    with pytest.raises(SearchFailure, match="can't be reached"):
+        await OPENED[name]("http://127.0.0.1:9").search(Query("tides"))
+
+
+@pytest.mark.parametrize("name", ["brave", "tavily", "exa"])
+async def test_a_key_that_is_wrong_is_a_failure_that_does_not_tell_it(name: str, services: Services) -> None:
+    opened = {"brave": Brave, "tavily": Tavily, "exa": Exa}[name]
+    with pytest.raises(SearchFailure, match="HTTP 4") as failure:
+        await opened("sk-wrong", f"{services.url}/{name}").search(Query("tides"))
+
+    assert "sk-wrong" not in str(failure.value)
+
+
+async def test_a_country_goes_to_those_that_know_countries(services: Services) -> None:
+    for name in ("brave", "exa"):
+        await OPENED[name](services.url).search(Query("tides", country="FR"))
+
+    assert services.asked[0]["query"]["country"] == "FR"
+    assert services.asked[1]["body"]["userLocation"] == "FR"

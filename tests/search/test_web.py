@@ -1,0 +1,190 @@
+"""Pages of the web: which may be opened, how much of one is read, and what an address leads to."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from service.browser.page import REST
+from service.search.port import SearchFailure
+from service.search.web import PageLimits, Web
+from tests.support.search.services import served
+
+NAMES = {"tides.example": ["127.0.0.1"], "both.example": ["8.8.8.8", "127.0.0.1"], "meta.example": ["169.254.169.254"]}
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """Names of a test; an address is its own."""
+    if host == "nowhere.example":
+        raise OSError("no such name")
+    return NAMES.get(host, [host])
+
+
+def application(never: asyncio.Event) -> web.Application:
+    """Some pages."""
+    routes = web.RouteTableDef()
+    html = {"content-type": "text/html; charset=latin-1"}
+
+    @routes.get("/")
+    async def page(request: web.Request) -> web.Response:
+        agent = request.headers["user-agent"]
+        assert agent.startswith("harmonium/")
+        return web.Response(body="<title>Café</title><p>High water: <a href=/low>é".encode("latin-1"), headers=html)
+
+    @routes.get("/meta")
+    async def meta(request: web.Request) -> web.Response:
+        body = '<meta charset="utf-16le-nonsense"><p>ok ü'.encode()
+        return web.Response(body=body, headers={"content-type": "text/html"})
+
+    @routes.get("/text")
+    async def text(request: web.Request) -> web.Response:
+        return web.Response(text="one\n【1†two】")
+
+    @routes.get("/json")
+    async def json(request: web.Request) -> web.Response:
+        return web.json_response({"a": 1})
+
+    @routes.get("/pdf")
+    async def pdf(request: web.Request) -> web.Response:
+        return web.Response(body=b"%PDF", content_type="application/pdf")
+
+    @routes.get("/gzip")
+    async def gzip(request: web.Request) -> web.Response:
+        return web.Response(body=b"x", headers={"content-encoding": "gzip", "content-type": "text/plain"})
+
+    @routes.get("/huge")
+    async def huge(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/plain"})
+        await response.prepare(request)
+        while True:
+            await response.write(b"word " * 10_000)
+
+    @routes.get("/slow")
+    async def slow(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/plain"})
+        await response.prepare(request)
+        await response.write(b"x")
+        await never.wait()
+        return response
+
+    @routes.get("/to")
+    async def to(request: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"location": request.query["url"]})
+
+    @routes.get("/again/{n}")
+    async def again(request: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"location": f"/again/{int(request.match_info['n']) + 1}"})
+
+    made = web.Application()
+    made.add_routes(routes)
+    return made
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[str]:
+    never = asyncio.Event()
+    async with served(application(never)) as url:
+        yield url.rpartition(":")[2]
+        never.set()
+
+
+LIMITS = PageLimits(seconds=2.0, bytes=200_000)
+
+
+def opened(*hosts: str, limits: PageLimits = LIMITS) -> Web:
+    """A browser that may go to these hosts, whatever their addresses."""
+    return Web(hosts, limits, look_up=look_up)
+
+
+async def test_a_page_is_its_text_in_its_encoding(port: str) -> None:
+    page = await opened("tides.example").page(f"http://tides.example:{port}/#part")
+
+    assert (page.title, page.url) == ("Café", f"http://tides.example:{port}/")
+    assert page.text.endswith("High water: 【0†é】")
+    assert page.links == (f"http://tides.example:{port}/low",)
+
+
+async def test_its_source_is_shown_where_that_is_asked_for(port: str) -> None:
+    page = await opened("tides.example").page(f"view-source:http://tides.example:{port}/")
+
+    assert page.url == f"view-source:http://tides.example:{port}/"
+    assert "<title>Café</title>" in page.text
+
+
+@pytest.mark.parametrize(("path", "text"), [("meta", "ok ü"), ("text", "one\n〖1†two〗"), ("json", '{"a": 1}')])
+async def test_texts_are_shown_as_they_are(port: str, path: str, text: str) -> None:
+    page = await opened("tides.example").page(f"http://tides.example:{port}/{path}")
+
+    assert page.text == f"\nURL: http://tides.example:{port}/{path}\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("pdf", "application/pdf"),
+        ("gzip", "compressed"),
+        ("slow", "longer than"),
+        ("missing", "HTTP 404"),
+        ("again/0", "redirects more than 5 times"),
+        ("to?url=ftp://tides.example/", "no http"),
+        ("to?url=http://user@tides.example/", "no http"),
+        ("to?url=http://127.0.0.1:1/", "not a public address"),
+        ("to?url=http://meta.example/", "not a public address"),
+        ("to?url=//[::1]/", "not a public address"),
+        ("to?url=http://nowhere.example/", "can't be reached"),
+    ],
+)
+async def test_what_can_not_be_opened_says_why(port: str, path: str, why: str) -> None:
+    limits = msgspec.structs.replace(LIMITS, seconds=0.5) if path == "slow" else LIMITS
+    with pytest.raises(SearchFailure, match=why):
+        await opened("tides.example", limits=limits).page(f"http://tides.example:{port}/{path}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "http://127.0.0.1:%s/",
+            "http://tides.example:%s/",
+            "http://both.example:%s/",
+            "http://[::ffff:127.0.0.1]:%s/",
+        ),
+        *("http://10.0.0.1/", "http://169.254.169.254/latest", "http://[fd00::1]/", "http://0.0.0.0:%s/"),
+    ],
+)
+async def test_no_private_address_is_connected_to(port: str, url: str) -> None:
+    with pytest.raises(SearchFailure, match="not a public address"):
+        await opened().page(url.replace("%s", port))
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "gopher://x/", "tides", "", "http://", "http://x:99999/", "data:,x"]
+)
+async def test_only_addresses_of_pages_are_asked(url: str) -> None:
+    with pytest.raises(SearchFailure):
+        await opened().page(url)
+
+
+async def test_an_endless_page_is_read_up_to_its_bound(port: str) -> None:
+    page = await opened("tides.example").page(f"http://tides.example:{port}/huge")
+
+    assert LIMITS.bytes - 1_000 < len(page.text) < LIMITS.bytes + len(REST) + 100
+
+
+async def test_domains_hold_for_what_is_opened_and_for_redirects(port: str) -> None:
+    pages = opened("tides.example", "other.example")
+    url = f"http://tides.example:{port}/"
+
+    assert (await pages.page(url, ("example",))).title == "Café"
+    with pytest.raises(SearchFailure, match="domains"):
+        await pages.page(url, ("other.example",))
+    with pytest.raises(SearchFailure, match="domains"):
+        await pages.page(f"{url}to?url=http://other.example/", ("tides.example",))
+
+
+async def test_a_host_may_be_named_with_its_port(port: str) -> None:
+    assert (await opened(f"tides.example:{port}").page(f"http://tides.example:{port}/")).title == "Café"
+    with pytest.raises(SearchFailure, match="not a public address"):
+        await opened("tides.example:1").page(f"http://tides.example:{port}/")
