@@ -1,8 +1,6 @@
 """What the author of a hostile cell tries on whoever reads its answers, counts its files and runs its next cell."""
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -91,14 +89,6 @@ async def test_a_session_that_answers_unread_cells_doesn_t_fill_the_service_s_me
     cells = [await ran(sandbox, f"{code}{n}") for n in range(2)]
     assert [cell.ended for cell in cells] == ["ok", "lost"]
     assert cells[1].logs == f"{LOST}it answered for a cell without having read it.\n"
-
-
-async def test_an_interrupt_that_comes_after_a_cell_is_not_for_the_next_one(
-    sandbox: LocalSandbox, session: str
-) -> None:
-    await ran(sandbox, "kept = 1")
-    os.kill(sandbox.session("one").pid, signal.SIGINT)
-    assert await ran(sandbox, "kept") == Cell("ok", "1\n")
 
 
 async def test_no_thread_of_a_session_runs_on_when_its_cell_has_ended(sandbox: LocalSandbox, session: str) -> None:

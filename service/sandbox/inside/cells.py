@@ -179,7 +179,6 @@ def serve(channel: int, output_chars: int) -> None:
     cells = Cells(output_chars)
     send(channel, {"ready": True})
     while (request := receive(channel)) is not None:
-        settle_interrupts()  # one that came after its cell's end is not for the next cell
         send(channel, *cells.run(request["code"]))
 
 
