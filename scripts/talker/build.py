@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 WEIGHTS = Path(__file__).with_name("talker.safetensors")
-WEIGHTS_SHA256 = "bba60f81b7727d1f68b3ac7093527ca21144e5e8c3b4d5ae3e4de8e94902b615"
+WEIGHTS_SHA256 = "ff3a9a3a8aa4858b4802b4a2d612a925f44436373b55d98419ce45a1f4256fda"
 RANKS_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 FINGERPRINT = "fingerprint"
 

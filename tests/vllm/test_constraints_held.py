@@ -32,7 +32,9 @@ PATCH = 'start: "*** Begin Patch" LF line~1..3 "*** End Patch"\nline: ("+" | "-"
 
 
 def of_schema(schema: dict[str, Any]) -> str:
-    return schema_content(in_one_go(enforced_schema(schema, "schema")))
+    enforced = in_one_go(enforced_schema(schema, "schema"))
+    assert enforced is not None
+    return schema_content(enforced)
 
 
 CONTENTS = {

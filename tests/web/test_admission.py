@@ -145,7 +145,7 @@ async def test_who_is_gone_while_it_waits_takes_nothing_along() -> None:
 async def test_slots_that_one_key_holds_leave_room_for_another(settings: Settings) -> None:
     keys = [ApiKey("acme", SecretStr(ACME_KEY)), ApiKey("globex", SecretStr(GLOBEX_KEY))]
     settings = settings.model_copy(update={"api_keys": keys, "max_concurrent_requests": 8})
-    async with serving(settings, scripted(answer("Fine."))) as inside, inside.http() as http:
+    async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
 
         async def begun(port: int) -> asyncio.StreamWriter:
             _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,0 +1,87 @@
+"""How much of each prompt an engine needn't read again, of what it could have kept.
+
+What could be kept is the longest prefix that a prompt has in common with the prompt before it and what was sampled
+then; what was, the server says.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from service.engine.port import Chunk, Engine, Generation, ModelCard
+
+
+@dataclass(frozen=True)
+class Step:
+    """One generation: its prompt, what was sampled, and how much of the prompt the server says it had cached."""
+
+    prompt: list[int]
+    sampled: list[int]
+    cached: int
+
+
+class Recorder:
+    """An engine that notes what another one is asked and answers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.steps: list[Step] = []
+
+    @property
+    def model(self) -> ModelCard:
+        return self._engine.model
+
+    def servers(self) -> dict[str, bool]:
+        return dict(self._engine.servers())
+
+    async def start(self) -> None:
+        await self._engine.start()
+
+    async def check(self) -> None:
+        await self._engine.check()
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        sampled: list[int] = []
+        async with aclosing(self._engine.generate(generation)) as chunks:
+            async for chunk in chunks:
+                sampled += chunk.tokens
+                if chunk.finish is not None:
+                    assert chunk.cached_tokens is not None
+                    self.steps.append(Step(list(generation.prompt), sampled, chunk.cached_tokens))
+                yield chunk
+
+    async def finish(self, id: str) -> bool:
+        return await self._engine.finish(id)
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """Tokens of all prompts but the first, summed up: what was there before each, and what of it served again."""
+
+    previous: int
+    common: int
+    whole_blocks: int
+    cached: int
+
+    def row(self, name: str) -> str:
+        """A line of the table."""
+        shares = f"{self.common / self.previous:8.2%} {self.cached / self.whole_blocks:14.2%}"
+        return f"{name:22} {self.previous:9,} {self.common:9,} {self.whole_blocks:9,} {self.cached:9,} {shares}"
+
+
+def reuse(steps: Sequence[Step], block: int) -> Reuse:
+    """What served again, where `block` tokens are cached together or not at all."""
+    before = [[*step.prompt, *step.sampled] for step in steps]
+    common = [shared(tokens, after.prompt) for tokens, after in zip(before, steps[1:], strict=False)]
+    whole = [tokens // block * block for tokens in common]
+    cached = [min(step.cached, most) for step, most in zip(steps[1:], whole, strict=True)]
+    return Reuse(sum(map(len, before[:-1])), sum(common), sum(whole), sum(cached))
+
+
+def shared(before: Sequence[int], after: Sequence[int]) -> int:
+    """How many tokens two sequences have in common from their beginning on."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(before), len(after)))
