@@ -121,7 +121,7 @@ def test_vllm_on_the_cpu_listens_on_loopback_where_the_service_looks_for_it() ->
 
 
 def test_ignored_is_what_is_installed_and_built() -> None:
-    assert {".venv/", ".venv-vllm/", ".venv-rivals/", ".venv-clients/", ".venv-open-webui/"} <= set(
+    assert {".venv", ".venv-vllm", ".venv-rivals", ".venv-clients", ".venv-open-webui"} <= set(
         read(".gitignore").split()
     )
 
