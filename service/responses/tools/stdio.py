@@ -180,12 +180,11 @@ async def _stop(process: Process, work: list[asyncio.Task[None]]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         for each in work:
             each.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
-        await _gone(process)
-        transport = cast(
-            Any, process
-        )._transport  # what left the group may hold the pipes, and nothing else closes them
-        transport.close()
+        try:
+            await asyncio.gather(*work, return_exceptions=True)
+            await _gone(process)
+        finally:  # what left the group may hold the pipes, and nothing else closes them
+            cast(Any, process)._transport.close()
 
 
 async def _gone(process: Process) -> None:

@@ -117,15 +117,25 @@ async def test_a_program_is_gone_with_its_children_at_the_end_of_its_session(aft
     await until(lambda: not lives(child))
 
 
-async def test_a_session_ends_in_time_though_a_process_that_left_its_group_holds_the_pipes() -> None:
+@pytest.mark.parametrize("after", ["", "time.sleep(600)"])
+async def test_a_session_ends_in_time_though_a_process_that_left_its_group_holds_the_pipes(after: str) -> None:
     left = CHILD.replace("])", "], start_new_session=True)")
-    began = asyncio.get_running_loop().time()
-    async with running(program(before=left, during="text = str(child.pid)")) as session:
+    began, held = asyncio.get_running_loop().time(), pipes()
+    async with running(program(before=left, during="text = str(child.pid)", after=after)) as session:
         child = int((await session.call("t", {})).text)
     took = asyncio.get_running_loop().time() - began
-    os.kill(child, 9)
+    try:
+        await until(lambda: pipes() <= held)
+    finally:
+        os.kill(child, 9)
 
     assert took < 8
+
+
+def pipes() -> int:
+    """How many pipes and sockets this process holds."""
+    found = [Path("/proc/self/fd", each) for each in os.listdir("/proc/self/fd")]
+    return sum(os.readlink(each).startswith(("pipe:", "socket:")) for each in found if each.is_symlink())
 
 
 @pytest.mark.parametrize(
