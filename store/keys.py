@@ -22,7 +22,7 @@
     PREFIX:{SHARD}:outbox-ages             zset, the same ones by the ms of the end
     PREFIX:{SHARD}:outbox-tries            hash, how often each of them was tried
     PREFIX:{SHARD}:outbox-take:TOKEN       string, what one call took, for its retry; expires
-    PREFIX:{SHARD}:approvals:TENANT        zset DIGITS NUMBER/DIGEST of approvals asked for, by the ms of that; expires
+    PREFIX:{SHARD}:approvals:TENANT        zset DIGITS NUMBER/DIGEST of approvals asked for, NUMBER/ once used; expires
     PREFIX:{SHARD}:approved:TENANT         hash, those used up: DIGITS NUMBER, and the DIGITS of who used it; expires
     PREFIX:{SHARD}:secret                  string, random bytes that all have in common; in shard 00 alone
     PREFIX:{SHARD}:store                   hash, the layout record (layout.py); in shard 00 alone

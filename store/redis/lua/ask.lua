@@ -19,7 +19,9 @@ end
 
 drop(redis.call('ZRANGE', asking, '-inf', now_ms() - kept_ms, 'BYSCORE', 'LIMIT', 0, 100))
 for each in string.gmatch(asked, '%S+') do
-  redis.call('ZADD', asking, 'NX', now_ms(), digits .. each)
+  if not redis.call('HGET', using, digits .. string.match(each, '^%x+')) then
+    redis.call('ZADD', asking, 'NX', now_ms(), digits .. each)
+  end
 end
 local excess = redis.call('ZCARD', asking) - most
 if excess > 0 then

@@ -72,7 +72,7 @@ async def test_the_oldest_go_for_new_ones_and_cant_be_used_any_more(
     for age, id in zip((2, 1), ids[:2], strict=True):
         await them.ask(TENANT, id, {0: DIGEST})
         assert await them.use_up(TENANT, id, 0, DIGEST, by=id) is Use.NEW
-        await redis.zincrby(f"{prefix}:{{00}}:approvals:{TENANT}", -age, f"{id[5:]}0000/{DIGEST}")
+        await redis.zincrby(f"{prefix}:{{00}}:approvals:{TENANT}", -age, f"{id[5:]}0000/")
     await them.ask(TENANT, ids[2], {0: DIGEST})
 
     assert await them.use_up(TENANT, ids[0], 0, DIGEST, by=ids[0]) is Use.UNKNOWN
@@ -99,6 +99,23 @@ async def test_an_approval_lasts_as_long_as_a_conversation_may_be_idle(
     assert await them.use_up(TENANT, late, 0, DIGEST, by=id) is Use.UNKNOWN
     await them.ask(TENANT, store.new_id(), {0: DIGEST})
     assert await redis.zscore(asking, f"{late[5:]}0000/{DIGEST}") is None
+    assert await complaints(redis, prefix) == []
+    await store.close()
+
+
+async def test_what_was_used_stays_so_though_nobody_knows_any_more_by_whom(
+    redis: Redis, server_url: str, prefix: str
+) -> None:
+    """The mark of a use goes first where approvals are kept for longer than at the time of it, or a server evicts."""
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix)
+    them, id = Approvals(store), store.new_id()
+    await them.ask(TENANT, id, {0: DIGEST, 1: OTHER})
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=id) is Use.NEW
+    await them.ask(TENANT, id, {0: DIGEST, 1: OTHER})
+    await redis.delete(f"{prefix}:{{00}}:approved:{TENANT}")
+
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(id)) is Use.UNKNOWN
+    assert await them.use_up(TENANT, id, 1, OTHER, by=id) is Use.NEW
     assert await complaints(redis, prefix) == []
     await store.close()
 
