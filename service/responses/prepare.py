@@ -300,7 +300,6 @@ async def _prepare(
         looked = await service.toolbox.look(caller.tenant, declarations(request.tools, service.limits.tools))
     known = (looked.offers, service.toolbox.builtins, parent.loaded)
     read = await in_steps(read_request(request, service.limits, opener, parent.standing, *known))
-    _refuse_repeated(parent, read.items)
     notes, listed = _listed_first(looked, parent, read.items)
     rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=model.context_tokens)
     if rules.browses:
@@ -319,6 +318,7 @@ async def _prepare(
             waiting=parent.waiting,
         )
     )
+    _refuse_repeated(parent, prompt.items)
     if prompt.rules.answers is not None:
         await _refuse_used(service, caller.tenant, prompt.rules.answers)
     identify(prompt.items, id)
@@ -353,7 +353,9 @@ async def _prepare(
 
 
 def _refuse_repeated(parent: Parent, items: Sequence[InputItem]) -> None:
-    """Raise InvalidRequest for a request for approval that is sent again though the conversation has it."""
+    """Raise InvalidRequest for a request for approval that is sent again, or referred to, though the conversation has
+    it, whether it waits there or not.
+    """
     for item in items:
         if isinstance(item, McpApprovalRequestItem) and response_of(item.id) in parent.responses:
             raise duplicate(item.id)

@@ -200,3 +200,8 @@ def mark_of(connection: Connection) -> str:
     return blake2b(
         msgspec.json.encode([connection.url, connection.headers, connection.program]), digest_size=16
     ).hexdigest()
+
+
+def address_mark(url: str) -> str:
+    """What a URL is known by, whatever is sent there, without telling it."""
+    return blake2b(url.encode(), digest_size=16).hexdigest()

@@ -26,18 +26,21 @@ NOT_APPROVED = "The call was not approved."
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call that somebody has to approve, by the id of its item. `channel` is the one on which the model made it."""
+    """A call that somebody has to approve, by the id of its item. `channel` is the one on which the model made it, and
+    `at` is the server's, as of Hosted: the label alone could name another one by the time of the answer.
+    """
 
     id: str
     server: str
     tool: str
     arguments: str
     channel: str | None = None
+    at: str = ""
 
     @property
     def digest(self) -> str:
         """What is known of the call without its text."""
-        call = msgspec.json.encode([self.server, self.tool, self.arguments])
+        call = msgspec.json.encode([self.server, self.at, self.tool, self.arguments])
         return blake2b(call, digest_size=16).hexdigest()
 
     @property

@@ -28,7 +28,8 @@ class Hosted(msgspec.Struct, frozen=True):
 
     One that is `repeatable` may be called again where nobody knows whether it was: it only reads, or a second call
     changes nothing more. `options` is JSON: what the request says of a tool that the model was trained with. Where it
-    needs `approval`, a call of it is shown to the caller, who may approve it.
+    needs `approval`, a call of it is shown to the caller, who may approve it. `at` tells the address of a server that
+    the request named from any other; it is empty for the operator's.
     """
 
     server: str
@@ -37,6 +38,7 @@ class Hosted(msgspec.Struct, frozen=True):
     kind: HostedKind = "mcp"
     options: str = ""
     approval: bool = False
+    at: str = ""
 
 
 class Callee(msgspec.Struct, frozen=True):

@@ -122,11 +122,12 @@ class OfferedTool(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What the model is shown of a server: its tools, in the namespace of its label."""
+    """What the model is shown of a server: its tools, in the namespace of its label. `at` is as of Hosted."""
 
     label: str
     description: str
     tools: tuple[OfferedTool, ...]
+    at: str = ""
 
 
 def declarations(tools: msgspec.Raw, max_tools: int) -> list[Declaration]:
@@ -211,7 +212,7 @@ def callees(offer: Offer) -> Iterator[tuple[Callee, Function]]:
     for tool in offer.tools:
         shown = _name(tool.name, taken)
         taken.add(shown)
-        hosted = Hosted(offer.label, tool.name, tool.repeatable, approval=tool.approval)
+        hosted = Hosted(offer.label, tool.name, tool.repeatable, approval=tool.approval, at=offer.at)
         callee = Callee(shown, "function", offer.label, hosted=hosted)
         yield callee, Function(shown, tool.description[:_DESCRIPTION_CHARS], _parameters(tool.schema))
 

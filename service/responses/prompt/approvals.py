@@ -62,8 +62,17 @@ class Approving:
         if sum(each.approved for each in pending) > MAX_APPROVED:
             raise InvalidRequest(f"More than {MAX_APPROVED} calls are approved at once.", param="input")
         for each in self.answered:
-            if each.approved and rules.hosted(each.request.server, each.request.tool) is None:
-                raise _not_offered(each.request)
+            if each.approved:
+                self._check_offer(each)
+
+    def _check_offer(self, pending: Pending) -> None:
+        """Raise InvalidRequest where the tool isn't offered, or by another server than the one that was shown."""
+        request = pending.request
+        callee = self._rules.hosted(request.server, request.tool)
+        if callee is None or callee.hosted is None:
+            raise _not_offered(request)
+        if pending.place is None and request.at != callee.hosted.at:
+            raise _elsewhere(request)
 
     def recipient(self, request: ApprovalRequest) -> str | None:
         """Whom the call addresses in Harmony; None for a name that a recipient can't have."""
@@ -107,8 +116,9 @@ def duplicate(id: str) -> InvalidRequest:
 def not_waiting(id: str) -> InvalidRequest:
     """An answer to what nobody asked, or not any more."""
     return InvalidRequest(
-        f"No approval request '{id[:100]}' waits for an answer here: it is unknown, too old, or the conversation went "
-        "on without one. Continue from the response that made it, or send its item before the answer.",
+        f"No approval request '{id[:100]}' waits for an answer here: it is unknown, too old, for another call or "
+        "server, or the conversation went on without one. Continue from the response that made it, or send its item "
+        "before the answer.",
         param="input",
     )
 
@@ -125,5 +135,13 @@ def _not_offered(request: ApprovalRequest) -> InvalidRequest:
         f"The approval request '{request.id[:100]}' is for the tool '{request.tool[:100]}' of the server "
         f"'{request.server[:100]}', which isn't offered here. Send the approval with a request for a response, whose "
         "'tools' have that server with the tool.",
+        param="tools",
+    )
+
+
+def _elsewhere(request: ApprovalRequest) -> InvalidRequest:
+    return InvalidRequest(
+        f"The approval request '{request.id[:100]}' is for the server '{request.server[:100]}' at another address than "
+        "the one in 'tools' here. Declare it as it was when the model asked.",
         param="tools",
     )

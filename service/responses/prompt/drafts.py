@@ -151,8 +151,9 @@ class Conversion:
         for pending in approving.answered:
             recipient = approving.recipient(pending.request)
             callee = self._rules.hosted(pending.request.server, pending.request.tool)
-            if pending.approved and callee is not None:
-                given.append(Answer(pending.request, callee.recipient, tool=callee.hosted))
+            if pending.approved and callee is not None and callee.hosted is not None:
+                request = msgspec.structs.replace(pending.request, at=callee.hosted.at)
+                given.append(Answer(request, callee.recipient, tool=callee.hosted))
             elif recipient is not None:
                 channel = _channel_of(pending)
                 told = render.message(pending.told, "tool", name=recipient, channel=channel, recipient="assistant")

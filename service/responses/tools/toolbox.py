@@ -22,7 +22,16 @@ from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, Too
 from service.api.tools.outcome import HostedCall, Outcome, failed
 from service.errors import ApiError, invalid_value
 from service.responses.tools.port import BackEnd, Listing, Runner, ToolFailure, ToolServer, Unreachable
-from service.settings.mcp import Connection, OperatorServer, is_allowed, is_header, is_url, mark_of, trusted
+from service.settings.mcp import (
+    Connection,
+    OperatorServer,
+    address_mark,
+    is_allowed,
+    is_header,
+    is_url,
+    mark_of,
+    trusted,
+)
 
 LIST_SECONDS = 300.0
 """How long a server's list is kept."""
@@ -180,7 +189,8 @@ class Toolbox:
             asks = approval.needed(tool.name, reads=tool.reads)
             tools.append(OfferedTool(tool.name, tool.description, tool.schema, tool.repeatable, asks))
         said = declared.description if server is None else declared.description or server.description
-        return Offer(declared.label, description_of(said, listing.instructions), tuple(tools))
+        at = "" if declared.url is None else address_mark(declared.url)
+        return Offer(declared.label, description_of(said, listing.instructions), tuple(tools), at)
 
 
 def _stricter(server: OperatorServer, declared: Declaration) -> Approval:

@@ -329,6 +329,28 @@ async def test_a_request_is_answered_once_in_an_input_and_not_sent_beside_its_co
     )
 
 
+async def test_what_was_denied_stays_so_in_its_conversation_whatever_an_input_refers_to(
+    settings: Settings, fixture: McpServer
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("So.")])
+    before = fixture.began("add")
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        request = first.output[-1]
+        wanted: Any = {"model": MODEL, "tools": [asking(fixture)]}
+        second = await client.responses.create(
+            **wanted, previous_response_id=first.id, input=[says(request, approve=False)]
+        )
+        named: Any = [{"type": "item_reference", "id": request.id}, says(request)]
+        error = await refused(client.responses.create(**wanted, previous_response_id=second.id, input=named))
+        began = fixture.began("add")
+        third = await client.responses.create(**wanted, input=named)
+
+    assert (error["param"], "Duplicate item" in error["message"]) == ("input", True)
+    assert began == before
+    assert kinds(third)[-2:] == ["mcp_call", "message"]
+
+
 @pytest.mark.parametrize("tools", ["none", "filtered"])
 async def test_an_approval_of_a_tool_that_is_not_offered_is_refused_and_stays(
     settings: Settings, fixture: McpServer, tools: str
@@ -343,6 +365,28 @@ async def test_an_approval_of_a_tool_that_is_not_offered_is_refused_and_stays(
 
     assert (error["param"], "'add'" in error["message"]) == ("tools", True)
     assert kinds(second) == ["mcp_call", "message"]
+
+
+@pytest.mark.parametrize("by_items", [False, True])
+async def test_an_approval_is_for_the_server_that_was_shown_and_no_other_with_its_label(
+    settings: Settings, fixture: McpServer, by_items: bool
+) -> None:
+    engine = scripted([call("add", ADD)], [answer("42.")])
+    before = fixture.began("add")
+    elsewhere = asking(fixture, server_url=f"{fixture.url}?another")
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await asked(client, fixture)
+        items: Any = resent(first) if by_items else []
+        parent = None if by_items else first.id
+        wanted: Any = {"model": MODEL, "previous_response_id": parent, "input": [*items, says(first.output[-1])]}
+        error = await refused(client.responses.create(**wanted, tools=[elsewhere]))
+        began = fixture.began("add")
+        signed = asking(fixture, headers={"Authorization": "Bearer newer"})
+        second = await client.responses.create(**wanted, tools=[signed])
+
+    assert (error["param"], "server" in error["message"]) == ("input" if by_items else "tools", True)
+    assert began == before
+    assert next(item for item in second.output if item.type == "mcp_call").to_dict()["output"] == "42"
 
 
 # --- clients that keep their history themselves ---

@@ -116,7 +116,8 @@ class ApprovalRequestEmitter(Emitter):
     @property
     def request(self) -> ApprovalRequest:
         """What is asked for, once its arguments are complete."""
-        return ApprovalRequest(self._id, self._tool.server, self._tool.tool, self._said, self._channel)
+        tool = self._tool
+        return ApprovalRequest(self._id, tool.server, tool.tool, self._said, self._channel, tool.at)
 
     def open(self) -> list[Event]:
         """Nothing yet."""
