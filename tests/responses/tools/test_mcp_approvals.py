@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 from openai import AsyncOpenAI
@@ -15,7 +16,7 @@ from store.history.approvals import Approvals
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.oracles.open_responses import check_stream as check_open_stream
 from tests.support.service.background import ended, submitted
-from tests.support.service.inside import answer, called, scripted, serving, then, thought
+from tests.support.service.inside import CARD, ScriptedEngine, answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import made, prompts, streamed
 from tests.support.service.sockets import socket
@@ -580,11 +581,11 @@ async def test_what_the_caller_says_beside_an_approval_is_counted_and_kept(
 
 
 async def test_a_conversation_is_shortened_but_for_the_call_that_waits(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([answer("So.")], [call("add", ADD)], [answer("42.")])
-    long = "word " * 3_000
-    small = settings.model_copy(update={"context_tokens": 4_096})
-    async with serving(allowing(small, fixture), engine) as inside, inside.client() as client:
-        zeroth = await client.responses.create(model=MODEL, input="Hello.")
+    small = msgspec.structs.replace(CARD, context_tokens=4_096)
+    engine = ScriptedEngine(small, [answer("So.")], [call("add", ADD)], [answer("42.")])
+    long = "word " * 2_000
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        zeroth = await client.responses.create(model=MODEL, input=f"Hello. {long}")
         first = await asked(client, fixture, previous_response_id=zeroth.id)
         said: Any = {"role": "user", "content": long}
         second = await client.responses.create(
@@ -597,6 +598,7 @@ async def test_a_conversation_is_shortened_but_for_the_call_that_waits(settings:
 
     assert kinds(second) == ["mcp_call", "message"]
     assert f"{ADD}<|call|>{TOLD}42<|end|>" in prompts(engine)[-1]
+    assert "Hello." not in prompts(engine)[-1]
 
 
 async def test_a_compaction_makes_no_call_and_goes_on_without_the_approval(
