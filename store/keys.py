@@ -24,6 +24,7 @@
     PREFIX:{SHARD}:outbox-take:TOKEN       string, what one call took, for its retry; expires
     PREFIX:{SHARD}:approvals:TENANT        zset DIGITS NUMBER/DIGEST of approvals asked for, NUMBER/ once used; expires
     PREFIX:{SHARD}:approved:TENANT         hash, those used up: DIGITS NUMBER, and the DIGITS of who used it; expires
+    PREFIX:{SHARD}:containers:TENANT       hash, what is known of a tenant's containers, by their DIGITS; expires
     PREFIX:{SHARD}:secret                  string, random bytes that all have in common; in shard 00 alone
     PREFIX:{SHARD}:store                   hash, the layout record (layout.py); in shard 00 alone
     PREFIX:{SHARD}:t:TENANT:node:DIGITS      hash, a turn without payload; its fields are in lua/append.lua

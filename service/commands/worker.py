@@ -23,7 +23,7 @@ from service.commands.watchdog import watched
 from service.engine.port import EngineUnavailable
 from service.harmony import segments, tokens
 from service.metrics.lag import lag_counted
-from service.responses.service import Service, close_service, open_service
+from service.responses.service import Service, close_service, open_service, start_service
 from service.settings.settings import Settings, variable
 from service.web.app import create_probe_app
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
@@ -97,7 +97,7 @@ async def _work(settings: Settings) -> bool:
 
 async def _started(service: Service, background: Background) -> bool:
     """Start the engine, which may take minutes to load its model; whether no signal came meanwhile, or before."""
-    loop, starting = asyncio.get_running_loop(), asyncio.create_task(service.engine.start())
+    loop, starting = asyncio.get_running_loop(), asyncio.create_task(start_service(service))
 
     def stop() -> None:
         background.stop()

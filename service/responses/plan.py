@@ -12,20 +12,24 @@ import asyncio
 
 import msgspec
 
-from service.api.response import Response, decode_response
+from service.api.response import CodeInterpreterCall, Response, decode_response
 from service.engine.port import Generation, Sampling
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
 from service.responses.output.machine import Machine
 from service.responses.rules import Rules
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
-from store.turn import Messages, Status, Turn
+from store.turn import Messages, Status, StoredMessage, Turn
 
 FORMAT = 4
 _NEWEST, _HOSTING, _PLAIN = bytes([FORMAT]), bytes([3]), bytes([2])
 """The versions of a plan with calls that somebody has to approve, or that have items of the client's own; of one for
 which the service runs other tools; and of all others: older workers can't make the first ones.
 """
+
+
+CONTAINER = "container"
+"""The role of a note of the container in which a conversation last ran code."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -91,10 +95,12 @@ def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
 
 def messages_of(plan: Plan, machine: Machine) -> Messages:
     """What a response adds to its conversation. The first of the plan's are notes that lists of tools were shown, which
-    is so once anything was.
+    is so once anything was; the last one is a note of the container in which code ran, if any did.
     """
     notes = 0 if machine.output else len(plan.rules.listed)
-    return (*plan.messages[notes:], *machine.messages, *machine.notes)
+    ran = [item.container_id for item in machine.output if isinstance(item, CodeInterpreterCall) and item.container_id]
+    container = [StoredMessage(CONTAINER, b"", name=ran[-1])] if ran else []
+    return (*plan.messages[notes:], *machine.messages, *machine.notes, *container)
 
 
 class _Queued(msgspec.Struct, frozen=True):

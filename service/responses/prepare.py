@@ -22,6 +22,7 @@ from service.api.input.actions import ToolSearchCallItem
 from service.api.input.configuration import Configuration
 from service.api.input.items import (
     AdditionalToolsItem,
+    CodeInterpreterCallItem,
     ConfigurationUpdateItem,
     ForeignItem,
     InputItem,
@@ -42,7 +43,7 @@ from service.responses.conversations.joining import Joining, joining
 from service.responses.conversations.memory import Remembered
 from service.responses.conversations.standing import configuration_of
 from service.responses.output.displays import DISPLAY, displays_of
-from service.responses.plan import Plan
+from service.responses.plan import CONTAINER, Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
 from service.responses.prompt.build import Identity, Prompt, build_prompt
 from service.responses.prompt.drafts import LOADED
@@ -98,6 +99,8 @@ class Parent:
         self.responses = frozenset(chain.ids)
         self.loaded = [(note.name or "[]").encode() for note in chain.notes(LOADED)]
         """The lists of tools that searches found in it, the oldest first."""
+        self.container = next((note.name for note in reversed([*chain.notes(CONTAINER)])), None)
+        """The container in which the conversation last ran code."""
         self.root = chain.ids[0] if chain.ids else None
         """The first response of the conversation."""
         self.standing = standing
@@ -301,7 +304,10 @@ async def _prepare(
     known = (looked.offers, service.toolbox.builtins, parent.loaded)
     read = await in_steps(read_request(request, service.limits, opener, parent.standing, *known))
     notes, listed = _listed_first(looked, parent, read.items)
-    rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=model.context_tokens)
+    callees = read.rules.callees
+    if read.tools.trained:
+        callees = await service.toolbox.bound(caller.tenant, callees, _container(parent, read.items))
+    rules = msgspec.structs.replace(read.rules, callees=callees, listed=listed, context_tokens=model.context_tokens)
     if rules.browses:
         shown = parent.notes(DISPLAY)
         rules = msgspec.structs.replace(rules, displays=await asyncio.to_thread(displays_of, shown) if shown else ())
@@ -376,6 +382,12 @@ async def _refuse_used(service: Service, tenant: str, answers: Answers) -> None:
             raise used_already(request.id)
         if use is Use.UNKNOWN:
             raise not_waiting(request.id)
+
+
+def _container(parent: Parent, items: Sequence[InputItem]) -> str | None:
+    """The container in which the conversation last ran code, also where its client keeps it."""
+    given = [item.container_id for item in items if isinstance(item, CodeInterpreterCallItem) and item.container_id]
+    return given[-1] if given else parent.container
 
 
 def _listed_first(

@@ -18,11 +18,17 @@ from service.pacing import Pacing
 from service.responses.read import Limits
 from service.responses.seal import Seals
 from service.responses.templates import Templates
+from service.responses.tools.containers import Containers
 from service.responses.tools.port import BackEnd, ToolLimits
+from service.responses.tools.python import CodeInterpreter
 from service.responses.tools.toolbox import Toolbox, no_server
+from service.sandbox.choose import sandbox_of
+from service.sandbox.port import Sandbox
 from service.settings.keys import Keys
 from service.settings.protocol import servers_in
+from service.settings.sandbox import LOCAL
 from service.settings.settings import DAY_SECONDS, Settings, display, variable
+from store.containers import Containers as Records
 from store.errors import LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.approvals import Approvals
 from store.history.caps import Caps
@@ -72,6 +78,8 @@ class Service(msgspec.Struct, frozen=True):
     seals: Seals
     templates: Templates
     toolbox: Toolbox
+    containers: Containers | None
+    """The sessions in which code runs; None where the settings have no sandbox."""
     cancel_slots: asyncio.Semaphore
     """How many cancelled responses may be ended at once, each of which replays its log."""
     pacing: Pacing
@@ -86,8 +94,8 @@ class Caller(msgspec.Struct, frozen=True):
     trace: tuple[tuple[str, str], ...] = ()
 
 
-def open_service(settings: Settings, engine: Engine | None = None) -> Service:
-    """All that requests and jobs need. `engine` replaces the one that the settings name, for tests.
+def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sandbox | None = None) -> Service:
+    """All that requests and jobs need. `engine` and `sandbox` replace those that the settings name, for tests.
 
     Nothing is connected yet. Close its parts with `close_service`.
     """
@@ -96,6 +104,7 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
     metrics = make_metrics(settings.workers)
     layout = open_layout(settings, store.server)
     _watch(store.server.health, layout, metrics, str(display(settings)["redis_url"]))
+    containers = open_containers(settings, store, sandbox)
     store.confirmer.waited = metrics.store_waited
     store.removed = lambda reason, turns: metrics.turns_removed.labels(reason).inc(turns)
     return Service(
@@ -119,7 +128,8 @@ def open_service(settings: Settings, engine: Engine | None = None) -> Service:
         metrics=metrics,
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(shared_secret, store)),
         templates=Templates(settings.prompts_dir),
-        toolbox=open_toolbox(settings),
+        toolbox=open_toolbox(settings, containers),
+        containers=containers,
         cancel_slots=asyncio.Semaphore(CANCELS_AT_ONCE),
         pacing=Pacing(),
     )
@@ -157,9 +167,18 @@ def _gone(failure: StoreUnavailable) -> str:
     return "the store lags behind" if isinstance(failure, StoreUnconfirmed) else "the store is away"
 
 
+async def start_service(service: Service) -> None:
+    """Start the engine, and the sandbox where there is one. Raises EngineUnavailable."""
+    await service.engine.start()
+    if service.containers is not None:
+        await service.containers.start()
+
+
 async def close_service(service: Service) -> None:
     """Close what was opened, in the order in which it leans on each other."""
     await service.engine.close()
+    if service.containers is not None:
+        await service.containers.sandbox.aclose()
     await service.listening.close()
     await service.store.close()
 
@@ -227,8 +246,21 @@ def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:
     return Jobs(store, job_limits(settings))
 
 
-def open_toolbox(settings: Settings) -> Toolbox:
-    """The MCP servers that the settings name. Their client is imported where there are any: it takes 50 MiB."""
+def open_containers(
+    settings: Settings, store: ConversationHistoryStore, sandbox: Sandbox | None = None
+) -> Containers | None:
+    """The containers of the sandbox that the settings name, if they do. Those of this process alone have its mark."""
+    sandbox = sandbox or sandbox_of(settings)
+    if sandbox is None:
+        return None
+    place = settings.sandbox if settings.sandbox not in ("", LOCAL) else f"{LOCAL} {store.token()}"
+    return Containers(Records(store), sandbox, place, time)
+
+
+def open_toolbox(settings: Settings, containers: Containers | None = None) -> Toolbox:
+    """The MCP servers that the settings name, and Python in `containers`. The client of servers is imported where there
+    are any: it takes 50 MiB.
+    """
     limits, opener = ToolLimits(tools=settings.max_tools, call_seconds=settings.mcp_call_seconds), no_server
     if settings.mcp_servers or settings.mcp_allow:
         from service.responses.tools.session import opener_of
@@ -237,7 +269,9 @@ def open_toolbox(settings: Settings) -> Toolbox:
         processes = Processes(settings.mcp_processes, several=lambda: len(settings.tenants) > 1)
         opener = opener_of(limits, processes)
     servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
-    back_ends = [] if settings.search == "none" else [_open_browser(settings)]
+    back_ends: list[BackEnd] = [] if settings.search == "none" else [_open_browser(settings)]
+    if containers is not None:
+        back_ends.append(CodeInterpreter(containers, seconds=settings.sandbox_cell_seconds))
     return Toolbox(servers, settings.mcp_allow, opener, allowing=variable("mcp_allow"), back_ends=back_ends)
 
 

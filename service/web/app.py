@@ -28,10 +28,12 @@ from service.logs import event
 from service.metrics.lag import lag_counted
 from service.metrics.scrape import Exposition, limits_of, read_shards
 from service.responses.refusals import engine_refusal, store_refusal
-from service.responses.service import Service, close_service, open_service
+from service.responses.service import Service, close_service, open_service, start_service
+from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
 from service.web.admission import Admission
 from service.web.body import ClientGone
+from service.web.containers import containers, files
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
 from service.web.middleware import METHODS, Gate
@@ -63,13 +65,17 @@ PROBE_REQUESTS = 16
 """Requests at once that are neither a probe nor a scrape: all of them are answered with 404."""
 
 
-def create_app(settings: Settings, *, engine: Engine | None = None, timing: Timing = TIMING) -> ASGIApp:
-    """The ASGI application. `engine` replaces the one that the settings name; it and `timing` are for tests."""
+def create_app(
+    settings: Settings, *, engine: Engine | None = None, sandbox: Sandbox | None = None, timing: Timing = TIMING
+) -> ASGIApp:
+    """The ASGI application. `engine` and `sandbox` replace those that the settings name; they and `timing` are for
+    tests.
+    """
     tokens.byte_table()
     segments.text_table()
     for limit in (settings.max_input_items, settings.max_tools, MAX_PARTS):
         bounded_list(limit)
-    service = open_service(settings, engine)
+    service = open_service(settings, engine, sandbox)
     app = routed(_lifespan)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
@@ -99,7 +105,8 @@ def routed(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     for dialect in DIALECTS:
         for router in (create.router, stored.router, models.router):
             app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
-    app.include_router(conversations.router, prefix=OPENAI.prefix)
+    for router in (conversations.router, containers.router, files.router):
+        app.include_router(router, prefix=OPENAI.prefix)
     for router in (welcome.router, health.router, metrics.router):
         app.include_router(router)
     return app
@@ -129,7 +136,7 @@ def _gated(
 async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     service = cast(Service, app.state.service)
     try:
-        await service.engine.start()
+        await start_service(service)
     except BaseException as error:
         if isinstance(error, EngineUnavailable):
             event(logger, logging.ERROR, "the engine does not start", reason=str(error))

@@ -70,8 +70,10 @@ def check_headers(scope: Scope) -> None:
         )
 
 
-def refuse_foreign(method: str, headers: Headers) -> None:
-    """Refuse what only a web page would send to a service without keys. Raises ApiError."""
+def refuse_foreign(method: str, headers: Headers, *, uploads: bool = False) -> None:
+    """Refuse what only a web page would send to a service without keys. A program may send forms where it `uploads`
+    files; a page's form has an Origin. Raises ApiError.
+    """
     host = headers.get(b"host", b"").decode("latin-1").lower()
     name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
     if name not in _LOCAL_NAMES:
@@ -83,6 +85,8 @@ def refuse_foreign(method: str, headers: Headers) -> None:
         )
     if method == "POST":
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind == b"multipart/form-data" and uploads and b"origin" not in headers:
+            return
         if kind != b"application/json" and (kind or b"origin" in headers or _has_body(headers)):
             raise ApiError(
                 415,

@@ -22,11 +22,12 @@ async def read_body(
     limit: int,
     seconds: float,
     take: Callable[[int], None],
+    text: bool = True,
 ) -> bytes:
     """The body. One longer than `limit` bytes is refused before it is read, where its length was announced.
 
-    `take` is told how many bytes more have come, and may refuse them. Raises ApiError: 413, or 408 when it isn't
-    complete after `seconds`. Raises ClientGone.
+    `take` is told how many bytes more have come, and may refuse them. One of `text` has to be there, and UTF-8. Raises
+    ApiError: 413, or 408 when it isn't complete after `seconds`. Raises ClientGone.
     """
     if content_length is not None and (not content_length.isdigit() or int(content_length[:20]) > limit):
         raise _too_large(limit)
@@ -37,6 +38,8 @@ async def read_body(
         raise ApiError(
             408, f"The request's body didn't arrive within {seconds:g} s. Send it faster.", code="request_timeout"
         ) from None
+    if not text:
+        return body
     if not body:
         raise InvalidRequest("The request has no body; send a JSON object.", code="invalid_json")
     if not _is_utf8(body):

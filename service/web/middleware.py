@@ -38,6 +38,9 @@ STRANGERS_LOGGED = 10
 """How many requests a second are logged that were refused before it was known whose they are."""
 
 METRICS_PATH = "/metrics"
+UPLOADS = re.compile(r"/v1/containers/[^/]+/files")
+"""Where a form with a file may be sent."""
+
 NO_ENDPOINT = "none"
 METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH")
 CREATE = "CREATE"
@@ -187,7 +190,7 @@ class Gate:
         """Serve a request whose tenant may enter. Raises ApiError for any other."""
         check_headers(scope)
         if self._keys.open:
-            refuse_foreign(exchange.method, exchange.headers)
+            refuse_foreign(exchange.method, exchange.headers, uploads=UPLOADS.fullmatch(scope["path"]) is not None)
         if scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, answer)
         elif scope["path"] == METRICS_PATH:

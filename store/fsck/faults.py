@@ -77,7 +77,9 @@ MEANINGS: dict[str, Meaning] = {
     "jobs": Meaning("a tree counts more or fewer jobs than it has", "the number is recorded"),
     "misnamed": Meaning("something among leaves, trees, leases, logs or in a queue names no turn", "it is removed"),
     "endless-pin": Meaning("it has pins that never expire", "they expire with the last of them"),
-    "endless-note": Meaning("what a call left for its retry, or is noted of approvals, never expires", "it is deleted"),
+    "endless-note": Meaning(
+        "what a call left for its retry, or is noted of approvals or containers, never expires", "it is deleted"
+    ),
     "clock": Meaning("the shard's clock is behind the last use of a turn", "it is advanced"),
     "secret": Meaning(
         "the secret that services have in common is cut or changed",

@@ -20,7 +20,7 @@ _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
 _OWN = re.compile(rb"(line:[0-3]|leaves|conversations):([A-Za-z0-9_.-]{1,64})")
 """What a tenant has of its own: a line of jobs at a level, the order of its leaves, its conversations."""
 
-_NOTE = re.compile(rb"(?:claim|outbox-take):[0-9a-f]+|(?:approvals|approved):[A-Za-z0-9_.-]{1,64}")
+_NOTE = re.compile(rb"(?:claim|outbox-take):[0-9a-f]+|(?:approvals|approved|containers):[A-Za-z0-9_.-]{1,64}")
 _MEMBER = re.compile(rb"[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 _DIGITS = re.compile(rb"[0-9a-f]{48}")
 

@@ -572,6 +572,10 @@ def drop_webhook(shard: ShardKeys, *, member: str) -> None: ...
 def secret(shard: ShardKeys, *, made: bytes) -> None: ...
 
 
+@script("clock")
+def keep_container(turn: TurnKeys, *, record: bytes, new: str, most: int, kept_ms: int) -> None: ...
+
+
 @script("store", "clock", out_of_memory=True)
 def agree(shard: ShardKeys, *, revision: str, fields: str, release: str) -> None: ...
 
@@ -609,6 +613,7 @@ ALL: tuple[Script[Any, ...], ...] = (
     *(forget, redact, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, steer, steers, finish, succeed, expire_logs, gauge),
     *(take_webhooks, delay_webhook, drop_webhook, secret, agree),
+    keep_container,
     *(survey, describe, restore),
     *(inspect_turns, recount, repair, discard, settle, refit),
 )

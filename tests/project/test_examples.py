@@ -133,7 +133,8 @@ def test_the_python_parts_print_what_is_shown(service: str, document: str, count
 
 def test_every_route_has_its_row_in_readme(service: str) -> None:
     paths: dict[str, dict[str, Any]] = httpx.get(f"{service}/openapi.json").json()["paths"]
-    served = {f"`{verb.upper()} {path}`": route["summary"] for path, on in paths.items() for verb, route in on.items()}
+    here = {path: on for path, on in paths.items() if not path.startswith("/v1/containers")}  # these are in docs/api.md
+    served = {f"`{verb.upper()} {path}`": route["summary"] for path, on in here.items() for verb, route in on.items()}
     assert dict(row[:2] for row in rows(section(read("README.md"), "What is served"))) == served
 
 

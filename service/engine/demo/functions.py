@@ -26,6 +26,11 @@ CALLS = 8
 LISTED_CHARS = 2000
 """How much of the words is looked through for more than one call."""
 
+CODE_CHARS = 16_384
+"""How much of the words is looked through for code."""
+
+_HAS_PYTHON = "\n## python\n"
+_CODE = re.compile(r"\bpython\b[^:`\n]{0,40}(?::[ \n]*```(?:python)?\n(.+?)```|:\s*(.+))", re.IGNORECASE | re.DOTALL)
 _LISTED = r"((?:(?:,| and|, and| &) (?:in |for |at |of |the ){0,2}[A-Z][\w'-]{0,40}(?: [A-Z][\w'-]{0,40}){0,2}){1,7})"
 _CAPITALISED = re.compile(r"[A-Z][\w'-]{0,40}(?: [A-Z][\w'-]{0,40}){0,2}")
 _CLAUSE = re.compile(r"\band\b|;|\. ")
@@ -79,6 +84,20 @@ class Declaration:
         """The telling words of its description and parameters, without those of its name."""
         signature, _, _ = self.signature.partition("=> any")
         return _vocabulary(f"{self.description} {signature}") - self.name_words
+
+
+PYTHON = Declaration("python", "Runs code.", "(_: string)")
+"""The tool that the system message tells of, as the model was trained with it. Its input is code."""
+
+
+def code_asked_for(system: str, words: str) -> str | None:
+    """The code that the words want to be run, as in "use python: 2 + 2" or between ```; None where there is none, or
+    nothing that runs it.
+    """
+    if _HAS_PYTHON not in system:
+        return None
+    found = _CODE.search(words[:CODE_CHARS])
+    return None if found is None else (found[1] if found[1] is not None else found[2]).strip()
 
 
 @lru_cache(maxsize=32)

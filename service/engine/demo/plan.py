@@ -10,7 +10,16 @@ from itertools import islice
 from typing import Literal, cast
 
 from service.engine.demo.browsing import cited, onward
-from service.engine.demo.functions import Declaration, also, declared, fitting, mentions_tools, named
+from service.engine.demo.functions import (
+    PYTHON,
+    Declaration,
+    also,
+    code_asked_for,
+    declared,
+    fitting,
+    mentions_tools,
+    named,
+)
 from service.engine.demo.halves import written
 from service.engine.demo.headings import Heading
 from service.engine.demo.patterns import matching
@@ -65,6 +74,8 @@ class Message:
     def heading(self) -> Heading:
         """Its header."""
         match self.kind:
+            case "call" if self.function is PYTHON:
+                return Heading("analysis", PYTHON.name, True)
             case "call":
                 return Heading("commentary", self.function.name, not self.function.bare)
             case "preamble":
@@ -110,7 +121,10 @@ def decide(reading: Reading, addressed: frozenset[Heading]) -> Generator[Ids, No
     allowed = {heading.recipient for heading in addressed if heading.recipient}
     known = (*declared(reading.developer), *declared(reading.system))
     declarations = tuple(each for each in known if not addressed or each.name in allowed)
+    code = code_asked_for(reading.system, reading.words) if not addressed or PYTHON.name in allowed else None
     if addressed and not any(heading.channel == "final" for heading in addressed):
+        if code is not None or allowed == {PYTHON.name}:
+            return _python(reading, code or f"print({reading.words[:QUOTED_CHARS]!r})")
         function = yield from fitting(declarations, reading.words, asked_for=True)
         return (yield from _calls(reading, function or Declaration(min(allowed, default=""), "", ""), declarations))
     if SUMMARY_WANTED in reading.instruction:
@@ -124,6 +138,8 @@ def decide(reading: Reading, addressed: frozenset[Heading]) -> Generator[Ids, No
         if line is not None:
             return _answer(reading, "The page says it.", [line])
         return _answer(reading, "A tool has answered; I pass on what it says.", _relayed(reading.outputs))
+    if code is not None:
+        return _python(reading, code)
     questions = asked(reading.words)
     for question in questions:
         value = yield from recall(question, reading.user_texts())
@@ -161,6 +177,8 @@ def final(reading: Reading, lines: Iterable[str], *, introduces: bool = False) -
 
 def made_up(heading: Heading, reading: Reading) -> Message:
     """A message of such a header that nobody planned."""
+    if heading.recipient == PYTHON.name:
+        return Message("call", function=PYTHON, words=f"print({reading.words[:QUOTED_CHARS]!r})")
     if heading.recipient:
         return Message("call", function=named(heading.recipient, declared(reading.developer)), words=reading.words)
     return _introduction(reading) if heading.channel == "final" else Message("thought", ["Hm."])
@@ -186,6 +204,12 @@ def _calls(
     if _effort(reading) == "high":
         messages.append(Message("preamble", [f"I will call {function.short} for this."]))
     return (*messages, *calls, _WAITING)
+
+
+def _python(reading: Reading, code: str) -> Plan:
+    """A call that runs code."""
+    thought = Message("thought", _thoughts(reading, "Python can tell."))
+    return thought, Message("call", function=PYTHON, words=code), Message("answer", ["I wait for what comes of it."])
 
 
 def _answer(reading: Reading, thought: str, lines: Iterable[str]) -> Plan:

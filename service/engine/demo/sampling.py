@@ -9,6 +9,7 @@ no more.
 from collections.abc import Iterable, Iterator, Sequence
 
 from service.engine.demo.constrained import Constrained, behind, closing_of, fits
+from service.engine.demo.functions import PYTHON
 from service.engine.demo.halves import rest_of
 from service.engine.demo.headings import Begun, Heading, take_apart
 from service.engine.demo.plan import Message, decide, made_up
@@ -66,6 +67,8 @@ def _header(message: Message) -> list[int]:
     heading = message.heading
     if not heading.recipient:
         return [CHANNEL, *encode(heading.channel), MESSAGE]
+    if message.function is PYTHON:
+        return [CHANNEL, *encode(f"{heading.channel} to={heading.recipient} code"), MESSAGE]
     to = f"commentary to={heading.recipient}"
     return [CHANNEL, *encode(f"{to} "), *_JSON] if heading.typed else [CHANNEL, *encode(to), MESSAGE]
 

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from service.api.decoding import decode, decoder_of
 from service.api.tools.builtin import Builtin, browser
+from service.api.tools.callee import Hosted
 from service.api.tools.outcome import HostedCall, Outcome
 from service.browser.browser import (
     Asked,
@@ -128,6 +129,15 @@ class Browsing:
     def builtin(self) -> Builtin:
         """The browser, as it is declared and shown."""
         return _BUILTIN
+
+    @property
+    def usable(self) -> bool:
+        """As the port has it: always."""
+        return True
+
+    async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
+        """As the port has it: there is one browser."""
+        return tool.server
 
     def run(self, tenant: str) -> "BrowserRun":
         """Whoever runs the calls of one response of a tenant."""

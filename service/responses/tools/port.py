@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from service.api.tools.builtin import Builtin
+from service.api.tools.callee import Hosted
 from service.api.tools.outcome import HostedCall, Outcome
 
 MESSAGE_CHARS = 1_000
@@ -54,6 +55,17 @@ class BackEnd(Protocol):
     @property
     def builtin(self) -> Builtin:
         """The tool, as it is declared and shown."""
+        ...
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be declared: what it needs is there."""
+        ...
+
+    async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
+        """Where the calls of a response go (`Hosted.server`). `before` is where those of its conversation last went.
+        Raises ApiError, StoreError.
+        """
         ...
 
     def run(self, tenant: str) -> Runner:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from service.api.tools.builtin import Builtin
-from service.api.tools.callee import HostedKind
+from service.api.tools.callee import Callee, HostedKind
 from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, ToolFilter, description_of
 from service.api.tools.outcome import HostedCall, Outcome, failed
 from service.errors import ApiError, invalid_value
@@ -99,7 +99,19 @@ class Toolbox:
     @property
     def builtins(self) -> tuple[Builtin, ...]:
         """The tools that the model was trained with and that run here."""
-        return tuple(each.builtin for each in self._back_ends.values())
+        return tuple(each.builtin for each in self._back_ends.values() if each.usable)
+
+    async def bound(self, tenant: str, callees: tuple[Callee, ...], before: str | None) -> tuple[Callee, ...]:
+        """The callees of a response, with where the calls of those go that the model was trained with. `before` is the
+        container of its conversation. Raises ApiError, StoreError.
+        """
+        bound: list[Callee] = []
+        for callee in callees:
+            if callee.hosted is not None and (back_end := self._back_ends.get(callee.hosted.kind)) is not None:
+                place = await back_end.bind(tenant, callee.hosted, before)
+                callee = msgspec.structs.replace(callee, hosted=msgspec.structs.replace(callee.hosted, server=place))
+            bound.append(callee)
+        return tuple(bound)
 
     @property
     def asks(self) -> bool:

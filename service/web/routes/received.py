@@ -39,8 +39,11 @@ def caller_of(request: Request) -> Caller:
     return Caller(exchange.tenant, trace_headers(exchange.headers))
 
 
-async def body_of(request: Request) -> bytes:
-    """The whole body, in time and of a bounded size. Raises ApiError, ClientGone."""
+async def body_of(request: Request, *, text: bool = True) -> bytes:
+    """The whole body, in time and of a bounded size: JSON, or with `text` false any bytes.
+
+    Raises ApiError, ClientGone.
+    """
     settings, exchange = service_of(request).settings, exchange_of(request)
     return await read_body(
         request.receive,
@@ -48,6 +51,7 @@ async def body_of(request: Request) -> bytes:
         limit=settings.max_body_bytes,
         seconds=settings.body_seconds,
         take=exchange.slot.take_body,
+        text=text,
     )
 
 

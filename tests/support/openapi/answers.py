@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from service.api import conversation, events, response
+from service.api import containers, conversation, events, response
 from service.api.input import actions, items
 from service.responses.compaction.request import Compacted
 from service.web.routes.create import InputTokens
@@ -141,6 +141,26 @@ class ItemList(Struct):
     object: Literal["list"]
 
 
+class ContainerList(Struct):
+    """A page of containers."""
+
+    data: list[containers.ContainerResource]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"]
+
+
+class ContainerFileList(Struct):
+    """A page of a container's files."""
+
+    data: list[containers.ContainerFile]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"]
+
+
 class ConversationList(Struct):
     """A page of conversations."""
 
@@ -175,5 +195,7 @@ READ: dict[tuple[type[Struct], str], Any] = {
 ALL: tuple[Any, ...] = (
     *(StreamEvent, response.Response, Compacted, InputTokens, ResponseDeleted, SteerAccepted, ItemList),
     *(conversation.Conversation, ConversationList, conversation.ConversationDeleted, Model, ModelList),
+    *(containers.ContainerResource, ContainerList, containers.ContainerDeleted),
+    *(containers.ContainerFile, ContainerFileList, containers.ContainerFileDeleted),
     *(Health, Readiness, Welcome, Error),
 )

@@ -341,6 +341,14 @@ NewConversation = shown(
     metadata=Metadata,
     harmonium=Fork,
 )
+
+
+class Upload(Struct):
+    """A form with a file."""
+
+    file: Annotated[str, Meta(extra_json_schema={"format": "binary"})]
+
+
 ChangedConversation = shown(conversation._Changed, "UpdateConversation", "metadata", metadata=Metadata | None)
 AddedItems = shown(conversation._Added, "AddItems", "items", items=some(Item, conversation.MAX_ITEMS, least=1))
 

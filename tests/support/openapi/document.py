@@ -58,7 +58,10 @@ def written() -> str:
 def _complete(operation: Json, known: Operation, schemas: Schemas) -> None:
     """Put what an operation takes and answers into FastAPI's entry of it."""
     if known.takes is not None:
-        operation["requestBody"] = {"required": True, "content": _json(schemas.of(known.takes))}
+        content = _json(schemas.of(known.takes))
+        if known.form:
+            content = {"multipart/form-data": content["application/json"]}
+        operation["requestBody"] = {"required": True, "content": content}
     operation["responses"] = {
         **{str(status): _answer(kind, known, schemas) for status, kind in known.answers.items()},
         **{str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(known)},

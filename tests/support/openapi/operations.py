@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from service.api import conversation, response
+from service.api import containers, conversation, response
 from service.responses.compaction.request import Compacted
 from service.web.routes.create import InputTokens
 from tests.support.openapi import answers, bodies
@@ -37,7 +37,7 @@ class Operation(NamedTuple):
     envelopes besides those that any request may get.
 
     With `streams` events may be the answer; `open` ones need no key; `texts` are other media types of the answer;
-    `parameters` are those of which FastAPI knows nothing.
+    `parameters` are those of which FastAPI knows nothing. What is taken may be a `form` in the place of JSON.
     """
 
     takes: Any = None
@@ -48,10 +48,13 @@ class Operation(NamedTuple):
     open: bool = False
     texts: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
+    form: bool = False
 
 
 _RESPONSE = {200: response.Response}
 _CONVERSATION = {200: conversation.Conversation}
+_CONTAINER = {200: containers.ContainerResource}
+_FILE = {200: containers.ContainerFile}
 _ITEMS = {200: answers.ItemList}
 _STREAM = "The response, or with `stream` its events, each as the `data` of a server-sent event."
 
@@ -97,6 +100,19 @@ OPERATIONS: dict[str, Operation] = {
     "listConversationItems": Operation(None, _ITEMS, (404,), "A page of items."),
     "retrieveConversationItem": Operation(None, {200: answers.ListedItem}, (404,), "The item."),
     "deleteConversationItem": Operation(None, _CONVERSATION, (404, 507), "The conversation."),
+    "createContainer": Operation(
+        containers.NewContainer, _CONTAINER, (*BODY, 429, 503), "The new container, or that there is no room."
+    ),
+    "listContainers": Operation(None, {200: answers.ContainerList}, (), "A page of containers."),
+    "retrieveContainer": Operation(None, _CONTAINER, (404,), "The container."),
+    "deleteContainer": Operation(None, {200: containers.ContainerDeleted}, (404,), "It is gone."),
+    "createContainerFile": Operation(bodies.Upload, _FILE, (404, *BODY, 503), "The file.", form=True),
+    "listContainerFiles": Operation(None, {200: answers.ContainerFileList}, (404, 503), "A page of files."),
+    "retrieveContainerFile": Operation(None, _FILE, (404, 503), "The file."),
+    "downloadContainerFile": Operation(
+        None, {200: None}, (404, 503), "What the file has.", texts=("application/octet-stream",)
+    ),
+    "deleteContainerFile": Operation(None, {200: containers.ContainerFileDeleted}, (404, 503), "It is gone."),
     "listModels": Operation(None, {200: answers.ModelList}, (), "The models."),
     "retrieveModel": Operation(None, {200: answers.Model}, (404,), "The model."),
     "welcome": Operation(None, {200: answers.Welcome}, (), "What this is.", open=True, texts=("text/html",)),

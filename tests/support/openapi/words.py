@@ -13,6 +13,7 @@ KEY = "An API key of the service. One that was started without keys needs none. 
 
 TAGS = {
     "Responses": "Made, followed, steered, cancelled, deleted.",
+    "Containers": "Sessions in which code runs, and their files.",
     "Conversations": "With an id: made, changed, listed, and what is in them.",
     "Models": "What is served.",
     "Service": "For whoever runs it.",
@@ -36,6 +37,9 @@ PARAMETERS = {
     "response_id": "The id of a response.",
     "conversation_id": "The id of a conversation.",
     "item_id": "The id of an item.",
+    "container_id": "The id of a container.",
+    "file_id": "The id of a container's file.",
+    "name": "Only those of this name.",
     "model_id": "A name of a model; it may have slashes.",
     "stream": "Give the events of a response that was made with `background` and `stream`.",
     "starting_after": "Give the events behind the one with this number; with `stream` alone.",

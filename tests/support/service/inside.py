@@ -17,6 +17,7 @@ from service.background.timing import TIMING, Timing
 from service.commands.serve import listen
 from service.engine.port import Engine, ModelCard
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
+from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
 from service.web.app import create_app
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
@@ -28,6 +29,9 @@ from tests.support.service.process import MODEL
 from tests.support.waiting import until
 
 CARD = ModelCard(MODEL, 0, 131_072)
+
+START_SECONDS = 30.0
+"""How long the service may take to start: a sandbox tries its sessions first."""
 
 GRACEFUL_SECONDS = 2
 """For how long what is under way may go on when the service stops."""
@@ -56,14 +60,19 @@ class Inside:
 
 @asynccontextmanager
 async def serving(
-    settings: Settings, engine: Engine | None = None, timing: Timing = TIMING, *, port: int = 0
+    settings: Settings,
+    engine: Engine | None = None,
+    timing: Timing = TIMING,
+    *,
+    port: int = 0,
+    sandbox: Sandbox | None = None,
 ) -> AsyncIterator[Inside]:
-    """The service of `settings`, over `engine` where one is given, until the end of the block. `port` is one that is
-    free, or 0 for any.
+    """The service of `settings`, over `engine` and with `sandbox` where they are given, until the end of the block.
+    `port` is one that is free, or 0 for any.
     """
     listener = listen("127.0.0.1", port)
     config = uvicorn.Config(
-        create_app(settings, engine=engine, timing=timing),
+        create_app(settings, engine=engine, sandbox=sandbox, timing=timing),
         http=BoundedHttpProtocol,
         ws=SocketProtocol,
         ws_max_size=settings.max_body_bytes,
@@ -78,7 +87,7 @@ async def serving(
     task = asyncio.create_task(server.serve([listener]))
     store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
     try:
-        await until(lambda: server.started or task.done())
+        await until(lambda: server.started or task.done(), START_SECONDS)
         yield Inside(f"http://127.0.0.1:{listener.getsockname()[1]}", store)
     finally:
         server.should_exit = True

@@ -18,8 +18,8 @@ LEVELS = range(4)
 ENTRY_BYTES = 32
 RUNNING = {"queued", "in_progress"}
 SHARED = {"leases", "looked", "logs", "logged", "waiting-bytes", "outbox", "outbox-ages", "outbox-tries"}
-NOTES = re.compile(r"(?:claim|outbox-take):[0-9a-f]+|(?:approvals|approved):[A-Za-z0-9_.-]+")
-"""What calls leave for their repeats, and what of approvals is noted; these expire."""
+NOTES = re.compile(r"(?:claim|outbox-take):[0-9a-f]+|(?:approvals|approved|containers):[A-Za-z0-9_.-]+")
+"""What calls leave for their repeats, and what of approvals and containers is noted; these expire."""
 _PLACES = re.compile(r"(?:queued|turn):[0-3]|line:[0-3]:[A-Za-z0-9_.-]+")
 
 

@@ -153,6 +153,7 @@ JOB_BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "no bytes of all events": ("usage", lambda b: b.redis.delete(b.shared("logged")), ()),
     "a secret that is cut": ("secret", lambda b: b.redis.set(b.shared("secret"), "x"), ()),
     "a secret that is a set": ("shared-type", lambda b: b.redis.sadd(b.shared("secret"), "x"), ()),
+    "containers for ever": ("endless-note", lambda b: b.redis.hset(b.shared("containers:someone"), "x", "1"), ()),
     "a note for ever": ("endless-note", lambda b: b.redis.set(b.shared("claim:00ff"), "x"), ()),
     "approvals for ever": ("endless-note", lambda b: b.redis.zadd(b.shared("approvals:someone"), {"x": 1}), ()),
     "approvals used up that are a string": (

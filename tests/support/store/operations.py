@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from store.containers import Containers
 from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, ParentNotFound
 from store.history.approvals import Approvals
 from store.history.conversations import Conversations
@@ -84,6 +85,13 @@ CONVERSATION_OPERATIONS: dict[str, Callable[[Conversations, str, str], Awaitable
     "listing": lambda them, id, held: them.listing(TENANT).some(10),
 }
 
+CONTAINER_OPERATIONS: dict[str, Callable[[Containers], Awaitable[Any]]] = {
+    "keep": lambda them: them.keep(TENANT, them.new_id(TENANT), b"record", new=True),
+    "get": lambda them: them.get(TENANT, them.new_id(TENANT)),
+    "all": lambda them: them.all(TENANT),
+    "drop": lambda them: them.drop(TENANT, them.new_id(TENANT)),
+}
+
 
 def shard(jobs: Jobs, id: str) -> int:
     """The shard of an id."""
@@ -101,6 +109,11 @@ async def _tried_on_a_conversation(name: str, store: ConversationHistoryStore, i
     digits = store.new_digits(shard_of(id.removeprefix("resp_")), CONVERSATION_MARK)
     with suppress(NotFound, ParentNotFound):
         await CONVERSATION_OPERATIONS[name](Conversations(store), conversation_id(digits), LOST)
+
+
+async def _tried_on_containers(name: str, store: ConversationHistoryStore, id: str) -> None:
+    """Try an operation of containers."""
+    await CONTAINER_OPERATIONS[name](Containers(store))
 
 
 async def a_whole_life(store: ConversationHistoryStore, parent: str) -> None:
@@ -153,6 +166,7 @@ async def _tried_on_an_approval(name: str, store: ConversationHistoryStore, id: 
 OPERATIONS: dict[str, Deed] = {
     **HISTORY_OPERATIONS,
     **{name: partial(_tried, name) for name in JOB_OPERATIONS},
+    **{f"container {name}": partial(_tried_on_containers, name) for name in CONTAINER_OPERATIONS},
     **{f"conversation {name}": partial(_tried_on_a_conversation, name) for name in CONVERSATION_OPERATIONS},
     **{f"approval {name}": partial(_tried_on_an_approval, name) for name in APPROVAL_OPERATIONS},
     "secret": lambda store, id: shared_secret(store),

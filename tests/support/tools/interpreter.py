@@ -1,6 +1,7 @@
 """A back end of Python that runs nothing."""
 
 from service.api.tools.builtin import python
+from service.api.tools.callee import Hosted
 from service.api.tools.outcome import HostedCall, Outcome
 
 
@@ -12,6 +13,12 @@ class Interpreter:
     def __init__(self) -> None:
         self.closed = 0
         """How many responses have ended."""
+
+    usable = True
+
+    async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
+        """One container for all."""
+        return "cntr_1"
 
     def run(self, tenant: str) -> "Interpreter":
         """Itself."""

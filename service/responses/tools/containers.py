@@ -1,0 +1,252 @@
+"""Containers: sessions of a sandbox by ids that their tenant knows, and what else is known of each.
+
+The store has a record of each, for all processes that share it; the variables and files are in the sandbox alone. A
+container that nobody used for its time, or whose session was lost, is expired: it can be told from one that never was.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from service.api.tools.container import MEMORY, MemoryLimit
+from service.errors import ApiError, InvalidRequest, shown, unavailable
+from service.logs import event
+from service.sandbox.port import FOLDER, File, Full, Gone, Limits, NoFile, Sandbox, Unusable
+from store.containers import Containers as Records
+from store.errors import StoreFull
+
+IDLE_MINUTES = 20
+"""How long a container may be idle, unless it is made with less."""
+
+MAX_UPLOADS = 256
+"""How many files of a container are known to be its user's."""
+
+_FILE_DIGEST_BYTES = 24
+
+logger = logging.getLogger(__name__)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What is known of a container: `place` is the sandbox that has its session, `uploads` are the paths of files that
+    its user has written. `lost` says that the session is gone.
+    """
+
+    name: str
+    created_at: int
+    active_at: float
+    minutes: int
+    place: str
+    memory_limit: MemoryLimit | None = None
+    uploads: tuple[str, ...] = ()
+    lost: bool = False
+
+
+class Opened(NamedTuple):
+    """A container that has a session: its id, what is known of it, and what its code calls its folder."""
+
+    id: str
+    record: Record
+    folder: str
+
+
+class KeptFile(NamedTuple):
+    """A file of a container, by the id that it always has, and whether its user wrote it."""
+
+    id: str
+    file: File
+    uploaded: bool
+
+
+_RECORD = msgspec.msgpack.Decoder(Record)
+
+
+def file_id(container: str, path: str) -> str:
+    """The id of a container's file."""
+    return "cfile_" + blake2b(f"{container}{path}".encode(), digest_size=_FILE_DIGEST_BYTES).hexdigest()
+
+
+class Containers:
+    """The containers of all tenants."""
+
+    def __init__(self, records: Records, sandbox: Sandbox, place: str, clock: Callable[[], float]) -> None:
+        """`place` is how records name the sandbox."""
+        self.sandbox = sandbox
+        self.usable = False
+        """Whether the sandbox has proved that its sessions are confined."""
+        self._records = records
+        self._place = place
+        self._clock = clock
+
+    async def start(self) -> None:
+        """Get the sandbox ready. Where it can't be used no code is run, and the log says why."""
+        try:
+            await self.sandbox.start()
+        except Unusable as error:
+            event(logger, logging.ERROR, "no sandbox", reason=str(error), remedy="harmonium doctor says what it finds")
+        else:
+            self.usable = True
+
+    def new_id(self, tenant: str) -> str:
+        """An id for a container."""
+        return self._records.new_id(tenant)
+
+    async def record(self, tenant: str, id: str) -> Record | None:
+        """What is known of a container, None where nothing is. Raises StoreError."""
+        found = await self._records.get(tenant, id)
+        return None if found is None else _RECORD.decode(found)
+
+    def lives(self, record: Record) -> bool:
+        """Whether a container has not expired."""
+        idle = self._clock() - record.active_at
+        return not record.lost and record.place == self._place and idle < record.minutes * 60
+
+    async def found(self, tenant: str, id: str) -> Record:
+        """A container that has not expired. Raises ApiError 404 and 400, StoreError."""
+        record = await self.record(tenant, id)
+        if record is None:
+            raise not_found(id)
+        if not self.lives(record):
+            raise expired()
+        return record
+
+    async def all(self, tenant: str) -> list[tuple[str, Record]]:
+        """A tenant's containers, the newest first. Raises StoreError."""
+        found = [(id, _RECORD.decode(record)) for id, record in (await self._records.all(tenant)).items()]
+        return sorted(found, key=lambda each: (each[1].created_at, each[0]), reverse=True)
+
+    async def open(
+        self,
+        tenant: str,
+        id: str,
+        *,
+        name: str = "",
+        minutes: int = IDLE_MINUTES,
+        memory_limit: MemoryLimit | None = None,
+    ) -> Opened:
+        """Have a container with this id, a new one. Raises Full, Unusable, Gone, StoreError."""
+        limits = Limits() if memory_limit is None else Limits(memory_bytes=MEMORY[memory_limit])
+        folder = await self.sandbox.open(id, tenant, limits)
+        now = self._clock()
+        record = Record(name, int(now), now, minutes, self._place, memory_limit)
+        await self._begin(tenant, id, record)
+        return Opened(id, record, folder)
+
+    async def _begin(self, tenant: str, id: str, record: Record) -> None:
+        try:
+            await self._keep(tenant, id, record, new=True)
+        except StoreFull:
+            kept = await self.all(tenant)
+            ended = [each for each, known in kept if not self.lives(known)]
+            if not ended:
+                raise Full(f"a tenant may have {len(kept)} containers") from None
+            for each in ended:
+                await self._records.drop(tenant, each)
+            await self._keep(tenant, id, record, new=True)
+
+    async def touch(self, tenant: str, id: str, record: Record) -> Record:
+        """Note that a container is used. Raises StoreError."""
+        record = msgspec.structs.replace(record, active_at=self._clock())
+        await self._keep(tenant, id, record)
+        return record
+
+    async def lose(self, tenant: str, id: str) -> None:
+        """Note that the session of a container is gone. Raises StoreError."""
+        record = await self.record(tenant, id)
+        if record is not None and not record.lost:
+            await self._keep(tenant, id, msgspec.structs.replace(record, lost=True))
+
+    async def delete(self, tenant: str, id: str) -> None:
+        """End a container. Raises ApiError 404, StoreError."""
+        if not await self._records.drop(tenant, id):
+            raise not_found(id)
+        try:
+            await self.sandbox.close(id)
+        except (Gone, Unusable) as error:
+            event(logger, logging.INFO, "a deleted container had no session", reason=str(error))
+
+    async def _keep(self, tenant: str, id: str, record: Record, *, new: bool = False) -> None:
+        await self._records.keep(tenant, id, msgspec.msgpack.encode(record), new=new)
+
+    # --- files ---
+
+    async def files(self, tenant: str, id: str) -> list[KeptFile]:
+        """The files of a container, by path. Raises ApiError 404, 400 and 503, StoreError."""
+        record = await self.touch(tenant, id, await self.found(tenant, id))
+        try:
+            files = await self.sandbox.files(id)
+        except (Gone, Unusable) as error:
+            raise await self._refusal(tenant, id, error) from error
+        return [KeptFile(file_id(id, file.path), file, file.path in record.uploads) for file in files]
+
+    async def file(self, tenant: str, id: str, wanted: str) -> KeptFile:
+        """A file of a container. Raises as `files` does."""
+        for each in await self.files(tenant, id):
+            if each.id == wanted:
+                return each
+        raise no_file(wanted)
+
+    async def write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> KeptFile:
+        """A file of a user's in a container. Raises ApiError 404, 400 and 503, StoreError."""
+        record = await self.found(tenant, id)
+        try:
+            file = await self.sandbox.write(id, f"{FOLDER}/{name}", content)
+        except (Gone, Unusable, Full, NoFile) as error:
+            raise await self._refusal(tenant, id, error) from error
+        uploads = dict.fromkeys((*record.uploads, file.path))
+        record = msgspec.structs.replace(record, uploads=tuple(uploads)[-MAX_UPLOADS:])
+        await self.touch(tenant, id, record)
+        return KeptFile(file_id(id, file.path), file, uploaded=True)
+
+    async def read(self, tenant: str, id: str, wanted: str) -> AsyncIterator[bytes]:
+        """What a file of a container has. Raises as `files` does, before the first piece."""
+        pieces = self.sandbox.read(id, (await self.file(tenant, id, wanted)).file.path)
+        try:
+            first = await anext(pieces, b"")
+        except (Gone, Unusable, NoFile) as error:
+            raise await self._refusal(tenant, id, error) from error
+        return _chained(first, pieces)
+
+    async def remove(self, tenant: str, id: str, wanted: str) -> None:
+        """Delete a file of a container. Raises as `files` does."""
+        path = (await self.file(tenant, id, wanted)).file.path
+        try:
+            await self.sandbox.remove(id, path)
+        except (Gone, Unusable, NoFile) as error:
+            raise await self._refusal(tenant, id, error) from error
+
+    async def _refusal(self, tenant: str, id: str, error: Exception) -> ApiError:
+        """What a client is told of what the sandbox says."""
+        if isinstance(error, Gone):
+            await self.lose(tenant, id)
+            return expired()
+        if isinstance(error, Unusable):
+            return unavailable("There is no sandbox at the moment.")
+        return InvalidRequest(f"The file can't be there: {error}.", code="invalid_value", param="file")
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+def not_found(id: str) -> ApiError:
+    """404: there is no such container of this tenant."""
+    return ApiError(
+        404, f"Container with id '{shown(id)}' not found.", code="container_not_found", param="container_id"
+    )
+
+
+def no_file(id: str) -> ApiError:
+    """404: the container has no such file."""
+    return ApiError(
+        404, f"Container file with id '{shown(id)}' not found.", code="container_file_not_found", param="file_id"
+    )
+
+
+def expired() -> InvalidRequest:
+    """400, in OpenAI's words."""
+    return InvalidRequest("Container is expired.", code="container_expired", param="container")

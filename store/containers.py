@@ -1,0 +1,84 @@
+"""Containers: what is known of the sessions in which a tenant's code runs, for all who share a store.
+
+Whoever keeps a record says what is in it; here it is bytes. All of a tenant's are in one shard, so that they can be
+listed and counted. They are kept for a day after the last change of any: sessions live for minutes.
+"""
+
+from zlib import crc32
+
+from store.errors import StoreFull
+from store.history.history import ConversationHistoryStore
+from store.keys import Key, TurnKeys, checked_tenant, shard_of
+from store.redis import scripts
+
+PREFIX = "cntr_"
+MOST = 128
+"""How many a tenant has at most, those included whose session has ended."""
+
+KEPT_MS = 86_400_000
+MARK = b"contnr".hex()
+"""Behind the shard in the digits of a container."""
+
+
+class Containers:
+    """The containers of a store."""
+
+    def __init__(self, history: ConversationHistoryStore) -> None:
+        self.history = history
+
+    def new_id(self, tenant: str) -> str:
+        """An id that no other container has."""
+        return PREFIX + self.history.new_digits(self._shard(tenant), MARK)
+
+    async def keep(self, tenant: str, id: str, record: bytes, *, new: bool = False) -> bool:
+        """Keep what is known of a container; whether it is there, or is `new`.
+
+        Raises StoreFull where the tenant has as many as it may, and StoreUnavailable.
+        """
+        keys = self._keys(tenant, id)
+        if keys is None:
+            return False
+        async with self.history.server.operation() as operation:
+            (word,) = await scripts.keep_container(
+                operation, keys, record=record, new="yes" if new else "no", most=MOST, kept_ms=KEPT_MS
+            )
+        if word == b"full":
+            raise StoreFull(f"a tenant may have {MOST} containers")
+        return word == b"ok"
+
+    async def get(self, tenant: str, id: str) -> bytes | None:
+        """What is known of a container, None where there is none. Raises StoreUnavailable."""
+        keys = self._keys(tenant, id)
+        if keys is None:
+            return None
+        async with self.history.server.operation() as operation:
+            return await operation.command("HGET", self._key(tenant), keys.digits)
+
+    async def all(self, tenant: str) -> dict[str, bytes]:
+        """What is known of a tenant's containers, by their ids. Raises StoreUnavailable."""
+        async with self.history.server.operation() as operation:
+            found: list[bytes] = await operation.command("HGETALL", self._key(tenant))
+        return {PREFIX + digits.decode(): record for digits, record in zip(found[::2], found[1::2], strict=True)}
+
+    async def drop(self, tenant: str, id: str) -> bool:
+        """Forget a container; whether it was there. Raises StoreUnavailable."""
+        keys = self._keys(tenant, id)
+        if keys is None:
+            return False
+        async with self.history.server.operation() as operation:
+            return bool(await operation.command("HDEL", self._key(tenant), keys.digits))
+
+    def _shard(self, tenant: str) -> int:
+        return crc32(tenant.encode()) % self.history.keyspace.shards
+
+    def _keys(self, tenant: str, id: str) -> TurnKeys | None:
+        """The keys beside a container's; None for an id that no container of the tenant can have."""
+        digits = id.removeprefix(PREFIX)
+        known = id.startswith(PREFIX) and len(digits) == 48 and set(digits) <= set("0123456789abcdef")
+        if not known or shard_of(digits) != self._shard(tenant):
+            return None
+        return self.history.keyspace.keys(tenant, digits)
+
+    def _key(self, tenant: str) -> Key:
+        shard = self.history.keyspace.all_shards()[self._shard(tenant)]
+        return Key(f"{shard.turns.removesuffix('t:')}containers:{checked_tenant(tenant)}")

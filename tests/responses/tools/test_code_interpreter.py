@@ -1,0 +1,234 @@
+"""code_interpreter from a request to its answer: real code in a real sandbox, and the official client."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from openai import BadRequestError, NotFoundError
+
+from service.harmony.tokens import decode
+from service.sandbox.local import LocalSandbox
+from service.settings.settings import Settings, load_settings
+from tests.support.responses.samples import harmony
+from tests.support.sandbox.sandboxes import folder_for_all, local
+from tests.support.service.inside import answer, scripted, serving, then, thought
+from tests.support.service.process import MODEL
+
+AUTO: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
+OUTPUTS: Any = ["code_interpreter_call.outputs"]
+
+
+def code(text: str) -> list[int]:
+    """A call of Python as the model writes it."""
+    return harmony(f"<|channel|>analysis to=python code<|message|>{text}<|call|>")
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[LocalSandbox]:
+    with folder_for_all() as base:
+        yield local(base)
+
+
+def prompts(engine: Any) -> list[str]:
+    """What the engine was asked."""
+    return [decode(list(asked.prompt)[1:]) for asked in engine.generations]
+
+
+def ran(response: Any) -> list[Any]:
+    """The calls of Python in a response."""
+    return [item for item in response.output if item.type == "code_interpreter_call"]
+
+
+async def test_code_runs_and_the_answer_knows_what_it_printed(settings: Settings, sandbox: LocalSandbox) -> None:
+    engine = scripted([[*thought("I compute."), *then(code("6 * 7"))]], [answer("It is 42.")])
+    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+        made = await client.responses.with_raw_response.create(
+            model=MODEL, input="6 * 7?", tools=[AUTO], include=OUTPUTS
+        )
+        response = made.parse()
+
+    (call,) = ran(response)
+    assert (call.status, call.code, response.output_text) == ("completed", "6 * 7", "It is 42.")
+    assert [output.to_dict() for output in call.outputs] == [{"type": "logs", "logs": "42\n"}]
+    assert call.container_id.startswith("cntr_")
+    assert "x-harmonium-tools-left-out" not in made.headers
+    first, second = prompts(engine)
+    assert "\n\n## python\n\nUse this tool" in first
+    assert second.endswith("python to=assistantanalysis42\nassistant")
+
+
+async def test_nobody_is_shown_outputs_who_did_not_ask_for_them(settings: Settings, sandbox: LocalSandbox) -> None:
+    engine = scripted([code("6 * 7")], [answer("42")])
+    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+        response = await client.responses.create(model=MODEL, input="6 * 7?", tools=[AUTO])
+
+    assert ran(response)[0].outputs is None
+
+
+async def test_variables_outlive_a_response_and_its_container_is_that_of_the_conversation(
+    settings: Settings, sandbox: LocalSandbox
+) -> None:
+    engine = scripted([code("x = 20")], [answer("Kept.")], [code("x + 1")], [code("x + 2")], [answer("21 and 22.")])
+    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+        first = await client.responses.create(model=MODEL, input="Keep 20.", tools=[AUTO])
+        second = await client.responses.create(
+            model=MODEL, input="Add.", tools=[AUTO], previous_response_id=first.id, include=OUTPUTS
+        )
+
+    assert {call.container_id for call in (*ran(first), *ran(second))} == {ran(first)[0].container_id}
+    assert [call.outputs[0].logs for call in ran(second)] == ["21\n", "22\n"]
+
+
+async def test_a_container_may_be_named_and_its_client_may_keep_the_conversation(
+    settings: Settings, sandbox: LocalSandbox
+) -> None:
+    engine = scripted([code("x = 20")], [answer("Kept.")], [code("x")], [answer("20")], [code("x")], [answer("20")])
+    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+        first = await client.responses.create(model=MODEL, input="Keep 20.", tools=[AUTO], include=OUTPUTS, store=False)
+        id = ran(first)[0].container_id
+        named: Any = {"type": "code_interpreter", "container": id}
+        second = await client.responses.create(model=MODEL, input="x?", tools=[named], include=OUTPUTS)
+        history: Any = [{"role": "user", "content": "Keep 20."}, *first.output, {"role": "user", "content": "x?"}]
+        third = await client.responses.create(model=MODEL, input=history, tools=[AUTO], include=OUTPUTS)
+
+    assert [ran(each)[0].outputs[0].logs for each in (second, third)] == ["20\n", "20\n"]
+    assert {ran(each)[0].container_id for each in (second, third)} == {id}
+
+
+async def test_what_a_cell_raises_is_shown_and_told_and_the_call_is_complete(
+    settings: Settings, sandbox: LocalSandbox
+) -> None:
+    engine = scripted([code("1 / 0")], [answer("It can't be.")])
+    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+        response = await client.responses.create(model=MODEL, input="1/0?", tools=[AUTO], include=OUTPUTS)
+
+    (call,) = ran(response)
+    assert call.status == "completed"
+    assert "ZeroDivisionError" in call.outputs[0].logs
+    assert "ZeroDivisionError" in prompts(engine)[1]
+
+
+async def test_a_lost_container_is_told_and_another_one_takes_its_place(
+    settings: Settings, sandbox: LocalSandbox
+) -> None:
+    crash = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    engine = scripted([code("x = 1")], [code(crash)], [code("'x' in globals()")], [answer("Gone.")])
+    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+        response = await client.responses.create(model=MODEL, input="Crash.", tools=[AUTO], include=OUTPUTS)
+
+    first, second, third = ran(response)
+    assert [call.status for call in (first, second, third)] == ["completed", "failed", "completed"]
+    assert third.outputs[0].logs == "False\n"
+    assert third.container_id != first.container_id
+    assert "The session is lost" in prompts(engine)[2]
+    assert "The container was lost, with its variables and files." in prompts(engine)[3]
+
+
+async def test_a_long_output_is_cut_for_the_model(settings: Settings, sandbox: LocalSandbox) -> None:
+    engine = scripted([code("print('a' * 1990)")], [answer("Long.")])
+    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+        response = await client.responses.create(model=MODEL, input="Print.", tools=[AUTO])
+
+    assert response.usage is not None
+    assert response.usage.output_tokens < 60
+    assert "a" * 1000 in prompts(engine)[1]
+
+
+async def test_the_file_that_code_wrote_is_cited_while_the_answer_streams(
+    settings: Settings, sandbox: LocalSandbox
+) -> None:
+    write = "open('/mnt/data/notes.txt', 'w').write('hello') and None"
+    engine = scripted([code(write)], [answer("See [it](sandbox:/mnt/data/notes.txt).")])
+    async with (
+        serving(settings, engine, sandbox=sandbox) as service,
+        service.client() as client,
+        client.responses.stream(model=MODEL, input="Write.", tools=[AUTO]) as stream,
+    ):
+        kinds = [event.type async for event in stream]
+        response = await stream.get_final_response()
+
+    (call,), text = ran(response), response.output_text
+    message: Any = response.output[-1]
+    (note,) = message.content[0].annotations
+    assert text[note.start_index : note.end_index] == "sandbox:/mnt/data/notes.txt"
+    assert (note.type, note.container_id, note.filename) == (
+        "container_file_citation",
+        call.container_id,
+        "notes.txt",
+    )
+    assert kinds.count("response.output_text.annotation.added") == 1
+    running = [kind for kind in kinds if kind.startswith("response.code_interpreter_call")]
+    assert running[:1] + running[-3:] == [
+        "response.code_interpreter_call.in_progress",
+        "response.code_interpreter_call_code.done",
+        "response.code_interpreter_call.interpreting",
+        "response.code_interpreter_call.completed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("container", "refusal", "param"),
+    [
+        (None, BadRequestError, "tools[0].container"),
+        ("cntr_" + 48 * "0", NotFoundError, "container_id"),
+        ({"type": "auto", "file_ids": ["file_1"]}, BadRequestError, "tools[0].container.file_ids"),
+        ({"type": "auto", "memory_limit": "2g"}, BadRequestError, "tools[0].container.memory_limit"),
+        (
+            {"type": "auto", "network_policy": {"type": "allowlist", "allowed_domains": ["a.example"]}},
+            BadRequestError,
+            "tools[0].container.network_policy.type",
+        ),
+    ],
+)
+async def test_a_container_that_can_not_be_is_refused(
+    settings: Settings, sandbox: LocalSandbox, container: Any, refusal: type[Exception], param: str
+) -> None:
+    tool: Any = {"type": "code_interpreter"} | ({} if container is None else {"container": container})
+    async with serving(settings, scripted([answer("No.")]), sandbox=sandbox) as service, service.client() as client:
+        with pytest.raises(refusal) as refused:
+            await client.responses.create(model=MODEL, input="Run.", tools=[tool])
+
+    error: Any = refused.value
+    assert error.param == param
+
+
+async def test_another_tenants_container_looks_as_if_it_did_not_exist(
+    settings: Settings, sandbox: LocalSandbox
+) -> None:
+    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    engine = scripted([code("1")], [answer("1")])
+    async with (
+        serving(keys, engine, sandbox=sandbox) as service,
+        service.client("sk-ada") as ada,
+        service.client("sk-bob") as bob,
+    ):
+        made = await ada.responses.create(model=MODEL, input="Run.", tools=[AUTO])
+        named: Any = {"type": "code_interpreter", "container": ran(made)[0].container_id}
+        with pytest.raises(NotFoundError):
+            await bob.responses.create(model=MODEL, input="Run.", tools=[named])
+
+
+async def test_without_a_sandbox_it_is_left_out_as_before(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("No.")])) as service, service.client() as client:
+        made = await client.responses.with_raw_response.create(model=MODEL, input="Run.", tools=[AUTO])
+        with pytest.raises(BadRequestError):
+            await client.responses.create(
+                model=MODEL, input="Run.", tools=[AUTO], tool_choice={"type": "code_interpreter"}
+            )
+
+    assert made.headers["x-harmonium-tools-left-out"] == "code_interpreter"
+
+
+async def test_a_choice_of_it_makes_the_model_run_something(settings: Settings, sandbox: LocalSandbox) -> None:
+    async with serving(settings, sandbox=sandbox) as service, service.client() as client:
+        response = await client.responses.create(
+            model=MODEL,
+            input="Use python: 6 * 7",
+            tools=[AUTO],
+            tool_choice={"type": "code_interpreter"},
+            include=OUTPUTS,
+        )
+        plain = await client.responses.create(model=MODEL, input="Use python: 6 * 8", tools=[AUTO], include=OUTPUTS)
+
+    assert [each.outputs[0].logs for each in (*ran(response), *ran(plain))] == ["42\n", "48\n"]
+    assert "48" in plain.output_text
