@@ -156,7 +156,7 @@ async def fork(service: Service, source: str) -> None:
 
 async def serve(settings: Settings, port: int, engine: Engine, death: Death) -> None:
     """Serve at a port of 127.0.0.1."""
-    app.open_service = lambda settings, engine: watched(open_service(settings, engine), death.at)
+    app.open_service = lambda *given: watched(open_service(*given), death.at)
     async with serving(settings, engine, port=port):
         await asyncio.Event().wait()
 
