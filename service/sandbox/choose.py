@@ -4,7 +4,6 @@ from pathlib import Path
 
 from service.sandbox.local import LocalSandbox, Places
 from service.sandbox.port import Limits, Sandbox
-from service.sandbox.remote import RemoteSandbox
 from service.settings.sandbox import LOCAL, SandboxSettings
 
 
@@ -12,7 +11,11 @@ def sandbox_of(settings: SandboxSettings) -> Sandbox | None:
     """The sandbox of a service, not started yet; None where the settings have none."""
     if settings.sandbox == LOCAL:
         return own_sandbox(settings)
-    return RemoteSandbox(settings.sandbox, settings.sandbox_key.get_secret_value()) if settings.sandbox else None
+    if not settings.sandbox:
+        return None
+    from service.sandbox.remote import RemoteSandbox  # imports aiohttp, which no other service needs
+
+    return RemoteSandbox(settings.sandbox, settings.sandbox_key.get_secret_value())
 
 
 def own_sandbox(settings: SandboxSettings) -> LocalSandbox:

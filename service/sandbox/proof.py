@@ -75,7 +75,11 @@ async def _reasons(sandbox: Processes, folder: str) -> list[str]:
         code = await asyncio.to_thread(ATTEMPTS.read_text)
         reasons = _judged(await sandbox.run(TRYING, "try", f"{code}\nprint(report({asked}))\n"))
         reasons += around.traces()
-    if (await sandbox.run(TRIED, "recall", "kept")).logs != "42\n":
+    try:
+        kept = (await sandbox.run(TRIED, "recall", "kept")).logs
+    except Gone:
+        kept = ""
+    if kept != "42\n":
         reasons.append("another session was changed")
     return reasons
 

@@ -70,6 +70,10 @@ class Terminal:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
 
+    def has_loaded(self, library: str) -> bool:
+        """Whether a file of such a name is in the process's memory."""
+        return library in Path(f"/proc/{self.process.pid}/maps").read_text()
+
     def children(self) -> list[int]:
         """The processes that it has started."""
         pid = self.process.pid
