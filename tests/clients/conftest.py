@@ -19,9 +19,9 @@ def mcp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
 
 @pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory, mcp: McpServer) -> Iterator[str]:
-    """The address of a service as it is without any setting, but that it may call tools of a server."""
+    """The address of a service as it is without any setting, but that it may call tools of a server, and run Python."""
     assert PYTHON.exists(), "run scripts/setup clients first, or these tests by scripts/test --clients"
-    service = ServiceProcess(tmp_path_factory.mktemp("service"), mcp_allow=mcp.url)
+    service = ServiceProcess(tmp_path_factory.mktemp("service"), mcp_allow=mcp.url, sandbox="local")
     yield service.url
     service.stop()
 

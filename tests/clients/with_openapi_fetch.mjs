@@ -16,6 +16,8 @@ const url = (process.env.OPENAI_BASE_URL ?? '').replace(/\/v1$/, '')
 const client = createClient({ baseUrl: url })
 /** @type {import('openapi-fetch').Client<Paths, 'text/plain'>} */
 const texting = createClient({ baseUrl: url })
+/** @type {import('openapi-fetch').Client<Paths, 'application/octet-stream'>} */
+const bytes = createClient({ baseUrl: url })
 
 /** @param {string[]} words */
 function run(...words) {
@@ -146,6 +148,36 @@ export async function test_a_conversation_and_its_items_are_made_changed_listed_
   const changed = { params, body: { metadata: null } }
   assert.deepEqual((await answer(client.POST('/v1/conversations/{conversation_id}', changed))).metadata, {})
   assert.ok((await answer(client.DELETE('/v1/conversations/{conversation_id}', { params }))).deleted)
+}
+
+export async function test_a_container_and_its_files_are_made_listed_and_deleted() {
+  const made = await answer(client.POST('/v1/containers', { body: { name: 'fetch' } }))
+  const path = { container_id: made.id }
+  const params = { path }
+  assert.equal((await answer(client.GET('/v1/containers/{container_id}', { params }))).name, 'fetch')
+  const listed = await answer(client.GET('/v1/containers', { params: { query: { limit: 5 } } }))
+  assert.ok(listed.data.some((each) => each.id === made.id))
+  const sent = await answer(
+    client.POST('/v1/containers/{container_id}/files', {
+      params,
+      body: { file: '1,2' },
+      bodySerializer({ file }) {
+        const form = new FormData()
+        form.append('file', new Blob([file]), 'sums.csv')
+        return form
+      },
+    }),
+  )
+  assert.equal(sent.path, '/mnt/data/sums.csv')
+  const files = await answer(client.GET('/v1/containers/{container_id}/files', { params }))
+  assert.deepEqual(files.data, [sent])
+  const of = { params: { path: { ...path, file_id: sent.id } } }
+  assert.deepEqual(await answer(client.GET('/v1/containers/{container_id}/files/{file_id}', of)), sent)
+  const content = { ...of, parseAs: /** @type {const} */ ('text') }
+  const got = await bytes.GET('/v1/containers/{container_id}/files/{file_id}/content', content)
+  assert.equal(got.data, '1,2')
+  await answer(client.DELETE('/v1/containers/{container_id}/files/{file_id}', of))
+  assert.ok((await answer(client.DELETE('/v1/containers/{container_id}', { params }))).deleted)
 }
 
 export async function test_the_models_and_the_state_of_the_service_are_told() {

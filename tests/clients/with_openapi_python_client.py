@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 
@@ -113,6 +114,20 @@ def test_items_of_a_conversation_are_added_retrieved_and_deleted():
     item = call("conversations.retrieve_conversation_item", made.id, added.first_id)
     assert isinstance(item, models.MessageItem)
     assert call("conversations.delete_conversation_item", made.id, added.first_id).id == made.id
+
+
+def test_a_container_and_its_files_are_made_listed_and_deleted():
+    made = call("containers.create_container", body=models.NewContainer(name="python"))
+    assert call("containers.retrieve_container", made.id).name == "python"
+    assert made.id in [each.id for each in call("containers.list_containers", limit=5).data]
+    file = import_module("made.types").File(payload=BytesIO(b"1,2"), file_name="sums.csv")
+    sent = call("containers.create_container_file", made.id, body=models.Upload(file=file))
+    assert sent.path == "/mnt/data/sums.csv"
+    assert call("containers.list_container_files", made.id).data == [sent]
+    assert call("containers.retrieve_container_file", made.id, sent.id) == sent
+    assert call("containers.download_container_file", made.id, sent.id) == b"1,2"
+    assert call("containers.delete_container_file", made.id, sent.id).deleted is True
+    assert call("containers.delete_container", made.id).deleted is True
 
 
 def test_the_models_and_the_state_of_the_service_are_told():
