@@ -11,20 +11,18 @@ import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import uvicorn
 import uvloop
 
 from service import logs
 from service.commands.serve import StartError, allow_files, configure_logs, listen
 from service.commands.signals import exit_on_signals
 from service.commands.watchdog import watched
-from service.commands.worker import ProbeServer
+from service.commands.worker import inner_server
 from service.sandbox.app import SandboxApp
 from service.sandbox.choose import own_sandbox
 from service.sandbox.port import Unusable
 from service.settings.sandbox import UNIX
 from service.settings.settings import Settings, variable
-from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.stopping import STOP_SIGNALS
 
 STOP_SECONDS = 1
@@ -112,18 +110,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         return
     stopped.cancel()
     await starting
-    config = uvicorn.Config(
-        SandboxApp(sandbox, settings.sandbox_key.get_secret_value()).routes(),
-        http=BoundedHttpProtocol,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        timeout_graceful_shutdown=STOP_SECONDS,
-    )
-    config.connection_limits = ConnectionLimits(connections=CONNECTIONS)  # type: ignore[attr-defined]
-    server = ProbeServer(config)
+    app = SandboxApp(sandbox, settings.sandbox_key.get_secret_value()).routes()
+    server = inner_server(app, CONNECTIONS, STOP_SECONDS)
     try:
         async with watched(settings):
             answering = asyncio.create_task(server.serve(sockets=[listener]))

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from service import logs
 from service.background.tasks import Background
@@ -47,6 +48,22 @@ class ProbeServer(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         """Capture none."""
         yield
+
+
+def inner_server(app: ASGIApp, connections: int, stop_seconds: int) -> ProbeServer:
+    """A server of `app` alone, with at most so many connections and so long for a stop."""
+    config = uvicorn.Config(
+        app,
+        http=BoundedHttpProtocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=stop_seconds,
+    )
+    config.connection_limits = ConnectionLimits(connections=connections)  # type: ignore[attr-defined]
+    return ProbeServer(config)
 
 
 def run(settings: Settings) -> None:
@@ -119,18 +136,7 @@ async def _probes(service: Service, background: Background) -> AsyncGenerator[No
         yield
         return
     with listen(settings.host, settings.worker_port) as listener:
-        config = uvicorn.Config(
-            create_probe_app(service, background),
-            http=BoundedHttpProtocol,
-            ws="none",
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            timeout_graceful_shutdown=PROBE_SECONDS,
-        )
-        config.connection_limits = ConnectionLimits(connections=PROBE_CONNECTIONS)  # type: ignore[attr-defined]
-        server = ProbeServer(config)
+        server = inner_server(create_probe_app(service, background), PROBE_CONNECTIONS, PROBE_SECONDS)
         answering = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield

@@ -50,7 +50,7 @@ from service.responses.prompt.drafts import LOADED
 from service.responses.read import NOTHING_SET, Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
-from service.responses.rules import Listed
+from service.responses.rules import Listed, Rules
 from service.responses.service import Caller, Service
 from service.responses.tools.toolbox import Looked, encode_connections
 from service.settings.keys import Keys
@@ -304,14 +304,9 @@ async def _prepare(
     known = (looked.offers, service.toolbox.builtins, parent.loaded)
     read = await in_steps(read_request(request, service.limits, opener, parent.standing, *known))
     notes, listed = _listed_first(looked, parent, read.items)
-    callees = read.rules.callees
-    if read.tools.trained:
-        callees = await service.toolbox.bound(caller.tenant, callees, _container(parent, read.items))
-    rules = msgspec.structs.replace(read.rules, callees=callees, listed=listed, context_tokens=model.context_tokens)
-    if rules.browses:
-        shown = parent.notes(DISPLAY)
-        rules = msgspec.structs.replace(rules, displays=await asyncio.to_thread(displays_of, shown) if shown else ())
-    read = msgspec.structs.replace(read, rules=rules if rules.hosts or looked.offers else read.rules)
+    if read.rules.hosts or looked.offers:
+        rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=model.context_tokens)
+        read = msgspec.structs.replace(read, rules=await _equipped(service, caller.tenant, parent, read, rules))
     settings = service.settings
     prompt = await in_steps(
         build_prompt(
@@ -356,6 +351,16 @@ async def _prepare(
     telling = (ForeignItem, ToolSearchCallItem)
     unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
     return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
+
+
+async def _equipped(service: Service, tenant: str, parent: Parent, read: Read, rules: Rules) -> Rules:
+    """The rules with what tools need that the model was trained with: a container, and the pages shown before."""
+    if read.tools.trained:
+        callees = await service.toolbox.bound(tenant, rules.callees, _container(parent, read.items))
+        rules = msgspec.structs.replace(rules, callees=callees)
+    shown = parent.notes(DISPLAY) if rules.browses else ()
+    displays = await asyncio.to_thread(displays_of, shown) if shown else ()
+    return msgspec.structs.replace(rules, displays=displays)
 
 
 def _refuse_repeated(parent: Parent, items: Sequence[InputItem]) -> None:

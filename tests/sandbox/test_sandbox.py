@@ -303,6 +303,7 @@ async def test_calls_without_end_break_no_other_session(sandbox: Sandbox, sessio
     cell = await ran(sandbox, "import sys; sys.setrecursionlimit(10**8)\ndef f(): f()\nf()", session="bad")
     assert cell.ended in {"raised", "lost"}  # by Python's version: no memory, or no stack
     assert (await ran(sandbox, "kept")).logs == "7\n"
+    await sandbox.close("bad")
 
 
 @pytest.mark.parametrize(
