@@ -303,7 +303,8 @@ def _at(url: str) -> dict[str, str]:
 def open_engine(settings: Settings) -> Engine:
     """The engine that ENGINE names."""
     if settings.engine == "vllm":
-        from service.engine.vllm.http import Access, VllmHttpEngine  # its HTTP client is for who has a server
+        from service.engine.servers.engine import Access  # its HTTP client is for who has a server
+        from service.engine.vllm.servers import vllm_engine
 
         access = Access(
             urls=settings.vllm_url,
@@ -312,7 +313,7 @@ def open_engine(settings: Settings) -> Engine:
             connect_seconds=settings.vllm_connect_seconds,
             probe_seconds=settings.vllm_probe_seconds,
         )
-        return VllmHttpEngine(access, model=settings.model, context_tokens=settings.context_tokens)
+        return vllm_engine(access, model=settings.model, context_tokens=settings.context_tokens)
     if settings.engine == "vllm-local":
         from service.engine.vllm.local import VllmLocalEngine  # vLLM takes seconds to import, where it is at all
 

@@ -4,7 +4,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from service.engine.vllm.http import Access
+from service.engine.servers.engine import Access
+from service.engine.vllm.servers import Vllm
 from service.engine.vllm.wire import Endpoint
 from tests.support.engine.watched import WatchedHttp
 from tests.support.vllm.talker import TalkerConformance, endpoint_of
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.vllm
 class TestConformanceOverGenerate(TalkerConformance):
     @pytest.fixture
     async def engine(self, vllm_url: str) -> AsyncGenerator[WatchedHttp, None]:
-        engine = WatchedHttp(Access((vllm_url,)))
+        engine = WatchedHttp(Vllm(), Access((vllm_url,)))
         await engine.start()
         yield engine
         await engine.close()

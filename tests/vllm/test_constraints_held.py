@@ -10,7 +10,8 @@ import pytest
 
 from service.api.tools.callee import Callee
 from service.engine.port import EngineRefused, Finish, Generation, Sampling
-from service.engine.vllm.http import Access, VllmHttpEngine
+from service.engine.servers.engine import Access, ServersEngine
+from service.engine.vllm.servers import vllm_engine
 from service.grammar.checks import mismatch
 from service.grammar.grammars import enforced_grammar
 from service.grammar.regex import enforced_regex
@@ -67,38 +68,38 @@ CONTENTS = {
 
 
 @pytest.fixture
-async def engine(vllm_url: str) -> AsyncGenerator[VllmHttpEngine, None]:
-    engine = VllmHttpEngine(Access((vllm_url,)))
+async def engine(vllm_url: str) -> AsyncGenerator[ServersEngine, None]:
+    engine = vllm_engine(Access((vllm_url,)))
     await engine.start()
     yield engine
     await engine.close()
 
 
-async def under(engine: VllmHttpEngine, tag: str | None, ids: list[int], most: int = 300) -> Sampled:
+async def under(engine: ServersEngine, tag: str | None, ids: list[int], most: int = 300) -> Sampled:
     assert tag is not None
     return await complete(engine, Generation("held", ids, Sampling(most, 0, stop_ids=tokens.STOPS, structural_tag=tag)))
 
 
 @pytest.mark.parametrize("case", CONTENTS)
-async def test_a_content_is_held_to_its_last_token(engine: VllmHttpEngine, case: str) -> None:
+async def test_a_content_is_held_to_its_last_token(engine: ServersEngine, case: str) -> None:
     sampled = await under(engine, content_tag(CONTENTS[case]), OPENED)
     assert sampled.finish is Finish.STOP
     assert sampled.tokens[-1] in tokens.STOPS
     assert mismatch(CONTENTS[case], tokens.decode(sampled.tokens[:-1])) is None
 
 
-async def test_a_required_call_is_made_by_a_model_that_would_rather_answer(engine: VllmHttpEngine) -> None:
+async def test_a_required_call_is_made_by_a_model_that_would_rather_answer(engine: ServersEngine) -> None:
     sampled = await under(engine, header_tag(Rules(TOOLS, choice="required"), HeaderState.NEXT), HELLO)
     assert any(f"to={tool.recipient}" in header for tool in TOOLS for header in headers(sampled))
 
 
-async def test_a_named_tool_is_the_only_one_that_is_called(engine: VllmHttpEngine) -> None:
+async def test_a_named_tool_is_the_only_one_that_is_called(engine: ServersEngine) -> None:
     rules = Rules(TOOLS, choice="required", allowed=frozenset({"functions.run"}))
     sampled = await under(engine, header_tag(rules, HeaderState.NEXT), HELLO)
     assert "to=functions.run" in headers(sampled)[-1]
 
 
-async def test_no_tool_is_called_where_none_may_be(engine: VllmHttpEngine) -> None:
+async def test_no_tool_is_called_where_none_may_be(engine: ServersEngine) -> None:
     sampled = await under(engine, header_tag(Rules(TOOLS, choice="none"), HeaderState.NEXT), HELLO)
     assert headers(sampled)[-1].startswith("final")
     assert not any("to=" in header for header in headers(sampled))
@@ -116,7 +117,7 @@ BEHIND: dict[HeaderState, list[int]] = {
 
 
 @pytest.mark.parametrize("state", HeaderState)
-async def test_a_header_is_held_from_any_place_on(engine: VllmHttpEngine, state: HeaderState) -> None:
+async def test_a_header_is_held_from_any_place_on(engine: ServersEngine, state: HeaderState) -> None:
     sampled = await under(engine, header_tag(Rules(TOOLS, choice="required"), state), [*HELLO, *BEHIND[state]])
     behind_end = state is HeaderState.BETWEEN
     assert not behind_end or sampled.tokens[:2] == [tokens.START, tokens.ASSISTANT]
@@ -124,7 +125,7 @@ async def test_a_header_is_held_from_any_place_on(engine: VllmHttpEngine, state:
     assert ends or "to=functions." in headers(sampled)[-1]
 
 
-async def test_only_the_stop_ids_that_were_asked_for_stop(engine: VllmHttpEngine) -> None:
+async def test_only_the_stop_ids_that_were_asked_for_stop(engine: ServersEngine) -> None:
     stopped = await sample(engine, HELLO, 100)
     assert stopped.tokens[-1] == tokens.RETURN
     went_on = await sample(engine, HELLO, len(stopped.tokens) + 5, stop_ids=(tokens.CALL,))
@@ -132,7 +133,7 @@ async def test_only_the_stop_ids_that_were_asked_for_stop(engine: VllmHttpEngine
     assert went_on.tokens[: len(stopped.tokens)] == stopped.tokens
 
 
-async def test_a_schema_that_the_engine_refuses_is_a_refusal_and_no_failure(engine: VllmHttpEngine) -> None:
+async def test_a_schema_that_the_engine_refuses_is_a_refusal_and_no_failure(engine: ServersEngine) -> None:
     with pytest.raises(EngineRefused):
         await under(engine, content_tag(schema_content({"type": "nothing known"})), OPENED)
 

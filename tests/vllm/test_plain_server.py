@@ -15,7 +15,8 @@ from typing import ClassVar
 import pytest
 from openai import AsyncOpenAI
 
-from service.engine.vllm.http import Access, VllmHttpEngine
+from service.engine.servers.engine import Access
+from service.engine.vllm.servers import Vllm, vllm_engine
 from service.engine.vllm.wire import Endpoint
 from service.settings.settings import Settings
 from tests.support.engine.watched import WatchedHttp
@@ -69,14 +70,14 @@ def serve(mortal: VllmProcess) -> Serve:
 @asynccontextmanager
 async def harmonium(settings: Settings, server: VllmProcess) -> AsyncIterator[Inside]:
     """The whole service before a server."""
-    async with serving(settings, VllmHttpEngine(Access((server.url,)))) as inside:
+    async with serving(settings, vllm_engine(Access((server.url,)))) as inside:
         yield inside
 
 
 class TestConformanceOverCompletions(TalkerConformance):
     @pytest.fixture
     async def engine(self, serve: Serve) -> AsyncGenerator[WatchedHttp, None]:
-        engine = WatchedHttp(Access((serve(Endpoint.COMPLETIONS).url,)))
+        engine = WatchedHttp(Vllm(), Access((serve(Endpoint.COMPLETIONS).url,)))
         await engine.start()
         yield engine
         await engine.close()

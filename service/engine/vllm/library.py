@@ -16,7 +16,8 @@ from multiprocessing import resource_tracker
 from typing import Any, Protocol
 
 from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Sampling, TokenLogprobs
-from service.engine.vllm.wire import SHOWN_CHARS, likeliest, parameters
+from service.engine.servers.kind import SHOWN_CHARS
+from service.engine.vllm.wire import likeliest, parameters
 
 ARGUMENTS: Mapping[str, Any] = {
     "enable_prefix_caching": True,

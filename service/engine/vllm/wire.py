@@ -15,26 +15,20 @@ from service.engine.port import (
     LEAST_LOGPROB,
     Defaults,
     EngineError,
-    EngineOverloaded,
-    EngineRefused,
     EngineUnavailable,
     Generation,
     Sampling,
     TokenLogprobs,
 )
+from service.engine.servers.kind import UNREADABLE, refusal
 
-DATA = b"data: "
-DONE = b"[DONE]"
-END_OF_EVENT = b"\n\n"
+NAME = "vLLM"
 
 LEAST_TOP_P = 1e-6
 """vLLM refuses a top_p of 0; this one leaves the likeliest token alone too."""
 
 MOST_LOGPROBS = 20
 """What vLLM allows, unless its --max-logprobs says otherwise; with so many the last one may be missing."""
-
-SHOWN_CHARS = 500
-"""How much of a server's own words an error repeats."""
 
 TOKEN_ID = "token_id:"
 """What `/v1/completions` writes before an id where a token's text would stand."""
@@ -52,10 +46,6 @@ ABORT = "/inference/v1/abort_requests"
 
 GENERATE_PREFIX = "generate-tokens-"
 """What Endpoint.GENERATE makes an id begin with. An abort of an id without it is done nothing for, in silence."""
-
-
-class ServerChanged(EngineUnavailable):
-    """The server no longer has the endpoint or the model that it had: ask it again what it has."""
 
 
 class _TopLogprob(msgspec.Struct):
@@ -124,8 +114,6 @@ class _Rendered(msgspec.Struct):
     sampling_params: Defaults
 
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
-
 _EVENT = msgspec.json.Decoder(Event)
 _MODELS = msgspec.json.Decoder(Models)
 _RENDERED = msgspec.json.Decoder(list[_Rendered])
@@ -192,10 +180,10 @@ def read_event(data: bytes) -> Event:
     """An event of a stream. Raises EngineError if it isn't one, and what an error event stands for."""
     try:
         event = _EVENT.decode(data)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise EngineError("the vLLM server sent something that is no event") from error
     if event.error is not None:
-        raise refusal(event.error.code, event.error.message)
+        raise refusal(NAME, event.error.code, event.error.message)
     return event
 
 
@@ -239,7 +227,7 @@ def read_models(body: bytes) -> Models:
     """What a server serves. Raises EngineUnavailable if it doesn't say."""
     try:
         return _MODELS.decode(body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise EngineUnavailable("the vLLM server does not say what it serves; is it one?") from error
 
 
@@ -247,7 +235,7 @@ def read_defaults(body: bytes) -> Defaults:
     """The sampling parameters that a server filled in for a request that named none."""
     try:
         return _RENDERED.decode(body)[0].sampling_params
-    except (*_UNREADABLE, IndexError) as error:
+    except (*UNREADABLE, IndexError) as error:
         raise EngineUnavailable("the vLLM server does not say how it samples") from error
 
 
@@ -255,21 +243,6 @@ def read_refusal(status: int, body: bytes) -> EngineError:
     """What an answer with an HTTP error stands for."""
     try:
         error = _EVENT.decode(body).error
-    except _UNREADABLE:
+    except UNREADABLE:
         error = None
-    return refusal(status, error.message if error else "")
-
-
-def refusal(status: int, message: str) -> EngineError:
-    """What an error with this status is to us. Only a refusal repeats `message`, the server's: clients see it."""
-    if status in (401, 407):
-        return ServerChanged("the vLLM server asks for another key; see HARMONIUM_VLLM_API_KEY")
-    if status in (403, 404, 405):
-        return ServerChanged("the vLLM server does not serve this any more")
-    if status in (429, 503):
-        return EngineOverloaded("the vLLM server takes no more work now")
-    if status in (502, 504):
-        return EngineUnavailable("a gateway can't reach the vLLM server")
-    if 400 <= status < 500:
-        return EngineRefused(message[:SHOWN_CHARS] or f"status {status}")
-    return EngineError(f"the vLLM server failed with status {status}; its log says why")
+    return refusal(NAME, status, error.message if error else "")

@@ -17,7 +17,7 @@ from service.engine.port import (
     Finish,
     TokenLogprobs,
 )
-from service.engine.vllm.answer import Answer
+from service.engine.vllm.answer import VllmAnswer
 from service.engine.vllm.wire import Endpoint
 from tests.support.engine.standin_wire import (
     DONE,
@@ -50,7 +50,7 @@ class Read:
 
 def read(*pieces: bytes, logprobs: bool = False) -> Read:
     """A whole stream, which came in these pieces."""
-    stream, result = Answer(logprobs=1 if logprobs else None), Read()
+    stream, result = VllmAnswer(logprobs=1 if logprobs else None), Read()
     for piece in pieces:
         for chunk in stream.feed(piece):
             result.add(chunk)
@@ -142,7 +142,7 @@ def test_a_server_that_says_nothing_of_its_cache_leaves_it_open() -> None:
 def test_what_came_before_an_error_is_handed_over_before_it_is_raised(
     last: bytes, kind: type[EngineError], words: str
 ) -> None:
-    stream = Answer(logprobs=None)
+    stream = VllmAnswer(logprobs=None)
     chunks = stream.feed(tokens_event([1]) + tokens_event([2]) + last + DONE)
     assert next(chunks) == Chunk([1, 2])
     with pytest.raises(kind, match=words) as raised:
@@ -159,13 +159,13 @@ def test_a_stream_that_ends_without_a_finish_has_broken_off(pieces: tuple[bytes,
 
 
 def test_a_stream_that_says_nothing_has_not_begun() -> None:
-    stream = Answer(logprobs=None)
+    stream = VllmAnswer(logprobs=None)
     assert list(stream.feed(KEEP_ALIVE + usage_event(Endpoint.GENERATE, 1, 0, 0))) == []
     assert not stream.begun
 
 
 def test_an_event_without_an_end_is_refused_at_its_limit() -> None:
-    stream = Answer(logprobs=None, max_event_bytes=1000)
+    stream = VllmAnswer(logprobs=None, max_event_bytes=1000)
     assert list(stream.feed(b"data: " + b"x" * 994)) == []
     with pytest.raises(EngineError, match="more than 1000 bytes"):
         list(stream.feed(b"x"))
@@ -183,7 +183,7 @@ def test_a_large_event_in_small_pieces_is_read_in_linear_time() -> None:
             searched += len(self) - start
             return super().find(sub, start)
 
-    stream = Answer(logprobs=None)
+    stream = VllmAnswer(logprobs=None)
     stream._rest = Counted()  # type: ignore[attr-defined]
     sizes = [len(chunk.tokens) for at in range(0, len(whole), 1000) for chunk in stream.feed(whole[at : at + 1000])]
     assert sizes == [100_000]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from service.engine.port import Chunk, EngineError, EngineOverloaded, EngineUnavailable
-from service.engine.vllm.http import VllmHttpEngine
+from service.engine.servers.engine import ServersEngine
 from service.engine.vllm.wire import Endpoint
 from tests.support.engine.connected import SAID, ask, connected, failure, generation, hold, scripted
 from tests.support.engine.misbehaviour import Instead, Then
@@ -19,19 +19,19 @@ TICKS = range(0, 80, 2)
 """At which turns of the loop something is broken off; a generation takes some 50."""
 
 
-async def stalled_before_its_head(server: Standin, engine: VllmHttpEngine) -> "asyncio.Task[object]":
+async def stalled_before_its_head(server: Standin, engine: ServersEngine) -> "asyncio.Task[object]":
     server.instead[Endpoint.GENERATE] = STALLED
     task = asyncio.create_task(ask(engine))
     await until(lambda: bool(server.generations), 2)
     return task
 
 
-async def stalled_in_the_middle(server: Standin, engine: VllmHttpEngine) -> "asyncio.Task[object]":
+async def stalled_in_the_middle(server: Standin, engine: ServersEngine) -> "asyncio.Task[object]":
     server.engine = scripted([[5], Stall()])
     return await hold(engine)  # type: ignore[return-value]
 
 
-async def stalled_in_a_probe(server: Standin, engine: VllmHttpEngine) -> "asyncio.Task[object]":
+async def stalled_in_a_probe(server: Standin, engine: ServersEngine) -> "asyncio.Task[object]":
     """No server is up, so that it waits for a probe."""
     await server.die()
     await failure(engine)
@@ -44,7 +44,7 @@ async def stalled_in_a_probe(server: Standin, engine: VllmHttpEngine) -> "asynci
 
 
 WAITING = (stalled_before_its_head, stalled_in_the_middle, stalled_in_a_probe)
-Waiting = Callable[[Standin, VllmHttpEngine], Awaitable["asyncio.Task[object]"]]
+Waiting = Callable[[Standin, ServersEngine], Awaitable["asyncio.Task[object]"]]
 
 
 @pytest.mark.parametrize("waiting", WAITING)

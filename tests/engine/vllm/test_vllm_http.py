@@ -19,8 +19,9 @@ from service.engine.port import (
     ModelCard,
     Sampling,
 )
-from service.engine.vllm import server as server_module
-from service.engine.vllm.http import Access
+from service.engine.servers import server as server_module
+from service.engine.servers.engine import Access
+from service.engine.vllm.servers import Vllm
 from service.engine.vllm.wire import Endpoint
 from service.harmony.tokens import RETURN
 from tests.support.engine.conformance import EngineConformance
@@ -55,7 +56,7 @@ class HttpConformance(EngineConformance):
 
     @pytest.fixture
     async def engine(self, server: Standin) -> AsyncGenerator[WatchedHttp, None]:
-        engine = WatchedHttp(Access((server.url,)))
+        engine = WatchedHttp(Vllm(), Access((server.url,)))
         await engine.start()
         yield engine
         await engine.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.engine.port import Defaults, EngineUnavailable, Finish
-from service.engine.vllm.http import VllmHttpEngine
+from service.engine.servers.engine import ServersEngine
 from service.engine.vllm.wire import Endpoint
 from tests.support.engine.connected import ask, connected, failure, hold, scripted
 from tests.support.engine.misbehaviour import Instead, Then
@@ -91,7 +91,7 @@ async def test_a_server_is_asked_how_it_is_again_and_again() -> None:
             await becomes(engine, ready=True)
 
 
-async def becomes(engine: VllmHttpEngine, *, ready: bool) -> None:
+async def becomes(engine: ServersEngine, *, ready: bool) -> None:
     """Wait until the engine passes its check, or until it doesn't."""
 
     async def is_ready() -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.engine.port import EngineError, EngineOverloaded, EngineUnavailable, Finish
-from service.engine.vllm.http import LEAST_SHARE, VllmHttpEngine
+from service.engine.servers.engine import LEAST_SHARE, ServersEngine
 from service.engine.vllm.wire import Endpoint
 from tests.support.engine.connected import ask, connected, failure, hold, scripted
 from tests.support.engine.misbehaviour import Instead, Then
@@ -24,7 +24,7 @@ async def several(stack: AsyncExitStack, *scripts: Any) -> list[Standin]:
     return [await stack.enter_async_context(standing_in(scripted(script))) for script in scripts]
 
 
-async def preferred(engine: VllmHttpEngine, servers: list[Standin], **fields: Any) -> tuple[Standin, Standin]:
+async def preferred(engine: ServersEngine, servers: list[Standin], **fields: Any) -> tuple[Standin, Standin]:
     """The one of two servers that such generations go to, and the other."""
     await ask(engine, **fields)
     first, second = sorted(servers, key=lambda server: -len(server.generations))

@@ -19,8 +19,9 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
+from service.engine.servers.kind import ServerChanged
 from service.engine.vllm import wire
-from service.engine.vllm.wire import Endpoint, ServerChanged
+from service.engine.vllm.wire import Endpoint
 from tests.support.engine.standin_wire import error_body
 
 SAMPLING = Sampling(

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from service.engine.port import EngineError, Generation, ModelCard, Sampling
-from service.engine.vllm.http import Access
+from service.engine.servers.engine import Access
+from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import RETURN, STOPS
 from tests.support.engine.hooks import Sampled, complete
 from tests.support.engine.scripted import ScriptedEngine, ScriptSource
@@ -33,7 +34,7 @@ async def connected(
     """A started engine before these servers, until the end of the block."""
     access = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 2, **access}
     urls = tuple(server.url for server in servers)
-    engine = WatchedHttp(Access(urls, **access), model=model, context_tokens=context_tokens)
+    engine = WatchedHttp(Vllm(), Access(urls, **access), model=model, context_tokens=context_tokens)
     await engine.start()
     try:
         yield engine

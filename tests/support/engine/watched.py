@@ -7,7 +7,7 @@ from typing import Protocol
 from service.engine import port
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Generation
-from service.engine.vllm.http import VllmHttpEngine
+from service.engine.servers.engine import ServersEngine
 from service.engine.vllm.local import VllmLocalEngine
 
 
@@ -36,7 +36,7 @@ class WatchedDemo(DemoEngine):
             self.running -= 1
 
 
-class WatchedHttp(VllmHttpEngine):
+class WatchedHttp(ServersEngine):
     """Servers, with what each of them counts."""
 
     @property

@@ -1,4 +1,4 @@
-"""VllmHttpEngine: the engine's port over one or several vLLM servers that serve the same model.
+"""ServersEngine: the engine's port over one or several servers of one kind that serve the same model.
 
 Generations of one affinity go to one server as long as that isn't far busier than the others, since its prefix cache
 knows how they begin. A server that can't be reached is passed over, and asked again until it is back; a generation
@@ -16,9 +16,9 @@ import aiohttp
 import msgspec
 
 from service.engine.port import MODEL_CREATED, Chunk, EngineOverloaded, EngineUnavailable, Generation, ModelCard
-from service.engine.vllm.answer import Answer
-from service.engine.vllm.server import BROKEN, Server, State, Unreachable, open_session
-from service.engine.vllm.wire import ServerChanged
+from service.engine.servers.answer import Answer
+from service.engine.servers.kind import Kind, ServerChanged, Terms
+from service.engine.servers.server import BROKEN, Server, State, Unreachable, open_session
 
 SLACK = 1.25
 """How many times its even share a server may have before generations go elsewhere than where their prefix is cached."""
@@ -44,13 +44,14 @@ class Access(msgspec.Struct, frozen=True):
     tail_seconds: float = 1
 
 
-class VllmHttpEngine:
-    """vLLM servers as one engine. `model` empty and `context_tokens` 0 are what the servers say.
+class ServersEngine:
+    """Servers of a kind as one engine. `model` empty and `context_tokens` 0 are what the servers say.
 
     They all have to serve one model: without a `model`, the first that is up decides which.
     """
 
-    def __init__(self, access: Access, *, model: str = "", context_tokens: int = 0) -> None:
+    def __init__(self, kind: Kind, access: Access, *, model: str = "", context_tokens: int = 0) -> None:
+        self._kind = kind
         self._access = access
         self._wanted = model
         self._context_tokens = context_tokens
@@ -78,13 +79,7 @@ class VllmHttpEngine:
         access, self._closed = self._access, False
         self._session = open_session(access.api_key, access.connect_seconds)
         self._servers = [
-            Server(
-                url,
-                self._session,
-                model=self._agreed,
-                connect_seconds=access.connect_seconds,
-                context_tokens=self._context_tokens,
-            )
+            Server(self._kind, url, self._session, wanted=self._terms, connect_seconds=access.connect_seconds)
             for url in access.urls
         ]
         await self._probe(self._servers)
@@ -111,7 +106,7 @@ class VllmHttpEngine:
             server = await self._choose(generation, overloaded)
             if server is None:
                 break
-            answer = Answer(logprobs=generation.sampling.logprobs)
+            answer = self._kind.answer(generation)
             self._under_way[generation.id] = server, answer
             try:
                 async with server.stream(generation) as events:
@@ -178,16 +173,19 @@ class VllmHttpEngine:
         up = [server for server in self._servers if server.state is State.UP]
         return [server for server in up if model in ("", server.facts and server.facts.model)]
 
-    def _agreed(self) -> str:
-        """The model that a server has to serve to be let in: ours, or that of the servers that are up; empty is any."""
-        return self._wanted or next((server.facts.model for server in self._up() if server.facts), "")
+    def _terms(self) -> Terms:
+        """What a server has to serve to be let in: our model, or that of the servers that are up; empty is any."""
+        model = self._wanted or next((server.facts.model for server in self._up() if server.facts), "")
+        return Terms(model, self._context_tokens)
 
     def _trouble(self) -> EngineUnavailable:
         """Why no server can be had."""
         if self._closed or not self._servers:
             return EngineUnavailable("the engine is closed")
         if self._up():
-            return EngineOverloaded(f"all {self._access.connections} generations of each vLLM server are under way")
+            return EngineOverloaded(
+                f"all {self._access.connections} generations of each {self._kind.name} server are under way"
+            )
         return EngineUnavailable(self._servers[0].trouble)
 
     async def _probe(self, servers: list[Server]) -> None:

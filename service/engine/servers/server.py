@@ -1,4 +1,4 @@
-"""One vLLM server: whether it is well, what it serves, and streams of its events.
+"""One server: whether it is well, what it serves, and streams of its events.
 
     unknown ─▶ up ⇄ down     any ─▶ closed
 
@@ -12,18 +12,16 @@ points elsewhere is not followed: prompts and the key are for it alone.
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from enum import Enum
 from hashlib import blake2b
 from typing import Any
 
 import aiohttp
-import msgspec
 
-from service.engine.port import Defaults, EngineBroke, EngineError, EngineOverloaded, EngineUnavailable, Generation
-from service.engine.vllm import wire
-from service.engine.vllm.wire import Endpoint
+from service.engine.port import EngineBroke, EngineError, EngineOverloaded, EngineUnavailable, Generation
+from service.engine.servers.kind import Facts, Kind, ServerChanged, Wanted
 from service.logs import event
 
 logger = logging.getLogger(__name__)
@@ -32,7 +30,8 @@ HEAD_SECONDS = 30
 """How long a server may take to accept a generation or to say why not; its tokens may take longer."""
 
 IDLE_SECONDS = 3
-"""How long an unused connection is kept: less than the 5 s after which vLLM closes it, lest a request meet that."""
+"""How long an unused connection is kept: less than the 5 s after which vLLM and llama.cpp close it, lest a request meet
+that."""
 
 MAX_ANSWER_BYTES = 1 << 20
 """The largest answer to a probe, and the most that is read of an error."""
@@ -61,38 +60,27 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """What a server serves: the endpoint for token ids, the model, its context in tokens, how it samples by default."""
-
-    endpoint: Endpoint
-    model: str
-    context_tokens: int
-    defaults: Defaults
-
-
 class Server:
-    """A vLLM server at `url`, or a router before some. `model` says which id it has to serve; an empty one is the first
-    that it lists. `context_tokens` is the model's context where it doesn't say: routers tell less than vLLM."""
+    """A server of a kind at `url`, or a router before some. `wanted` says what it has to serve."""
 
     def __init__(
         self,
+        kind: Kind,
         url: str,
         session: aiohttp.ClientSession,
         *,
-        model: Callable[[], str],
+        wanted: Wanted,
         connect_seconds: float,
-        context_tokens: int = 0,
     ) -> None:
+        self.kind = kind
         self.url = url
         self.running = 0
         self.state = State.UNKNOWN
         self.facts: Facts | None = None
         """What it served when it was last up."""
-        self.trouble = "the vLLM server was not asked yet"
+        self.trouble = f"the {kind.name} server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
-        self._model = model
-        self._context_tokens = context_tokens
-        self._last_served = ("", 0)
+        self._wanted = wanted
         self._session = session
         self._probe_timeout = aiohttp.ClientTimeout(total=connect_seconds)
         self._probing: asyncio.Task[None] | None = None
@@ -137,20 +125,21 @@ class Server:
             finally:
                 self._streams.discard(response)
                 response.close()
-        except wire.ServerChanged as error:
+        except ServerChanged as error:
             self.down(error)
             raise
         except BROKEN as error:
-            raise self.down(EngineBroke("the connection to the vLLM server broke")) from error
+            raise self.down(EngineBroke(f"the connection to the {self.kind.name} server broke")) from error
         finally:
             self.running -= 1
 
     async def abort(self, id: str) -> bool:
         """Have it end a generation, whose stream then says so; False where that is not possible."""
-        if self.facts is None or self.facts.endpoint is not Endpoint.GENERATE:
+        request = None if self.facts is None else self.kind.abort(self.facts, id)
+        if request is None:
             return False
         try:
-            status, _ = await self._ask("POST", wire.ABORT, wire.abort_body(id))
+            status, _ = await self._ask("POST", request.path, request.body)
         except BROKEN:  # its stream will fail with the reason
             return False
         return status == 200
@@ -161,18 +150,18 @@ class Server:
             return trouble
         if self.state is not State.DOWN or str(trouble) != self.trouble:
             reason = f"{trouble} ({type(cause).__name__})" if cause else str(trouble)
-            event(logger, logging.WARNING, "vLLM server is down", url=self.url, reason=reason)
+            event(logger, logging.WARNING, f"{self.kind.name} server is down", url=self.url, reason=reason)
         self.state, self.trouble = State.DOWN, str(trouble)
         return trouble
 
     async def _post(self, facts: Facts, generation: Generation) -> aiohttp.ClientResponse:
         """The answer to a generation, its events unread. Raises Unreachable, and what the server refuses it with."""
-        body = wire.request_body(facts.endpoint, generation, facts.model)
+        request, name = self.kind.request(facts, generation), self.kind.name
         headers = {**JSON, "x-request-id": generation.id, **_session(generation.affinity), **dict(generation.trace)}
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 response = await self._session.post(
-                    self.url + facts.endpoint, data=body, headers=headers, allow_redirects=False
+                    self.url + request.path, data=request.body, headers=headers, allow_redirects=False
                 )
                 if response.status == 200:
                     return response
@@ -181,10 +170,10 @@ class Server:
                 finally:
                     response.close()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise self.down(Unreachable("the vLLM server can't be reached"), error) from error
+            raise self.down(Unreachable(f"the {name} server can't be reached"), error) from error
         except BROKEN as error:  # it may have begun
-            raise self.down(EngineUnavailable("the vLLM server did not answer"), error) from error
-        refused = wire.read_refusal(response.status, said)
+            raise self.down(EngineUnavailable(f"the {name} server did not answer"), error) from error
+        refused = self.kind.refused(response.status, said)
         if response.status >= 500 and not isinstance(refused, EngineOverloaded):
             await self.probe()  # is it this request, or the server?
             if self.state is not State.UP:
@@ -192,72 +181,34 @@ class Server:
         raise refused
 
     async def _probe(self) -> None:
+        name = self.kind.name
         try:
-            status, _ = await self._ask("GET", "/health")
+            status, _ = await self._ask("GET", self.kind.health, None)
             if status != 200:
-                raise EngineUnavailable(f"the vLLM server is not healthy (status {status})")
-            if self.state is State.UP and await self._served() != self._last_served:
-                self.down(EngineUnavailable("the vLLM server serves something else now"))
+                raise EngineUnavailable(f"the {name} server is not healthy (status {status})")
+            facts = self.facts if self.state is State.UP else None
+            if facts and not await self.kind.serves(self._ask, facts, self._wanted):
+                self.down(EngineUnavailable(f"the {name} server serves something else now"))
             if self.state is not State.UP:
-                self.facts = await self._facts()
+                self.facts = await self.kind.facts(self._ask, self._wanted)
                 self.state = State.UP
                 event(
                     logger,
                     logging.INFO,
-                    "vLLM server is up",
+                    f"{name} server is up",
                     url=self.url,
                     model=self.facts.model,
                     context_tokens=self.facts.context_tokens,
-                    endpoint=self.facts.endpoint.value,
+                    endpoint=str(self.facts.endpoint),
                 )
         except EngineUnavailable as error:
             self.down(error)
         except EngineError as error:
             self.down(EngineUnavailable(str(error)))
         except BROKEN as error:
-            self.down(Unreachable("the vLLM server can't be reached"), error)
+            self.down(Unreachable(f"the {name} server can't be reached"), error)
 
-    async def _facts(self) -> Facts:
-        """Ask all that it serves. Raises EngineError where that isn't what is wanted.
-
-        The model comes last: what is wanted then still is so when the caller notes that the server is up.
-        """
-        endpoint = await self._endpoint()
-        defaults = await self._defaults() if endpoint is Endpoint.GENERATE else Defaults()
-        model, context_tokens = self._last_served = await self._served()
-        return Facts(endpoint, model, context_tokens, defaults)
-
-    async def _served(self) -> tuple[str, int]:
-        """The model that it serves and its context. Raises EngineError where that isn't what is wanted."""
-        status, body = await self._ask("GET", "/v1/models")
-        if status != 200:
-            raise wire.read_refusal(status, body)
-        listed, wanted = wire.read_models(body).data, self._model()
-        served = next((each for each in listed if wanted in ("", each.id)), None)
-        if served is None:
-            raise EngineUnavailable(f"the vLLM server does not serve the model {wanted!r}")
-        context = served.max_model_len or self._context_tokens
-        if not context:
-            raise EngineUnavailable(
-                "the vLLM server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS"
-            )
-        return served.id, context
-
-    async def _endpoint(self) -> Endpoint:
-        """The better endpoint that it has. A request without a prompt is 400 where it is, and 403 or 404 else."""
-        status, body = await self._ask("POST", Endpoint.GENERATE, b"{}")
-        if status in (400, 422):
-            return Endpoint.GENERATE
-        if status in (403, 404, 405):
-            return Endpoint.COMPLETIONS
-        raise wire.read_refusal(status, body)
-
-    async def _defaults(self) -> Defaults:
-        """How it samples by default, from what it makes of a request that doesn't say."""
-        status, body = await self._ask("POST", "/v1/completions/render", b'{"prompt": [0]}')
-        return wire.read_defaults(body) if status == 200 else Defaults()
-
-    async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    async def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """The status and the body of a small request."""
         async with self._session.request(
             method, self.url + path, data=body, headers=JSON, timeout=self._probe_timeout, allow_redirects=False

@@ -1,0 +1,97 @@
+"""The bytes of a server's stream to the chunks of the engine's port. Pure.
+
+Whatever came at once is one chunk, however many events it was. The chunk with the finish comes when the stream has
+ended, since the number of cached tokens may come behind the finish, and since a connection can be used again only once
+its answer was read to the end.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+from service.engine.port import Chunk, EngineBroke, EngineError, EngineUnavailable, Finish, TokenLogprobs
+
+MAX_EVENT_BYTES = 16 << 20
+"""The largest event: some thousands of tokens that piled up, with 20 alternatives each."""
+
+DATA = b"data: "
+DONE = b"[DONE]"
+END_OF_EVENT = b"\n\n"
+
+_FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP}
+
+
+class Answer(ABC):
+    """One stream, read as it comes. `logprobs` is how many were asked for, None is none.
+
+    A kind of server says by `_take` what an event of it means: it adds to `tokens` and `logprobs`, and sets
+    `cached_tokens` and, by `_finish_as`, the finish.
+    """
+
+    name: str
+    """What the kind of server is called."""
+
+    def __init__(self, *, logprobs: int | None, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
+        self._rest = bytearray()
+        self._searched = 0
+        self.begun = False
+        """Whether tokens came."""
+        self.ending = False
+        """Whether the server was asked to abort it."""
+        self._alternatives = logprobs
+        self._tokens: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
+        self._finish: Finish | None = None
+        self._cached_tokens: int | None = None
+
+    @abstractmethod
+    def _take(self, payload: bytes) -> None:
+        """Add what an event says. Raises EngineError."""
+
+    def feed(self, data: bytes) -> Iterator[Chunk]:
+        """What the next bytes say, in at most one chunk. Raises EngineError, after the chunk of what came before it."""
+        self._rest += data
+        error = None
+        try:
+            for payload in self._payloads():
+                self._take(payload)
+        except EngineError as raised:
+            error = raised
+        if self._tokens:
+            self.begun = True
+            yield Chunk(self._tokens, logprobs=None if self._alternatives is None else self._logprobs)
+            self._tokens, self._logprobs = [], []
+        if error is not None:
+            raise error
+
+    @property
+    def finished(self) -> bool:
+        """Whether the finish came; only the number of cached tokens may follow."""
+        return self._finish is not None
+
+    def end(self) -> Chunk:
+        """The last chunk, once the stream has ended. Raises EngineUnavailable if that was too early."""
+        if self._finish is None:
+            raise EngineBroke(f"the {self.name} server broke off")
+        return Chunk([], self._finish, self._cached_tokens, None if self._alternatives is None else [])
+
+    def _payloads(self) -> Iterator[bytes]:
+        """The data of the events that are complete; comments, which keep connections alive, are passed over."""
+        start = 0
+        while (end := self._rest.find(END_OF_EVENT, max(start, self._searched))) >= 0:
+            lines = bytes(self._rest[start:end])
+            start = self._searched = end + len(END_OF_EVENT)
+            if lines.startswith(DATA) and not lines.endswith(DONE):
+                yield lines[len(DATA) :]
+        del self._rest[:start]
+        self._searched = max(0, len(self._rest) - 1)
+        if len(self._rest) > self._max_event_bytes:
+            raise EngineError(f"the {self.name} server sent an event of more than {self._max_event_bytes} bytes")
+
+    def _finish_as(self, reason: str) -> None:
+        """Note why it stopped. Raises EngineError where that was not for its sake, and nobody here has asked for it."""
+        if reason == "abort" and not self.ending:
+            raise EngineUnavailable(f"the {self.name} server aborted the generation")
+        if reason != "abort" and reason not in _FINISH:
+            raise EngineError(f"the {self.name} server ended the generation with {reason[:100]!r}")
+        self._finish = Finish.ABORT if reason == "abort" else _FINISH[reason]

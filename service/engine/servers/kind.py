@@ -1,0 +1,122 @@
+"""What differs between kinds of servers: how one is asked, what its answers mean, what it says of itself.
+
+Pure but for `facts` and `serves`, which ask by what they are given. A kind knows nothing of one server: what it found
+out of one is in its Facts.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from service.engine.port import (
+    Defaults,
+    EngineError,
+    EngineOverloaded,
+    EngineRefused,
+    EngineUnavailable,
+    Generation,
+)
+from service.engine.servers.answer import Answer
+
+SHOWN_CHARS = 500
+"""How much of a server's own words an error repeats."""
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+"""What decoding what a server sent may raise."""
+
+Ask = Callable[[str, str, bytes | None], Awaitable[tuple[int, bytes]]]
+"""Ask the server something small: the method, the path and the body, to the status and the body. Raises BROKEN."""
+
+
+class ServerChanged(EngineUnavailable):
+    """The server no longer has the endpoint or the model that it had: ask it again what it has."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What is posted to a server."""
+
+    path: str
+    body: bytes
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What a server serves: the path for token ids, the model, its context in tokens, how it samples by default.
+
+    `traits` is what else its kind found out of it.
+    """
+
+    endpoint: str
+    model: str
+    context_tokens: int
+    defaults: Defaults = Defaults()
+    traits: frozenset[str] = frozenset()
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What a server has to serve: the model, where empty is the first that it lists, and the context in tokens, which
+    counts where it doesn't say; 0 is nothing said.
+    """
+
+    model: str = ""
+    context_tokens: int = 0
+
+
+Wanted = Callable[[], Terms]
+"""The terms of this moment: which model is wanted may be for the first server that is up to say."""
+
+
+class Kind(Protocol):
+    """A kind of server."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        ...
+
+    @property
+    def health(self) -> str:
+        """The path that answers 200 where a server is well."""
+        ...
+
+    async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
+        """What a server serves. Raises EngineError where that isn't what is wanted, or it doesn't say.
+
+        The model has to be asked for last: what is wanted then still is so when the server counts as up.
+        """
+        ...
+
+    async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
+        """Whether a server that is up still serves what it did; cheap. Raises as `facts`."""
+        ...
+
+    def request(self, facts: Facts, generation: Generation) -> Request:
+        """What to post for a generation. Raises EngineRefused for what it can't do."""
+        ...
+
+    def answer(self, generation: Generation) -> Answer:
+        """What reads the stream that comes back."""
+        ...
+
+    def abort(self, facts: Facts, id: str) -> Request | None:
+        """What to post to end a generation, whose stream then says so; None where it can only be hung up on."""
+        ...
+
+    def refused(self, status: int, body: bytes) -> EngineError:
+        """What an answer with an HTTP error stands for."""
+        ...
+
+
+def refusal(kind: str, status: int, message: str) -> EngineError:
+    """What an error with this status is to us. Only a refusal repeats `message`, the server's: clients see it."""
+    if status in (401, 407):
+        return ServerChanged(f"the {kind} server asks for another key; see HARMONIUM_VLLM_API_KEY")
+    if status in (403, 404, 405):
+        return ServerChanged(f"the {kind} server does not serve this any more")
+    if status in (429, 503):
+        return EngineOverloaded(f"the {kind} server takes no more work now")
+    if status in (502, 504):
+        return EngineUnavailable(f"a gateway can't reach the {kind} server")
+    if 400 <= status < 500:
+        return EngineRefused(message[:SHOWN_CHARS] or f"status {status}")
+    return EngineError(f"the {kind} server failed with status {status}; its log says why")
