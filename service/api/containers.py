@@ -3,22 +3,17 @@
 Source of the keys: openai 3.51's `types/container_*_response.py` and `types/containers/`.
 """
 
-from email import policy
-from email.parser import BytesParser
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from service.api.decoding import decode, decoder_of
 from service.api.tools.container import MemoryLimit, Policy, check_files, check_policy
-from service.errors import InvalidRequest, invalid_value, missing
 
 MAX_NAME_CHARS = 256
 MAX_MINUTES = 20
 """The longest time for which a container may be idle."""
-
-MULTIPART = b"multipart/form-data"
 
 
 class ExpiresAfter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,13 +82,6 @@ class NewContainer(msgspec.Struct, forbid_unknown_fields=True):
     skills: Any = None
 
 
-class Upload(NamedTuple):
-    """A file that a user sends: its name and what it has."""
-
-    name: str
-    content: bytes
-
-
 _NEW = decoder_of(NewContainer)
 
 
@@ -104,22 +92,3 @@ def read_new(body: bytes) -> NewContainer:
     check_files(sent.skills, "skills")
     check_policy(sent.network_policy, "network_policy")
     return sent
-
-
-def read_upload(body: bytes, content_type: bytes) -> Upload:
-    """The file of a form. Raises InvalidRequest."""
-    if content_type.partition(b";")[0].strip().lower() != MULTIPART:
-        raise invalid_value(
-            "file",
-            content_type.decode("latin-1"),
-            "Send a form (multipart/form-data) with it in the part 'file'.",
-        )
-    form = BytesParser(policy=policy.HTTP).parsebytes(b"Content-Type: " + content_type + b"\r\n\r\n" + body)
-    for part in form.iter_parts() if form.is_multipart() else ():
-        if part.get_param("name", header="content-disposition") == "file":
-            content = part.get_payload(decode=True)
-            name = (part.get_filename() or "").replace("\\", "/").rpartition("/")[2]
-            if not name or not isinstance(content, bytes):
-                raise InvalidRequest("The file has no name.", code="invalid_value", param="file")
-            return Upload(name, content)
-    raise missing("file", "Send a form (multipart/form-data) with it in the part 'file'.")

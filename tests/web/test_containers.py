@@ -1,6 +1,8 @@
 """The Containers API by the official client: containers and their files, made, listed, shown and deleted."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from time import process_time
 from typing import Any
 
 import pytest
@@ -8,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError
 
-from service.api.containers import read_upload
 from service.errors import InvalidRequest
 from service.sandbox.local import LocalSandbox
 from service.settings.settings import Settings, load_settings
+from service.web.containers.upload import read_upload
 from tests.responses.tools.test_code_interpreter import AUTO, OUTPUTS, code, ran
 from tests.support.sandbox.sandboxes import folder_for_all, local
 from tests.support.service.inside import answer, scripted, serving
@@ -164,13 +166,56 @@ KIND = b'multipart/form-data; boundary="b"'
 
 @given(st.binary(max_size=300))
 def test_any_bytes_come_through_a_form(content: bytes) -> None:
-    if b"--b" not in content:
+    if b"\r\n--b" not in b"\r\n" + content:
         assert read_upload(form(content), KIND) == ("a.bin", content)
+
+
+@pytest.mark.parametrize("kind", ["message/rfc822", "multipart/mixed; boundary=c", "text/plain; charset=utf-16"])
+def test_a_file_is_its_bytes_whatever_it_is_said_to_be(kind: str) -> None:
+    letter = b"From: ada\r\n\r\n--c\r\n\r\nHi\r\n--c--\r\n"
+    assert read_upload(form(letter).replace(b"x/y", kind.encode()), KIND).content == letter
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"--b\r\n\r\n\r\n" * 300_000 + b"--b--\r\n",
+        form(b"\n" * 4_000_000),
+        form(b"x").replace(b"x/y", b"\r\na: b" * 500_000),
+        form(b"x").replace(b"x/y", b"y" * 2_000_000),
+        form(b"x", name=";" * 4_000),
+        form(b"x", name="x; a*0=" * 500),
+        b"".join(
+            b"--%d\r\nContent-Type: multipart/mixed; boundary=%d\r\n\r\n" % (each, each + 1) for each in range(3_000)
+        ),
+    ],
+    ids=["parts", "lines", "headers", "a long header", "a long name", "options", "forms in forms"],
+)
+@pytest.mark.timeout(20)
+def test_no_form_takes_long(body: bytes) -> None:
+    begun = process_time()
+    with suppress(InvalidRequest):
+        read_upload(body, KIND)
+
+    assert process_time() - begun < 1
+
+
+def test_a_content_type_that_is_too_long_is_refused_at_once() -> None:
+    begun = process_time()
+    with pytest.raises(InvalidRequest):
+        read_upload(form(b"x"), KIND + b";" * 250_000)
+
+    assert process_time() - begun < 0.1
 
 
 @pytest.mark.parametrize(("name", "kept"), [("../../etc/passwd", "passwd"), ("é.txt", "é.txt")])
 def test_a_files_name_is_the_last_of_its_path(name: str, kept: str) -> None:
     assert read_upload(form(b"x", name), KIND).name == kept
+
+
+def test_a_form_that_was_cut_off_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="no end"):
+        read_upload(form(b"abc")[:-9], KIND)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +228,8 @@ def test_a_files_name_is_the_last_of_its_path(name: str, kept: str) -> None:
         (b"--b\r\n", KIND),
         (form(b"x"), b"multipart/form-data"),
         (b"\xff\x00", b"multipart/form-data; boundary="),
+        (form(b"YQ==").replace(b"x/y", b"x/y\r\nContent-Transfer-Encoding: base64"), KIND),
+        (form(b"x").replace(b"a.bin", b"\xff.bin"), KIND),
     ],
 )
 def test_a_form_without_a_file_is_refused(body: bytes, kind: bytes) -> None:

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
 from starlette.responses import StreamingResponse
 
-from service.api.containers import ContainerFile, ContainerFileDeleted, read_upload
+from service.api.containers import ContainerFile, ContainerFileDeleted
 from service.responses.tools.containers import KeptFile
 from service.web.containers.containers import Limit, Order, existing, page_of
+from service.web.containers.upload import read_upload
 from service.web.errors import JsonResponse
 from service.web.routes.query import StrictRoute
 from service.web.routes.received import body_of, exchange_of
