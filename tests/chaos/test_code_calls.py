@@ -8,12 +8,11 @@ import pytest
 from openai.types.responses import Response
 
 from store.embedded import EmbeddedServer
-from tests.support.chaos.storm import QUICK
+from tests.support.chaos.stage import SECONDS, Stage
 from tests.support.sandbox.sandboxes import SandboxProcess, folder_for_all
-from tests.support.service.process import MODEL, ServiceProcess, WorkerProcess
 from tests.support.waiting import wait_until
 
-SECONDS = 60.0
+AUTO: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
 TOKENS_PER_SECOND = 60
 """So that there is time to die amid an answer."""
 
@@ -25,67 +24,40 @@ COUNTED = (
 pytestmark = pytest.mark.timeout(240)
 
 
-class Stage:
-    """A sandbox, an API without a worker, and workers that come and go, over one store."""
-
-    def __init__(self, folder: Path, shared: Path, redis_url: str) -> None:
-        self._folder = folder
-        self.sandbox = SandboxProcess(folder / "sandbox", shared)
-        self._settings: dict[str, Any] = QUICK | {
-            "redis_url": redis_url,
-            "sandbox": self.sandbox.listen,
-            "demo_tokens_per_second": TOKENS_PER_SECOND,
-        }
-        self._workers: list[WorkerProcess] = []
-        self.api = ServiceProcess(folder / "api", "--no-worker", **self._settings)
-
-    def worker(self) -> WorkerProcess:
-        """Another worker."""
-        started = WorkerProcess(self._folder / f"worker-{len(self._workers)}", **self._settings)
-        self._workers.append(started)
-        return started
-
-    def ask(self, words: str, **more: Any) -> str:
-        """The id of a response in the background, which may run code."""
-        tool: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
-        include: Any = ["code_interpreter_call.outputs"]
-        made = self.api.client().responses.create(
-            model=MODEL, input=words, tools=[tool], include=include, background=True, **more
-        )
-        return made.id
-
-    def get(self, id: str) -> Response:
-        """The response as it stands."""
-        return self.api.client().responses.retrieve(id)
-
-    def done(self, id: str) -> Response:
-        """The response at its end."""
-        wait_until(lambda: self.get(id).status not in ("queued", "in_progress"), SECONDS, "it doesn't end")
-        return self.get(id)
-
-    def runs(self, id: str) -> bool:
-        """Whether the code of a response has begun to run: its container has the file that it writes."""
-        calls = [item for item in self.get(id).output if item.type == "code_interpreter_call"]
-        if not calls:
-            return False
-        answer = self.api.http("none").get(f"{self.api.url}/v1/containers/{calls[0].container_id}/files")
-        return answer.status_code == 200 and bool(answer.json()["data"])
-
-    def close(self) -> None:
-        """End all processes."""
-        for each in (self.api, *self._workers, self.sandbox):
-            each.kill()
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
+    """Where code runs."""
+    with folder_for_all() as shared:
+        process = SandboxProcess(tmp_path / "sandbox", shared)
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(tmp_path: Path, sandbox: SandboxProcess) -> Iterator[Stage]:
     """Everything but a worker."""
-    with EmbeddedServer(tmp_path / "store") as store, folder_for_all() as shared:
-        opened = Stage(tmp_path, shared, store.url)
+    with EmbeddedServer(tmp_path / "store") as store:
+        opened = Stage(tmp_path, store.url, sandbox=sandbox.listen, demo_tokens_per_second=TOKENS_PER_SECOND)
         try:
             yield opened
         finally:
             opened.close()
+
+
+def ask(stage: Stage, words: str, **more: Any) -> str:
+    """The id of a response in the background, which may run code and shows what that prints."""
+    return stage.ask(words, AUTO, include=["code_interpreter_call.outputs"], **more)
+
+
+def runs(stage: Stage, id: str) -> bool:
+    """Whether the code of a response has begun to run: its container has the file that it writes."""
+    calls = [item for item in stage.get(id).output if item.type == "code_interpreter_call"]
+    if not calls:
+        return False
+    answer = stage.api.http("none").get(f"{stage.api.url}/v1/containers/{calls[0].container_id}/files")
+    return answer.status_code == 200 and bool(answer.json()["data"])
 
 
 def call_of(response: Response) -> Any:
@@ -96,8 +68,8 @@ def call_of(response: Response) -> Any:
 
 def test_code_that_runs_when_its_worker_dies_runs_once_and_its_end_is_waited_for(stage: Stage) -> None:
     first = stage.worker()
-    id = stage.ask(f"Use python: {COUNTED}")
-    wait_until(lambda: stage.runs(id), SECONDS, "it doesn't run")
+    id = ask(stage, f"Use python: {COUNTED}")
+    wait_until(lambda: runs(stage, id), SECONDS, "it doesn't run")
     first.kill()
     stage.worker()
     done = stage.done(id)
@@ -108,7 +80,7 @@ def test_code_that_runs_when_its_worker_dies_runs_once_and_its_end_is_waited_for
 
 def test_the_outcome_of_code_outlives_its_worker(stage: Stage) -> None:
     first = stage.worker()
-    id = stage.ask("Use python: print(6 * 7)")
+    id = ask(stage, "Use python: print(6 * 7)")
     wait_until(lambda: any(getattr(item, "outputs", None) for item in stage.get(id).output), SECONDS)
     first.kill()
     stage.worker()
@@ -118,14 +90,22 @@ def test_the_outcome_of_code_outlives_its_worker(stage: Stage) -> None:
     assert "42" in done.output_text
 
 
-def test_code_whose_sandbox_dies_is_not_run_again_and_the_next_call_gets_another_container(stage: Stage) -> None:
-    stage.worker()
-    id = stage.ask(f"Use python: {COUNTED}")
-    wait_until(lambda: stage.runs(id), SECONDS, "it doesn't run")
-    stage.sandbox.kill()
+@pytest.mark.parametrize("alone", [True, False])
+def test_code_whose_sandbox_dies_is_not_run_again_and_the_next_call_gets_another_container(
+    stage: Stage, sandbox: SandboxProcess, alone: bool
+) -> None:
+    worker = stage.worker()
+    id = ask(stage, f"Use python: {COUNTED}")
+    wait_until(lambda: runs(stage, id), SECONDS, "it doesn't run")
+    sandbox.kill()
+    if not alone:
+        worker.kill()
+        sandbox.start()
+        stage.worker()
     lost = stage.done(id)
-    stage.sandbox.start()
-    next_one = stage.done(stage.ask("Use python: print('again')", previous_response_id=lost.id))
+    if alone:
+        sandbox.start()
+    next_one = stage.done(ask(stage, "Use python: print('again')", previous_response_id=lost.id))
 
     assert (lost.status, call_of(lost).status) == ("completed", "failed")
     assert (call_of(next_one).status, call_of(next_one).outputs[0].logs) == ("completed", "again\n")

@@ -59,8 +59,35 @@ STEERED_STEPS = (
 )
 """The steps of a job that is steered while it waits."""
 
+CALL_STEPS = (
+    "noting a call",  # in the log, before its tool is called
+    "calling",
+    "opening",  # of code: the session of its container
+    "opened",  # before the store knows of the container
+    "recorded",
+    "running",  # the sandbox is asked for the cell
+    "ran",
+    "called",
+    "keeping an outcome",  # in the log, with what its item shows
+    "kept an outcome",
+)
+"""The steps of a call of a tool; one with `again` is of the second call."""
+
+APPROVED_STEPS = (
+    "writing",  # the first entry, which says that it began
+    "written",
+    "using up",  # the approval, before the call
+    "used up",
+    "called",
+    "keeping an outcome",
+    "kept an outcome",
+    "finishing",
+)
+"""The steps of a call that was approved, with which a response begins."""
+
 AT_THE_END = {
-    *("finishing", "finished", "calling", "called", "using up", "used up", "adding", "added"),
+    *(*CALL_STEPS, *(f"{step} again" for step in CALL_STEPS)),
+    *("finishing", "finished", "using up", "used up", "adding", "added"),
     *("appending", "appended", "appending again", "appended again"),
 }
 UNHURRIED_TOKENS_PER_SECOND = 5

@@ -1,4 +1,4 @@
-"""A service whose jobs, conversations, turns and tools tell of each step, before and after it, as one comes to it.
+"""A service whose jobs, conversations, turns, tools and containers tell of each step, before and after it.
 
 Whoever listens may end the process there, or the store. The service knows no such step. What is one script in the store
 is one step here: a turn is appended, its conversation moved to it and let go of by `adding`.
@@ -10,8 +10,12 @@ from typing import Any
 import msgspec
 
 from service.api.tools.outcome import HostedCall, Outcome
+from service.harmony.tokens import CALL, unpack
+from service.responses.output.journal import decode_sampled
 from service.responses.service import Service, job_limits
+from service.responses.tools.containers import Containers, Opened
 from service.responses.tools.toolbox import Toolbox, ToolRun
+from service.sandbox.port import Cell
 from service.settings.mcp import Connection
 from store.history.approvals import Approvals, Use
 from store.history.conversations import Conversations
@@ -44,9 +48,16 @@ class WatchedJobs(Jobs):
         return claim
 
     async def write(self, lease: Lease, entry: Entry, **more: Any) -> None:
+        part = decode_sampled(entry.blob)
         await self._at("writing")
+        if CALL in unpack(part.tokens):
+            await self._at("noting a call")
+        if part.outcomes:
+            await self._at("keeping an outcome")
         await super().write(lease, entry, **more)
         await self._at("written")
+        if part.outcomes:
+            await self._at("kept an outcome")
 
     async def finish(self, lease: Lease, turn: Turn, entry: Entry, **more: Any) -> Finished:
         await self._at("finishing")
@@ -165,8 +176,35 @@ def _tell_of_approvals(approvals: Approvals, at: At) -> None:
     approvals.use_up = telling
 
 
+def _tell_of_containers(containers: Containers, at: At) -> None:
+    """Have containers tell when the session of one is opened, when the store knows of it, and when code runs in it."""
+    sandbox = containers.sandbox
+    open_session, open_container, run_cell = sandbox.open, containers.open, sandbox.run
+
+    async def opening_session(*given: Any) -> str:
+        await at("opening")
+        folder = await open_session(*given)
+        await at("opened")
+        return folder
+
+    async def opening_container(*given: Any, **more: Any) -> Opened:
+        opened = await open_container(*given, **more)
+        await at("recorded")
+        return opened
+
+    async def running(*given: Any) -> Cell:
+        await at("running")
+        cell = await run_cell(*given)
+        await at("ran")
+        return cell
+
+    sandbox.open, containers.open, sandbox.run = opening_session, opening_container, running
+
+
 def watched(service: Service, at: At) -> Service:
-    """The service, whose jobs, conversations, turns and tools tell."""
+    """The service, whose jobs, conversations, turns, tools and containers tell."""
+    if service.containers is not None:
+        _tell_of_containers(service.containers, at)
     _tell_of_turns(service.store, at)
     _tell_of_calls(service.toolbox, at)
     _tell_of_approvals(service.approvals, at)

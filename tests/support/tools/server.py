@@ -36,9 +36,11 @@ class McpServer:
         path = self._folder / "calls"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def began(self, tool: str) -> int:
-        """How many calls of a tool began."""
-        return sum(call == {"began": tool} for call in self.calls)
+    def began(self, tool: str, given: str | None = None) -> int:
+        """How many calls of a tool began; those alone that were `given` this, where that is said."""
+        return sum(
+            call["began"] == tool and given in (None, call.get("given")) for call in self.calls if "began" in call
+        )
 
     def ended(self, tool: str) -> int:
         """How many calls of a tool ran to their end."""
@@ -80,14 +82,14 @@ def add_tools(server: Any, folder: Path) -> None:
     """The tools of the server; what is done with them is noted in a folder."""
     from mcp_types import ImageContent, TextContent, ToolAnnotations
 
-    def note(what: str, tool: str) -> None:
+    def note(what: str, tool: str, given: str | None = None) -> None:
         with (folder / "calls").open("a") as file:
-            file.write(json.dumps({what: tool}) + "\n")
+            file.write(json.dumps({what: tool} | ({} if given is None else {"given": given})) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
-    async def held(tool: str) -> str:
-        note("began", tool)
+    async def held(tool: str, given: str) -> str:
+        note("began", tool, given)
         await until((folder / "go").exists, HELD_SECONDS)
         note("ended", tool)
         return f"{tool} done"
@@ -102,12 +104,12 @@ def add_tools(server: Any, folder: Path) -> None:
     @server.tool()
     async def send_mail(to: str) -> str:
         """Sends a mail, which nobody can take back."""
-        return await held("send_mail")
+        return await held("send_mail", to)
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))
     async def look_up(word: str) -> str:
         """Looks a word up, for as long as it takes."""
-        return await held("look_up")
+        return await held("look_up", word)
 
     @server.tool()
     def fail() -> str:
