@@ -112,7 +112,7 @@ class Sandbox(Protocol):
 
     async def stop(self, session: str, call: str) -> None:
         """Interrupt the cell of a call, if it has not ended; one that doesn't let itself be interrupted is killed
-        with its session. It doesn't wait for the end.
+        with its session. It doesn't wait for the end. A call that is asked for only afterwards never runs.
         """
         ...
 

@@ -44,7 +44,8 @@ class RemoteSandbox:
         """`place` is unix:///path, or a URL of a host and a port."""
         self._place, self._key = place, key
         self._client: ClientSession | None = None
-        self._stops: set[asyncio.Task[None]] = set()
+        self._stops: dict[asyncio.Task[None], str] = {}
+        """Those under way on behalf of who was cancelled, each with its session."""
 
     async def start(self) -> None:
         """As the port has it: the other side has proved it before it listens."""
@@ -61,6 +62,8 @@ class RemoteSandbox:
         asked = Run(session, call, code.encode("utf-8", "replace").decode())
         failed = 0
         try:
+            if stopping := [task for task, of in self._stops.items() if of == session]:
+                await asyncio.wait(stopping)  # they make room for this one
             while True:
                 try:
                     answer = await self._ask("run", asked)
@@ -74,8 +77,8 @@ class RemoteSandbox:
                         return msgspec.json.decode(answer, type=Cell)
         except asyncio.CancelledError:
             stopping = asyncio.create_task(self._stopped(session, call))
-            self._stops.add(stopping)
-            stopping.add_done_callback(self._stops.discard)
+            self._stops[stopping] = session
+            stopping.add_done_callback(self._stops.pop)
             raise
 
     async def stop(self, session: str, call: str) -> None:

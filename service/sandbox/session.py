@@ -80,7 +80,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What it says first."""
+    """What it says first, and when it has forgotten an interrupt."""
 
     ready: bool = False
     failed: str = ""
@@ -122,8 +122,10 @@ class Session:
         return "" if said.ready else said.failed or "a session said nothing of itself"
 
     def born(self, pid: int, process: int) -> None:
-        """Its process, and the file that stands for it."""
+        """Its process, and the file that stands for it. It may have been killed already."""
         self.pid, self._process = pid, process
+        if self.why:
+            self._send(signal.SIGKILL)
 
     def die(self, status: int | None) -> None:
         """Its process has ended."""
@@ -151,7 +153,7 @@ class Session:
         if call not in self._running:
             if not self.alive:
                 raise Gone("the session has ended")
-            if len(self._running) > MAX_WAITING:
+            if sum(not unwanted.is_set() for _, unwanted in self._running.values()) > MAX_WAITING:
                 raise Full(f"{MAX_WAITING} cells of this session wait already")
             unwanted = asyncio.Event()
             self._running[call] = asyncio.create_task(self._in_turn(call, code, unwanted)), unwanted
@@ -163,9 +165,11 @@ class Session:
             raise
 
     def stop(self, call: str) -> None:
-        """Nobody wants this call any more."""
+        """Nobody wants this call any more. It may be asked for only later: nobody keeps the two in order."""
         if call in self._running:
             self._running[call][1].set()
+        elif not any(known == call for known, _ in self._cells):
+            self._cells.append((call, Cell("stopped")))
 
     def kill(self, why: str) -> None:
         """End it, whatever it does."""
@@ -250,6 +254,8 @@ class Session:
         try:
             ended = await self._watch(answer, unwanted)
             said, images = await answer
+            if ended != "ok":
+                await self._forgotten()
             return await self._ended("raised" if ended == "ok" and said.raised else ended, said.logs, images)
         except (asyncio.IncompleteReadError, OSError):
             await asyncio.wait([self._died], timeout=SILENCE_SECONDS)
@@ -291,6 +297,13 @@ class Session:
             if not answer.done():
                 raise OSError("a session that was killed doesn't end")
         return ended
+
+    async def _forgotten(self) -> None:
+        """Have the session forget an interrupt that came when its cell had just ended. Raises OSError if it doesn't."""
+        self._writer.write(LENGTH.pack(2) + b"{}")
+        async with asyncio.timeout(GRACE_SECONDS):
+            if not msgspec.json.decode(await self._frame(), type=Ready).ready:
+                raise ValueError("it is not ready")
 
     async def _ended(self, ended: Ended, logs: str, images: tuple[Image, ...]) -> Cell:
         """A cell that the session outlived, unless it left too much on the disk. Nothing of it runs from here on, also

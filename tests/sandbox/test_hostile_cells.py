@@ -1,8 +1,10 @@
 """What the author of a hostile cell tries on whoever reads its answers, counts its files and runs its next cell."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -57,6 +59,42 @@ async def session(sandbox: LocalSandbox) -> AsyncIterator[str]:
 
 async def ran(sandbox: LocalSandbox, code: str) -> Cell:
     return await sandbox.run("one", f"call-{hash(code)}", code)
+
+
+@pytest.mark.parametrize("code", ["1", "import threading\nthreading.Thread(target=threading.Event().wait).start()"])
+async def test_an_interrupt_that_comes_too_late_for_its_cell_hits_no_other(
+    sandbox: LocalSandbox, session: str, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    one = sandbox.session("one")
+    answer, send, sent = one._answer, one._send, asyncio.Event()
+
+    async def answered_when_it_is_stopped() -> Any:
+        ended = await answer()
+        one.stop("late")
+        await sent.wait()
+        return ended
+
+    def noting(number: signal.Signals) -> None:
+        send(number)
+        if number == signal.SIGINT:
+            sent.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(one, "_answer", answered_when_it_is_stopped)
+        patched.setattr(one, "_send", noting)
+        assert (await sandbox.run("one", "late", code)).ended == "stopped"
+    assert await ran(sandbox, "6 * 7") == Cell("ok", "42\n")
+
+
+async def test_an_interrupt_that_comes_before_its_cell_has_begun_is_not_lost(
+    sandbox: LocalSandbox, session: str
+) -> None:
+    await ran(sandbox, "import threading\nthreading.Thread(target=threading.Event().wait).start()")
+    for n in range(20):
+        running = asyncio.create_task(sandbox.run("one", f"early-{n}", "while True: pass"))
+        await until(lambda: sandbox.session("one").busy)
+        await sandbox.stop("one", f"early-{n}")
+        assert (await running).ended == "stopped"
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,14 @@ async def test_a_stopped_call_that_waits_never_runs(sandbox: Sandbox, session: s
     assert (await first).ended == "stopped"
     assert await second == Cell("stopped")
     assert (await ran(sandbox, "'ran' in globals()")).logs == "False\n"
-    await sandbox.stop("one", "unknown")
+
+
+async def test_a_call_that_is_stopped_before_it_is_asked_for_never_runs(sandbox: Sandbox, session: str) -> None:
+    await sandbox.stop("one", "overtaken")
+    assert await ran(sandbox, "ran = True", call="overtaken") == Cell("stopped")
+    assert (await ran(sandbox, "'ran' in globals()", call="look")).logs == "False\n"
+    await sandbox.stop("one", "look")
+    assert (await ran(sandbox, "unused", call="look")).logs == "False\n", "what has ended can't be stopped"
 
 
 async def _are_asked(sandbox: Sandbox, *tasks: "asyncio.Task[Cell]") -> bool:
@@ -298,7 +305,7 @@ async def test_what_breaks_a_session_breaks_no_other(sandbox: Sandbox, session: 
 
 
 async def test_calls_without_end_break_no_other_session(sandbox: Sandbox, session: str) -> None:
-    await sandbox.open("bad", "eve", MOST)
+    await sandbox.open("bad", "eve", Limits(memory_bytes=32 << 20))
     await ran(sandbox, "kept = 7")
     cell = await ran(sandbox, "import sys; sys.setrecursionlimit(10**8)\ndef f(): f()\nf()", session="bad")
     assert cell.ended in {"raised", "lost"}  # by Python's version: no memory, or no stack

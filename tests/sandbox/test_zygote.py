@@ -1,15 +1,19 @@
-"""The process that sessions are forked from, where it can't fork."""
+"""The process that sessions are forked from, where it can't fork, or says so late."""
 
+import asyncio
 import json
 import os
 import signal
 import socket
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
 from service.sandbox.inside import cells
 from service.sandbox.inside.zygote import Zygote
+from service.sandbox.port import Limits
+from service.sandbox.session import Session
 
 
 @pytest.fixture
@@ -35,3 +39,12 @@ def test_where_no_process_can_begin_one_session_fails_and_the_others_go_on(monke
         told = [json.loads(ours.recv(4096)) for _ in range(2)]
         assert told == [{"started": True, "linked": False}, {"died": 7, "status": 0}]
         assert cells.receive(channel.fileno()) == {"failed": "no process can begin: Resource temporarily unavailable"}
+
+
+async def test_a_session_that_was_killed_before_its_process_was_known_is_killed_then(tmp_path: Path) -> None:
+    session = Session("ada", Limits(), tmp_path, None)
+    session.kill("it was not ready")
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    session.born(process.pid, os.pidfd_open(process.pid))
+    assert await process.wait() == -signal.SIGKILL
+    session.die(-signal.SIGKILL)

@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, cast
 
 LENGTH = struct.Struct(">I")
@@ -29,8 +30,6 @@ MAX_IMAGE_BYTES = 2 << 20
 
 SOURCES_KEPT = 64
 """Cells whose lines later tracebacks can show."""
-
-INTERRUPT = {signal.SIGINT}
 
 
 class Shown(io.TextIOBase):
@@ -77,6 +76,51 @@ class Shown(io.TextIOBase):
         return "".join(self._head) + middle + tail[over:]
 
 
+class Interrupts:
+    """Whom a SIGINT is for: the cell that runs; between cells the next, as one may be sent before its cell has begun.
+    One that came when its cell had ended just then is forgotten, when the service says so.
+    """
+
+    def __init__(self) -> None:
+        self._of_cells: Any = signal.default_int_handler
+        """What cells do with one. They may change it."""
+        self._noted = False
+        self._keep_out()
+
+    def attempt(self, action: Callable[[], None]) -> BaseException | None:
+        """What an action raised, which may be interrupted."""
+        raised: BaseException | None = None
+        try:
+            try:
+                self._let_in()
+                action()
+            finally:
+                self._keep_out()
+        except BaseException as error:
+            raised = error
+        self._keep_out()  # where one came when the first did
+        return raised
+
+    def forget(self) -> None:
+        """What was noted is for nobody any more."""
+        self._noted = False
+
+    def _let_in(self) -> None:
+        signal.signal(signal.SIGINT, self._of_cells)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        if self._noted:
+            self._noted = False
+            signal.raise_signal(signal.SIGINT)
+
+    def _keep_out(self) -> None:
+        while signal.getsignal(signal.SIGINT) != self._note:
+            with contextlib.suppress(KeyboardInterrupt):
+                self._of_cells = signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._noted = True
+
+
 class Cells:
     """The cells of one session: the variables that they share, and how many there were."""
 
@@ -84,12 +128,14 @@ class Cells:
         self._chars = output_chars
         self._space: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
         self._count = 0
+        self.interrupts = Interrupts()
 
     def run(self, code: str) -> tuple[dict[str, object], list[bytes]]:
         """Run a cell to its end, or until it is interrupted: what it showed, and whether it raised; and its figures."""
         shown, images = Shown(self._chars), list[bytes]()
         with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
-            error = _attempt(lambda: self._execute(code)) or _attempt(lambda: _show_figures(images, shown))
+            error = self.interrupts.attempt(lambda: self._execute(code))
+            error = error or self.interrupts.attempt(lambda: _show_figures(images, shown))
             if error is not None:
                 _tell(error, shown)
         sizes = [len(each) for each in images]
@@ -111,33 +157,6 @@ class Cells:
             if value is not None:
                 self._space["_"] = value
                 sys.stdout.write(f"{value!r}\n")
-
-
-def _attempt(action: Callable[[], None]) -> BaseException | None:
-    """What an action raised. Interrupts are let through only meanwhile."""
-    raised: BaseException | None = None
-    try:
-        try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPT)
-            action()
-        finally:
-            signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
-    except BaseException as error:
-        raised = error
-    settle_interrupts()
-    return raised
-
-
-def settle_interrupts() -> None:
-    """Let no interrupt through from here on, and forget one that came too late."""
-    while True:
-        try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
-            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which drops one that waits
-            signal.signal(signal.SIGINT, handler)
-            return
-        except KeyboardInterrupt:
-            continue
 
 
 def _tell(error: BaseException, shown: Shown) -> None:
@@ -175,11 +194,15 @@ def _sound(text: str) -> str:
 
 
 def serve(channel: int, output_chars: int) -> None:
-    """Run the cells that come over `channel` until it ends."""
+    """Run the cells that come over `channel` until it ends; a message without one says that no interrupt is to come."""
     cells = Cells(output_chars)
     send(channel, {"ready": True})
     while (request := receive(channel)) is not None:
-        send(channel, *cells.run(request["code"]))
+        if "code" in request:
+            send(channel, *cells.run(request["code"]))
+        else:
+            cells.interrupts.forget()
+            send(channel, {"ready": True})
 
 
 def send(channel: int, message: dict[str, object], behind: list[bytes] | None = None) -> None:

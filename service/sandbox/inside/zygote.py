@@ -168,8 +168,6 @@ class Zygote:
         bounds = Bounds(**message["bounds"])  # type: ignore[arg-type]
         if uid is None:  # its threads count together with all others of the user
             bounds = Bounds(bounds.memory_bytes, bounds.file_bytes, bounds.cpu_seconds, bounds.threads + self._tasks)
-        cells.settle_interrupts()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         for name in [name for name in sys.modules if name.split(".")[0] == "service"]:
             del sys.modules[name]
         if numpy := sys.modules.get("numpy"):

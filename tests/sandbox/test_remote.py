@@ -1,0 +1,39 @@
+"""What only the adapter over HTTP can get wrong: its requests don't wait for each other."""
+
+import asyncio
+
+import pytest
+
+from service.sandbox.port import Full
+from service.sandbox.remote import RemoteSandbox
+from service.sandbox.session import MAX_WAITING
+from tests.support.sandbox.sandboxes import MOST, TENANT, SandboxProcess, folder_for_all
+
+LOOP = "import time\nwhile True: time.sleep(0.01)"
+ROUND_TRIPS = 20
+
+
+async def test_what_was_cancelled_makes_room_before_the_next_cell_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with folder_for_all() as base:
+        process = SandboxProcess(base / "process", base)
+        sandbox = RemoteSandbox(process.listen)
+        stop = sandbox.stop
+
+        async def late(session: str, call: str) -> None:
+            for _ in range(ROUND_TRIPS):
+                await sandbox.files(session)
+            await stop(session, call)
+
+        monkeypatch.setattr(sandbox, "stop", late)
+        try:
+            await sandbox.open("one", TENANT, MOST)
+            waiting = [asyncio.create_task(sandbox.run("one", f"w{n}", LOOP)) for n in range(MAX_WAITING + 2)]
+            refused, kept = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            assert [type(task.exception()) for task in refused] == [Full]
+            for task in kept:
+                task.cancel()
+            await asyncio.wait(kept)
+            assert (await sandbox.run("one", "next", "'free'")).logs == "'free'\n"
+        finally:
+            await sandbox.aclose()
+            process.stop()
