@@ -7,6 +7,7 @@ same.
 A cursor is the number of a display. They number on over a conversation, as its history has them all.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ MAX_PATTERN_CHARS = 500
 MAX_QUERY_CHARS = 2_000
 
 _MOST = 1 << 31
+_LINK_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -87,7 +89,7 @@ def asked(tool: str, arguments: str, displays: Sequence[Display]) -> Asked:
 def _open(given: dict[str, Any], displays: Sequence[Display]) -> Asked:
     link, line, lines = given.get("id", -1), _number(given, "loc"), _number(given, "num_lines")
     source = given.get("view_source") is True
-    if isinstance(link, str) and not link.isdecimal():
+    if isinstance(link, str) and not _LINK_NUMBER.fullmatch(link):
         return Fetch(_source(link, source), max(line, 0), lines, fresh=True)
     number = int(link) if isinstance(link, str) else _number(given, "id")
     cursor = _cursor(given, displays)
@@ -96,12 +98,13 @@ def _open(given: dict[str, Any], displays: Sequence[Display]) -> Asked:
         if source and page.kind == "page":
             return Fetch(_source(page.url, source), max(line, 0), lines)
         return Scroll(cursor, max(line, 0), lines)
-    if number >= len(page.links):
+    links = page.links if page.about is None else (page.about[0],) * len(page.places)
+    if number >= len(links):
         raise UsageError(f"Invalid link id `{number}`.")
     if line < 0 and not source and number < len(page.places):
         place = page.places[number]
         line = place - 4 if place > 4 else place
-    return Fetch(_source(page.links[number], source), max(line, 0), lines)
+    return Fetch(_source(links[number], source), max(line, 0), lines)
 
 
 def _source(url: str, source: bool) -> str:
@@ -133,10 +136,12 @@ def _cursor(given: dict[str, Any], displays: Sequence[Display]) -> int:
 
 
 def page_at(displays: Sequence[Display], cursor: int) -> Page:
-    """The page of a cursor that there is. Raises Gone."""
+    """The page of a cursor that there is. Raises Gone, and UsageError for what can't be fetched again."""
     display = displays[cursor]
     while display.page is None:
         display = displays[display.again]
+    if not display.page.whole and display.page.kind != "page":
+        raise UsageError(f"Cursor `{cursor}` shows no page, and is no longer available.")
     if not display.page.whole:
         raise Gone(display.page.url)
     return display.page

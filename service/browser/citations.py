@@ -59,6 +59,8 @@ class Citations(Generic[T]):
         pieces: list[str | re.Match[str]] = []
         start = 0
         for mark in _MARK.finditer(held):
+            if len(mark[0]) > MAX_MARK_CHARS:  # it would be one only where it came at once
+                continue
             pieces += [held[start : mark.start()], mark]
             start = mark.end()
         rest = held[start:]

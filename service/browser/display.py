@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from urllib.parse import unquote
 
-from service.browser.page import Page, found_page, lines_of, without_links
+from service.browser.page import Page, found_page, lines_of, plain, without_links
 from service.harmony import tokens
 
 MAX_ADDRESS_CHARS = 1_024
@@ -38,7 +38,7 @@ def shown(cursor: int, page: Page, *, line: int, lines: int, view_tokens: int) -
     if lines > 0:
         wanted = lines if lines <= wanted else min(lines, _lines_of_view(numbered, view_tokens * MOST_VIEWS))
     end = min(line + wanted, len(wrapped))
-    address = shortened(unquote(page.url))
+    address = shortened(plain(" ".join(unquote(page.url).split())))
     header = f"{page.title} ({address})" if address else page.title
     body = "\n".join(numbered[:wanted])
     return f"[{cursor}] {header}\n**viewing lines [{line} - {end - 1}] of {len(wrapped) - 1}**\n\n{body}"

@@ -31,6 +31,9 @@ etree: Any = import_module("lxml.etree")  # it has no types
 MAX_LINK_CHARS = 1_000
 """How long the text of a link is at most."""
 
+MAX_LINK_IMAGES = 20
+"""How many images are shown of a link that has no text."""
+
 _UNSEEN = frozenset(
     (
         *("script", "style", "noscript", "template", "svg", "math", "head", "nav", "footer", "aside", "iframe"),
@@ -60,8 +63,9 @@ class _Enough(Exception):
 class _Link:
     """A link whose text is being read."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, host: str) -> None:
         self.url = url
+        self.host = host
         self.words: list[str] = []
         self.images: list[str] = []
         self.chars = 0
@@ -115,6 +119,7 @@ class _Reader:
         self.links: dict[str, int] = {}
         self.text = _Text()
         self._base = url
+        self._based = False
         self._host = host_of(url)
         self._depth = 0
         self._unseen_from: int | None = None
@@ -133,8 +138,9 @@ class _Reader:
         self._script = ""
         if tag == "title" and not self.title and not self.text.pieces:
             self._in_title = True
-        if tag == "base" and attributes.get("href"):
-            self._base = self._absolute(attributes["href"]) or self._base
+        if tag == "base" and not self._based and attributes.get("href"):
+            based = self._address(attributes["href"])
+            self._based, self._base = True, self._base if based is None else based[0]
         if self._unseen_from is not None:
             return
         if tag in _UNSEEN or "hidden" in attributes:
@@ -142,8 +148,8 @@ class _Reader:
             self._end_line(_BLOCKS.get(tag, 0))
         elif tag == "a":
             self._end_link()
-            url = self._absolute(attributes.get("href"))
-            self._link = _Link(url) if url is not None else None
+            address = self._address(attributes.get("href"))
+            self._link = _Link(*address) if address is not None else None
         elif tag == "img":
             self._image(attributes.get("alt") or attributes.get("title") or "")
         elif tag == "br":
@@ -174,6 +180,7 @@ class _Reader:
 
     def data(self, text: str) -> None:
         """Some text. Raises _Enough."""
+        text = plain(text)
         if self._in_title:
             self.title.append(text[:MAX_LINK_CHARS])
         if self._unseen_from is not None:
@@ -221,12 +228,12 @@ class _Reader:
             self._link.words.append(" ")
 
     def _image(self, about: str) -> None:
-        about = " ".join(about.split())[:MAX_LINK_CHARS]
+        about = plain(" ".join(about.split()))[:MAX_LINK_CHARS]
         shown = f"[Image {self._images}: {about}]" if about else f"[Image {self._images}]"
         self._images += 1
         if self._link is None:
             self.text.add(shown)
-        else:
+        elif len(self._link.images) < MAX_LINK_IMAGES:
             self._link.images.append(shown)
 
     def _end_link(self) -> None:
@@ -246,21 +253,21 @@ class _Reader:
                 self.text.add(said)
                 return
         number = self.links.setdefault(link.url, len(self.links))
-        host = host_of(link.url)
         before, behind = (" " if said[0].isspace() else ""), (" " if said[-1].isspace() else "")
-        self.text.add(f"{before}{link_to(number, text, None if host == self._host else plain(host))}{behind}")
+        self.text.add(f"{before}{link_to(number, text, None if link.host == self._host else plain(link.host))}{behind}")
 
-    def _absolute(self, href: str | None) -> str | None:
-        """The address that a link leads to; None for one that leads to no page, or stays on this one."""
+    def _address(self, href: str | None) -> tuple[str, str] | None:
+        """The address that a link leads to, and its host; None for one that leads to no page, or stays on this one."""
         href = (href or "").strip()
         if not href or href.startswith("#") or len(href) > MAX_URL_CHARS:
             return None
         try:
-            url = urljoin(self._base, href)
+            url = href if href.startswith(("https://", "http://")) else urljoin(self._base, href)
             parts = urlsplit(url)
         except ValueError:
             return None
-        return url if parts.scheme in ("http", "https") and parts.netloc and len(url) <= MAX_URL_CHARS else None
+        leads = parts.scheme in ("http", "https") and parts.netloc and "\\" not in parts.netloc
+        return (url, parts.netloc.rpartition("@")[2]) if leads and len(url) <= MAX_URL_CHARS else None
 
 
 def html_page(html: str, url: str) -> Page:
@@ -268,6 +275,6 @@ def html_page(html: str, url: str) -> Page:
     reader = _Reader(url)
     parser = etree.HTMLParser(target=reader, recover=True, no_network=True, encoding="utf-8")
     with suppress(_Enough, etree.ParserError, etree.XMLSyntaxError):  # all the text that it may have, or none at all
-        parser.feed(plain(html).encode("utf-8", "replace"))
+        parser.feed(html.replace("\0", "").encode("utf-8", "replace"))
         parser.close()
     return page_of(url, "".join(reader.title), "".join(reader.text.pieces).strip("\n"), tuple(reader.links))

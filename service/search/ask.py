@@ -15,8 +15,8 @@ from service.search.port import SearchFailure
 SECONDS = 15.0
 """How long an answer may take."""
 
-MAX_BYTES = 2 << 20
-"""How large an answer may be: 20 results have some 50 KB."""
+MAX_BYTES = 1 << 20
+"""How large an answer may be: 20 results have some 50 KB, and what reads it keeps the event loop."""
 
 BROKEN = (aiohttp.ClientError, OSError, ValueError)
 _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_connect=None)

@@ -10,9 +10,12 @@ from service.search.port import RESULTS, Query, kept
 
 URL = "https://api.search.brave.com"
 
+MAX_SAID_CHARS = 4_000
+"""How much of a text is read, in which a character may take many."""
+
 
 class _Found(msgspec.Struct):
-    url: str
+    url: str | None = None
     title: str | None = None
     description: str | None = None
 
@@ -42,6 +45,9 @@ class Brave:
             given["country"] = query.country
         found = (await answer(_Answer, "GET", self._url, headers=self._headers, params=given)).web or _Web()
         return kept(
-            [Result(each.url, unescape(each.title or ""), unescape(each.description or "")) for each in found.results],
-            query,
+            (Result(each.url or "", _said(each.title), _said(each.description)) for each in found.results), query
         )
+
+
+def _said(text: str | None) -> str:
+    return unescape((text or "")[:MAX_SAID_CHARS])

@@ -12,7 +12,7 @@ URL = "https://api.exa.ai"
 
 
 class _Found(msgspec.Struct):
-    url: str
+    url: str | None = None
     title: str | None = None
     text: str | None = None
 
@@ -40,4 +40,4 @@ class Exa:
         if query.country:
             asked["userLocation"] = query.country
         found = await answer(_Answer, "POST", self._url, headers=self._headers, body=asked)
-        return kept([Result(each.url, each.title or "", each.text or "") for each in found.results], query)
+        return kept((Result(each.url or "", each.title or "", each.text or "") for each in found.results), query)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from service.browser.html import html_page
-from service.browser.page import SOURCE, Page, Result, host_of, page_of, plain
+from service.browser.page import SOURCE, Page, Result, host_of, text_page
 from service.search.port import RESULTS, Query, SearchFailure, is_within, kept
 
 ADDRESS = "https://docs.invalid/"
@@ -100,11 +100,11 @@ class Folder:
         except OSError:
             return None
         if source:
-            return page_of(f"{SOURCE}{url}", path, plain(text))
+            return text_page(f"{SOURCE}{url}", path, text)
         if path.lower().endswith(HTML):
             return html_page(text, url)
         heading = _HEADING.search(text)
-        return page_of(url, heading[1] if heading else path, plain(text))
+        return text_page(url, heading[1] if heading else path, text)
 
     def _address(self, path: str) -> str:
         return f"{self._url}{quote(path)}"

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from time import monotonic
+from typing import NamedTuple
 
 from service.browser.page import Page
 
@@ -9,7 +10,24 @@ SECONDS = 900.0
 """How long a page is kept."""
 
 MAX_CHARS = 32 << 20
-"""How much text a process keeps, of all tenants together."""
+"""How much a process keeps, of all tenants together."""
+
+OWN_CHARS = 1_000
+"""What a page without any text counts for."""
+
+
+class Opened(NamedTuple):
+    """Who opened a page: a tenant that may see these domains, at an address."""
+
+    tenant: str
+    domains: tuple[str, ...]
+    url: str
+
+
+class _Kept(NamedTuple):
+    until: float
+    page: Page
+    chars: int
 
 
 class KeptPages:
@@ -18,25 +36,29 @@ class KeptPages:
     def __init__(self, *, seconds: float = SECONDS, chars: int = MAX_CHARS) -> None:
         self._seconds = seconds
         self._left = chars
-        self._pages: OrderedDict[tuple[str, str], tuple[float, Page]] = OrderedDict()
+        self._pages: OrderedDict[Opened, _Kept] = OrderedDict()
 
-    def get(self, tenant: str, url: str) -> Page | None:
-        """The page that a tenant opened at an address."""
-        found = self._pages.get((tenant, url))
-        if found is None or found[0] < monotonic():
+    def get(self, opened: Opened) -> Page | None:
+        """The page that somebody opened so."""
+        found = self._pages.get(opened)
+        if found is None or found.until < monotonic():
             return None
-        self._pages.move_to_end((tenant, url))
-        return found[1]
+        self._pages.move_to_end(opened)
+        return found.page
 
-    def put(self, tenant: str, url: str, page: Page) -> None:
+    def put(self, opened: Opened, page: Page) -> None:
         """Keep a page; those that nobody came back to for longest make room."""
-        self._drop((tenant, url))
-        self._pages[tenant, url] = (monotonic() + self._seconds, page)
-        self._left -= len(page.text)
-        while self._left < 0 and self._pages:
+        self._drop(opened)
+        chars = OWN_CHARS + page.size + sum(map(len, opened.domains))
+        self._pages[opened] = _Kept(monotonic() + self._seconds, page, chars)
+        self._left -= chars
+        while self._pages and (self._left < 0 or self._is_over(next(iter(self._pages)))):
             self._drop(next(iter(self._pages)))
 
-    def _drop(self, key: tuple[str, str]) -> None:
-        dropped = self._pages.pop(key, None)
+    def _is_over(self, opened: Opened) -> bool:
+        return self._pages[opened].until < monotonic()
+
+    def _drop(self, opened: Opened) -> None:
+        dropped = self._pages.pop(opened, None)
         if dropped is not None:
-            self._left += len(dropped[1].text)
+            self._left += dropped.chars

@@ -3,14 +3,19 @@
 A conformance suite (tests/support/search) defines what a back end must do.
 """
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Protocol
 
 import msgspec
 
-from service.browser.page import Page, Result, host_of
+from service.browser.page import MAX_URL_CHARS, Page, Result, host_of
 
 RESULTS = 20
 """How many results a search asks for: as many as the reference browser of gpt-oss."""
+
+MAX_CONSIDERED = 200
+"""How many results of an answer are looked at."""
 
 MAX_TITLE_CHARS = 300
 MAX_SNIPPET_CHARS = 500
@@ -55,16 +60,18 @@ def is_within(host: str, domains: tuple[str, ...]) -> bool:
     return not domains or any(name == domain or name.endswith(f".{domain}") for domain in domains)
 
 
-def kept(results: list[Result], query: Query) -> list[Result]:
+def kept(results: Iterable[Result], query: Query) -> list[Result]:
     """Of what a service answers, the results that may be shown, no more and no longer than they may be."""
-    return [
+    found = (
         Result(result.url, result.title[:MAX_TITLE_CHARS], result.snippet[:MAX_SNIPPET_CHARS])
-        for result in results
+        for result in islice(results, MAX_CONSIDERED)
         if is_address(result.url) and is_within(host_of(result.url), query.domains)
-    ][:RESULTS]
+    )
+    return list(islice(found, RESULTS))
 
 
 def is_address(url: str) -> bool:
     """Whether it is the address of a page, which can be shown."""
-    plain = url.isprintable() and not any(letter in url for letter in ' <>"【】†')
-    return plain and url.startswith(("http://", "https://")) and bool(host_of(url)) and len(url) <= 2_048
+    if len(url) > MAX_URL_CHARS or not url.startswith(("http://", "https://")):
+        return False
+    return url.isprintable() and not any(letter in url for letter in ' <>"\\【】†') and bool(host_of(url))

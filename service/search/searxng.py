@@ -12,7 +12,7 @@ from service.search.port import Query, kept
 
 
 class _Found(msgspec.Struct):
-    url: str
+    url: str | None = None
     title: str | None = None
     content: str | None = None
 
@@ -34,4 +34,4 @@ class SearXng:
             text = f"{text} {' OR '.join(f'site:{domain}' for domain in query.domains)}"
         given = {"q": text, "format": "json", "pageno": "1", "categories": "general"}
         found = await answer(_Answer, "GET", self._url, params=given)
-        return kept([Result(each.url, each.title or "", each.content or "") for each in found.results], query)
+        return kept((Result(each.url or "", each.title or "", each.content or "") for each in found.results), query)

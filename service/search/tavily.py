@@ -12,7 +12,7 @@ URL = "https://api.tavily.com"
 
 
 class _Found(msgspec.Struct):
-    url: str
+    url: str | None = None
     title: str | None = None
     content: str | None = None
 
@@ -34,4 +34,4 @@ class Tavily:
         if query.domains:
             asked["include_domains"] = list(query.domains)
         found = await answer(_Answer, "POST", self._url, headers=self._headers, body=asked)
-        return kept([Result(each.url, each.title or "", each.content or "") for each in found.results], query)
+        return kept((Result(each.url or "", each.title or "", each.content or "") for each in found.results), query)

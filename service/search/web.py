@@ -6,7 +6,6 @@ connection goes to one of these, whatever the name resolves to a moment later. O
 """
 
 import asyncio
-import re
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -16,9 +15,10 @@ from yarl import URL
 
 from service.addresses import ForbiddenAddress, LookUp, Pinned, look_up, public_addresses
 from service.browser.html import html_page
-from service.browser.page import SOURCE, Page, page_of, plain
+from service.browser.page import MAX_URL_CHARS, SOURCE, Page, text_page
 from service.build import this_build
 from service.search.ask import BROKEN
+from service.search.encodings import decoded
 from service.search.port import SearchFailure, is_within
 
 PARSED_AT_ONCE = 2
@@ -27,9 +27,6 @@ PARSED_AT_ONCE = 2
 HTML = ("text/html", "application/xhtml+xml")
 TEXTS = ("application/json", "application/xml", "application/atom+xml", "application/rss+xml", "application/ld+json")
 """What is text beside `text/*`."""
-
-_META = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
-_META_WITHIN = 2_048
 
 _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_connect=None)
 
@@ -76,8 +73,8 @@ class Web:
                 sent = await self._sent(url.removeprefix(SOURCE), domains)
         except TimeoutError:
             raise SearchFailure(f"it took longer than {limits.seconds:g} s") from None
-        except ForbiddenAddress as error:
-            raise SearchFailure(str(error)) from None
+        except ForbiddenAddress:  # which address it is, is the operator's own matter
+            raise SearchFailure("it leads to what is not a public address") from None
         except BROKEN as error:
             raise SearchFailure(f"it can't be reached ({type(error).__name__})") from None
         async with self._parsing:
@@ -146,6 +143,8 @@ def _target(url: str, domains: tuple[str, ...]) -> URL:
         host, port, target = None, None, URL()
     if target.scheme not in ("http", "https") or not host or not port or target.user or target.password:
         raise SearchFailure("it is no http:// or https:// address of a page")
+    if len(str(target)) > MAX_URL_CHARS:
+        raise SearchFailure(f"its address has more than {MAX_URL_CHARS} characters")
     if not is_within(host, domains):
         raise SearchFailure("it is not among the domains that were allowed")
     return target.with_fragment(None)
@@ -153,20 +152,7 @@ def _target(url: str, domains: tuple[str, ...]) -> URL:
 
 def _page(sent: _Sent, *, source: bool) -> Page:
     """What was sent as a page. It takes milliseconds, and some of them seconds: never on the event loop."""
-    text = _decoded(sent)
+    text = decoded(sent.body, sent.charset, html=sent.kind in HTML)
     if source:
-        return page_of(f"{SOURCE}{sent.url}", "", plain(text))
-    return html_page(text, sent.url) if sent.kind in HTML else page_of(sent.url, "", plain(text))
-
-
-def _decoded(sent: _Sent) -> str:
-    """The text, by the encoding that was said, or else by what a page says of itself, or else UTF-8."""
-    charset = sent.charset
-    if charset is None and sent.kind in HTML and (said := _META.search(sent.body[:_META_WITHIN])):
-        charset = said[1].decode()
-    for name in (charset, "utf-8"):
-        try:
-            return sent.body.decode(name or "utf-8", "replace")
-        except (LookupError, ValueError):
-            continue
-    return ""
+        return text_page(f"{SOURCE}{sent.url}", "", text)
+    return html_page(text, sent.url) if sent.kind in HTML else text_page(sent.url, "", text)

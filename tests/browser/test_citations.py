@@ -81,15 +81,18 @@ def test_a_mark_that_never_ends_is_held_back_no_longer_than_a_mark() -> None:
     assert len("".join(out)) > 250
 
 
+LONG = [f"【3†{'x' * size}】" for size in (150, 196, 197, 198)] + [f"【3†L1†{'x' * size}】" for size in (150, 180)]
 PIECES = st.lists(
     st.one_of(
-        st.sampled_from(["【3†L1】", "【3", "†", "】", "【", "L1", "【12†L2】", " ", "é🌊"]), st.text(max_size=5)
+        st.sampled_from(LONG),
+        st.sampled_from(["【3†L1】", "【3", "†", "】", "【", "L1", "【12†L2】", " ", "é🌊"]),
+        st.text(max_size=5),
     ),
     max_size=20,
 )
 
 
-@given(PIECES, st.lists(st.integers(0, 60), max_size=10))
+@given(PIECES, st.lists(st.integers(0, 600), max_size=10))
 def test_however_a_text_comes_it_is_cited_alike(pieces: list[str], cuts: list[int]) -> None:
     text = "".join(pieces)
     places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})

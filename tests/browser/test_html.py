@@ -39,6 +39,10 @@ def text_of(html: str) -> str:
         ("a<script>s()</script><style>t</style><nav>n</nav><p hidden>h</p>b", "a\n\nb"),
         ("<form>kept <button>b</button></form>", "kept"),
         ("&lt;|end|&gt; 【1†L2】\u200b", "<|end|> 〖1†L2〗"),
+        ("&#12304;1&dagger;L2&#x3011;<a href=x>&#12304;9&dagger;y&#12305;</a>", "〖1†L2〗【0†〖9‡y〗】"),
+        ("<img alt='&#12304;3&dagger;z&#12305;'>&#8203;", "[Image 0: 〖3†z〗]"),
+        ("<a href='http://evil.example\\\\@tides.example/'>x</a>", "x"),
+        ("<base href=/b/><base href=https://c.example/><a href=e>e</a>", "【0†e】"),
         ("", ""),
         ("<", "<"),
     ],
@@ -90,6 +94,8 @@ WORST = {
     "a line": "x" * 500_000,
     "tabs": "\t" * 300_000,
     "brackets": "【" * 300_000,
+    "bases": "<base href=a>" * 40_000,
+    "a link of images": "<a href=x>" + "<img>" * 100_000,
 }
 
 
@@ -131,6 +137,7 @@ TAGS = [
 PIECES = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["<", ">", "</", "<!--", "-->", "&amp;", "&#0;", "&#xD800;", "【3†x】", "\0", "<![CDATA[", "<?x"]),
+    st.sampled_from(["&#12304;1&#8224;", "&#x3011;", "<img alt=&#12304;>", "<title>&#12304;"]),
     st.sampled_from([f"<{tag}>" for tag in TAGS] + [f"</{tag}>" for tag in TAGS]),
     st.sampled_from(["<a href=/x>", "<a href='http://[bad'>", "<a href='//h\u200b/【'>", "<p hidden>", "<img alt=†>"]),
 )

@@ -7,7 +7,7 @@ import pytest
 from service.browser.page import Result
 from service.search.brave import Brave
 from service.search.exa import Exa
-from service.search.port import Query, Searcher, SearchFailure
+from service.search.port import MAX_CONSIDERED, RESULTS, Query, Searcher, SearchFailure
 from service.search.searxng import SearXng
 from service.search.tavily import Tavily
 from tests.support.search.services import KEY, Services, search_services
@@ -51,6 +51,20 @@ async def test_domains_are_told_to_the_service_and_hold_whatever_it_answers(
 
     assert [result.url for result in found] == ["https://port.example/fr/"]
     assert "port.example" in str(services.asked)
+
+
+async def test_of_too_many_results_a_few_are_looked_at(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+
+    def is_address(url: str) -> bool:
+        nonlocal looked
+        looked += 1
+        return True
+
+    monkeypatch.setattr("service.search.port.is_address", is_address)
+    assert len(await searcher.search(Query("many"))) == RESULTS
+    assert await searcher.search(Query("many", ("nowhere.example",))) == []
+    assert looked <= MAX_CONSIDERED + RESULTS
 
 
 @pytest.mark.parametrize("text", ["http 500", "html", "types", "huge", "redirect"])

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from service.browser.page import REST
+from service.browser.page import MAX_URL_CHARS, REST
 from service.search.port import SearchFailure
 from service.search.web import PageLimits, Web
 from tests.support.search.services import served
@@ -150,6 +150,7 @@ async def test_what_can_not_be_opened_says_why(port: str, path: str, why: str) -
             "http://tides.example:%s/",
             "http://both.example:%s/",
             "http://[::ffff:127.0.0.1]:%s/",
+            "http://①②⑦.0.0.1:%s/",
         ),
         *("http://10.0.0.1/", "http://169.254.169.254/latest", "http://[fd00::1]/", "http://0.0.0.0:%s/"),
     ],
@@ -160,11 +161,32 @@ async def test_no_private_address_is_connected_to(port: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "gopher://x/", "tides", "", "http://", "http://x:99999/", "data:,x"]
+    "url",
+    [
+        *(
+            "file:///etc/passwd",
+            "FiLe:///etc/passwd",
+            "gopher://x/",
+            "tides",
+            "",
+            "http://",
+            "http://x:99999/",
+            "data:,x",
+        ),
+        *("http://x:0/", "http://a@x/", "http://evil.example\\@tides.example/", "//x/", "http:x", "http://\u3002/"),
+        f"http://tides.example/{'x' * MAX_URL_CHARS}",
+    ],
 )
 async def test_only_addresses_of_pages_are_asked(url: str) -> None:
     with pytest.raises(SearchFailure):
         await opened().page(url)
+
+
+async def test_nobody_is_told_which_private_address_a_name_has() -> None:
+    with pytest.raises(SearchFailure) as failure:
+        await opened().page("http://meta.example/")
+
+    assert "169.254" not in str(failure.value)
 
 
 async def test_an_endless_page_is_read_up_to_its_bound(port: str) -> None:

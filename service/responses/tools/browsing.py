@@ -35,7 +35,7 @@ from service.browser.display import UsageError, shortened
 from service.browser.page import SOURCE, Display, Page, results_page
 from service.errors import invalid_value
 from service.responses.output.displays import with_room
-from service.search.kept import KeptPages
+from service.search.kept import KeptPages, Opened
 from service.search.port import Pages, Query, Searcher, SearchFailure
 
 SOURCES = "web_search_call.action.sources"
@@ -201,13 +201,14 @@ class BrowserRun:
 
     async def _opened(self, url: str, options: Options) -> Page:
         """The page at an address, as this tenant opened it lately or as it is now."""
-        kept = self._kept.get(f"{self._tenant} {options.domains}", url)
+        opened = Opened(self._tenant, options.domains, url)
+        kept = self._kept.get(opened)
         if kept is not None:
             return kept
         if not options.fetches:
             raise SearchFailure("it was not opened lately, and no other may be: external_web_access is false")
         page = await self._pages.page(url, options.domains)
-        self._kept.put(f"{self._tenant} {options.domains}", url, page)
+        self._kept.put(opened, page)
         return page
 
 

@@ -1,7 +1,7 @@
 """The services that search, as their documentation has their wire, and some pages: in this process, on a free port.
 
-What is searched for says how the services behave: `http 500`, `html`, `types`, `huge`, `redirect`, `none`; else they
-find two pages, and one whose address can't be opened.
+What is searched for says how the services behave: `http 500`, `html`, `types`, `huge`, `redirect`, `none`, `many`; else
+they find two pages, and some whose addresses can't be opened.
 """
 
 from collections.abc import AsyncIterator
@@ -15,7 +15,10 @@ FOUND = (
     ("https://tides.example/brest", "Tides in Brest", "High & low water."),
     ("https://port.example/fr/", "The <port>", "Quays."),
     ("javascript:alert(1)", "no page", "x"),
+    ("http://evil.example\\@port.example/", "no page of port.example", "x"),
+    (None, None, None),
 )
+MANY = 5_000
 
 
 class Services:
@@ -31,6 +34,7 @@ class Services:
 
     def handled(self, text: str, answer: dict[str, Any]) -> web.StreamResponse:
         """What a service answers to a search for this text."""
+        many = [{"url": "http://a.example/"}] * MANY if text == "many" else []
         bad = {
             "http 500": web.Response(status=500, text="secret inside"),
             "html": web.Response(text="<html>", content_type="text/html"),
@@ -38,6 +42,7 @@ class Services:
             "huge": web.Response(body=b'{"results": [' + b" " * (3 << 20) + b"]}", content_type="application/json"),
             "redirect": web.Response(status=302, headers={"location": "http://169.254.169.254/"}),
             "none": web.json_response({}),
+            "many": web.json_response({"results": many, "web": {"results": many}}),
         }
         return bad.get(text) or web.json_response(answer)
 
@@ -55,7 +60,11 @@ def _application(services: Services) -> web.Application:
         if request.headers.get("X-Subscription-Token") != KEY or int(request.query["count"]) > 20:
             return web.Response(status=422)
         found = [
-            {"url": url, "title": title.replace("<", "&lt;"), "description": said.replace("&", "&amp;")}
+            {
+                "url": url,
+                "title": title and title.replace("<", "&lt;"),
+                "description": said and said.replace("&", "&amp;"),
+            }
             for url, title, said in FOUND
         ]
         return services.handled(request.query["q"], {"type": "search", "web": {"type": "search", "results": found}})
