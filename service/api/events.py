@@ -281,6 +281,18 @@ class WebSearchCallCompleted(ItemEvent, tag="response.web_search_call.completed"
     """The browser has answered."""
 
 
+class FileSearchCallInProgress(ItemEvent, tag="response.file_search_call.in_progress"):
+    """The model begins to say what it wants to be found in files."""
+
+
+class FileSearchCallSearching(ItemEvent, tag="response.file_search_call.searching"):
+    """It is known what the model wants, and that is searched for."""
+
+
+class FileSearchCallCompleted(ItemEvent, tag="response.file_search_call.completed"):
+    """The search has answered."""
+
+
 class McpCallInProgress(ItemEvent, tag="response.mcp_call.in_progress"):
     """The model begins to call a tool."""
 

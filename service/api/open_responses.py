@@ -107,8 +107,9 @@ def _wanted(item: Json) -> str:
     """What the model wanted of a tool that isn't here; of one that was to be approved, no event of a summary tells."""
     if item["type"] == "mcp_approval_request":
         return ""
-    if "action" in item:
-        return msgspec.json.encode(item["action"]).decode()
+    for said in ("action", "queries"):
+        if item.get(said):
+            return msgspec.json.encode(item[said]).decode()
     return item.get("arguments") or item.get("code") or ""
 
 
@@ -231,6 +232,7 @@ _TOLD: dict[type[Event], Callable[[Any], Event]] = {
     events.McpCallInProgress: _BEGUN,
     events.CodeInterpreterCallInProgress: _BEGUN,
     events.WebSearchCallInProgress: _BEGUN,
+    events.FileSearchCallInProgress: _BEGUN,
     events.McpCallArgumentsDelta: _MORE,
     events.CodeInterpreterCallCodeDelta: _MORE,
     events.McpCallArgumentsDone: _as_summary(events.SummaryTextDone, {"text": "arguments"}),

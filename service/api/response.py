@@ -161,6 +161,17 @@ class WebSearchCall(msgspec.Struct, tag="web_search_call", tag_field="type"):
     action: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
+class FileSearchCall(msgspec.Struct, tag="file_search_call", tag_field="type"):
+    """What the model wanted to be found in files; no `queries` until that is known. `results` are for requests that
+    include them.
+    """
+
+    id: str
+    queries: list[str]
+    status: Literal["in_progress", "searching", "completed", "incomplete", "failed"]
+    results: list[dict[str, Any]] | None = None
+
+
 class McpCall(msgspec.Struct, tag="mcp_call", tag_field="type"):
     """A call of a tool that is neither the caller's nor built in."""
 
@@ -210,6 +221,7 @@ Item = (
     | ApplyPatchCall
     | CodeInterpreterCall
     | WebSearchCall
+    | FileSearchCall
     | McpCall
     | McpApprovalRequest
     | McpListTools

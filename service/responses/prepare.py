@@ -33,7 +33,7 @@ from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.api.tools.approval import Answers, waiting
-from service.api.tools.mcp import declarations
+from service.api.tools.mcp import declarations, declared_types
 from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard, Sampling
 from service.errors import ApiError, invalid_value
 from service.harmony import tokens
@@ -299,9 +299,12 @@ async def _prepare(
     id, created_at = service.store.new_id(parent.id), service.clock()
     opener = await service.seals.of(caller.tenant)
     looked = Looked()
-    if service.toolbox.asks:
-        looked = await service.toolbox.look(caller.tenant, declarations(request.tools, service.limits.tools))
-    known = (looked.offers, service.toolbox.builtins, parent.loaded)
+    toolbox, most = service.toolbox, service.limits.tools
+    routes = declared_types(request.tools, toolbox.routes, most)
+    if toolbox.asks or routes:
+        declared = declarations(request.tools, most) if toolbox.asks else ()
+        looked = await toolbox.look(caller.tenant, declared, routes)
+    known = (looked.offers, toolbox.builtins, parent.loaded, looked.routed)
     read = await in_steps(read_request(request, service.limits, opener, parent.standing, *known))
     notes, listed = _listed_first(looked, parent, read.items)
     if read.rules.hosts or looked.offers:

@@ -19,7 +19,7 @@ from service.api.request import CreateRequest, Effort
 from service.api.tools.builtin import Builtin
 from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.format import WHERE, AnswerFormat, read_format
-from service.api.tools.mcp import Offer
+from service.api.tools.mcp import Offer, Routed
 from service.api.tools.read import LOADED_EARLIER, Tools, read_tools
 from service.errors import invalid_value, unsupported
 from service.responses.rules import Rules
@@ -36,9 +36,14 @@ MAX_HOSTED_CALLS = 64
 
 
 SHOWN_OF_CALLS = frozenset(
-    {"code_interpreter_call.outputs", "web_search_call.action.sources", "web_search_call.results"}
+    {
+        "code_interpreter_call.outputs",
+        "file_search_call.results",
+        "web_search_call.action.sources",
+        "web_search_call.results",
+    }
 )
-"""What a request may include of calls of the tools that the model was trained with."""
+"""What a request may include of calls that the service makes."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -81,13 +86,14 @@ def read_request(
     offers: Sequence[Offer] = (),
     builtins: tuple[Builtin, ...] = (),
     loaded: Sequence[bytes] = (),
+    routed: Sequence[Routed] = (),
 ) -> Generator[None, None, Read]:
     """Read the members of a request that are still JSON, yielding between pieces of a few milliseconds.
 
     What is `standing` in its conversation holds before what the request says, and its own items before that. `offers`
     are the tools of the servers that it declares, `builtins` those that the model was trained with and that run here,
-    and `loaded` the lists of tools that searches found in what it continues, the oldest first. Raises InvalidRequest,
-    naming the member.
+    `loaded` the lists of tools that searches found in what it continues, the oldest first, and `routed` the types of
+    tools that it declares and a server stands for. Raises InvalidRequest, naming the member.
     """
     gathered = Gathered(images=limits.images)
     items = yield from read_input(request.input, gathered, max_items=limits.items)
@@ -100,6 +106,7 @@ def read_request(
         offers=offers,
         builtins=builtins,
         loaded=[*earlier_found, *gathered.loaded],
+        routed=routed,
     )
     if tools.left_out and limits.hosted_tools == "refuse":
         raise unsupported("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
@@ -139,5 +146,5 @@ def _rules(request: CreateRequest, tools: Tools, chosen: Chosen, form: AnswerFor
         harmony=request.response_messages,
         compacting=compacting,
         hosted_calls=min(request.max_tool_calls or MAX_HOSTED_CALLS, MAX_HOSTED_CALLS),
-        include=request.include & SHOWN_OF_CALLS if tools.trained else frozenset(),
+        include=request.include & SHOWN_OF_CALLS if tools.shows_more else frozenset(),
     )

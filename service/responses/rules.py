@@ -54,8 +54,8 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     response is one compaction item, in which the `kept_messages` travel too; with `after_compaction` it makes that
     first, and then it answers. `listed` are the lists of tools that it shows first, and `hosted_calls` how many calls
     the service runs for it; they don't count among the `parallel` ones. `context_tokens` is the model's context, where
-    what tools say may fill it. `include` are those of the request's that concern what calls of tools
-    show which the model was trained with. `answers` are those to requests for approval, with which the response begins.
+    what tools say may fill it. `include` are those of the request's that concern what calls show which the service
+    makes. `answers` are those to requests for approval, with which the response begins.
     `displays` are what the browser has shown in the conversation before, by their cursors.
 
     Queued jobs hold rules, so a field keeps its name there (`msgspec.field`) when it is renamed here.
@@ -136,7 +136,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         return {callee.name: callee for callee in self.callees if shared[callee.name] == 1}
 
     def hosted(self, server: str, tool: str) -> Callee | None:
-        """The callee that is a server's tool."""
+        """The callee that is a tool of an MCP server which the request declares."""
         return next((each for each in self.callees if each.hosted and _same(each.hosted, server, tool)), None)
 
     @cached_property
@@ -180,4 +180,4 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
 
 
 def _same(hosted: Hosted, server: str, tool: str) -> bool:
-    return hosted.server == server and hosted.tool == tool
+    return hosted.kind == "mcp" and hosted.server == server and hosted.tool == tool

@@ -15,7 +15,13 @@ The file is TOML, a table for each server, by its label:
     [files.env]
     LOG_LEVEL = "error"
 
-A request names it by its `server_label` alone. What it says of tools and approval besides can only be stricter.
+    [library]
+    url = "http://library.internal:9000/mcp"
+    type = "file_search"
+    tool = "search"
+
+A request names it by its `server_label` alone. What it says of tools and approval besides can only be stricter. One
+with a `type` stands for that hosted type of tool, by one of its tools, and is named by that type alone.
 """
 
 import re
@@ -29,6 +35,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Meta
 
+from service.api.tools.callee import FILE_SEARCH
 from service.api.tools.mcp import LABEL
 
 MAX_FILE_BYTES = 1 << 20
@@ -51,6 +58,13 @@ RESERVED = re.compile(
 MAX_WORDS = 256
 """How many words a command has at most."""
 
+INSTEAD = {
+    "web_search": "HARMONIUM_SEARCH says what web_search searches",
+    "code_interpreter": "HARMONIUM_SANDBOX runs code_interpreter",
+    "mcp": "a server without a type is one of type mcp",
+}
+"""What to do where a server can't stand for a type."""
+
 Text = Annotated[str, Meta(max_length=4_096)]
 Word = Annotated[str, Meta(max_length=8_192)]
 
@@ -59,7 +73,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
 class OperatorServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A server as its operator describes it: at a `url`, or a program that this service starts by a `command`, in the
-    folder `cwd` and with the variables `env`. `allowed_tools` None are all.
+    folder `cwd` and with the variables `env`. `allowed_tools` None are all. One with a `type` stands for that type of
+    tool, by its own tool `tool`.
     """
 
     url: str | None = None
@@ -69,7 +84,10 @@ class OperatorServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     description: Text | None = None
     headers: dict[str, str] = {}
     allowed_tools: list[str] | None = None
-    require_approval: Literal["always", "never"] = "always"
+    require_approval: Literal["always", "never"] | None = None
+    """None is "always", as at OpenAI."""
+    type: str | None = None
+    tool: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
 
     def among(self, variables: dict[str, str]) -> "OperatorServer":
         """The server, which as a program has these variables beside its own."""
@@ -118,7 +136,34 @@ def read_servers(text: str) -> dict[str, OperatorServer]:
             _check_program(label, server)
         else:
             _check_address(label, server, server.url)
+        _check_type(label, server)
+    _check_types(servers)
     return servers
+
+
+def _check_type(label: str, server: OperatorServer) -> None:
+    if server.type is None:
+        if server.tool is not None:
+            raise BadServers(f"[{label}]: tool is for a server with a type; others have allowed_tools")
+        return
+    if server.type != FILE_SEARCH:
+        why = INSTEAD.get(server.type, "a server can stand for nothing else")
+        raise BadServers(f"[{label}]: type is {FILE_SEARCH!r}, or isn't there; {why}")
+    if server.tool is None:
+        raise BadServers(f"[{label}]: with a type, tool says which of its tools that is")
+    if server.allowed_tools is not None or server.require_approval is not None:
+        raise BadServers(
+            f"[{label}]: a {server.type} has one tool, which nobody approves: leave allowed_tools and "
+            "require_approval out"
+        )
+
+
+def _check_types(servers: dict[str, OperatorServer]) -> None:
+    """One server at most stands for a type."""
+    standing: dict[str, str] = {}
+    for label, server in servers.items():
+        if server.type is not None and (other := standing.setdefault(server.type, label)) != label:
+            raise BadServers(f"[{label}]: [{other}] has the same type")
 
 
 def _check_address(label: str, server: OperatorServer, url: str) -> None:

@@ -168,6 +168,8 @@ _RENAMED: dict[type[Event], tuple[bytes, bytes]] = {
     events.CodeInterpreterCallCompleted: _OURS,
     events.WebSearchCallSearching: _OURS,
     events.WebSearchCallCompleted: _OURS,
+    events.FileSearchCallSearching: _OURS,
+    events.FileSearchCallCompleted: _OURS,
     events.OutputTextAnnotationAdded: _OURS,
 }
 """Events with other names, which stand twice at the beginning, in `event:` and in `type`; text further on may say the

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from service.api import events
-from service.api.tools.callee import Callee, Hosted
+from service.api.tools.callee import Callee, Hosted, HostedKind
 from service.api.tools.outcome import Outcome
 from service.harmony.header import Header
 from service.responses.output.items.actions import ShellCallEmitter, ToolSearchCallEmitter
@@ -55,6 +55,14 @@ SHOWN = {
     "compaction": ("final", None, Rules(compacting=True)),
 }
 """The channel, the recipient and the rules that make each kind of item."""
+
+HOSTED: dict[HostedKind, str] = {
+    "mcp": "hosted_mcp_call",
+    "python": "hosted_code",
+    "browser": "hosted_web_search",
+    "file_search": "hosted_file_search",
+}
+"""The block that has the events of a call, by what runs it."""
 
 # taken apart, so that the rule doesn't find itself
 FOREIGN = re.compile(r"\.\./sha" r"red|\bsha" r"red/\w+\.md|cla" r"ude|anthro" r"pic|copi" r"lot", re.IGNORECASE)
@@ -143,7 +151,7 @@ def test_the_order_of_an_item_s_events_is_the_one_in_the_document(kind: str) -> 
 
 
 def test_the_order_of_the_events_of_a_tool_that_the_service_calls_is_the_one_in_the_document() -> None:
-    for kind, block_named in (("mcp", "hosted_mcp_call"), ("python", "hosted_code"), ("browser", "hosted_web_search")):
+    for kind, block_named in HOSTED.items():
         emitter = hosted_emitter(RESPONSE_ID, 0, Hosted("docs", "search", kind=kind))
         made = [*emitter.open(), *emitter.text("{}"), *emitter.call(), *emitter.end(Outcome("completed", "Found."))[1]]
         assert block("docs/events.md", block_named).replace(" *", "").splitlines() == tags_of(made)

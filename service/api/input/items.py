@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from service.api.input.content import text_of
+from service.api.tools.callee import FILE_SEARCH, MSEARCH
 from service.errors import invalid_value
 
 CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -204,8 +205,10 @@ class Foreign(NamedTuple):
     told: tuple[str, ...] = ()
 
 
+SEARCH_OF_FILES = f"{FILE_SEARCH}.{MSEARCH}"
+
 FOREIGN: dict[str, Foreign] = {
-    "file_search_call": Foreign(("queries", "results", "status"), "file_search", ("queries",), ("results",)),
+    "file_search_call": Foreign(("queries", "results", "status"), SEARCH_OF_FILES, ("queries",), ("results",)),
     "program": Foreign(("call_id", "code", "fingerprint"), "program", ("code",)),
     "program_output": Foreign(("call_id", "result", "status"), "program", told=("result",)),
     "web_search_call": Foreign(("action", "status")),

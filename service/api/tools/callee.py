@@ -7,6 +7,10 @@ import msgspec
 FUNCTIONS = "functions"
 """The namespace of tools that name none."""
 
+FILE_SEARCH = "file_search"
+MSEARCH = "msearch"
+"""A search of files: its namespace, which is its type too, and its tool, as OpenAI's own models know it."""
+
 
 Kind = Literal["function", "custom", "tool_search", "shell", "local_shell", "apply_patch"]
 """What the caller declared a tool as. Each but `function` and `custom` has items of its own (client.py)."""
@@ -18,8 +22,10 @@ PLAIN: frozenset[Kind] = frozenset({"custom", "apply_patch"})
 Choice = Literal["auto", "none", "required"]
 
 
-HostedKind = Literal["mcp", "python", "browser"]
-"""What runs a tool: an MCP server, or one of the two that the model was trained with."""
+HostedKind = Literal["mcp", "python", "browser", "file_search"]
+"""What runs a tool: an MCP server, one of the two that the model was trained with, or an operator's server that stands
+for a search of files.
+"""
 
 
 class Hosted(msgspec.Struct, frozen=True):
@@ -27,7 +33,7 @@ class Hosted(msgspec.Struct, frozen=True):
     of a tool that the model was trained with, the container that Python runs in, or the browser.
 
     One that is `repeatable` may be called again where nobody knows whether it was: it only reads, or a second call
-    changes nothing more. `options` is JSON: what the request says of a tool that the model was trained with. Where it
+    changes nothing more. `options` is JSON: what the request says of a tool that is none of type `mcp`. Where it
     needs `approval`, a call of it is shown to the caller, who may approve it. `at` tells the address of a server that
     the request named from any other; it is empty for the operator's.
     """
@@ -66,7 +72,7 @@ class Callee(msgspec.Struct, frozen=True):
     @property
     def trained(self) -> bool:
         """Whether the model was trained with it, so that it knows how to call it."""
-        return self.hosted is not None and self.hosted.kind != "mcp"
+        return self.hosted is not None and self.hosted.kind in ("python", "browser")
 
     @property
     def awaits(self) -> bool:

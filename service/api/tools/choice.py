@@ -159,19 +159,19 @@ def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], 
 
 def _of_type(sent: _Hosted, tools: Tools, where: str) -> set[str]:
     """The recipients of the tools of a type: those that the client runs, those of a server, or those of a tool that the
-    model was trained with. Raises InvalidRequest.
+    model was trained with or that a server stands for. Raises InvalidRequest.
     """
     if sent.type == "mcp":
         return _of_server(sent, tools, where)
     if sent.type in CLIENT:
         return {callee.recipient for callee in tools.own if callee.kind == sent.type}
-    kind = DECLARED_BY.get(sent.type)
+    kind = DECLARED_BY.get(sent.type, sent.type)
     return {each.recipient for each in tools.callees if each.hosted is not None and each.hosted.kind == kind}
 
 
 def _of_server(sent: _Hosted, tools: Tools, where: str) -> set[str]:
     """The recipients of a server's tools, of all servers or of the one that is named. Raises InvalidRequest."""
-    offered = [callee for callee in tools.callees if callee.hosted is not None and not callee.trained]
+    offered = [callee for callee in tools.callees if callee.hosted is not None and callee.hosted.kind == "mcp"]
     if sent.server_label is not None:
         offered = [callee for callee in offered if callee.hosted and callee.hosted.server == sent.server_label]
     found = {each.recipient for each in offered if sent.name is None or (each.hosted and each.hosted.tool == sent.name)}

@@ -6,14 +6,15 @@ is in `headers` and `authorization` alone, which go to the server and nowhere el
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from service.api.decoding import KIND, decode, decode_list, decoder_of
-from service.api.tools.callee import FUNCTIONS, Callee, Hosted
+from service.api.tools.builtin import Reader
+from service.api.tools.callee import FUNCTIONS, Callee, Hosted, HostedKind
 from service.errors import InvalidRequest, invalid_value, unsupported
 from service.harmony.typescript import Function, SchemaTooLarge, check_size
 
@@ -130,6 +131,23 @@ class Offer(msgspec.Struct, frozen=True):
     at: str = ""
 
 
+class Routed(msgspec.Struct, frozen=True):
+    """A hosted type of tool that a server of the operator's stands for: its `server`, by label, and that one's `tool`;
+    how the model is shown it, in a namespace of the type's name; and what reads its declaration. It only reads.
+    """
+
+    type: HostedKind
+    server: str
+    tool: str
+    shown: Function
+    read: Reader
+
+    def callee(self, options: str) -> Callee:
+        """The tool as the model calls it, where a request says this of it."""
+        hosted = Hosted(self.server, self.tool, True, self.type, options)
+        return Callee(self.shown.name, namespace=self.type, hosted=hosted)
+
+
 def declarations(tools: msgspec.Raw, max_tools: int) -> list[Declaration]:
     """The servers that the `tools` of a request declare. Raises InvalidRequest, naming the tool by its place."""
     if b"mcp" not in bytes(tools):
@@ -147,6 +165,15 @@ def declarations(tools: msgspec.Raw, max_tools: int) -> list[Declaration]:
             raise invalid_value(f"{each.where}.server_label", each.label, "Two servers have the same label.")
         labels.add(each.label)
     return found
+
+
+def declared_types(tools: msgspec.Raw, types: Iterable[str], max_tools: int) -> list[str]:
+    """Which of some types of tool the `tools` of a request declare. Raises InvalidRequest."""
+    likely = [each for each in types if each.encode() in bytes(tools)]
+    if not likely:
+        return []
+    kinds = {decode(raw, KIND, f"tools[{n}]").type for n, raw in enumerate(decode_list(tools, max_tools, "tools"))}
+    return [each for each in likely if each in kinds]
 
 
 def _declared(tools: msgspec.Raw, max_tools: int) -> Iterator[Declaration]:

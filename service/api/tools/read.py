@@ -24,7 +24,7 @@ from service.api.tools.callee import FUNCTIONS, Callee, HostedKind
 from service.api.tools.client import CLIENT, read_client, searches
 from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, arguments, read_custom
 from service.api.tools.hosted import HOSTED, echo_of_hosted
-from service.api.tools.mcp import Offer, callees
+from service.api.tools.mcp import Offer, Routed, callees
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
@@ -114,6 +114,11 @@ class Tools(msgspec.Struct, frozen=True):
         """Those that the caller runs."""
         return tuple(callee for callee in self.callees if callee.hosted is None)
 
+    @property
+    def shows_more(self) -> bool:
+        """Whether a request may include more of calls of some of them."""
+        return any(callee.hosted is not None and callee.hosted.kind != "mcp" for callee in self.callees)
+
 
 def read_tools(
     raw: msgspec.Raw,
@@ -124,10 +129,12 @@ def read_tools(
     offers: Sequence[Offer] = (),
     builtins: tuple[Builtin, ...] = (),
     loaded: Sequence[tuple[str, msgspec.Raw]] = (),
+    routed: Sequence[Routed] = (),
 ) -> Generator[None, None, Tools]:
     """Read the JSON of `tools`, yielding now and then, and of the lists `added` to it, each with its place. `offers`
     are what the MCP servers that it declares have, `builtins` those tools that this service runs and the model was
-    trained with, and `loaded` the lists that searches found, the oldest first.
+    trained with, `loaded` the lists that searches found, the oldest first, and `routed` the types that it declares
+    and a server stands for.
 
     An added tool takes the place of an earlier one of its name, and isn't echoed: the item that brought it is listed.
     All lists together have at most `max_bytes`, and `max_tools` tools: of those that were loaded the newest, but those
@@ -138,8 +145,8 @@ def read_tools(
     check_bytes(size, max_bytes)
     found = _newest(loaded, max_bytes - size)
     size += sum(len(sent) for _, sent in found)
-    if size > CACHED_LIST_BYTES or offers:
-        return _read(lists, max_tools, builtins, offers, found)
+    if size > CACHED_LIST_BYTES or offers or routed:
+        return _read(lists, max_tools, builtins, offers, found, routed)
     return _cached(lists, max_tools, builtins, (), found)
 
 
@@ -174,10 +181,11 @@ def _read(
     builtins: tuple[Builtin, ...],
     offers: Sequence[Offer] = (),
     loaded: tuple[tuple[str, bytes], ...] = (),
+    routed: Sequence[Routed] = (),
 ) -> Generator[None, None, Tools]:
     """Read lists, each with its place in the request. The first one's tools are echoed."""
     defers = any(_searches(sent, where, max_tools) for where, sent in lists)
-    reading = _Reading(max_tools, builtins, offers, defers=defers)
+    reading = _Reading(max_tools, builtins, offers, routed, defers=defers)
     echo: list[dict[str, Any]] = []
     for place, (where, sent) in enumerate(lists):
         for tool in reading.sent(sent, where, [] if place else echo):
@@ -231,7 +239,15 @@ class _Sent(NamedTuple):
 class _Reading:
     """The tools that have been read so far, by namespace and name."""
 
-    def __init__(self, max_tools: int, builtins: Sequence[Builtin], offers: Sequence[Offer], *, defers: bool) -> None:
+    def __init__(
+        self,
+        max_tools: int,
+        builtins: Sequence[Builtin],
+        offers: Sequence[Offer],
+        routed: Sequence[Routed],
+        *,
+        defers: bool,
+    ) -> None:
         self._max_tools = max_tools
         self._builtins = {each.kind: each for each in builtins}
         self._trained: dict[HostedKind, tuple[Builtin, str]] = {}
@@ -240,6 +256,9 @@ class _Reading:
         self._deferred: dict[str, None] = {}
         """The recipients, and the labels of servers, that are to be loaded before they are shown."""
         self._offers = {offer.label: offer for offer in offers}
+        self._routed = {each.type: each for each in routed}
+        self._standing: dict[str, tuple[str, Callee, Function]] = {}
+        """Of the types that a server stands for, those that are declared: where, and what the model is shown."""
         self._servers: dict[str, str] = {}
         """Where each server that is offered was declared, by its label."""
         self._namespaces: dict[str, dict[str, tuple[Callee, Function]]] = {}
@@ -248,7 +267,7 @@ class _Reading:
         self._read = 0
         self._grammars = 0
         self._here: set[str] = set()
-        """The recipients of the list that is being read, and the kinds of its tools that the model was trained with."""
+        """The recipients of the list that is being read, and the kinds of its tools that run here."""
 
     def sent(
         self,
@@ -337,10 +356,13 @@ class _Reading:
 
     def _note_hosted(self, tool: _Sent) -> None:
         """A hosted tool is left out, unless it is a server that has something to offer, or one that runs here and that
-        the model was trained with.
+        the model was trained with, or that a server stands for.
         """
         if (kind := DECLARED_BY.get(tool.kind)) in self._builtins:
             self._declare(kind, tool)
+            return
+        if tool.kind in self._routed and tool.where.startswith("tools"):
+            self._route(self._routed[tool.kind], tool)
             return
         sent = decode(tool.raw, _LABELLED, tool.where)
         label = sent.server_label if tool.kind == "mcp" else None
@@ -355,14 +377,24 @@ class _Reading:
 
     def _declare(self, kind: HostedKind, tool: _Sent) -> None:
         """Add a tool that the model was trained with. Raises InvalidRequest."""
-        if kind in self._here:
-            raise invalid_value(f"{tool.where}.type", tool.kind, "It is declared twice. Declare it once.")
-        self._here.add(kind)
+        self._once(kind, tool)
         known = self._builtins[kind]
         self._trained[kind] = known, known.read(tool.raw, tool.where)
 
+    def _route(self, known: Routed, tool: _Sent) -> None:
+        """Add a tool that a server stands for. Raises InvalidRequest."""
+        self._once(known.type, tool)
+        self._standing[known.type] = tool.where, known.callee(known.read(tool.raw, tool.where)), known.shown
+
+    def _once(self, kind: HostedKind, tool: _Sent) -> None:
+        if kind in self._here:
+            raise invalid_value(f"{tool.where}.type", tool.kind, "It is declared twice. Declare it once.")
+        self._here.add(kind)
+
     def offered(self) -> Iterator[tuple[str, Callee, Function]]:
-        """The tools of the servers that were declared, and where their server was. Raises InvalidRequest."""
+        """The tools of the servers that were declared, and of those that stand for a type, and where their server or
+        type was. Raises InvalidRequest.
+        """
         for label, where in self._servers.items():
             if label in self._deferred:
                 continue
@@ -373,6 +405,10 @@ class _Reading:
             for callee, shown in callees(offer):
                 self._count()
                 yield where, callee, shown
+        for type, (where, callee, shown) in self._standing.items():
+            if type in self._namespaces or type in self._about:
+                raise invalid_value(f"{where}.type", type, "A namespace has the same name. Take another one for it.")
+            yield where, callee, shown
 
     def offer(self, callee: Callee, shown: Function, content: str | None) -> None:
         """Add a tool of a server whose calls must match a content."""

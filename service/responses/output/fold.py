@@ -17,6 +17,7 @@ from service.api.response import (
     CodeInterpreterCall,
     Compaction,
     CustomToolCall,
+    FileSearchCall,
     FunctionCall,
     Item,
     McpApprovalRequest,
@@ -97,7 +98,7 @@ def _open_text(item: Item) -> str:
     if isinstance(item, ActionCall):
         return ""
     match item:
-        case Compaction() | WebSearchCall() | McpListTools() | McpApprovalRequest():
+        case Compaction() | WebSearchCall() | FileSearchCall() | McpListTools() | McpApprovalRequest():
             return ""
         case _ if item.status != "in_progress":
             return ""
@@ -118,7 +119,7 @@ def _with_text(item: Item, text: str) -> Item:
     if not text or isinstance(item, ActionCall):
         return item
     match item:
-        case Compaction() | WebSearchCall() | McpListTools() | McpApprovalRequest():
+        case Compaction() | WebSearchCall() | FileSearchCall() | McpListTools() | McpApprovalRequest():
             return item
         case FunctionCall() | McpCall():
             return msgspec.structs.replace(item, arguments=text)

@@ -93,10 +93,13 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """What a tool says, as one text. One that `failed` says why."""
+    """What a tool says, as one text. One that `failed` says why. `whole` is its result as data: JSON, where the tool
+    gives any, or else its only text as it is.
+    """
 
     text: str
     failed: bool = False
+    whole: bytes = b""
 
 
 class ToolFailure(Exception):

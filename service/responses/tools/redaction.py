@@ -54,11 +54,16 @@ class Redaction:
 
     def listing(self, listing: Listing) -> Listing:
         """A list of tools without secrets."""
-        encoded = msgspec.json.encode(listing).decode()
-        redacted = encoded
-        for secret in self._secrets:
-            redacted = redacted.replace(json.dumps(secret)[1:-1], REDACTED)
+        encoded = msgspec.json.encode(listing)
+        redacted = self.data(encoded)
         return listing if redacted == encoded else msgspec.json.decode(redacted, type=Listing)
+
+    def data(self, encoded: bytes) -> bytes:
+        """JSON without secrets."""
+        for secret in self._secrets:
+            for written in (json.dumps(secret), json.dumps(secret, ensure_ascii=False)):
+                encoded = encoded.replace(written[1:-1].encode(), REDACTED.encode())
+        return encoded
 
 
 def _secrets(connection: Connection) -> Iterator[str]:

@@ -10,9 +10,11 @@ from service.responses.tools.redaction import Redaction
 def result_of(result: types.CallToolResult, redaction: Redaction, chars: int) -> ToolResult:
     """The text of a result, of at most so many characters and a few."""
     parts = [_text(part) for part in result.content]
-    if not parts and result.structured_content is not None:
-        parts = [msgspec.json.encode(result.structured_content).decode()]
-    return ToolResult(_shortened("\n".join(parts), redaction, chars), result.is_error)
+    whole = parts[0].encode() if len(parts) == 1 else b""
+    if result.structured_content is not None:
+        whole = msgspec.json.encode(result.structured_content)
+        parts = parts or [whole.decode()]
+    return ToolResult(_shortened("\n".join(parts), redaction, chars), result.is_error, redaction.data(whole))
 
 
 def _text(part: types.ContentBlock) -> str:

@@ -8,7 +8,7 @@ not. Sessions are never shared: each belongs to one response and ends with it.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from time import monotonic
 from types import MappingProxyType
@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from service.api.tools.builtin import Builtin
-from service.api.tools.callee import Callee, HostedKind
-from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, ToolFilter, description_of
+from service.api.tools.callee import FILE_SEARCH, Callee, HostedKind
+from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, Routed, ToolFilter, description_of
 from service.api.tools.outcome import HostedCall, Outcome, failed
 from service.errors import ApiError, invalid_value
+from service.responses.tools import file_search
 from service.responses.tools.port import BackEnd, Listing, Runner, ToolFailure, ToolServer, Unreachable
 from service.settings.mcp import (
     Connection,
@@ -61,6 +62,9 @@ class Looked(NamedTuple):
     connections: tuple[Connection, ...] = ()
     """Those that the request itself named."""
 
+    routed: tuple[Routed, ...] = ()
+    """The types of tools that servers stand for."""
+
 
 class _Kept(msgspec.Struct):
     """A list of tools, and until when it counts."""
@@ -90,7 +94,9 @@ class Toolbox:
         of the setting that has them.
         """
         self._back_ends: dict[HostedKind, BackEnd] = {each.builtin.kind: each for each in back_ends}
-        self._servers = servers
+        self._servers = {label: server for label, server in servers.items() if server.type is None}
+        self._standing = {server.type: (label, server) for label, server in servers.items() if server.type is not None}
+        """The servers that stand for a type of tool, by that."""
         self._allow = tuple(allow)
         self._open = open_server
         self._allowing = allowing
@@ -118,33 +124,48 @@ class Toolbox:
         """Whether there is any server that it may ask."""
         return bool(self._servers or self._allow)
 
-    async def look(self, tenant: str, declared: Sequence[Declaration]) -> Looked:
-        """Ask the servers that a request declares for their tools, those side by side that were not asked lately.
+    @property
+    def routes(self) -> Iterable[str]:
+        """The types of tools that servers stand for."""
+        return self._standing.keys()
+
+    async def look(self, tenant: str, declared: Sequence[Declaration], types: Sequence[str] = ()) -> Looked:
+        """Ask the servers that a request declares for their tools, and those that stand for these `types`; those side
+        by side that were not asked lately.
 
         Servers that only OpenAI reaches offer nothing. Raises InvalidRequest for one that may not be asked, and
-        ApiError 424 where one gives no list.
+        ApiError 424 where one gives no list, or not the tool by which it stands for a type.
         """
         here = [each for each in declared if not each.elsewhere]
         reached = [(each, self._connection(each)) for each in here]
+        standing = [self._standing[each] for each in types]
+        wanted = [*(to for _, to in reached), *(trusted(label, server) for label, server in standing)]
         try:
             async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(self._listing(tenant, each, to)) for each, to in reached]
+                asked = [group.create_task(self._listing(tenant, to)) for to in wanted]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         listings = [each.result() for each in asked]
+        stood = listings[len(reached) :]
+        listings = listings[: len(reached)]
         offers = [self._offer(each, listing) for (each, _), listing in zip(reached, listings, strict=True)]
         lists = [
             (each.label, mark_of(to), _shown(offer, listing))
             for (each, to), offer, listing in zip(reached, offers, listings, strict=True)
         ]
-        return Looked(tuple(offers), tuple(lists), tuple(to for each, to in reached if each.url is not None))
+        named = tuple(to for each, to in reached if each.url is not None)
+        routed = tuple(
+            _routed(label, server, listing) for (label, server), listing in zip(standing, stood, strict=True)
+        )
+        return Looked(tuple(offers), tuple(lists), named, routed)
 
     def run(self, tenant: str, connections: Sequence[Connection] = ()) -> "ToolRun":
         """Whoever runs the calls of one response of a tenant. `connections` are those that its request named."""
-        own = {label: trusted(label, server) for label, server in self._servers.items()}
-        named = {each.label: each for each in connections}
+        reached = {("mcp", label): trusted(label, server) for label, server in self._servers.items()}
+        reached |= {("mcp", each.label): each for each in connections}
+        reached |= {(type, label): trusted(label, server) for type, (label, server) in self._standing.items()}
         runners: dict[HostedKind, Runner] = {kind: back_end.run(tenant) for kind, back_end in self._back_ends.items()}
-        return ToolRun(own | named, lambda connection: self._open(connection, tenant), runners)
+        return ToolRun(reached, lambda connection: self._open(connection, tenant), runners)
 
     def _connection(self, declared: Declaration) -> Connection:
         """How to reach a server. Raises InvalidRequest."""
@@ -173,7 +194,7 @@ class Toolbox:
         listed = is_allowed(url, [prefix for prefix in self._allow if prefix != "*"])
         return Connection(declared.label, url, declared.headers, trusted=listed)
 
-    async def _listing(self, tenant: str, declared: Declaration, connection: Connection) -> Listing:
+    async def _listing(self, tenant: str, connection: Connection) -> Listing:
         kept, now = self._kept(tenant, mark_of(connection)), monotonic()
         if kept.until > now:
             return kept.listing
@@ -181,7 +202,7 @@ class Toolbox:
         try:
             listing = await session.list_tools()
         except ToolFailure as failure:
-            raise _no_list(declared.label, str(failure)) from None
+            raise _no_list(connection.label, str(failure)) from None
         finally:
             await session.close()
         kept.until, kept.listing = now + LIST_SECONDS, listing
@@ -207,9 +228,20 @@ class Toolbox:
 
 def _stricter(server: OperatorServer, declared: Declaration) -> Approval:
     """The operator's word on approvals, which a request can only make stricter."""
-    if server.require_approval == "always":
+    if server.require_approval != "never":
         return Approval()
     return declared.approval if declared.asks else Approval(never=ToolFilter())
+
+
+def _routed(label: str, server: OperatorServer, listing: Listing) -> Routed:
+    """The type of tool that a server stands for. Raises ApiError 424 where it has no such tool, or one that can't."""
+    tool = next((each for each in listing.tools if each.name == server.tool), None)
+    if tool is None:
+        raise _no_list(label, f"It has no tool '{server.tool}', by which it stands for {server.type}.")
+    try:
+        return file_search.routed(label, tool, server.description)
+    except ValueError as error:
+        raise _no_list(label, str(error)) from None
 
 
 def _shown(offer: Offer, listing: Listing) -> bytes:
@@ -254,34 +286,39 @@ class ToolRun:
 
     def __init__(
         self,
-        connections: Mapping[str, Connection],
+        connections: Mapping[tuple[str, str], Connection],
         open_server: Callable[[Connection], ToolServer],
         runners: Mapping[HostedKind, Runner] = MappingProxyType({}),
     ) -> None:
-        """`runners` run the calls of tools that the model was trained with."""
+        """`connections` are those to servers, by the kind of their tools and their label; `runners` run the calls of
+        tools that the model was trained with.
+        """
         self._connections = connections
         self._open = open_server
         self._runners = runners
-        self._sessions: dict[str, ToolServer] = {}
+        self._sessions: dict[tuple[str, str], ToolServer] = {}
 
     async def call(self, call: HostedCall) -> Outcome:
         """Run a call; what became of it, also where it failed."""
         kind = call.tool.kind
-        if kind == "mcp":
+        if kind in ("mcp", FILE_SEARCH):
             return await self._call_server(call)
         if kind not in self._runners:
             return failed(f"This process can't run {kind}.")
         return await self._runners[kind].call(call)
 
     async def _call_server(self, call: HostedCall) -> Outcome:
+        kind, label = call.tool.kind, call.tool.server
         try:
             arguments = _ARGUMENTS.decode(call.arguments or "{}")
         except (msgspec.DecodeError, RecursionError):
             return failed("The arguments are no JSON object.")
         try:
-            session = self._session(call.tool.server)
+            session = self._session(kind, label)
             if session is None:
-                return failed(f"This service has no server '{call.tool.server}' any more.")
+                return failed(f"This service has no server '{label}' any more.")
+            if kind == FILE_SEARCH:
+                return await file_search.searched(call, session)
             result = await session.call(call.tool.tool, arguments)
         except ToolFailure as failure:
             return Outcome("failed", f"Error: {failure}", error=failure.error)
@@ -290,10 +327,11 @@ class ToolRun:
             return msgspec.structs.replace(outcome, told=result.text or outcome.told)
         return Outcome("completed", result.text, output=result.text)
 
-    def _session(self, label: str) -> ToolServer | None:
-        if label not in self._sessions and label in self._connections:
-            self._sessions[label] = self._open(self._connections[label])
-        return self._sessions.get(label)
+    def _session(self, kind: str, label: str) -> ToolServer | None:
+        key = kind, label
+        if key not in self._sessions and key in self._connections:
+            self._sessions[key] = self._open(self._connections[key])
+        return self._sessions.get(key)
 
     async def aclose(self) -> None:
         """End all sessions, side by side."""

@@ -218,8 +218,8 @@ FOUND = [{"file_id": "f", "filename": "a.txt", "score": 0.9, "text": "The <|star
         (
             {"type": "file_search_call", "queries": ["x"], "status": "completed", "results": FOUND},
             [
-                'assistant to=file_searchcommentary json{"queries":["x"]}',
-                f"file_search to=assistantcommentary{compact(FOUND)}",
+                'assistant to=file_search.msearchcommentary json{"queries":["x"]}',
+                f"file_search.msearch to=assistantcommentary{compact(FOUND)}",
             ],
         ),
         (

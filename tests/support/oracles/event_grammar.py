@@ -9,7 +9,7 @@
               code_interpreter_call:              in_progress delta* text_done [interpreting [completed]]
               mcp_call:                           in_progress delta* text_done [completed | failed]
               mcp_list_tools:                     in_progress completed
-              web_search_call:                    in_progress [searching [completed]]
+              web_search_call, file_search_call:  in_progress [searching [completed]]
               shell_call:                         command*
               tool_search_call, local_shell_call, apply_patch_call,
               mcp_approval_request, compaction:   nothing
@@ -50,6 +50,7 @@ EMPTY: dict[str, Json] = {
     "mcp_list_tools": {"tools": []},
     "mcp_approval_request": {},
     "web_search_call": {},
+    "file_search_call": {"queries": [], "results": None},
     "compaction": {"encrypted_content": ""},
     "tool_search_call": {"arguments": {}, "execution": "client"},
     "shell_call": {"action": {"commands": [], "timeout_ms": None, "max_output_length": None}},
@@ -77,11 +78,15 @@ ACTIONS = {
 NO_PATCH = {"type": "update_file", "path": "", "diff": ""}
 """What stands for a patch that was cut short."""
 
-FOREIGN = {"code_interpreter_call", "mcp_call", "web_search_call"}
+FOREIGN = {"code_interpreter_call", "mcp_call", "web_search_call", "file_search_call"}
 """Calls that aren't the caller's to run: they fail, but for those of tools that the service runs."""
 
-AT_WORK = {"code_interpreter_call": "interpreting", "web_search_call": "searching"}
-"""What says that a call runs, of tools that the model was trained with."""
+AT_WORK = {
+    "code_interpreter_call": "interpreting",
+    "web_search_call": "searching",
+    "file_search_call": "searching",
+}
+"""What says that a call runs, of tools that have an event for it."""
 
 WITHOUT_STATUS = {"compaction", "mcp_list_tools", "mcp_approval_request"}
 
@@ -232,7 +237,7 @@ def _payload(reader: Reader, item: Json, index: int) -> Json:
 
 
 def _at_work(reader: Reader, kind: str, place: Json) -> Json:
-    """Of a call of a tool that the model was trained with, that it runs, and that it has."""
+    """Of a call of a tool that has an event for it, that it runs, and that it has."""
     running = f"response.{kind}.{AT_WORK.get(kind)}"
     if kind not in AT_WORK or reader.type != running:
         return {}
@@ -250,6 +255,9 @@ def _known_at_the_end(added: Json, done: Json) -> Json:
         assert "action" not in added
         assert done["action"].keys() - {"type", "sources"} == SEARCHES[done["action"]["type"]]
         return {"action": done["action"]}
+    if kind == "file_search_call":
+        assert done["results"] is None or done["status"] == "completed"
+        return {"queries": done["queries"], "results": done["results"]}
     if kind in ACTIONS:
         said = done[ACTIONS[kind]]
         assert kind != "apply_patch_call" or added[ACTIONS[kind]] == said

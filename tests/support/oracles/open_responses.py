@@ -38,6 +38,8 @@ EVENTS: dict[str, set[str]] = {
     "harmonium:response.code_interpreter_call.completed": _CALL,
     "harmonium:response.web_search_call.searching": _CALL,
     "harmonium:response.web_search_call.completed": _CALL,
+    "harmonium:response.file_search_call.searching": _CALL,
+    "harmonium:response.file_search_call.completed": _CALL,
     "harmonium:response.output_text.annotation.added": {*_TEXT, "annotation_index", "annotation"},
 }
 """What each has besides its type, its number and, where it is a delta, its obfuscation. The last ones are ours, with a

@@ -7,6 +7,7 @@ from service.api.response import (
     CodeInterpreterCall,
     Compaction,
     CustomToolCall,
+    FileSearchCall,
     FunctionCall,
     Item,
     LocalShellCall,
@@ -42,7 +43,7 @@ def text_of(item: Item) -> str:
             return as_json(item.action)
         case ApplyPatchCall():
             return as_json(item.operation)
-        case WebSearchCall() | McpListTools() | Compaction():
+        case WebSearchCall() | FileSearchCall() | McpListTools() | Compaction():
             return ""
 
 
@@ -64,6 +65,8 @@ def short(item: Item) -> tuple[str, ...]:
         case WebSearchCall():
             action = {} if isinstance(item.action, msgspec.UnsetType) else item.action
             return "web", *map(str, action.values())
+        case FileSearchCall():
+            return "files", *item.queries
         case Compaction():
             return ("compaction",)
         case Message():

@@ -56,11 +56,11 @@ class McpServer:
 
 
 @contextmanager
-def mcp_server(folder: Path) -> Iterator[McpServer]:
-    """A running server until the end of the block."""
+def mcp_server(folder: Path, module: str = "tests.support.tools.server") -> Iterator[McpServer]:
+    """A running server until the end of the block: this one, or that of another module."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    command = [sys.executable, "-m", "tests.support.tools.server", str(port), str(folder)]
+    command = [sys.executable, "-m", module, str(port), str(folder)]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path(__file__).parents[3])
     try:

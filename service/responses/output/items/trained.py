@@ -14,6 +14,7 @@ from service.api.events import Event
 from service.api.response import CodeInterpreterCall, ItemStatus, Logprob, WebSearchCall
 from service.api.tools.callee import Hosted, HostedKind
 from service.api.tools.outcome import Outcome
+from service.responses.output.items.file_search import FileSearchCallEmitter
 from service.responses.output.items.hosted import HostedCallEmitter, ServerCallEmitter
 from service.responses.output.items.undeclared import action_of
 
@@ -74,7 +75,12 @@ class BrowserCallEmitter(HostedCallEmitter):
 
 
 _EMITTERS: Mapping[HostedKind, Callable[[str, int, Hosted], HostedCallEmitter]] = MappingProxyType(
-    {"mcp": ServerCallEmitter, "python": PythonCallEmitter, "browser": BrowserCallEmitter}
+    {
+        "mcp": ServerCallEmitter,
+        "python": PythonCallEmitter,
+        "browser": BrowserCallEmitter,
+        "file_search": FileSearchCallEmitter,
+    }
 )
 
 
