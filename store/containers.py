@@ -13,7 +13,7 @@ from store.redis import scripts
 
 PREFIX = "cntr_"
 MOST = 128
-"""How many a tenant has at most, those included whose session has ended."""
+"""How many a tenant has at most, those included whose session has ended, or that were deleted."""
 
 KEPT_MS = 86_400_000
 MARK = b"contnr".hex()
@@ -30,8 +30,9 @@ class Containers:
         """An id that no other container has."""
         return PREFIX + self.history.new_digits(self._shard(tenant), MARK)
 
-    async def keep(self, tenant: str, id: str, record: bytes, *, new: bool = False) -> bool:
-        """Keep what is known of a container; whether it is there, or is `new`.
+    async def keep(self, tenant: str, id: str, record: bytes, before: bytes = b"") -> bool:
+        """Keep what is known of a container, a new one unless something was known `before`; False, with nothing done,
+        where something else is known by now.
 
         Raises StoreFull where the tenant has as many as it may, and StoreUnavailable.
         """
@@ -40,7 +41,7 @@ class Containers:
             return False
         async with self.history.server.operation() as operation:
             (word,) = await scripts.keep_container(
-                operation, keys, record=record, new="yes" if new else "no", most=MOST, kept_ms=KEPT_MS
+                operation, keys, record=record, before=before, most=MOST, kept_ms=KEPT_MS
             )
         if word == b"full":
             raise StoreFull(f"a tenant may have {MOST} containers")

@@ -33,4 +33,5 @@ def limits_of(settings: SandboxSettings) -> Limits:
         seconds=settings.sandbox_cell_seconds,
         cpu_seconds=settings.sandbox_cpu_seconds,
         output_chars=settings.sandbox_output_chars,
+        idle_seconds=settings.sandbox_idle_seconds,
     )

@@ -251,7 +251,8 @@ class LocalSandbox:
         while True:
             await asyncio.sleep(self._places.idle_seconds / LOOKS)
             for session in self._sessions.values():
-                if not session.busy and now() - session.used_at > self._places.idle_seconds:
+                most = min(session.limits.idle_seconds, self._places.idle_seconds)
+                if not session.busy and now() - session.used_at > most:
                     session.kill("nobody used it for too long")
 
     # --- folders -------------------------------------------------------------------------------------------------

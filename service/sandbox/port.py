@@ -32,6 +32,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of processor time, of all cells together."""
     output_chars: int = 64_000
     """Of one cell; the middle of more is left out."""
+    idle_seconds: float = 1200
+    """For how long it may be idle before it is closed."""
 
     def within(self, most: "Limits") -> "Limits":
         """The less of both."""

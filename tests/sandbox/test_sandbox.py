@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -404,3 +405,14 @@ async def test_a_session_s_limits_are_no_more_than_the_sandbox_s(sandbox: Sandbo
 async def test_a_name_that_could_be_none_is_refused(sandbox: Sandbox, name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no name of a session"):
         await sandbox.open(name, TENANT, MOST)
+
+
+async def test_a_session_that_may_be_idle_for_less_is_closed_earlier() -> None:
+    with folder_for_all() as base:
+        sandbox = local(base, replace(PLACES, idle_seconds=6))
+        await sandbox.start()
+        await sandbox.open("short", TENANT, Limits(idle_seconds=0.5))
+        await sandbox.open("long", TENANT, Limits())
+        await until(lambda: len(list(base.glob("run-*/s-*"))) == 1)
+        assert await sandbox.files("long") == []
+        await sandbox.aclose()

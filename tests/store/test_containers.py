@@ -15,9 +15,9 @@ async def containers(store: ConversationHistoryStore) -> Containers:
 
 async def test_what_is_known_of_a_container_is_its_tenants(containers: Containers) -> None:
     one, other = containers.new_id("acme"), containers.new_id("acme")
-    assert await containers.keep("acme", one, b"1", new=True)
-    assert await containers.keep("acme", other, b"2", new=True)
-    assert await containers.keep("acme", one, b"3")
+    assert await containers.keep("acme", one, b"1")
+    assert await containers.keep("acme", other, b"2")
+    assert await containers.keep("acme", one, b"3", b"1")
 
     assert await containers.get("acme", one) == b"3"
     assert await containers.all("acme") == {one: b"3", other: b"2"}
@@ -28,37 +28,48 @@ async def test_what_is_known_of_a_container_is_its_tenants(containers: Container
 
 async def test_what_was_deleted_or_never_made_is_not_changed(containers: Containers) -> None:
     id = containers.new_id("acme")
-    assert not await containers.keep("acme", id, b"1")
-    assert await containers.keep("acme", id, b"1", new=True)
+    assert not await containers.keep("acme", id, b"1", b"0")
+    assert await containers.keep("acme", id, b"1")
     assert await containers.drop("acme", id)
 
-    assert not await containers.keep("acme", id, b"2")
+    assert not await containers.keep("acme", id, b"2", b"1")
     assert not await containers.drop("acme", id)
     assert await containers.get("acme", id) is None
+
+
+async def test_a_change_is_made_once_to_what_it_was_made_of(containers: Containers) -> None:
+    id = containers.new_id("acme")
+    assert await containers.keep("acme", id, b"1")
+    assert await containers.keep("acme", id, b"2", b"1")
+    assert await containers.keep("acme", id, b"2", b"1"), "a retry"
+
+    assert not await containers.keep("acme", id, b"3", b"1")
+    assert not await containers.keep("acme", id, b"3")
+    assert await containers.get("acme", id) == b"2"
 
 
 @pytest.mark.parametrize("id", ["", "cntr_", "resp_" + 48 * "0", "cntr_" + 48 * "g", "cntr_" + 47 * "0", "é"])
 async def test_an_id_that_none_can_have_is_that_of_none(containers: Containers, id: str) -> None:
     assert await containers.get("acme", id) is None
-    assert not await containers.keep("acme", id, b"1", new=True)
+    assert not await containers.keep("acme", id, b"1")
     assert not await containers.drop("acme", id)
 
 
 async def test_a_tenant_has_a_bounded_number(containers: Containers) -> None:
     ids = [containers.new_id("acme") for _ in range(MOST)]
     for id in ids:
-        await containers.keep("acme", id, b"1", new=True)
+        await containers.keep("acme", id, b"1")
 
     with pytest.raises(StoreFull):
-        await containers.keep("acme", containers.new_id("acme"), b"1", new=True)
-    assert await containers.keep("acme", ids[0], b"2", new=True)
+        await containers.keep("acme", containers.new_id("acme"), b"1")
+    assert await containers.keep("acme", ids[0], b"2", b"1")
     await containers.drop("acme", ids[0])
-    assert await containers.keep("acme", containers.new_id("acme"), b"1", new=True)
-    assert await containers.keep("zeta", containers.new_id("zeta"), b"1", new=True)
+    assert await containers.keep("acme", containers.new_id("acme"), b"1")
+    assert await containers.keep("zeta", containers.new_id("zeta"), b"1")
 
 
 async def test_they_expire_a_day_after_the_last_change(containers: Containers, redis: Redis, prefix: str) -> None:
-    await containers.keep("acme", containers.new_id("acme"), b"1", new=True)
+    await containers.keep("acme", containers.new_id("acme"), b"1")
     (key,) = [key async for key in redis.scan_iter(f"{prefix}:*containers:acme")]
 
     assert KEPT_MS - 60_000 < await redis.pttl(key) <= KEPT_MS

@@ -1,5 +1,6 @@
 """The Containers API by the official client: containers and their files, made, listed, shown and deleted."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from time import process_time
@@ -132,6 +133,37 @@ async def test_a_file_that_does_not_fit_or_has_no_name_is_refused(settings: Sett
             await client.containers.files.create(made.id, file_id="file_1")
         assert unsupported.value.param == "file"
         assert [each async for each in client.containers.files.list(made.id)] == []
+
+
+async def test_whose_a_file_is_does_not_get_lost_among_others_that_change_their_container(
+    settings: Settings, sandbox: LocalSandbox
+) -> None:
+    wait = "import os, time\nwhile not os.path.exists('/mnt/data/last.csv'):\n    time.sleep(0.01)"
+    async with (
+        serving(settings, scripted([code(wait)], [answer("Done.")]), sandbox=sandbox) as service,
+        service.client() as client,
+    ):
+        made = await client.containers.create(name="busy")
+        tool: Any = {"type": "code_interpreter", "container": made.id}
+        response = asyncio.create_task(client.responses.create(model=MODEL, input="Wait.", tools=[tool]))
+        files = client.containers.files
+        await asyncio.gather(*(files.create(made.id, file=(f"{each}.csv", b"a")) for each in range(8)))
+        await files.create(made.id, file=("last.csv", b"a"))
+        assert ran(await response)[0].status == "completed"
+        assert [file.source async for file in files.list(made.id)] == 9 * ["user"]
+
+
+async def test_a_file_that_was_deleted_and_is_made_again_by_code_is_the_assistants(
+    settings: Settings, sandbox: LocalSandbox
+) -> None:
+    engine = scripted([code("open('/mnt/data/a.txt', 'w').write('b') and None")], [answer("Done.")])
+    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+        made = await client.containers.create(name="files")
+        sent = await client.containers.files.create(made.id, file=("a.txt", b"a"))
+        await client.containers.files.delete(sent.id, container_id=made.id)
+        tool: Any = {"type": "code_interpreter", "container": made.id}
+        await client.responses.create(model=MODEL, input="Write.", tools=[tool])
+        assert (await client.containers.files.retrieve(sent.id, container_id=made.id)).source == "assistant"
 
 
 async def test_without_a_sandbox_there_are_none_and_none_can_be_made(settings: Settings) -> None:

@@ -4,10 +4,11 @@ The store has a record of each, for all processes that share it; the variables a
 container that nobody used for its time, or whose session was lost, is expired: it can be told from one that never was.
 """
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,7 +17,7 @@ from service.errors import ApiError, InvalidRequest, shown, unavailable
 from service.logs import event
 from service.sandbox.port import FOLDER, File, Full, Gone, Limits, NoFile, Sandbox, Unusable
 from store.containers import Containers as Records
-from store.errors import StoreFull
+from store.errors import StoreError, StoreFull, StoreUnavailable
 
 IDLE_MINUTES = 20
 """How long a container may be idle, unless it is made with less."""
@@ -24,14 +25,19 @@ IDLE_MINUTES = 20
 MAX_UPLOADS = 256
 """How many files of a container are known to be its user's."""
 
+MAX_TRIES = 16
+"""How often a record is changed anew, as others changed it meanwhile."""
+
 _FILE_DIGEST_BYTES = 24
+_MARK_BYTES = 8
 
 logger = logging.getLogger(__name__)
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What is known of a container: `place` is the sandbox that has its session, `uploads` are the paths of files that
-    its user has written. `lost` says that the session is gone.
+    """What is known of a container: `place` is the sandbox that has its session, `uploads` are marks of the files that
+    its user has written. `lost` says that the session is gone, `deleted` that its user wanted it so: then nobody is
+    shown it, and who still runs code in it learns that it is no more.
     """
 
     name: str
@@ -40,8 +46,9 @@ class Record(msgspec.Struct, frozen=True):
     minutes: int
     place: str
     memory_limit: MemoryLimit | None = None
-    uploads: tuple[str, ...] = ()
+    uploads: tuple[bytes, ...] = ()
     lost: bool = False
+    deleted: bool = False
 
 
 class Opened(NamedTuple):
@@ -79,6 +86,7 @@ class Containers:
         self._records = records
         self._place = place
         self._clock = clock
+        self._opening: set[asyncio.Task[str]] = set()
 
     async def start(self) -> None:
         """Get the sandbox ready. Where it can't be used no code is run, and the log says why."""
@@ -93,21 +101,26 @@ class Containers:
         """An id for a container."""
         return self._records.new_id(tenant)
 
-    async def record(self, tenant: str, id: str) -> Record | None:
-        """What is known of a container, None where nothing is. Raises StoreError."""
+    async def known(self, tenant: str, id: str) -> Record | None:
+        """What is known of a container, also of one that was deleted; None where nothing is. Raises StoreError."""
         found = await self._records.get(tenant, id)
         return None if found is None else _RECORD.decode(found)
+
+    async def record(self, tenant: str, id: str) -> Record:
+        """A container, expired or not. Raises ApiError 404, StoreError."""
+        return _there(id, await self.known(tenant, id))
 
     def lives(self, record: Record) -> bool:
         """Whether a container has not expired."""
         idle = self._clock() - record.active_at
-        return not record.lost and record.place == self._place and idle < record.minutes * 60
+        ended = record.lost or record.deleted
+        return not ended and record.place == self._place and idle < record.minutes * 60
 
     async def found(self, tenant: str, id: str) -> Record:
         """A container that has not expired. Raises ApiError 404 and 400, StoreError."""
-        record = await self.record(tenant, id)
-        if record is None:
-            raise not_found(id)
+        return self._living(await self.record(tenant, id))
+
+    def _living(self, record: Record) -> Record:
         if not self.lives(record):
             raise expired()
         return record
@@ -115,7 +128,8 @@ class Containers:
     async def all(self, tenant: str) -> list[tuple[str, Record]]:
         """A tenant's containers, the newest first. Raises StoreError."""
         found = [(id, _RECORD.decode(record)) for id, record in (await self._records.all(tenant)).items()]
-        return sorted(found, key=lambda each: (each[1].created_at, each[0]), reverse=True)
+        there = [each for each in found if not each[1].deleted]
+        return sorted(there, key=lambda each: (each[1].created_at, each[0]), reverse=True)
 
     async def open(
         self,
@@ -126,60 +140,94 @@ class Containers:
         minutes: int = IDLE_MINUTES,
         memory_limit: MemoryLimit | None = None,
     ) -> Opened:
-        """Have a container with this id, a new one. Raises Full, Unusable, Gone, StoreError."""
-        limits = Limits() if memory_limit is None else Limits(memory_bytes=MEMORY[memory_limit])
-        folder = await self.sandbox.open(id, tenant, limits)
+        """Have a container with this id, a new one. Raises Full, Unusable, Gone, StoreError.
+
+        Cancelled, it is opened all the same: a session that nobody knew of would keep its place until it was idle.
+        """
         now = self._clock()
         record = Record(name, int(now), now, minutes, self._place, memory_limit)
-        await self._begin(tenant, id, record)
-        return Opened(id, record, folder)
+        opening = asyncio.create_task(self._opened(tenant, id, record))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        return Opened(id, record, await asyncio.shield(opening))
+
+    async def _opened(self, tenant: str, id: str, record: Record) -> str:
+        """Open a session and note that it is there; what its code calls its folder."""
+        limits = Limits(idle_seconds=record.minutes * 60)
+        if record.memory_limit is not None:
+            limits = msgspec.structs.replace(limits, memory_bytes=MEMORY[record.memory_limit])
+        folder = await self.sandbox.open(id, tenant, limits)
+        try:
+            await self._begin(tenant, id, record)
+        except (Full, StoreError):
+            await self._close(id)
+            raise
+        return folder
 
     async def _begin(self, tenant: str, id: str, record: Record) -> None:
+        encoded = msgspec.msgpack.encode(record)
         try:
-            await self._keep(tenant, id, record, new=True)
+            await self._records.keep(tenant, id, encoded)
         except StoreFull:
-            kept = await self.all(tenant)
-            ended = [each for each, known in kept if not self.lives(known)]
+            records = {each: _RECORD.decode(known) for each, known in (await self._records.all(tenant)).items()}
+            ended = [each for each, known in records.items() if not self.lives(known)]
             if not ended:
-                raise Full(f"a tenant may have {len(kept)} containers") from None
+                raise Full(f"a tenant may have {len(records)} containers") from None
             for each in ended:
                 await self._records.drop(tenant, each)
-            await self._keep(tenant, id, record, new=True)
+            await self._records.keep(tenant, id, encoded)
 
-    async def touch(self, tenant: str, id: str, record: Record) -> Record:
-        """Note that a container is used. Raises StoreError."""
-        record = msgspec.structs.replace(record, active_at=self._clock())
-        await self._keep(tenant, id, record)
-        return record
+    async def touch(self, tenant: str, id: str) -> Record | None:
+        """Note that a container is used, unless it has expired; what is known of it, also of one that was deleted.
+        Raises StoreError.
+        """
+        now = self._clock()
+        return await self._change(
+            tenant, id, lambda known: _replaced(known, active_at=now) if self.lives(known) else known
+        )
+
+    async def taken(self, tenant: str, id: str) -> Record:
+        """A container that has not expired, which is used. Raises ApiError 404 and 400, StoreError."""
+        return self._living(_there(id, await self.touch(tenant, id)))
 
     async def lose(self, tenant: str, id: str) -> None:
         """Note that the session of a container is gone. Raises StoreError."""
-        record = await self.record(tenant, id)
-        if record is not None and not record.lost:
-            await self._keep(tenant, id, msgspec.structs.replace(record, lost=True))
+        await self._change(tenant, id, lambda known: _replaced(known, lost=True))
 
     async def delete(self, tenant: str, id: str) -> None:
         """End a container. Raises ApiError 404, StoreError."""
-        if not await self._records.drop(tenant, id):
-            raise not_found(id)
+        await self.record(tenant, id)
+        await self._change(tenant, id, lambda known: _replaced(known, deleted=True, uploads=()))
+        await self._close(id)
+
+    async def _close(self, id: str) -> None:
         try:
             await self.sandbox.close(id)
         except (Gone, Unusable) as error:
-            event(logger, logging.INFO, "a deleted container had no session", reason=str(error))
+            event(logger, logging.INFO, "a container had no session to be closed", reason=str(error))
 
-    async def _keep(self, tenant: str, id: str, record: Record, *, new: bool = False) -> None:
-        await self._records.keep(tenant, id, msgspec.msgpack.encode(record), new=new)
+    async def _change(self, tenant: str, id: str, change: Callable[[Record], Record]) -> Record | None:
+        """What is known of a container as it is changed, whoever else changes it meanwhile; None where nothing is."""
+        for _ in range(MAX_TRIES):
+            before = await self._records.get(tenant, id)
+            if before is None:
+                return None
+            known = _RECORD.decode(before)
+            record = known if known.deleted else change(known)
+            if record == known or await self._records.keep(tenant, id, msgspec.msgpack.encode(record), before):
+                return record
+        raise StoreUnavailable(f"a container was changed by others {MAX_TRIES} times")
 
     # --- files ---
 
     async def files(self, tenant: str, id: str) -> list[KeptFile]:
         """The files of a container, by path. Raises ApiError 404, 400 and 503, StoreError."""
-        record = await self.touch(tenant, id, await self.found(tenant, id))
+        record = await self.taken(tenant, id)
         try:
             files = await self.sandbox.files(id)
         except (Gone, Unusable) as error:
             raise await self._refusal(tenant, id, error) from error
-        return [KeptFile(file_id(id, file.path), file, file.path in record.uploads) for file in files]
+        return [KeptFile(file_id(id, file.path), file, _mark(file.path) in record.uploads) for file in files]
 
     async def file(self, tenant: str, id: str, wanted: str) -> KeptFile:
         """A file of a container. Raises as `files` does."""
@@ -190,14 +238,19 @@ class Containers:
 
     async def write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> KeptFile:
         """A file of a user's in a container. Raises ApiError 404, 400 and 503, StoreError."""
-        record = await self.found(tenant, id)
+        await self.taken(tenant, id)
         try:
             file = await self.sandbox.write(id, f"{FOLDER}/{name}", content)
         except (Gone, Unusable, Full, NoFile) as error:
             raise await self._refusal(tenant, id, error) from error
-        uploads = dict.fromkeys((*record.uploads, file.path))
-        record = msgspec.structs.replace(record, uploads=tuple(uploads)[-MAX_UPLOADS:])
-        await self.touch(tenant, id, record)
+        now, mark = self._clock(), _mark(file.path)
+        await self._change(
+            tenant,
+            id,
+            lambda known: _replaced(
+                known, active_at=now, uploads=(*_without(known.uploads, mark), mark)[-MAX_UPLOADS:]
+            ),
+        )
         return KeptFile(file_id(id, file.path), file, uploaded=True)
 
     async def read(self, tenant: str, id: str, wanted: str) -> AsyncIterator[bytes]:
@@ -216,6 +269,8 @@ class Containers:
             await self.sandbox.remove(id, path)
         except (Gone, Unusable, NoFile) as error:
             raise await self._refusal(tenant, id, error) from error
+        mark = _mark(path)
+        await self._change(tenant, id, lambda known: _replaced(known, uploads=_without(known.uploads, mark)))
 
     async def _refusal(self, tenant: str, id: str, error: Exception) -> ApiError:
         """What a client is told of what the sandbox says."""
@@ -231,6 +286,26 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
     yield first
     async for piece in rest:
         yield piece
+
+
+def _there(id: str, record: Record | None) -> Record:
+    """A record that may be shown. Raises ApiError 404."""
+    if record is None or record.deleted:
+        raise not_found(id)
+    return record
+
+
+def _replaced(record: Record, **members: Any) -> Record:
+    return msgspec.structs.replace(record, **members)
+
+
+def _mark(path: str) -> bytes:
+    """What is kept of the path of a file."""
+    return blake2b(path.encode(), digest_size=_MARK_BYTES).digest()
+
+
+def _without(marks: Sequence[bytes], mark: bytes) -> tuple[bytes, ...]:
+    return tuple(each for each in marks if each != mark)
 
 
 def not_found(id: str) -> ApiError:

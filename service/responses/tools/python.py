@@ -5,6 +5,7 @@ nothing runs twice. Where the session is gone nobody knows, so the call has fail
 and the model is told that its variables are gone.
 """
 
+import logging
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from service.api.tools.builtin import Builtin, python
 from service.api.tools.callee import Hosted
 from service.api.tools.container import read_container, wanted
 from service.api.tools.outcome import HostedCall, Outcome, failed
+from service.logs import event
 from service.responses.tools.containers import Containers, Opened, file_id
 from service.sandbox.port import FOLDER, Cell, Full, Gone, Image, Unusable
 from store.errors import StoreError
@@ -25,6 +27,8 @@ TOLD_CHARS = 12_000
 
 SHOWN_IMAGE_BYTES = 3 << 20
 """How large the images of a call may be together that its item shows."""
+
+logger = logging.getLogger(__name__)
 
 NOT_KNOWN = "Whether the code ran is not known; it was not run again."
 LOST = "The container was lost, with its variables and files. "
@@ -59,9 +63,9 @@ class CodeInterpreter:
         """As the port has it: the container that was asked for, the one `before` where it lives, or a new one."""
         asked = wanted(tool.options)
         if asked.id is not None:
-            await self.containers.touch(tenant, asked.id, await self.containers.found(tenant, asked.id))
+            await self.containers.taken(tenant, asked.id)
             return asked.id
-        record = None if before is None else await self.containers.record(tenant, before)
+        record = None if before is None else await self.containers.known(tenant, before)
         if before is not None and record is not None and self.containers.lives(record):
             return before
         return self.containers.new_id(tenant)
@@ -100,10 +104,7 @@ class PythonRun:
                 cell = await self._cell(opened, call)
             if cell is None:
                 return _failed(opened.id, f"The sandbox is gone. {NOT_KNOWN}", call)
-            if cell.ended == "lost":
-                await self._containers.lose(self._tenant, opened.id)
-            else:
-                await self._containers.touch(self._tenant, opened.id, opened.record)
+            await self._note(cell, opened.id)
         except (Full, Unusable, Gone) as error:
             return _failed(id, f"The code was not run: {error}.", call)
         except StoreError:
@@ -117,12 +118,12 @@ class PythonRun:
     async def _opened(self, id: str, call: HostedCall) -> tuple[Opened | None, str]:
         """The container of a call, and what the model has to know of it; none where it was lost during the call."""
         containers, tenant = self._containers, self._tenant
-        record = await containers.record(tenant, id)
+        record = await containers.touch(tenant, id)
         if record is None:
             asked = wanted(call.tool.options)
             return await containers.open(tenant, id, memory_limit=asked.memory_limit), ""
         if containers.lives(record):
-            return Opened(id, await containers.touch(tenant, id, record), FOLDER), ""
+            return Opened(id, record, FOLDER), ""
         return (None, "") if call.begun else (await self._another(call), LOST)
 
     async def _cell(self, opened: Opened, call: HostedCall) -> Cell | None:
@@ -131,6 +132,14 @@ class PythonRun:
             return await self._containers.sandbox.run(opened.id, call.id, call.arguments)
         except Unusable:
             return None
+
+    async def _note(self, cell: Cell, id: str) -> None:
+        """Note that a container was used, or is lost with this cell. What became of the code counts, noted or not."""
+        note = self._containers.lose if cell.ended == "lost" else self._containers.touch
+        try:
+            await note(self._tenant, id)
+        except StoreError as error:
+            event(logger, logging.WARNING, "a container's use was not noted", reason=str(error))
 
     async def _another(self, call: HostedCall) -> Opened:
         """A new container, in the place of one that was lost."""

@@ -68,8 +68,6 @@ async def retrieve(request: Request, container_id: str) -> HttpResponse:
     """The container, also where it has expired."""
     containers = existing(request, container_id)
     record = await containers.record(exchange_of(request).tenant, container_id)
-    if record is None:
-        raise not_found(container_id)
     return JsonResponse(_shown(containers, container_id, record))
 
 

@@ -1,5 +1,6 @@
 """code_interpreter from a request to its answer: real code in a real sandbox, and the official client."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,12 +10,15 @@ from openai import BadRequestError, NotFoundError
 from service.harmony.tokens import decode
 from service.sandbox.local import LocalSandbox
 from service.settings.settings import Settings, load_settings
+from tests.support.engine.scripted import Stall
 from tests.support.responses.samples import harmony
 from tests.support.sandbox.sandboxes import folder_for_all, local
 from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
+from tests.support.waiting import until
 
 AUTO: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
+SECONDS = 20.0
 OUTPUTS: Any = ["code_interpreter_call.outputs"]
 
 
@@ -122,6 +126,57 @@ async def test_a_lost_container_is_told_and_another_one_takes_its_place(
     assert third.container_id != first.container_id
     assert "The session is lost" in prompts(engine)[2]
     assert "The container was lost, with its variables and files." in prompts(engine)[3]
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_container_that_is_deleted_amid_a_response_is_not_made_anew(
+    settings: Settings, sandbox: LocalSandbox, background: bool
+) -> None:
+    wait = "import time\nwhile True:\n    time.sleep(0.01)"
+    engine = scripted([code("x = 1")], [code(wait)], [code("'x' in globals()")], [answer("Gone.")])
+    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+        containers = client.containers
+        asked = client.responses.create(
+            model=MODEL, input="Wait.", tools=[AUTO], include=OUTPUTS, background=background
+        )
+        response = asyncio.create_task(asked)
+        await until(lambda: len(engine.generations) == 2, SECONDS)
+        (used,) = [each async for each in containers.list()]
+        await containers.delete(used.id)
+        made = await response
+        if background:
+            made = await until(
+                lambda: client.responses.retrieve(made.id), SECONDS, wanted=lambda each: each.status == "completed"
+            )
+        with pytest.raises(NotFoundError):
+            await containers.delete(used.id)
+        (left,) = [each.id async for each in containers.list()]
+
+    first, second, third = ran(made)
+    assert [call.status for call in (first, second, third)] == ["completed", "failed", "completed"]
+    assert (first.container_id, second.container_id, third.container_id) == (used.id, used.id, left)
+    assert third.outputs[0].logs == "False\n"
+    assert "The container was lost, with its variables and files." in prompts(engine)[3]
+
+
+async def test_a_container_that_was_named_and_deleted_meanwhile_stays_deleted(
+    settings: Settings, sandbox: LocalSandbox
+) -> None:
+    go = asyncio.Event()
+    engine = scripted([Stall(go), code("1 + 1")], [answer("2")])
+    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+        made = await client.containers.create(name="mine")
+        named: Any = {"type": "code_interpreter", "container": made.id}
+        response = asyncio.create_task(client.responses.create(model=MODEL, input="1 + 1?", tools=[named]))
+        await until(lambda: len(engine.generations) == 1, SECONDS)
+        await client.containers.delete(made.id)
+        go.set()
+        (call,) = ran(await response)
+        with pytest.raises(NotFoundError):
+            await client.containers.retrieve(made.id)
+
+    assert (call.status, call.container_id != made.id) == ("completed", True)
+    assert "The container was lost" in prompts(engine)[1]
 
 
 async def test_a_long_output_is_cut_for_the_model(settings: Settings, sandbox: LocalSandbox) -> None:

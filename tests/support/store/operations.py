@@ -86,7 +86,7 @@ CONVERSATION_OPERATIONS: dict[str, Callable[[Conversations, str, str], Awaitable
 }
 
 CONTAINER_OPERATIONS: dict[str, Callable[[Containers], Awaitable[Any]]] = {
-    "keep": lambda them: them.keep(TENANT, them.new_id(TENANT), b"record", new=True),
+    "keep": lambda them: them.keep(TENANT, them.new_id(TENANT), b"record"),
     "get": lambda them: them.get(TENANT, them.new_id(TENANT)),
     "all": lambda them: them.all(TENANT),
     "drop": lambda them: them.drop(TENANT, them.new_id(TENANT)),
