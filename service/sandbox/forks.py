@@ -71,14 +71,18 @@ class Zygote:
             "OMP_NUM_THREADS": "1",
         }
         with theirs:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-s", "-m", "service.sandbox.inside.zygote", str(os.getpid()), str(folder)),
-                stdin=theirs.fileno(),
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-                env=environment,
-                cwd="/",
-            )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-s", "-m", "service.sandbox.inside.zygote", str(os.getpid()), str(folder)),
+                    stdin=theirs.fileno(),
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.DEVNULL,
+                    env=environment,
+                    cwd="/",
+                )
+            except OSError as error:
+                ours.close()
+                raise Unusable(f"{sys.executable} can't be run: {error.strerror}") from error
         zygote = cls(process, ours)
         try:
             async with asyncio.timeout(START_SECONDS):

@@ -24,11 +24,8 @@ from service.sandbox.inside.mounts import LINK
 from service.sandbox.port import Cell, File, Full, Gone, Limits, Unusable
 from service.sandbox.proof import prove
 from service.sandbox.session import Session
+from service.sandbox.users import RANGE, Users
 
-FIRST_UID = 64_000
-"""The users of sessions, where each has its own: one for each place, from here on."""
-
-MAX_PLACES = 512
 CHUNK_BYTES = 1 << 18
 LOOKS = 20
 """How often it is looked for idle sessions within the time for which one may be idle."""
@@ -55,8 +52,8 @@ class LocalSandbox:
 
     def __init__(self, places: Places, most: Limits, base: Path | None = None) -> None:
         """`base` is where folders lie; without it, in the system's folder for temporary files."""
-        if places.sessions > MAX_PLACES:
-            raise ValueError(f"there can't be {places.sessions} sessions, only {MAX_PLACES}")
+        if places.sessions > RANGE:
+            raise ValueError(f"there can't be {places.sessions} sessions, only {RANGE}")
         self._places, self._most = places, most
         self._base = base or Path(tempfile.gettempdir(), f"harmonium-sandbox-{os.getuid()}")
         self._sessions: dict[str, Session] = {}
@@ -68,16 +65,15 @@ class LocalSandbox:
         self._starting = asyncio.Lock()
         self._run: Path | None = None
         self._lock = -1
+        self._users: Users | None = None
         self._burials: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """As the port has it: the sessions of this machine are tried before anybody gets one."""
         try:
+            self._users = await asyncio.to_thread(Users)
             self._run = await asyncio.to_thread(self._take_folder)
-        except OSError as error:
-            raise Unusable(f"{self._base} can't have the folders of sessions: {error.strerror or error}") from error
-        try:
             await prove(self)
         except BaseException:
             await self.aclose()
@@ -176,6 +172,9 @@ class LocalSandbox:
             run, self._run = self._run, None
             await asyncio.to_thread(folders.remove_tree, run)
             os.close(self._lock)
+        if self._users:
+            self._users.close()
+            self._users = None
 
     def session(self, name: str) -> Session:
         """As `proof` needs it."""
@@ -201,15 +200,18 @@ class LocalSandbox:
             raise Full(f"a tenant may have {self._places.tenant_sessions} sessions of Python at once")
         place = self._free.pop(0)
         self._tenants[tenant] += 1
-        uid, home = FIRST_UID + place if os.getuid() == 0 else None, None
+        home = None
         try:
-            zygote = await self._forking()
+            zygote, users = await self._forking()
+            uid = users.of(place)
             home = await asyncio.to_thread(self._make_home, uid)
             session = await zygote.fork(tenant, limits, home, uid, self._places.sessions)
-        except BaseException:
+        except BaseException as error:
             if home:
                 await asyncio.shield(asyncio.to_thread(folders.remove_tree, home))
             self._give_back(place, tenant)
+            if isinstance(error, OSError):
+                raise Unusable(f"a session can't begin: {error.strerror}") from error
             raise
         self._sessions[name] = session
         burial = asyncio.create_task(self._bury(name, session, place))
@@ -217,14 +219,14 @@ class LocalSandbox:
         burial.add_done_callback(self._burials.discard)
         return session
 
-    async def _forking(self) -> Zygote:
-        """The zygote, a new one if there is none. Raises Unusable."""
+    async def _forking(self) -> tuple[Zygote, Users]:
+        """The zygote, a new one if there is none, and whom its sessions may be. Raises Unusable."""
         async with self._starting:
-            if not self._run:
+            if not (self._run and self._users):
                 raise Unusable("the sandbox is closed")
             if not self._zygote or not self._zygote.alive:
                 self._zygote = await Zygote.start(self._run)
-            return self._zygote
+            return self._zygote, self._users
 
     async def _bury(self, name: str, session: Session, place: int) -> None:
         """When a session's process has ended, delete what it leaves, and give its place to others."""
@@ -258,7 +260,15 @@ class LocalSandbox:
     # --- folders -------------------------------------------------------------------------------------------------
 
     def _take_folder(self) -> Path:
-        """A folder below the base that is ours while this process lives; those that are nobody's are deleted."""
+        """A folder below the base that is ours while this process lives; those that are nobody's are deleted. Raises
+        Unusable.
+        """
+        try:
+            return self._taken_folder()
+        except OSError as error:
+            raise Unusable(f"{self._base} can't have the folders of sessions: {error.strerror or error}") from error
+
+    def _taken_folder(self) -> Path:
         self._base.mkdir(mode=0o711, parents=True, exist_ok=True)
         found = self._base.lstat()
         if found.st_uid != os.getuid() or self._base.is_symlink():

@@ -7,6 +7,7 @@ breaks loses nothing, and nothing runs twice.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
 
 import msgspec
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, UnixConnector
@@ -34,6 +35,8 @@ UNIX = "unix://"
 TRIES = 3
 """How often in a row asking for a cell may fail by its connection."""
 
+Answer = TypeVar("Answer")
+
 _REFUSALS = {status: kind for kind, status in STATUS.items()}
 
 
@@ -55,7 +58,7 @@ class RemoteSandbox:
         """As the port has it."""
         if not NAME.fullmatch(session):
             raise ValueError(f"no name of a session: {session[:80]!r}")
-        return msgspec.json.decode(await self._ask("open", Open(session, tenant, limits)), type=Opened).folder
+        return self._decoded(await self._ask("open", Open(session, tenant, limits)), Opened).folder
 
     async def run(self, session: str, call: str, code: str) -> Cell:
         """As the port has it."""
@@ -74,7 +77,7 @@ class RemoteSandbox:
                 else:
                     failed = 0
                     if answer:
-                        return msgspec.json.decode(answer, type=Cell)
+                        return self._decoded(answer, Cell)
         except asyncio.CancelledError:
             stopping = asyncio.create_task(self._stopped(session, call))
             self._stops[stopping] = session
@@ -91,13 +94,14 @@ class RemoteSandbox:
 
     async def files(self, session: str) -> list[File]:
         """As the port has it."""
-        return msgspec.json.decode(await self._ask("files", Of(session)), type=list[File])
+        return self._decoded(await self._ask("files", Of(session)), list[File])
 
     async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
         """As the port has it."""
         parts_of(path)
         async with self._answer("read", msgspec.json.encode(OfFile(session, path)), stalls=True) as answer:
-            await _checked(answer)
+            if answer.status != 200:
+                await self._checked(answer)
             async for part in answer.content.iter_chunked(CHUNK_BYTES):
                 yield part
 
@@ -106,7 +110,7 @@ class RemoteSandbox:
         parts_of(path)
         query = {"session": session, "path": path}
         async with self._answer("write", content, query, stalls=True) as answer:
-            return msgspec.json.decode(await _checked(answer), type=File)
+            return self._decoded(await self._checked(answer), File)
 
     async def remove(self, session: str, path: str) -> None:
         """As the port has it."""
@@ -127,7 +131,7 @@ class RemoteSandbox:
     async def _ask(self, verb: str, asked: msgspec.Struct, passing: int = 202) -> bytes:
         """What a verb answers, empty where it isn't ready. Raises what the port has."""
         async with self._answer(verb, msgspec.json.encode(asked)) as answer:
-            return b"" if answer.status == passing else await _checked(answer)
+            return b"" if answer.status == passing else await self._checked(answer)
 
     @asynccontextmanager
     async def _answer(
@@ -152,8 +156,6 @@ class RemoteSandbox:
             raise Unusable(f"the sandbox at {self._place} can't be reached: {error.strerror}") from error
         except (ClientError, TimeoutError) as error:
             raise Unusable(f"the sandbox at {self._place} doesn't answer: {type(error).__name__}") from error
-        except msgspec.DecodeError as error:
-            raise Unusable(f"what answers at {self._place} is no sandbox") from error
 
     def _connected(self) -> ClientSession:
         if self._client is None:
@@ -164,17 +166,21 @@ class RemoteSandbox:
             )
         return self._client
 
+    async def _checked(self, answer: ClientResponse) -> bytes:
+        """The body of a good answer. Raises what the port has."""
+        body = bytearray()
+        async for part in answer.content.iter_chunked(CHUNK_BYTES):
+            body += part
+            if len(body) > MAX_ANSWER_BYTES:
+                raise Unusable(f"the sandbox's answer has more than {MAX_ANSWER_BYTES:,} bytes")
+        if answer.status < 300:
+            return bytes(body)
+        message = self._decoded(bytes(body), Refusal).message
+        raise _REFUSALS.get(answer.status, Unusable)(message)
 
-async def _checked(answer: ClientResponse) -> bytes:
-    """The body of a good answer, unless it is a file. Raises what the port has."""
-    if answer.status == 200 and answer.content_type == "application/octet-stream":
-        return b""
-    body = bytearray()
-    async for part in answer.content.iter_chunked(CHUNK_BYTES):
-        body += part
-        if len(body) > MAX_ANSWER_BYTES:
-            raise Unusable(f"the sandbox's answer has more than {MAX_ANSWER_BYTES:,} bytes")
-    if answer.status < 300:
-        return bytes(body)
-    message = msgspec.json.decode(body, type=Refusal).message
-    raise _REFUSALS.get(answer.status, Unusable)(message)
+    def _decoded(self, answer: bytes, kind: type[Answer]) -> Answer:
+        """What an answer says. Raises Unusable where it says nothing that a sandbox would."""
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Unusable(f"what answers at {self._place} is no sandbox") from error

@@ -257,3 +257,9 @@ def test_the_doctor_says_whether_there_is_a_sandbox(
     report = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)
     (found,) = [each for each in report["findings"] if each["what"] == "sandbox"]
     assert (found["level"], found["now"][: len(now)]) == (level, now)
+
+
+def test_what_is_too_deep_to_be_read_is_a_bad_request(process: SandboxProcess, base: Path) -> None:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(base / "sandbox.sock")), base_url="http://sandbox") as http:
+        answer = http.post("/v1/files", content=b'{"session":' + b"[" * 100_000)
+        assert (answer.status_code, "no request of this sandbox" in answer.text) == (400, True)

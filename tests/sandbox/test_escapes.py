@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from service.sandbox.local import LocalSandbox
+from service.sandbox.users import FIRST_UIDS, RANGE
 from tests.support.sandbox.sandboxes import MOST, TENANT, folder_for_all, local
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -147,5 +148,6 @@ def processes() -> set[str]:
             process = parents[process]
         return process == os.getpid()
 
-    of_sessions = {each for each, user in users.items() if user in range(64_000, 64_512) and os.getuid() == 0}
+    last = FIRST_UIDS[-1] + RANGE
+    of_sessions = {each for each, user in users.items() if FIRST_UIDS[0] <= user < last and os.getuid() == 0}
     return {str(each) for each in of_sessions if ours(each) or parents.get(each) == 1}

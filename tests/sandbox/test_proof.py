@@ -15,10 +15,14 @@ from service.sandbox.inside.confine import landlock_version
 from service.sandbox.inside.syscalls import ARCHITECTURES, NUMBERS, program
 from service.sandbox.local import LocalSandbox, Places
 from service.sandbox.port import Limits, Unusable
+from service.sandbox.users import FIRST_UIDS
 from tests.support import ROOT
 from tests.support.sandbox.sandboxes import folder_for_all
 
 SECONDS = 60
+
+NAMESPACE = "import ctypes, os; os.setresuid(65534, 65534, 65534); exit(ctypes.CDLL(None).unshare(0x10020000) != 0)"
+USER_NAMESPACES = subprocess.run([sys.executable, "-c", NAMESPACE], check=False, capture_output=True).returncode == 0
 
 CONFINE, CALLS = "service/sandbox/inside/confine.py", "service/sandbox/inside/syscalls.py"
 SOCKET = ("recvfrom 45 207", "recvfrom 45 207; socket 41 198")
@@ -44,13 +48,33 @@ def tried(base: Path, *arguments: str, code: Path = ROOT) -> dict[str, str]:
 def test_it_holds_for_whoever_runs_the_tests(base: Path) -> None:
     found = tried(base)
     assert (found["ended"], found["files"]) == ("ok", ["/mnt/data/x"])
-    assert ("64002" if os.getuid() == 0 else str(os.getuid())) in found["logs"]
+    users = [first + 2 for first in FIRST_UIDS] if os.getuid() == 0 else [os.getuid()]
+    assert int(found["logs"][1:].split(",")[0]) in users
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_it_holds_for_a_user_without_privileges(base: Path) -> None:
     found = tried(base, "as-user")
     assert (found["ended"], found["logs"]) == ("ok", "(65534, '42')\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.skipif(not USER_NAMESPACES, reason="this machine gives users no namespaces of their own")
+def test_a_user_who_may_have_a_namespace_has_mnt_data(base: Path) -> None:
+    assert tried(base, "as-user")["folder"] == "/mnt/data"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_without_a_namespace_sessions_are_told_the_path_of_their_folder(base: Path) -> None:
+    found = tried(base, "as-user", "without-namespaces")
+    assert (found["ended"], found["files"]) == ("ok", ["/mnt/data/x"])
+    assert found["folder"].startswith(f"{base}/run-")
+
+
+def test_what_can_not_run_python_is_no_sandbox(base: Path) -> None:
+    (base / "python").touch(0o600)
+    for path, why in ((base / "python", "Permission denied"), (base / "none", "No such file or directory")):
+        assert tried(base, "python", str(path)) == {"unusable": f"{path} can't be run: {why}"}
 
 
 @pytest.mark.parametrize(

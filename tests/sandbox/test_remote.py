@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from service.sandbox.port import Full
+from service.sandbox.port import Full, Unusable
 from service.sandbox.remote import RemoteSandbox
 from service.sandbox.session import MAX_WAITING
-from tests.support.sandbox.sandboxes import MOST, TENANT, SandboxProcess, folder_for_all
+from tests.support.sandbox.sandboxes import MOST, TENANT, SandboxProcess, folder_for_all, parts
 
 LOOP = "import time\nwhile True: time.sleep(0.01)"
 ROUND_TRIPS = 20
@@ -37,3 +39,27 @@ async def test_what_was_cancelled_makes_room_before_the_next_cell_is_asked_for(m
         finally:
             await sandbox.aclose()
             process.stop()
+
+
+@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize("body", [b"<html>", b'"\xff"', b'{"x":' + b"[" * 100_000], ids=["html", "bytes", "deep"])
+async def test_what_answers_and_is_no_sandbox_is_unusable(status: int, body: bytes) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(body=body, status=status)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(application) as server:
+        sandbox = RemoteSandbox(str(server.make_url("")))
+        try:
+            for action in (
+                lambda: sandbox.open("one", TENANT, MOST),
+                lambda: sandbox.run("one", "call", "1"),
+                lambda: sandbox.files("one"),
+                lambda: sandbox.write("one", "x", parts(b"x")),
+            ):
+                with pytest.raises(Unusable, match=r"what answers at .* is no sandbox"):
+                    await action()
+        finally:
+            await sandbox.aclose()

@@ -1,11 +1,16 @@
-"""Starts a sandbox in a process of its own, and prints what came of it as JSON: `python -m … FOLDER [as-user]`.
+"""Starts a sandbox in a process of its own, and prints what came of it as JSON: `python -m … FOLDER [how it is]`.
 
-As a user: root becomes nobody first, in a mount namespace where nobody can read this Python, too.
+As a user: root becomes nobody first, in a mount namespace where nobody can read this Python, too. Without namespaces:
+the kernel refuses to make any. Python PATH: sessions are to run in that one.
 """
 
 import asyncio
+import ctypes
 import json
 import os
+import platform
+import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -23,10 +28,22 @@ def become_nobody(base: Path) -> None:
     """Give up being root."""
     os.chown(base, NOBODY, NOBODY)
     needed = [*python_folders(), str(Path(sys.base_prefix, "bin")), str(ROOT)]
-    mounts.view(needed)
+    if mounts.view(needed):
+        subprocess.run(["umount", mounts.LINK.parent], check=True)  # /mnt/data is the sandbox's own to make
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
+
+
+def refuse_namespaces() -> None:
+    """Have the kernel refuse `unshare`, as Docker's filter does."""
+    number, seccomp = {"x86_64": (272, 317), "aarch64": (97, 277)}[platform.machine()]
+    steps = ((0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *each) for each in steps))
+    described = struct.pack("<HxxxxxxQ", len(steps), ctypes.addressof(code))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+    assert libc.syscall(seccomp, 1, 0, described) == 0
 
 
 async def tried(base: Path) -> dict[str, object]:
@@ -47,4 +64,8 @@ if __name__ == "__main__":
     place = Path(sys.argv[1])
     if "as-user" in sys.argv[2:]:
         become_nobody(place)
+    if "without-namespaces" in sys.argv[2:]:
+        refuse_namespaces()
+    if "python" in sys.argv[2:]:
+        sys.executable = sys.argv[-1]
     print(json.dumps(asyncio.run(tried(place))))

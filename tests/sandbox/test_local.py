@@ -1,0 +1,85 @@
+"""What only the adapter that forks has: users of its own, and an eye on who is idle."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from service.sandbox.local import LocalSandbox, Places
+from service.sandbox.port import Gone, Unusable
+from service.sandbox.users import FIRST_UIDS, Users
+from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, folder_for_all, local
+from tests.support.waiting import until
+
+LOOP = "import time\nwhile True: time.sleep(0.01)"
+IDLE_SECONDS = 0.4
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+
+
+@pytest_asyncio.fixture
+async def ending() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+async def started(ending: AsyncExitStack, places: Places = PLACES) -> LocalSandbox:
+    made = local(ending.enter_context(folder_for_all()), places)
+    await made.start()
+    ending.push_async_callback(made.aclose)
+    return made
+
+
+@as_root
+async def test_two_sandboxes_of_one_machine_have_no_user_in_common(ending: AsyncExitStack) -> None:
+    first, second = [await started(ending) for _ in range(2)]
+    users: list[int] = []
+    for sandbox in (first, second):
+        await sandbox.open("one", TENANT, MOST)
+        users.append(int((await sandbox.run("one", "who", "import os; os.getuid()")).logs))
+    ranges = [next(each for each in reversed(FIRST_UIDS) if each <= user) for user in users]
+    assert ranges[0] != ranges[1]
+
+
+@as_root
+def test_users_are_taken_until_they_are_given_back(tmp_path: Path) -> None:
+    taken = [Users([tmp_path]) for _ in FIRST_UIDS]
+    assert [users.of(7) for users in taken] == [first + 7 for first in FIRST_UIDS]
+    with pytest.raises(Unusable, match="sandboxes of this machine have all users"):
+        Users([tmp_path])
+    taken[5].close()
+    assert Users([tmp_path]).of(0) == FIRST_UIDS[5]
+    for users in taken:
+        users.close()
+
+
+@as_root
+def test_where_no_lock_can_be_had_there_are_no_users(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=r"sessions can't have users of their own: .*: No such file or directory"):
+        Users([tmp_path / "none"])
+
+
+async def test_who_is_idle_for_too_long_is_closed_and_who_works_is_not(ending: AsyncExitStack) -> None:
+    sandbox = await started(ending, Places(sessions=4, tenant_sessions=4, idle_seconds=IDLE_SECONDS))
+    for name in ("idle", "busy", "used"):
+        await sandbox.open(name, TENANT, MOST)
+    folder = sandbox.session("idle").folder
+    working = asyncio.create_task(sandbox.run("busy", "long", LOOP))
+    begun = asyncio.get_running_loop().time()
+    await until(lambda: _uses(sandbox, "used") and not folder.exists(), otherwise="the idle one is there")
+    assert asyncio.get_running_loop().time() - begun >= IDLE_SECONDS
+    with pytest.raises(Gone):
+        await sandbox.run("idle", "late", "1")
+    assert not working.done()
+    await sandbox.stop("busy", "long")
+    assert (await working).ended == "stopped"
+    assert (await sandbox.run("used", "last", "6 * 7")).logs == "42\n"
+
+
+def _uses(sandbox: LocalSandbox, name: str) -> bool:
+    sandbox.session(name).touch()
+    return True
