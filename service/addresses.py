@@ -10,9 +10,18 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from aiohttp.abc import AbstractResolver, ResolveResult
+
+LOOK_UPS_AT_ONCE = 64
+"""How many names are looked up at the same time. A look-up can't be stopped, and takes half a minute where a stranger's
+name server never answers; the event loop's own threads are few, and Redis and the engine are looked up in them.
+"""
+
+_LOOKING_UP = ThreadPoolExecutor(LOOK_UPS_AT_ONCE, thread_name_prefix="look-up")
 
 LookUp = Callable[[str, int], Awaitable[list[str]]]
 """From a host and a port to all addresses of the host; raises OSError where there are none."""
@@ -70,7 +79,8 @@ class Pinned(AbstractResolver):
 async def look_up(host: str, port: int) -> list[str]:
     """All addresses of a host, as the system knows them. Raises OSError where it has none."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        asked = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(_LOOKING_UP, asked)
     except UnicodeError as error:
         raise OSError(f"no host can have a name like that: {error}") from error
     return list(dict.fromkeys(str(target[0]) for *_, target in found))

@@ -1,5 +1,10 @@
 """Addresses: what belongs to everybody may be asked, and nothing else, however it is written."""
 
+import asyncio
+import socket
+import threading
+from typing import Any
+
 import pytest
 
 from service.addresses import ForbiddenAddress, is_public, look_up, public_addresses
@@ -60,3 +65,22 @@ async def test_one_address_that_is_not_public_spoils_them_all() -> None:
 async def test_a_host_that_can_not_be_found_is_an_error_of_the_system(host: str) -> None:
     with pytest.raises(OSError, match=r"\w"):
         await look_up(host, 80)
+
+
+async def test_name_servers_that_never_answer_keep_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    never, known = threading.Event(), socket.getaddrinfo
+
+    def getaddrinfo(host: str, *arguments: Any, **named: Any) -> Any:
+        return known(host, *arguments, **named) if host == "localhost" else never.wait(10)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    asked = [asyncio.create_task(look_up("slow.example", 80)) for _ in range(40)]
+    try:
+        await asyncio.sleep(0)
+        own = asyncio.get_running_loop().getaddrinfo("localhost", 80)
+        assert await asyncio.wait_for(own, 3)
+        assert await asyncio.wait_for(look_up("localhost", 80), 3)
+    finally:
+        for each in asked:
+            each.cancel()
+        never.set()

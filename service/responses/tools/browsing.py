@@ -36,6 +36,7 @@ from service.browser.page import SOURCE, Display, Page, results_page
 from service.errors import invalid_value
 from service.responses.output.displays import with_room
 from service.search.kept import KeptPages, Opened
+from service.search.places import Places
 from service.search.port import Pages, Query, Searcher, SearchFailure
 
 SOURCES = "web_search_call.action.sources"
@@ -124,6 +125,7 @@ class Browsing:
         self._searcher = searcher
         self._pages = pages
         self._kept = KeptPages()
+        self._places = Places()
 
     @property
     def builtin(self) -> Builtin:
@@ -141,7 +143,7 @@ class Browsing:
 
     def run(self, tenant: str) -> "BrowserRun":
         """Whoever runs the calls of one response of a tenant."""
-        return BrowserRun(tenant, self._searcher, self._pages, self._kept)
+        return BrowserRun(tenant, self._searcher, self._pages, self._kept, self._places)
 
 
 _BUILTIN = browser(read_options)
@@ -150,14 +152,19 @@ _BUILTIN = browser(read_options)
 class BrowserRun:
     """The calls of one response."""
 
-    def __init__(self, tenant: str, searcher: Searcher, pages: Pages, kept: KeptPages) -> None:
+    def __init__(self, tenant: str, searcher: Searcher, pages: Pages, kept: KeptPages, places: Places) -> None:
         self._tenant = tenant
         self._searcher = searcher
         self._pages = pages
         self._kept = kept
+        self._places = places
 
     async def call(self, call: HostedCall) -> Outcome:
-        """Run a call; what became of it, also where it failed."""
+        """Run a call once there is a place; what became of it, also where it failed."""
+        async with self._places.taken(self._tenant):
+            return await self._call(call)
+
+    async def _call(self, call: HostedCall) -> Outcome:
         options = _OPTIONS.decode(call.tool.options or "{}")
         displays: Sequence[Display] = call.displays
         wanted: Asked | None = None
