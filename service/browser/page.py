@@ -6,7 +6,11 @@ keeps its place; only ever add, with a default.
 
 import re
 import textwrap
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+from operator import itemgetter
 from typing import Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -31,6 +35,9 @@ SOURCE = "view-source:"
 """What stands before the address of a page that is shown as it was sent."""
 
 REST = "\n[The rest of this page is left out.]"
+
+PAGES_CITED = 32
+"""Of how many results of searches the lines are remembered, as an answer may cite them at every second word."""
 
 _SPECIAL = (("【", "〖"), ("】", "〗"), ("◼", "◾"), ("\u200b", ""), ("\r", ""), ("\0", ""))
 _LINK = re.compile(r"【(?P<number>\d{1,6})†(?P<text>[^†】]+)(?:†[^†】]+)?】")
@@ -135,8 +142,12 @@ def found_page(page: Page, pattern: str, places: Sequence[int], text: str) -> Pa
 
 def lines_of(page: Page) -> list[str]:
     """The text of a page, wrapped: the lines that the model counts."""
+    return _lines_of(page.text)
+
+
+def _lines_of(page: str) -> list[str]:
     lines: list[str] = []
-    for line in page.text.split("\n"):
+    for line in page.split("\n"):
         if len(line) <= WIDTH and "\t" not in line:
             lines.append(line)
         else:
@@ -164,11 +175,19 @@ def without_links(text: str) -> str:
 
 def link_at(page: Page, line: int) -> tuple[str, str] | None:
     """The address and the text of the last link that begins in the first lines of a page, up to this one."""
-    end = sum(len(text) + 1 for text in lines_of(page)[: line + 1])
-    begun = [link for link in _LINK.finditer(page.text) if link.start() < end]
-    if not begun or int(begun[-1]["number"]) >= len(page.links):
+    links = _links_in_lines(page.text)
+    begun = bisect_right(links, line, key=itemgetter(0))
+    if begun == 0 or links[begun - 1][1] >= len(page.links):
         return None
-    return page.links[int(begun[-1]["number"])], begun[-1]["text"]
+    _, number, text = links[begun - 1]
+    return page.links[number], text
+
+
+@lru_cache(PAGES_CITED)
+def _links_in_lines(text: str) -> list[tuple[int, int, str]]:
+    """The links of a page's text: the line in which each begins, its number, and its own text."""
+    ends = list(accumulate(len(line) + 1 for line in _lines_of(text)))
+    return [(bisect_right(ends, link.start()), int(link["number"]), link["text"]) for link in _LINK.finditer(text)]
 
 
 def link_to(number: int, text: str, host: str | None) -> str:

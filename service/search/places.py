@@ -4,7 +4,7 @@ for a process, and no tenant can take all of it.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 AT_ONCE = 32
@@ -23,7 +23,7 @@ class Places:
         self._wanted: defaultdict[str, int] = defaultdict(int)
 
     @asynccontextmanager
-    async def taken(self, tenant: str) -> AsyncIterator[None]:
+    async def taken(self, tenant: str) -> AsyncGenerator[None]:
         """A place of a tenant's, once there is one, until the end of the block."""
         self._wanted[tenant] += 1
         try:

@@ -8,7 +8,7 @@ connection goes to one of these, whatever the name resolves to a moment later. O
 import asyncio
 import socket
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -142,7 +142,7 @@ class Web:
         }
 
 
-def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+def _socket(address: tuple[Any, ...]) -> socket.socket:
     made = socket.socket(*address[:3])
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)

@@ -1,5 +1,6 @@
 """Marks in an answer that become links, and annotations with the spans of these."""
 
+import time
 from itertools import pairwise
 
 from hypothesis import given
@@ -138,6 +139,15 @@ def test_a_line_of_a_search_leads_to_the_link_in_it() -> None:
         Source("https://b.example/", "B"),
     ]
     assert source_of([Display(RESULTS)], 0, 0) is None
+
+
+def test_an_answer_of_many_marks_takes_no_longer_for_them() -> None:
+    results = results_page("tides", [Result(f"https://{n}.example/", "Tides " * 40, "x " * 250) for n in range(20)])
+    began = time.process_time()
+    led = [source_of([Display(results)], 0, line) for line in range(2_000)]
+
+    assert len(set(led)) == 21
+    assert time.process_time() - began < 2.0  # 6 s where the lines are counted for each mark
 
 
 def test_a_page_that_was_opened_gives_the_title() -> None:
