@@ -27,6 +27,7 @@ USER_NAMESPACES = subprocess.run([sys.executable, "-c", NAMESPACE], check=False,
 CONFINE, CALLS = "service/sandbox/inside/confine.py", "service/sandbox/inside/syscalls.py"
 SOCKET = ("recvfrom 45 207", "recvfrom 45 207; socket 41 198")
 IO_URING = ("recvfrom 45 207", "recvfrom 45 207; io_uring_setup 425 425")
+TIMER = ("recvfrom 45 207", "recvfrom 45 207; timer_create 222 107")
 CHMOD = ("recvfrom 45 207", "recvfrom 45 207; chmod 90 -; fchmodat 268 53")
 
 
@@ -108,6 +109,35 @@ def test_what_can_not_run_python_is_no_sandbox(base: Path) -> None:
         (CALLS, "(_PRLIMIT, nobody_else)", "(_PRLIMIT, [(_RETURN, 0, 0, _ALLOW)])", "user", "read its limits"),
         (CALLS, "(_SENDTO, _to_nobody_by_name())", "(_SENDTO, [(_RETURN, 0, 0, _ALLOW)])", "user", "message to a path"),
         (CALLS, "(_CLONE, _threads_alone())", "(_CLONE, [(_RETURN, 0, 0, _ALLOW)])", "user", "fork|clone|ended early"),
+        (
+            CALLS,
+            "(_OPENAT, _plain_modes(2))",
+            "(_OPENAT, [(_RETURN, 0, 0, _ALLOW)])",
+            "user",
+            "neither reading nor|neither, and",
+        ),
+        (
+            CALLS,
+            "(_RENAMEAT2, _only(4, *_RENAMES))",
+            "(_RENAMEAT2, [(_RETURN, 0, 0, _ALLOW)])",
+            "user",
+            "behind a rename",
+        ),
+        (
+            CALLS,
+            "(_FALLOCATE, [(_RETURN, 0, 0, _EOPNOTSUPP)])",
+            "(_FALLOCATE, [(_RETURN, 0, 0, _ALLOW)])",
+            "user",
+            "at once",
+        ),
+        (
+            CALLS,
+            "_CLONE_FILES, _CLONE_NEW = 0x00010000, 0x00000400,",
+            "_CLONE_FILES, _CLONE_NEW = 0x00010000, 0x00010000,",
+            "user",
+            "files of its own|ended early",
+        ),
+        (CALLS, *TIMER, "user", "call timer_create"),
         (CALLS, "_PRCTLS = (15, 16)", "_PRCTLS = (15, 16, 1)", "root", "a session can: outlive the service"),
         (CALLS, "read 0 63; ", "", "root", ""),
     ],

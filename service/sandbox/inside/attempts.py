@@ -42,7 +42,7 @@ linkat 265 37; fchown 93 55; fchownat 260 54; truncate 76 45; setxattr 188 5; fs
 removexattr 197 14; inotify_init1 294 26; seccomp 317 277; openat2 437 437; lookup_dcookie 212 18; vmsplice 278 75;
 splice 275 76; tee 276 77; modify_ldt 154 -; iopl 172 -; ioperm 173 -; set_mempolicy 238 237; mbind 237 235;
 uselib 134 -; mlock 149 228; mlockall 151 230; nfsservctl 180 42; get_robust_list 274 100;
-landlock_create_ruleset 444 444;
+landlock_create_ruleset 444 444; timer_create 222 107;
 setsid 112 157; setpgid 109 154; getsid 124 156; getpgid 121 155; sched_rr_get_interval 148 127; clone3 435 435
 """
 """Calls that are refused whatever their arguments are, with their numbers on x86_64 and aarch64."""
@@ -112,6 +112,35 @@ def kernel_calls() -> dict[str, Callable[[], object]]:
         if name in numbers
     }
     return {**made, **forks}
+
+
+def on_arguments() -> dict[str, Callable[[], object]]:
+    """Calls that are allowed, with arguments that Landlock has no right for."""
+    x86 = platform.machine() == "x86_64"
+    at, rename, clone, allocate = (257, 316, 56, 285) if x86 else (56, 276, 220, 47)
+
+    def opened(path: bytes, flags: int) -> None:
+        os.close(called(at, -100, ctypes.cast(ctypes.c_char_p(path), ctypes.c_void_p).value or 0, flags, 0))
+
+    def taken_at_once() -> None:
+        with open("large", "wb") as file:
+            os.unlink("large")
+            try:
+                called(allocate, file.fileno(), 0, 0, 1 << 12)
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise
+                raise PermissionError(errno.EPERM, "no file can") from error
+
+    here = ctypes.cast(ctypes.c_char_p(b"."), ctypes.c_void_p).value or 0
+    return {
+        "open a file for neither reading nor writing": lambda: opened(b".", 3),
+        "open a device for neither reading nor writing": lambda: opened(b"/dev/ptmx", 3),
+        "open a file for neither, and empty it": lambda: opened(b"made", 3 | os.O_CREAT | os.O_TRUNC),
+        "leave a device behind a rename": lambda: called(rename, -1, here, -1, here, 4),
+        "have a thread with files of its own": lambda: called(clone, 0x10900, 0, 0, 0, 0),
+        "take the disk at once": taken_at_once,
+    }
 
 
 def on_files(secret: str, folders: list[str]) -> dict[str, Callable[[], object]]:
@@ -330,7 +359,7 @@ def report(folder: str, secret: str, path: str, folders: list[str], pids: list[i
     """All attempts that came through and what a session can't do, as JSON. `threads` is how many it may have, 0 where
     others of its user have some of them.
     """
-    tried = kernel_calls() | on_files(secret, folders) | on_network(path) | on_all()
+    tried = kernel_calls() | on_arguments() | on_files(secret, folders) | on_network(path) | on_all()
     for pid in pids:
         tried |= on_process(pid)
     touch(secret)
