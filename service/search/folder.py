@@ -8,6 +8,7 @@ import asyncio
 import os
 import re
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,16 +61,19 @@ class Folder:
         self._looked = 0.0
         self._look_seconds = look_seconds
         self._lock = threading.Lock()
+        self._turn = asyncio.Lock()  # else all threads that others need wait while one makes the index
 
     async def search(self, query: Query) -> list[Result]:
         """The documents in which words of the query stand, best first. Raises SearchFailure."""
-        return await asyncio.to_thread(self._search, query)
+        async with self._turn:
+            return await asyncio.to_thread(self._search, query)
 
     async def page(self, url: str, domains: tuple[str, ...] = ()) -> Page:
         """The document at an address. Raises SearchFailure."""
         if not is_within(host_of(url), domains):
             raise SearchFailure("it is not among the domains that were allowed")
-        return await asyncio.to_thread(self._page, url)
+        async with self._turn:
+            return await asyncio.to_thread(self._page, url)
 
     def _search(self, query: Query) -> list[Result]:
         words = " OR ".join(f'"{word}"' for word in _WORD.findall(query.text)[:MAX_WORDS])
@@ -139,10 +143,25 @@ class Folder:
             folders.sort()
             for name in sorted(names):
                 path = Path(folder, name)
-                if not name.lower().endswith(HTML + TEXTS) or path.is_symlink() or not path.is_file():
+                relative = path.relative_to(self._folder).as_posix()
+                state = _state(path) if name.lower().endswith(HTML + TEXTS) and _is_utf8(relative) else None
+                if state is None:
                     continue
                 if count == MAX_FILES:
                     return
                 count += 1
-                state = path.stat()
-                yield path.relative_to(self._folder).as_posix(), (state.st_mtime_ns, state.st_size)
+                yield relative, state
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """When a file was changed, and its size; None for a link, for what is no file, and for one that is gone by now."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
+
+
+def _is_utf8(path: str) -> bool:
+    """Whether it is a text: Python has parts of characters in other names."""
+    return path.encode("utf-8", "replace").decode() == path
