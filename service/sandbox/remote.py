@@ -15,7 +15,7 @@ from aiohttp.client_exceptions import ClientConnectorError
 
 from service.sandbox.folder import parts_of
 from service.sandbox.local import CHUNK_BYTES, NAME
-from service.sandbox.port import Cell, File, Limits, Unusable
+from service.sandbox.port import Cell, File, Gone, Limits, Unusable
 from service.sandbox.wire import STATUS, WAIT_SECONDS, Of, OfFile, Open, Opened, Refusal, Run, Stop
 
 CONNECT_SECONDS = 5.0
@@ -52,7 +52,8 @@ class RemoteSandbox:
 
     async def start(self) -> None:
         """As the port has it: the other side has proved it before it listens."""
-        await self._ask("files", Of("none"), passing=404)
+        with suppress(Gone):
+            await self._ask("files", Of("none"))
 
     async def open(self, session: str, tenant: str, limits: Limits) -> str:
         """As the port has it."""
@@ -69,14 +70,14 @@ class RemoteSandbox:
                 await asyncio.wait(stopping)  # they make room for this one
             while True:
                 try:
-                    answer = await self._ask("run", asked)
+                    answer = await self._asked_to_run(asked)
                 except Unusable:
                     failed += 1
                     if failed == TRIES:
                         raise
                 else:
                     failed = 0
-                    if answer:
+                    if answer is not None:
                         return self._decoded(answer, Cell)
         except asyncio.CancelledError:
             stopping = asyncio.create_task(self._stopped(session, call))
@@ -128,10 +129,15 @@ class RemoteSandbox:
         with suppress(Exception):
             await self.stop(session, call)
 
-    async def _ask(self, verb: str, asked: msgspec.Struct, passing: int = 202) -> bytes:
-        """What a verb answers, empty where it isn't ready. Raises what the port has."""
+    async def _ask(self, verb: str, asked: msgspec.Struct) -> bytes:
+        """What a verb answers. Raises what the port has."""
         async with self._answer(verb, msgspec.json.encode(asked)) as answer:
-            return b"" if answer.status == passing else await self._checked(answer)
+            return await self._checked(answer)
+
+    async def _asked_to_run(self, asked: Run) -> bytes | None:
+        """What became of a cell, None where it still runs. Raises what the port has."""
+        async with self._answer("run", msgspec.json.encode(asked)) as answer:
+            return None if answer.status == 202 else await self._checked(answer)
 
     @asynccontextmanager
     async def _answer(

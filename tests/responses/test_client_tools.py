@@ -439,6 +439,41 @@ async def test_of_what_was_loaded_the_oldest_goes_where_there_is_no_more_room(se
     assert shown[-2:] == [["f1", "f2"], ["f1", "f3"]]
 
 
+def grammars(first: int, last: int) -> list[Any]:
+    """Custom tools, each with a grammar."""
+    form = {"type": "grammar", "syntax": "regex", "definition": "a"}
+    return [{"type": "custom", "name": f"g{number}", "format": form} for number in range(first, last)]
+
+
+async def test_no_loaded_tool_keeps_a_conversation_from_going_on(settings: Settings) -> None:
+    """Those of which there may be one, or so many: the newest counts, and what a request declares."""
+    engine = scripted([LOOK], [answer("Fine.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await alone(inside, input="Go.", tools=[SEARCH])
+        call = first["output"][0]
+        second = await go_on(client, first["id"], found(call, SHELL, *grammars(0, 10)), tools=[SEARCH])
+        again = {**call, "call_id": "again", "id": None}
+        third = await go_on(client, second.id, again, found(again, LOCAL, *grammars(10, 20)), tools=[SEARCH])
+        await go_on(client, third.id, {"role": "user", "content": "So?"}, tools=[SEARCH, SHELL, *grammars(20, 25)])
+
+    whole = [prompt for prompt in prompts(engine) if prompt.endswith("assistant")][1:]
+    assert ["workdir?: string" in prompt for prompt in whole] == [False, True, False]
+    shown = [[number for number in range(25) if f"type g{number} = " in prompt] for prompt in whole[1:]]
+    assert shown == [[*range(4, 20)], [*range(9, 25)]]
+
+
+@pytest.mark.parametrize("label", [None, "", 5, ["x"], {"a": "b"}])
+async def test_a_server_that_was_found_may_have_any_label(settings: Settings, label: Any) -> None:
+    engine = scripted([LOOK], [answer("Fine.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await alone(inside, input="Go.", tools=[SEARCH])
+        server = {"type": "mcp", "server_label": label}
+        last = await go_on(client, first["id"], found(first["output"][0], server), tools=[SEARCH])
+
+    assert last.output_text == "Fine."
+    assert "Loaded: mcp." in prompts(engine)[-1]
+
+
 async def test_without_a_search_nothing_is_held_back(settings: Settings) -> None:
     engine = scripted([answer("Fine.")])
     async with serving(settings, engine) as inside, inside.http() as http:

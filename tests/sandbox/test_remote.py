@@ -42,7 +42,9 @@ async def test_what_was_cancelled_makes_room_before_the_next_cell_is_asked_for(m
 
 
 @pytest.mark.parametrize("status", [200, 404])
-@pytest.mark.parametrize("body", [b"<html>", b'"\xff"', b'{"x":' + b"[" * 100_000], ids=["html", "bytes", "deep"])
+@pytest.mark.parametrize(
+    "body", [b"<html>", b'"\xff"', b'{"x":' + b"[" * 100_000, b""], ids=["html", "bytes", "deep", "none"]
+)
 async def test_what_answers_and_is_no_sandbox_is_unusable(status: int, body: bytes) -> None:
     async def answer(request: web.Request) -> web.Response:
         await request.read()
@@ -53,6 +55,9 @@ async def test_what_answers_and_is_no_sandbox_is_unusable(status: int, body: byt
     async with TestServer(application) as server:
         sandbox = RemoteSandbox(str(server.make_url("")))
         try:
+            if status == 404:
+                with pytest.raises(Unusable):
+                    await sandbox.start()
             for action in (
                 lambda: sandbox.open("one", TENANT, MOST),
                 lambda: sandbox.run("one", "call", "1"),

@@ -192,7 +192,7 @@ def _printed(output: Json) -> str:
 class _Named(msgspec.Struct):
     type: str = ""
     name: str = ""
-    server_label: str = ""
+    server_label: Any = None
     tools: list[Raw] = []
 
 
@@ -208,7 +208,7 @@ def _names(tool: object, namespace: str) -> Iterator[str]:
     elif named.type in ("function", "custom"):
         yield f"{namespace}.{named.name}"
     else:
-        yield named.server_label or named.type
+        yield named.server_label if isinstance(named.server_label, str) and named.server_label else named.type
 
 
 # --- as they are sent ---
@@ -299,14 +299,14 @@ class _ShellCallOutput(msgspec.Struct):
     call_id: str
     output: Raw
     max_output_length: int | UnsetType | None = UNSET
-    status: str | None = None
+    status: Status | None = None
 
 
 class _LocalShellCallOutput(msgspec.Struct):
     output: str
     call_id: str | None = None
     id: str | None = None
-    status: str | None = None
+    status: Status | None = None
 
 
 class _ApplyPatchCallOutput(msgspec.Struct):
@@ -319,7 +319,7 @@ class _ToolSearchOutput(msgspec.Struct):
     tools: Raw
     call_id: str | None = None
     execution: Execution | None = None
-    status: str | None = None
+    status: Status | None = None
 
 
 _OUTPUT = decoder_of(_Output)

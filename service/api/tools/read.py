@@ -13,7 +13,7 @@ Tools repeat from request to request, so lists that were read once are kept, wit
 
 import re
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -21,7 +21,7 @@ from service.api.decoding import ANY_OBJECT, KIND, decode, decode_list, decoder_
 from service.api.tools import builtin
 from service.api.tools.builtin import DECLARED_BY, Builtin
 from service.api.tools.callee import FUNCTIONS, Callee, HostedKind
-from service.api.tools.client import CLIENT, read_client, searches
+from service.api.tools.client import CLIENT, read_client, recipient_of, searches
 from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, arguments, read_custom
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.mcp import Offer, Routed, callees
@@ -84,6 +84,7 @@ class _Labelled(msgspec.Struct):
     server_label: Any = None
     name: Any = None
     defer_loading: Any = None
+    format: Any = None
 
 
 _LABELLED = decoder_of(_Labelled)
@@ -299,18 +300,23 @@ class _Reading:
             yield from self.sent(group.tools, f"{at}.tools", inside, group.name, counts=counts)
 
     def loaded(self, lists: Sequence[tuple[str, bytes]]) -> list[_Sent]:
-        """The tools of lists that were loaded, the oldest first: of several of one name the newest, and the newest of
-        all where there is no room for more. Raises InvalidRequest.
+        """The tools of lists that were loaded, the oldest first: of several of one name the newest, which is the one
+        that a request declares for all to see; and the newest of all where there is no room for more. Raises
+        InvalidRequest.
         """
         kept: list[_Sent] = []
         known: set[str] = set()
+        grammars = self._grammars
         for age, (where, sent) in enumerate(reversed(lists)):
             strict = age == 0 and where != LOADED_EARLIER
             for tool in reversed(list(self.sent(sent, where, [], counts=False))):
                 name = self._name(tool)
-                if name in known:
+                if name in known or (where == LOADED_EARLIER and self._shows(name)):
                     continue
                 known.add(name)
+                grammars += self._has_grammar(tool)
+                if grammars > MAX_GRAMMARS and where == LOADED_EARLIER and self._has_grammar(tool):
+                    continue
                 if not self._knows(name):
                     if self._read == self._max_tools and not strict:
                         break
@@ -324,12 +330,22 @@ class _Reading:
         named = decode(tool.raw, _LABELLED, tool.where)
         if tool.kind in ("function", "custom"):
             return f"{tool.namespace or FUNCTIONS}.{named.name}"
+        if tool.kind in CLIENT:
+            return recipient_of(tool.kind)
         return str(named.server_label) if tool.kind == "mcp" else tool.kind
+
+    def _has_grammar(self, tool: _Sent) -> bool:
+        form = decode(tool.raw, _LABELLED, tool.where).format if tool.kind == "custom" else None
+        return isinstance(form, dict) and cast(dict[str, Any], form).get("type") == "grammar"
 
     def _knows(self, name: str) -> bool:
         """Whether a tool of this name was read already, and is counted."""
+        return name in self._deferred or name in self._servers or self._shows(name)
+
+    def _shows(self, name: str) -> bool:
+        """Whether a tool with this recipient is declared for all to see."""
         namespace, _, member = name.partition(".")
-        return name in self._deferred or name in self._servers or member in self._namespaces.get(namespace, ())
+        return member in self._namespaces.get(namespace, ())
 
     def declared(self, tool: _Sent) -> Declared | None:
         """A tool that the caller runs, None for a hosted one. A namespace called `functions` is like none."""
@@ -365,7 +381,7 @@ class _Reading:
             self._route(self._routed[tool.kind], tool)
             return
         sent = decode(tool.raw, _LABELLED, tool.where)
-        label = sent.server_label if tool.kind == "mcp" else None
+        label = sent.server_label if tool.kind == "mcp" and isinstance(sent.server_label, str) else None
         if label in self._offers and tool.where.startswith("tools"):
             self._servers[label] = tool.where
             if self._defers and sent.defer_loading is True:

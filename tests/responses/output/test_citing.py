@@ -1,6 +1,10 @@
 """Citations in an answer: files that code has written, found in the text however it comes."""
 
+import re
+from collections.abc import Callable
+from time import process_time
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -14,8 +18,19 @@ from tests.responses.test_hosted_calls import Tools, made
 from tests.responses.test_trained_calls import CODE, RULES
 
 PLOT = {"container_id": "cntr_1", "file_id": "cfile_1", "filename": "plot.png"}
-FILES = {"/mnt/data/plot.png": PLOT, "/mnt/data/my data/a b.csv": {**PLOT, "file_id": "cfile_2", "filename": "a b.csv"}}
+NAMES = (
+    *("plot.png", "my data/a b.csv", "a b(1).txt", "a", "a.tar", "a.tar.gz", "[x](y).md", "élan 🙂.txt", "50%41.txt"),
+    *("*_`b`_*.txt", "x&y=1;2.txt", 'q"s.txt', "f."),
+)
+FILES = {
+    f"/mnt/data/{name}": PLOT if name == "plot.png" else {**PLOT, "file_id": name, "filename": name} for name in NAMES
+}
 WROTE = Outcome("completed", "", cites={"files": FILES})
+
+
+def escaped(name: str) -> str:
+    """As some programs write URLs."""
+    return re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), quote(name))
 
 
 def cited(*pieces: str) -> list[tuple[str, str]]:
@@ -46,6 +61,35 @@ def test_links_to_files_that_are_there_are_cited_wherever_the_text_is_cut(text: 
 
     assert [said for said, _ in whole] == words
     assert cited(*text) == whole
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("form", [str, quote, lambda name: quote(name, safe="/;,?:@&=+$-_.!~*'()#"), escaped])
+@pytest.mark.parametrize("around", ["[it]({})", "{}", "See {}.", "**{}**", "<{}>", "{}, {}; {}:", "({}) '{}'", "{}\n"])
+def test_a_file_of_any_name_is_cited_as_links_have_it(name: str, form: Callable[[str], str], around: str) -> None:
+    link = f"sandbox:/mnt/data/{form(name)}"
+    text = around.replace("{}", link)
+    file = FILES[f"/mnt/data/{name}"]["file_id"]
+
+    assert cited(*text) == cited(text) == [(link, file)] * around.count("{}")
+
+
+@pytest.mark.parametrize(
+    "link", ["a.tar.bz2", "plot.png.bak", "plot.png/x", "a-1", "plot.pngé", "aa", "50A.txt", "f.x"]
+)
+def test_a_file_is_not_cited_by_the_beginning_of_another_name(link: str) -> None:
+    assert cited(f"[it](sandbox:/mnt/data/{link}) is new.") == []
+
+
+def test_a_long_text_with_many_links_takes_little_time() -> None:
+    files = {f"/mnt/data/{'x' * (number % 200)}{number}.txt": PLOT for number in range(6_400)}
+    citing = FileCiting(files)
+    begun = process_time()
+    for _ in range(4_000):
+        for piece in ("sandbox:", "/mnt", "/data/", "xxxx", "xx", "1", "0", ".txt", "....", " "):
+            citing.take(piece)
+
+    assert process_time() - begun < 5
 
 
 @given(st.lists(st.sampled_from(["sandbox:", "/mnt/data/", "plot.png", "p", "s", "🙂", " ", ")", "."]), max_size=12))

@@ -5,10 +5,11 @@ that the client sees.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import unquote
+from urllib.parse import quote
 
 from service.api.response import Logprob
 from service.browser.citations import Citations, source_of
@@ -18,13 +19,19 @@ from service.browser.page import Display
 DRIVE = "/mnt/data/"
 """Where code keeps its files, as models name it in links (`sandbox:/mnt/data/plot.png`)."""
 
-MAX_LINK_CHARS = 1_200
-"""How long a link to a file is at most. What goes on for longer is text."""
+_SCHEME = "sandbox:"
+_BEGINNING = f"{_SCHEME}{DRIVE}"
+_AS_IT_IS = "/;,?:@&=+$-_.!~*'()#"
+"""What programs that write URLs leave as it is (`encodeURI` of JavaScript)."""
 
-_LINK = re.compile(rf"sandbox:{DRIVE}[^\s()\[\]<>\"'`]+")
-_BEGINNING = f"sandbox:{DRIVE}"
-_SENTENCE = ".,;:!?*_"
-"""What may stand behind a link and belong to its sentence."""
+_EITHER = "._"
+"""What may end a sentence behind a name, or go on with the name."""
+
+_MOST_EITHER = 8
+"""How many of them are waited for to be followed by something else."""
+
+_IN_NAMES = "%/-~"
+"""What goes on with a name, beside letters and digits."""
 
 
 class Cited(NamedTuple):
@@ -48,11 +55,16 @@ class Citing(Protocol):
 
 
 class FileCiting:
-    """Links to files that code has written. The text stays as it is, so nothing is held back."""
+    """Links to files that code has written. The text stays as it is, so nothing is held back.
+
+    A name may have any character, and a link any of its own behind it: so the names that are known are looked for.
+    """
 
     def __init__(self, files: Mapping[str, Mapping[str, str]]) -> None:
         """`files` has what is said of a file, by its path."""
-        self._files = files
+        self._files = {said: file for path, file in files.items() for said in _written(path)}
+        self._known = sorted(self._files)
+        self._sizes = sorted({len(said) for said in self._known}, reverse=True)
         self._waiting = ""
         """The end of the text, as far as it may be the beginning of a link."""
         self._chars = 0
@@ -60,32 +72,71 @@ class FileCiting:
     def take(self, text: str, beside: Sequence[Logprob] = ()) -> Sequence[Cited]:
         """As the protocol has it."""
         self._chars += len(text)
-        waiting, self._waiting = self._waiting + text, ""
-        found: list[Cited] = []
-        begun = len(waiting)
-        for link in _LINK.finditer(waiting):
-            if link.end() == len(waiting) and len(link[0]) < MAX_LINK_CHARS:
-                begun = link.start()
-            else:
-                found += self._cited(link, self._chars - len(waiting))
-        self._waiting = waiting[min(begun, len(waiting) - _partial(waiting)) :]
-        return [Cited(text, beside), *found]
+        self._waiting += text
+        return [Cited(text, beside), *self._cited(whole=False)]
 
     def rest(self) -> Sequence[Cited]:
         """As the protocol has it."""
-        waiting, self._waiting = self._waiting, ""
-        link = _LINK.fullmatch(waiting)
-        return [] if link is None else self._cited(link, self._chars - len(waiting))
+        found = self._cited(whole=True)
+        self._waiting = ""
+        return found
 
-    def _cited(self, link: re.Match[str], before: int) -> list[Cited]:
-        """The annotation of a link in a text that stands behind so many characters, if it leads to a file."""
-        for said in (link[0], link[0].rstrip(_SENTENCE)):
-            file = self._files.get(unquote(said.removeprefix("sandbox:")))
-            if file is not None:
-                start = before + link.start()
-                span = {"start_index": start, "end_index": start + len(said)}
-                return [Cited("", (), {"type": "container_file_citation"} | dict(file) | span)]
-        return []
+    def _cited(self, *, whole: bool) -> list[Cited]:
+        """The annotations of the links that are complete; nothing comes behind a text that is `whole`."""
+        found: list[Cited] = []
+        waiting, place = self._waiting, 0
+        while (start := waiting.find(_BEGINNING, place)) >= 0:
+            name = self._name(waiting[start + len(_SCHEME) :], whole=whole)
+            if name is None:
+                self._waiting = waiting[start:]
+                return found
+            place = start + len(_BEGINNING)
+            if name:
+                place = start + len(_SCHEME) + len(name)
+                before = self._chars - len(waiting)
+                span = {"start_index": before + start, "end_index": before + place}
+                annotation = {"type": "container_file_citation"} | dict(self._files[name]) | span
+                found.append(Cited("", (), annotation))
+        left = waiting[place:]
+        self._waiting = left[len(left) - _partial(left) :]
+        return found
+
+    def _name(self, said: str, *, whole: bool) -> str | None:
+        """The longest name of a file with which something begins, "" where it is none, and None where that is to be
+        seen.
+        """
+        if not whole and self._begins(said):
+            return None
+        for size in self._sizes:
+            if said[:size] in self._files:
+                ends = _ends(said[size:], whole=whole)
+                if ends is None or ends:
+                    return said[:size] if ends else None
+        return ""
+
+    def _begins(self, said: str) -> bool:
+        """Whether it may be the beginning of a longer name."""
+        place = bisect_right(self._known, said)
+        return place < len(self._known) and self._known[place].startswith(said)
+
+
+def _written(path: str) -> Iterator[str]:
+    """A path as a link may have it: as it is, or with escapes of URLs."""
+    yield path
+    for escaped in (quote(path), quote(path, safe=_AS_IT_IS)):
+        yield escaped
+        yield _ESCAPE.sub(lambda found: found[0].lower(), escaped)
+
+
+_ESCAPE = re.compile("%[0-9A-F]{2}")
+
+
+def _ends(behind: str, *, whole: bool) -> bool | None:
+    """Whether a name ends before this; None where that is to be seen."""
+    rest = behind.lstrip(_EITHER)
+    if not rest:
+        return True if whole or len(behind) > _MOST_EITHER else None
+    return not (rest[0].isalnum() or rest[0] in _IN_NAMES)
 
 
 def _partial(text: str) -> int:
