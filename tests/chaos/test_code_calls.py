@@ -10,6 +10,7 @@ from openai.types.responses import Response
 from store.embedded import EmbeddedServer
 from tests.support.chaos.stage import SECONDS, Stage
 from tests.support.sandbox.sandboxes import SandboxProcess, folder_for_all
+from tests.support.service.process import MODEL
 from tests.support.waiting import wait_until
 
 AUTO: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
@@ -39,7 +40,9 @@ def sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
 def stage(tmp_path: Path, sandbox: SandboxProcess) -> Iterator[Stage]:
     """Everything but a worker."""
     with EmbeddedServer(tmp_path / "store") as store:
-        opened = Stage(tmp_path, store.url, sandbox=sandbox.listen, demo_tokens_per_second=TOKENS_PER_SECOND)
+        opened = Stage(
+            tmp_path, store.url, sandbox=sandbox.listen, demo_tokens_per_second=TOKENS_PER_SECOND, shutdown_seconds=1
+        )
         try:
             yield opened
         finally:
@@ -110,3 +113,23 @@ def test_code_whose_sandbox_dies_is_not_run_again_and_the_next_call_gets_another
     assert (lost.status, call_of(lost).status) == ("completed", "failed")
     assert (call_of(next_one).status, call_of(next_one).outputs[0].logs) == ("completed", "again\n")
     assert call_of(next_one).container_id != call_of(lost).container_id
+
+
+def test_code_is_interrupted_by_a_stop_of_the_service_and_its_variables_stay(stage: Stage) -> None:
+    container = stage.api.client().containers.create(name="endless").id
+    tool: Any = {"type": "code_interpreter", "container": container}
+    endless = "n = 0; f = open('/mnt/data/began', 'w').close()\nwhile True: n += 1"
+    asked: Any = {"model": MODEL, "tools": [tool], "include": ["code_interpreter_call.outputs"]}
+    with stage.api.client().responses.create(**asked, input=f"Use python: {endless}", stream=True) as stream:
+        created = next(iter(stream))
+        assert created.type == "response.created"
+        wait_until(lambda: stage.api.client().containers.files.list(container).data, SECONDS)
+        stage.api.ask_to_stop()
+        assert stage.api.wait() == 0
+    stage.api.start()
+    ended = stage.get(created.response.id)
+    then = stage.api.client().responses.create(**asked, input="Use python: print(n > 0)")
+
+    assert (ended.status, call_of(ended).status) == ("cancelled", "incomplete")
+    assert "not known" in call_of(ended).outputs[0].logs
+    assert (call_of(then).status, call_of(then).outputs[0].logs) == ("completed", "True\n")

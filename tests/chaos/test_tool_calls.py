@@ -92,13 +92,24 @@ def test_the_outcome_of_a_call_outlives_its_worker(stage: Stage, mcp: McpServer)
     assert "send_mail done" in done.output_text
 
 
-def test_a_worker_that_is_stopped_amid_a_call_hands_the_response_over(stage: Stage, mcp: McpServer) -> None:
+@pytest.mark.parametrize(
+    ("tool", "words", "calls", "status"),
+    [
+        ("look_up", "Use the tool look_up for the word tide", 2, "completed"),
+        ("send_mail", "Call the tool send_mail to Bob", 1, "failed"),
+    ],
+)
+def test_a_worker_that_is_stopped_amid_a_call_hands_the_response_over(
+    stage: Stage, mcp: McpServer, tool: str, words: str, calls: int, status: str
+) -> None:
     first = stage.worker()
-    id = stage.ask("Use the tool look_up for the word tide", only(mcp, "look_up"))
-    wait_until(lambda: mcp.began("look_up") == 1, SECONDS)
+    id = stage.ask(words, only(mcp, tool))
+    wait_until(lambda: mcp.began(tool) == 1, SECONDS)
     first.stop()
     stage.worker()
     mcp.let_go()
     done = stage.done(id)
 
-    assert (done.status, call_of(done).status) == ("completed", "completed")
+    assert (done.status, call_of(done).status) == ("completed", status)
+    assert ("not known" in str(call_of(done).error)) is (status == "failed")
+    assert (mcp.began(tool), mcp.cancelled(tool)) == (calls, 1)

@@ -15,6 +15,10 @@ from service.browser.page import Display
 NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
 
 
+OUTPUTS = "code_interpreter_call.outputs"
+"""What a request includes to be shown what code printed."""
+
+
 class HostedCall(msgspec.Struct, frozen=True):
     """A call that the model has made, by the id of its item. Its `arguments` are as sampled, JSON or not.
 
@@ -52,10 +56,12 @@ def failed(why: str) -> Outcome:
     return Outcome("failed", f"Error: {why}", error=execution_error(why))
 
 
-def broken_off() -> Outcome:
-    """The outcome of a call that was stopped while it ran."""
+def broken_off(call: HostedCall) -> Outcome:
+    """The outcome of a call that was stopped while it ran. The item of code has no error: its logs say so."""
     why = f"The call was broken off. {NOT_KNOWN}"
-    return Outcome("incomplete", f"Error: {why}", error=execution_error(why))
+    logs = {"outputs": [{"type": "logs", "logs": f"{why}\n"}]} if OUTPUTS in call.include else {}
+    shown = logs if call.tool.kind == "python" else {}
+    return Outcome("incomplete", f"Error: {why}", error=execution_error(why), shown=shown)
 
 
 def used_up() -> Outcome:

@@ -356,7 +356,7 @@ class Machine:
     def _close_all(self, ending: Ending) -> list[Event]:
         out: list[Event] = []
         if self._calling is not None:
-            out += self._end_call(self._calling, broken_off())
+            out += self._end_call(self._calling, broken_off(self._calling.call))
         elif self.phase is not _FULL:
             self._take(self._segmenter.end(), out, complete=ending is Ending.STOP)
         self._hear_the_rest()

@@ -13,14 +13,11 @@ from typing import Any, Literal
 from service.api.tools.builtin import Builtin, python
 from service.api.tools.callee import Hosted
 from service.api.tools.container import read_container, wanted
-from service.api.tools.outcome import HostedCall, Outcome, failed
+from service.api.tools.outcome import OUTPUTS, HostedCall, Outcome, failed
 from service.logs import event
 from service.responses.tools.containers import Containers, Opened, file_id
 from service.sandbox.port import FOLDER, Cell, Full, Gone, Image, Unusable
 from store.errors import StoreError
-
-OUTPUTS = "code_interpreter_call.outputs"
-"""What a request includes to be shown what code printed."""
 
 TOLD_CHARS = 12_000
 """How much of what code printed the model reads, some 4,000 tokens: of more, the middle is left out."""

@@ -3,6 +3,7 @@
 Every call is written to a file, so that tests can count what really happened, whoever died meanwhile.
 """
 
+import asyncio
 import base64
 import json
 import os
@@ -45,6 +46,10 @@ class McpServer:
     def ended(self, tool: str) -> int:
         """How many calls of a tool ran to their end."""
         return sum(call == {"ended": tool} for call in self.calls)
+
+    def cancelled(self, tool: str) -> int:
+        """How many calls of a tool were told to stop."""
+        return sum(call == {"cancelled": tool} for call in self.calls)
 
     def hold(self) -> None:
         """Let calls wait again."""
@@ -90,7 +95,11 @@ def add_tools(server: Any, folder: Path) -> None:
 
     async def held(tool: str, given: str) -> str:
         note("began", tool, given)
-        await until((folder / "go").exists, HELD_SECONDS)
+        try:
+            await until((folder / "go").exists, HELD_SECONDS)
+        except asyncio.CancelledError:
+            note("cancelled", tool)
+            raise
         note("ended", tool)
         return f"{tool} done"
 
