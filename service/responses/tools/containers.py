@@ -22,6 +22,9 @@ from store.errors import StoreError, StoreFull, StoreUnavailable
 IDLE_MINUTES = 20
 """How long a container may be idle, unless it is made with less."""
 
+FRESH_SECONDS = 10.0
+"""How much too early a record may say that a container was last used."""
+
 MAX_UPLOADS = 256
 """How many files of a container are known to be its user's."""
 
@@ -189,6 +192,10 @@ class Containers:
     async def taken(self, tenant: str, id: str) -> Record:
         """A container that has not expired, which is used. Raises ApiError 404 and 400, StoreError."""
         return self._living(_there(id, await self.touch(tenant, id)))
+
+    def is_fresh(self, record: Record) -> bool:
+        """Whether a container that lives was used just now, by its record, so that nobody need note it again."""
+        return self._clock() - record.active_at < FRESH_SECONDS
 
     async def lose(self, tenant: str, id: str) -> None:
         """Note that the session of a container is gone. Raises StoreError."""

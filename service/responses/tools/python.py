@@ -80,6 +80,8 @@ class PythonRun:
         self._tenant = tenant
         self._instead: dict[str, str] = {}
         """The container in whose place another one was opened, and that one."""
+        self._found: dict[str, Opened] = {}
+        """Containers that lived when they were last looked for: while that is fresh, nobody is asked again."""
 
     async def call(self, call: HostedCall) -> Outcome:
         """As the port has it."""
@@ -93,7 +95,7 @@ class PythonRun:
             try:
                 cell = await self._cell(opened, call)
             except Gone:
-                await self._containers.lose(self._tenant, opened.id)
+                await self._lose(opened.id)
                 if call.begun or lost:
                     return _lost(opened.id, call)
                 opened, lost = await self._another(call), LOST
@@ -101,7 +103,7 @@ class PythonRun:
                 cell = await self._cell(opened, call)
             if cell is None:
                 return _failed(opened.id, f"The sandbox is gone. {NOT_KNOWN}", call)
-            await self._note(cell, opened.id)
+            await self._note(cell, opened)
         except (Full, Unusable, Gone) as error:
             return _failed(id, f"The code was not run: {error}.", call)
         except StoreError:
@@ -115,12 +117,15 @@ class PythonRun:
     async def _opened(self, id: str, call: HostedCall) -> tuple[Opened | None, str]:
         """The container of a call, and what the model has to know of it; none where it was lost during the call."""
         containers, tenant = self._containers, self._tenant
+        found = self._found.get(id)
+        if found is not None and containers.is_fresh(found.record):
+            return found, ""
         record = await containers.touch(tenant, id)
         if record is None:
             asked = wanted(call.tool.options)
-            return await containers.open(tenant, id, memory_limit=asked.memory_limit), ""
+            return self._kept(await containers.open(tenant, id, memory_limit=asked.memory_limit)), ""
         if containers.lives(record):
-            return Opened(id, record, FOLDER), ""
+            return self._kept(Opened(id, record, FOLDER)), ""
         return (None, "") if call.begun else (await self._another(call), LOST)
 
     async def _cell(self, opened: Opened, call: HostedCall) -> Cell | None:
@@ -130,19 +135,29 @@ class PythonRun:
         except Unusable:
             return None
 
-    async def _note(self, cell: Cell, id: str) -> None:
+    async def _note(self, cell: Cell, opened: Opened) -> None:
         """Note that a container was used, or is lost with this cell. What became of the code counts, noted or not."""
-        note = self._containers.lose if cell.ended == "lost" else self._containers.touch
         try:
-            await note(self._tenant, id)
+            if cell.ended == "lost":
+                await self._lose(opened.id)
+            elif not self._containers.is_fresh(opened.record):
+                await self._containers.touch(self._tenant, opened.id)
         except StoreError as error:
             event(logger, logging.WARNING, "a container's use was not noted", reason=str(error))
+
+    async def _lose(self, id: str) -> None:
+        self._found.pop(id, None)
+        await self._containers.lose(self._tenant, id)
+
+    def _kept(self, opened: Opened) -> Opened:
+        self._found[opened.id] = opened._replace(folder=FOLDER)  # the model is told once where its files are
+        return opened
 
     async def _another(self, call: HostedCall) -> Opened:
         """A new container, in the place of one that was lost."""
         asked = wanted(call.tool.options)
         id = self._containers.new_id(self._tenant)
-        return await self._containers.open(self._tenant, id, memory_limit=asked.memory_limit)
+        return self._kept(await self._containers.open(self._tenant, id, memory_limit=asked.memory_limit))
 
 
 def outcome_of(cell: Cell, container: str, call: HostedCall, *, before: str = "") -> Outcome:
