@@ -195,12 +195,13 @@ class McpApprovalRequest(msgspec.Struct, tag="mcp_approval_request", tag_field="
 
 
 class McpListTools(msgspec.Struct, tag="mcp_list_tools", tag_field="type"):
-    """The tools of a server, as it listed them for this response. It has no status."""
+    """The tools of a server, as it listed them for this response. It has no status, and no error: the AI SDK reads no
+    null there, and a server that lists none ends the request.
+    """
 
     id: str
     server_label: str
     tools: list[dict[str, Any]]
-    error: str | None = None
 
 
 class Compaction(msgspec.Struct, tag="compaction", tag_field="type"):

@@ -18,10 +18,28 @@ def mcp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
 
 
 @pytest.fixture(scope="session")
-def url(tmp_path_factory: pytest.TempPathFactory, mcp: McpServer) -> Iterator[str]:
-    """The address of a service as it is without any setting, but that it may call tools of a server, and run Python."""
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
+    """A server that stands for searches of files."""
+    with mcp_server(tmp_path_factory.mktemp("library"), "tests.support.tools.library") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory, mcp: McpServer, library: McpServer) -> Iterator[str]:
+    """The address of a service as it is without any setting, but that all tools run which it can run."""
     assert PYTHON.exists(), "run scripts/setup clients first, or these tests by scripts/test --clients"
-    service = ServiceProcess(tmp_path_factory.mktemp("service"), mcp_allow=mcp.url, sandbox="local")
+    folder = tmp_path_factory.mktemp("service")
+    (folder / "documents").mkdir()
+    (folder / "documents" / "tides.md").write_text("# Tides\n\nHigh water is at ten.")
+    (folder / "mcp.toml").write_text(f'[library]\nurl = "{library.url}"\ntype = "file_search"\ntool = "search"\n')
+    service = ServiceProcess(
+        folder,
+        mcp_allow=mcp.url,
+        mcp_servers=str(folder / "mcp.toml"),
+        sandbox="local",
+        search="folder",
+        search_folder=str(folder / "documents"),
+    )
     yield service.url
     service.stop()
 

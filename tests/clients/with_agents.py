@@ -5,6 +5,8 @@ import os
 from agents import (
     Agent,
     ApplyPatchTool,
+    CodeInterpreterTool,
+    FileSearchTool,
     HostedMCPTool,
     LocalShellTool,
     ModelSettings,
@@ -16,6 +18,7 @@ from agents import (
     ShellResult,
     ShellTool,
     SQLiteSession,
+    WebSearchTool,
     function_tool,
 )
 from agents.memory import OpenAIResponsesCompactionSession
@@ -246,3 +249,47 @@ async def test_a_patch_is_applied_here_and_a_conversation_kept_by_the_client_goe
     items = result.to_input_list()
     again = await Runner.run(agent(), [*items, {"role": "user", "content": "What is my name?"}])
     assert "Ada" in again.final_output
+
+
+def calls(result, kind):
+    """The calls of a kind that its responses made."""
+    return [item.raw_item for item in result.new_items if getattr(item.raw_item, "type", None) == kind]
+
+
+async def goes_on(result, **options):
+    """The answer to another question, with all items sent back by the client."""
+    items = [*result.to_input_list(), {"role": "user", "content": "Say hello."}]
+    again = await Runner.run(agent(**options), items)
+    assert again.final_output
+
+
+async def test_the_web_is_searched_by_the_service_and_cited():
+    tools = [WebSearchTool()]
+    result = await Runner.run(agent(tools=tools), 'Search the web for "high water" please.')
+    assert [call.action.type for call in calls(result, "web_search_call")] == ["search", "open_page"]
+    (message,) = calls(result, "message")
+    assert message.content[0].annotations[0].title == "Tides"
+    await goes_on(result, tools=tools)
+
+
+async def test_code_is_run_by_the_service_and_its_conversation_keeps_variables():
+    tools = [CodeInterpreterTool({"type": "code_interpreter", "container": {"type": "auto"}})]
+    result = Runner.run_streamed(agent(tools=tools), "Use python: n = 6 * 7; print(n)")
+    async for _ in result.stream_events():
+        pass
+    (call,) = calls(result, "code_interpreter_call")
+    assert (call.code, call.status) == ("n = 6 * 7; print(n)", "completed")
+    assert "42" in result.final_output
+    items = [*result.to_input_list(), {"role": "user", "content": "Use python: print(n + 1)"}]
+    again = await Runner.run(agent(tools=tools), items)
+    assert "43" in again.final_output
+    assert calls(again, "code_interpreter_call")[0].container_id == call.container_id
+
+
+async def test_files_are_searched_by_the_service():
+    tools = [FileSearchTool(["vs_1"], max_num_results=1, include_search_results=True)]
+    result = await Runner.run(agent(tools=tools), 'Search my files for "tides".')
+    (search,) = calls(result, "file_search_call")
+    assert [each.filename for each in search.results] == ["tides.md"]
+    assert "High water is at ten." in result.final_output
+    await goes_on(result, tools=tools)

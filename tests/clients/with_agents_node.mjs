@@ -1,7 +1,19 @@
 // OpenAI's Agents SDK for JavaScript: tools, streams, structured output, and conversations kept here and there.
 
 import assert from 'node:assert/strict'
-import { Agent, OpenAIConversationsSession, run, setTracingDisabled, tool } from '@openai/agents'
+import {
+  Agent,
+  applyPatchTool,
+  codeInterpreterTool,
+  fileSearchTool,
+  hostedMcpTool,
+  OpenAIConversationsSession,
+  run,
+  setTracingDisabled,
+  shellTool,
+  tool,
+  webSearchTool,
+} from '@openai/agents'
 import { z } from 'zod'
 
 setTracingDisabled(true)
@@ -59,4 +71,74 @@ export async function test_a_session_is_a_conversation_that_the_service_keeps() 
   assert.equal(result.finalOutput, 'Your name is Ada.')
   assert.match(await session.getSessionId(), /^conv_/)
   assert.ok((await session.getItems()).length >= 4)
+}
+
+const used = (result) => result.newItems.filter((item) => item.rawItem.type === 'hosted_tool_call').map((item) => item.rawItem)
+const goesOn = async (result, tools) =>
+  assert.ok((await run(agent({ tools }), [...result.history, { role: 'user', content: 'Say hello.' }])).finalOutput)
+
+export async function test_a_call_of_the_service_s_waits_for_an_approval() {
+  const tools = [
+    hostedMcpTool({
+      serverLabel: 'maths',
+      serverUrl: process.env.MCP_URL,
+      allowedTools: ['add'],
+      requireApproval: 'always',
+    }),
+  ]
+  const adding = agent({ tools })
+  const asked = await run(adding, 'What is 2 plus 40? Use the add tool.')
+  assert.equal(asked.interruptions.length, 1)
+  asked.state.approve(asked.interruptions[0])
+  const result = await run(adding, asked.state)
+  assert.match(result.finalOutput, /42/)
+  await goesOn(result, tools)
+}
+
+export async function test_the_web_is_searched_by_the_service() {
+  const tools = [webSearchTool()]
+  const result = await run(agent({ tools }), 'Search the web for "high water" please.')
+  assert.equal(used(result).length, 2)
+  assert.match(result.finalOutput, /tides\.md/)
+  await goesOn(result, tools)
+}
+
+export async function test_code_is_run_by_the_service_in_a_stream() {
+  const tools = [codeInterpreterTool()]
+  const result = await run(agent({ tools }), 'Use python: print(6 * 7)', { stream: true })
+  await result.completed
+  assert.match(result.finalOutput, /42/)
+  assert.equal(used(result).length, 1)
+  await goesOn(result, tools)
+}
+
+export async function test_files_are_searched_by_the_service() {
+  const tools = [fileSearchTool('vs_1', { includeSearchResults: true })]
+  const result = await run(agent({ tools }), 'Search my files for "tides".')
+  assert.match(result.finalOutput, /High water is at ten/)
+  assert.equal(used(result).length, 1)
+  await goesOn(result, tools)
+}
+
+export async function test_a_shell_s_commands_are_run_here() {
+  const shell = {
+    run: async ({ commands }) => ({
+      output: [{ stdout: `ran ${commands.join(' and ')}\n`, stderr: '', outcome: { type: 'exit', exitCode: 0 } }],
+    }),
+  }
+  const result = await run(agent({ tools: [shellTool({ shell })] }), 'Run the shell command "echo heron" for me.')
+  assert.match(result.finalOutput, /ran echo heron/)
+}
+
+export async function test_a_patch_is_applied_here() {
+  const asked = []
+  const change = async (operation) => {
+    asked.push(operation.type)
+    return { status: 'completed', output: `changed ${operation.path}` }
+  }
+  const editor = { createFile: change, updateFile: change, deleteFile: change }
+  const modelSettings = { toolChoice: 'apply_patch' }
+  const result = await run(agent({ tools: [applyPatchTool({ editor })], modelSettings }), 'Please change a file.')
+  assert.equal(asked.length, 1)
+  assert.match(result.finalOutput, /changed /)
 }

@@ -103,3 +103,82 @@ export async function test_what_was_said_is_recalled_by_previous_response_id() {
   const second = await generateText({ ...plain, prompt: 'What is my name?', providerOptions })
   assert.match(second.text, /Ada/)
 }
+
+const hosted = (result, toolName) => result.toolResults.filter((each) => each.toolName === toolName).map((each) => each.output)
+const goesOn = async (result, asked, tools) => {
+  const messages = [asks(asked), ...result.response.messages, asks('Say hello.')]
+  assert.ok((await generateText({ ...plain, tools, messages })).text)
+}
+
+export async function test_a_call_of_the_service_s_is_approved_and_made() {
+  const adding = {
+    mcp: openai.tools.mcp({
+      serverLabel: 'maths',
+      serverUrl: process.env.MCP_URL,
+      allowedTools: ['add'],
+      requireApproval: 'always',
+    }),
+  }
+  const messages = [asks('What is 2 plus 40? Use the add tool.')]
+  const asked = await generateText({ ...plain, tools: adding, messages })
+  const [request] = asked.content.filter((part) => part.type === 'tool-approval-request')
+  messages.push(...asked.response.messages, {
+    role: 'tool',
+    content: [{ type: 'tool-approval-response', approvalId: request.approvalId, approved: true, providerExecuted: true }],
+  })
+  const made = await generateText({ ...plain, tools: adding, messages })
+  assert.match(made.text, /42/)
+}
+
+export async function test_a_call_of_the_service_s_is_streamed() {
+  const adding = {
+    mcp: openai.tools.mcp({ serverLabel: 'maths', serverUrl: process.env.MCP_URL, requireApproval: 'never' }),
+  }
+  const result = streamText({ ...plain, tools: adding, prompt: 'What is 2 plus 40? Use the add tool.' })
+  const kinds = (await all(result.fullStream)).map((part) => part.type)
+  assert.ok(kinds.includes('tool-call') && kinds.includes('tool-result'))
+  assert.match(await result.text, /42/)
+}
+
+export async function test_the_web_is_searched_by_the_service_and_cited() {
+  const searching = { web_search: openai.tools.webSearch({ searchContextSize: 'low' }) }
+  const asked = 'Search the web for "high water" please.'
+  const result = await generateText({ ...plain, tools: searching, prompt: asked })
+  assert.deepEqual(hosted(result, 'web_search').map((each) => each.action.type), ['search', 'openPage'])
+  assert.match(result.sources[0].url, /tides\.md$/)
+  await goesOn(result, asked, searching)
+}
+
+export async function test_code_is_run_by_the_service() {
+  const running = { code_interpreter: openai.tools.codeInterpreter() }
+  const asked = 'Use python: print(6 * 7)'
+  const result = await generateText({ ...plain, tools: running, prompt: asked })
+  assert.deepEqual(hosted(result, 'code_interpreter')[0].outputs, [{ type: 'logs', logs: '42\n' }])
+  assert.match(result.text, /42/)
+  await goesOn(result, asked, running)
+}
+
+export async function test_files_are_searched_by_the_service() {
+  const searching = { file_search: openai.tools.fileSearch({ vectorStoreIds: ['vs_1'], maxNumResults: 2 }) }
+  const providerOptions = { openai: { include: ['file_search_call.results'] } }
+  const asked = 'Search my files for "tides".'
+  const result = await generateText({ ...plain, tools: searching, providerOptions, prompt: asked })
+  assert.deepEqual(hosted(result, 'file_search')[0].results.map((each) => each.filename), ['tides.md', 'moon.md'])
+  await goesOn(result, asked, searching)
+}
+
+export async function test_a_shell_s_commands_are_run_here() {
+  const shell = {
+    shell: openai.tools.shell({
+      execute: async ({ action }) => ({
+        output: action.commands.map((command) => ({
+          stdout: `ran ${command}\n`,
+          stderr: '',
+          outcome: { type: 'exit', exitCode: 0 },
+        })),
+      }),
+    }),
+  }
+  const result = await generateText({ ...looped, tools: shell, prompt: 'Run the shell command "echo heron" for me.' })
+  assert.match(result.text, /ran echo heron/)
+}

@@ -115,3 +115,60 @@ def test_a_stateless_tool_loop_sends_reasoning_back_sealed():
 def test_a_summary_of_reasoning_is_a_block_of_the_streamed_message():
     message = streamed(model(reasoning={"effort": "low", "summary": "auto"}), "Say hello.")
     assert next(block["reasoning"] for block in message.content_blocks if block["type"] == "reasoning")
+
+
+def blocks(message, kind):
+    """Its blocks of a kind, as OpenAI has them."""
+    return [block for block in message.content if block["type"] == kind]
+
+
+def test_a_call_of_a_server_s_tool_waits_for_an_approval():
+    server = {"type": "mcp", "server_label": "maths", "server_url": os.environ["MCP_URL"], "allowed_tools": ["add"]}
+    adding = model().bind_tools([server])
+    asked = adding.invoke("What is 2 plus 40? Use the add tool.")
+    (request,) = blocks(asked, "mcp_approval_request")
+    approval = {"type": "mcp_approval_response", "approve": True, "approval_request_id": request["id"]}
+    made = adding.invoke([HumanMessage([approval])], previous_response_id=asked.response_metadata["id"])
+    assert blocks(made, "mcp_call")[0]["output"] == "42"
+    assert "42" in made.text
+
+
+def test_a_call_of_a_server_s_tool_streams_and_is_sent_back():
+    server = {"type": "mcp", "server_label": "maths", "server_url": os.environ["MCP_URL"], "require_approval": "never"}
+    adding = model().bind_tools([server])
+    question = HumanMessage("What is 2 plus 40? Use the add tool.")
+    made = streamed(adding, [question])
+    assert blocks(made, "mcp_call")[0]["output"] == "42"
+    assert adding.invoke([question, made, HumanMessage("Say hello.")]).text
+
+
+def test_code_runs_and_is_sent_back():
+    running = model(include=["code_interpreter_call.outputs"]).bind_tools(
+        [{"type": "code_interpreter", "container": {"type": "auto"}}]
+    )
+    question = HumanMessage("Use python: n = 6 * 7; print(n)")
+    made = running.invoke([question])
+    (call,) = blocks(made, "code_interpreter_call")
+    assert call["outputs"] == [{"type": "logs", "logs": "42\n"}]
+    assert "43" in running.invoke([question, made, HumanMessage("Use python: print(n + 1)")]).text
+
+
+def test_a_search_of_the_web_is_cited_and_sent_back():
+    searching = model().bind_tools([{"type": "web_search"}])
+    question = HumanMessage('Search the web for "high water" please.')
+    for made in (searching.invoke([question]), streamed(searching, [question])):
+        assert [call["action"]["type"] for call in blocks(made, "web_search_call")] == ["search", "open_page"]
+        (cited,) = [note for block in blocks(made, "text") for note in block.get("annotations", [])]
+        assert (cited["type"], cited["title"]) == ("url_citation", "Tides")
+        assert searching.invoke([question, made, HumanMessage("Say hello.")]).text
+
+
+def test_a_search_of_files_has_results():
+    searching = model(include=["file_search_call.results"]).bind_tools(
+        [{"type": "file_search", "vector_store_ids": ["vs_1"]}]
+    )
+    question = HumanMessage('Search my files for "tides".')
+    made = searching.invoke([question])
+    (search,) = blocks(made, "file_search_call")
+    assert [each["filename"] for each in search["results"]] == ["tides.md", "moon.md"]
+    assert searching.invoke([question, made, HumanMessage("Say hello.")]).text

@@ -144,3 +144,85 @@ async def test_a_websocket_s_error_is_told_and_it_stays_open():
             if event.type == "response.completed":
                 break
         assert event.response.output_text
+
+
+MATHS = {"type": "mcp", "server_label": "maths", "server_url": os.environ["MCP_URL"], "allowed_tools": ["add"]}
+ADD = "What is 2 plus 40? Use the add tool."
+PYTHON = {"type": "code_interpreter", "container": {"type": "auto"}}
+FILES = {"type": "file_search", "vector_store_ids": ["vs_1"]}
+SEARCH = 'Search the web for "high water" please.'
+
+
+def test_a_call_of_a_server_s_tool_is_approved_and_made():
+    asked = client.responses.create(model=MODEL, input=ADD, tools=[MATHS])
+    (request,) = [item for item in asked.output if item.type == "mcp_approval_request"]
+    assert (request.name, request.server_label) == ("add", "maths")
+    made = client.responses.create(
+        model=MODEL,
+        previous_response_id=asked.id,
+        tools=[MATHS],
+        input=[{"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}],
+    )
+    (call,) = [item for item in made.output if item.type == "mcp_call"]
+    assert (call.approval_request_id, call.output, call.error) == (request.id, "42", None)
+    assert "42" in made.output_text
+
+
+def test_a_call_of_a_server_s_tool_streams():
+    with client.responses.stream(model=MODEL, input=ADD, tools=[MATHS | {"require_approval": "never"}]) as stream:
+        kinds = [event.type for event in stream]
+        response = stream.get_final_response()
+    wanted = ["response.mcp_list_tools.completed", "response.mcp_call.in_progress", "response.mcp_call.completed"]
+    assert [kind for kind in kinds if kind in wanted] == wanted
+    assert "42" in response.output_text
+
+
+def test_code_runs_in_a_container_that_has_files():
+    container = client.containers.create(name="sums")
+    sent = client.containers.files.create(container.id, file=("a.txt", b"41"))
+    assert sent.path == "/mnt/data/a.txt"
+    code = "n = int(open('/mnt/data/a.txt').read()) + 1; open('/mnt/data/b.txt', 'w').write(str(n)); print(n)"
+    response = client.responses.create(
+        model=MODEL,
+        input=f"Use python: {code}",
+        tools=[PYTHON | {"container": container.id}],
+        include=["code_interpreter_call.outputs"],
+    )
+    (call,) = [item for item in response.output if item.type == "code_interpreter_call"]
+    assert (call.container_id, call.outputs[0].logs) == (container.id, "42\n")
+    (written,) = [file for file in client.containers.files.list(container.id) if file.path.endswith("b.txt")]
+    assert client.containers.files.content.retrieve(written.id, container_id=container.id).read() == b"42"
+    client.containers.delete(container.id)
+
+
+def test_code_streams_before_it_runs():
+    with client.responses.stream(model=MODEL, input="Use python: print(6 * 7)", tools=[PYTHON]) as stream:
+        events = list(stream)
+    code = "".join(event.delta for event in events if event.type == "response.code_interpreter_call_code.delta")
+    assert code == "print(6 * 7)"
+    assert "response.code_interpreter_call.interpreting" in [event.type for event in events]
+
+
+def test_a_search_of_the_web_is_cited():
+    response = client.responses.create(
+        model=MODEL, input=SEARCH, tools=[{"type": "web_search"}], include=["web_search_call.action.sources"]
+    )
+    actions = [item.action for item in response.output if item.type == "web_search_call"]
+    assert [action.type for action in actions] == ["search", "open_page"]
+    assert actions[0].sources[0].url.endswith("tides.md")
+    text = response.output[-1].content[0]
+    (cited,) = text.annotations
+    assert (cited.type, cited.title) == ("url_citation", "Tides")
+    assert cited.url in text.text[cited.start_index : cited.end_index]
+
+
+def test_a_search_of_files_has_results():
+    with client.responses.stream(
+        model=MODEL, input='Search my files for "tides".', tools=[FILES], include=["file_search_call.results"]
+    ) as stream:
+        kinds = [event.type for event in stream if "file_search" in event.type]
+        response = stream.get_final_response()
+    assert kinds == [f"response.file_search_call.{kind}" for kind in ("in_progress", "searching", "completed")]
+    (search,) = [item for item in response.output if item.type == "file_search_call"]
+    assert search.queries == ["tides"]
+    assert [(each.filename, each.score) for each in search.results] == [("tides.md", 0.9), ("moon.md", 0.4)]

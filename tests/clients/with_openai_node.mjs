@@ -162,3 +162,64 @@ export async function test_a_background_response_is_steered() {
   while (made.status !== 'completed') made = await client.responses.retrieve(successor)
   assert.match(made.output_text, /1\n2\n3/)
 }
+
+const maths = { type: 'mcp', server_label: 'maths', server_url: process.env.MCP_URL, allowed_tools: ['add'] }
+const sum = 'What is 2 plus 40? Use the add tool.'
+const of = (response, type) => response.output.filter((item) => item.type === type)
+
+export async function test_a_call_of_a_server_s_tool_is_approved_and_made() {
+  const asked = await client.responses.create({ model, input: sum, tools: [maths] })
+  const [request] = of(asked, 'mcp_approval_request')
+  const made = await client.responses.create({
+    model,
+    previous_response_id: asked.id,
+    tools: [maths],
+    input: [{ type: 'mcp_approval_response', approval_request_id: request.id, approve: true }],
+  })
+  assert.equal(of(made, 'mcp_call')[0].output, '42')
+  assert.match(made.output_text, /42/)
+}
+
+export async function test_code_runs_in_a_container_that_has_files() {
+  const container = await client.containers.create({ name: 'sums' })
+  await client.containers.files.create(container.id, { file: new File(['41'], 'a.txt') })
+  const response = await client.responses.create({
+    model,
+    input: "Use python: print(int(open('/mnt/data/a.txt').read()) + 1)",
+    tools: [{ type: 'code_interpreter', container: container.id }],
+    include: ['code_interpreter_call.outputs'],
+  })
+  const [call] = of(response, 'code_interpreter_call')
+  assert.deepEqual(call.outputs, [{ type: 'logs', logs: '42\n' }])
+  const [file] = (await client.containers.files.list(container.id)).data
+  const content = await client.containers.files.content.retrieve(file.id, { container_id: container.id })
+  assert.equal(await content.text(), '41')
+  await client.containers.delete(container.id)
+}
+
+export async function test_a_search_of_the_web_is_cited_in_a_stream() {
+  const stream = client.responses.stream({
+    model,
+    input: 'Search the web for "high water" please.',
+    tools: [{ type: 'web_search' }],
+  })
+  const kinds = []
+  for await (const event of stream) kinds.push(event.type)
+  const response = await stream.finalResponse()
+  assert.ok(kinds.includes('response.web_search_call.searching'))
+  assert.ok(kinds.includes('response.output_text.annotation.added'))
+  assert.deepEqual(of(response, 'web_search_call').map((item) => item.action.type), ['search', 'open_page'])
+  assert.equal(response.output.at(-1).content[0].annotations[0].title, 'Tides')
+}
+
+export async function test_a_search_of_files_has_results() {
+  const response = await client.responses.create({
+    model,
+    input: 'Search my files for "tides".',
+    tools: [{ type: 'file_search', vector_store_ids: ['vs_1'] }],
+    include: ['file_search_call.results'],
+  })
+  const [search] = of(response, 'file_search_call')
+  assert.deepEqual(search.queries, ['tides'])
+  assert.deepEqual(search.results.map((each) => each.filename), ['tides.md', 'moon.md'])
+}

@@ -4,8 +4,10 @@ import os
 
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput
-from pydantic_ai.messages import ThinkingPart, ToolReturnPart
+from pydantic_ai.capabilities import NativeTool
+from pydantic_ai.messages import NativeToolReturnPart, ThinkingPart, ToolReturnPart
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+from pydantic_ai.native_tools import CodeExecutionTool, FileSearchTool, MCPServerTool, WebSearchTool
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 
 WEATHER = "What is the weather in Paris? Use the tool."
@@ -83,3 +85,39 @@ async def test_a_summary_of_reasoning_is_thinking():
     settings = OpenAIResponsesModelSettings(openai_reasoning_effort="low", openai_reasoning_summary="auto")
     thinking = parts(await agent(model_settings=settings).run("Say hello."), ThinkingPart)
     assert thinking[0].content
+
+
+async def run_by_the_service(tool, words):
+    """What a tool that the service runs said, and the answer; once more with its history sent back."""
+    using = agent(capabilities=[NativeTool(tool)])
+    result = await using.run(words)
+    again = await using.run("Say hello.", message_history=result.all_messages())
+    assert again.output
+    async with using.run_stream(words) as stream:
+        assert await stream.get_output() == result.output
+    return [part.content for part in parts(result, NativeToolReturnPart)], result.output
+
+
+async def test_a_call_of_a_server_s_tool_is_made_by_the_service():
+    server = MCPServerTool(id="maths", url=os.environ["MCP_URL"], allowed_tools=["add"])
+    (_, said), answer = await run_by_the_service(server, "What is 2 plus 40? Use the add tool.")
+    assert said["output"] == "42"
+    assert "42" in answer
+
+
+async def test_code_is_run_by_the_service():
+    (said,), answer = await run_by_the_service(CodeExecutionTool(), "Use python: print(6 * 7)")
+    assert said["status"] == "completed"
+    assert "42" in answer
+
+
+async def test_the_web_is_searched_by_the_service():
+    said, answer = await run_by_the_service(WebSearchTool(), 'Search the web for "high water" please.')
+    assert len(said) == 2
+    assert "tides.md" in answer
+
+
+async def test_files_are_searched_by_the_service():
+    (said,), answer = await run_by_the_service(FileSearchTool(file_store_ids=["vs_1"]), 'Search my files for "tides".')
+    assert said["status"] == "completed"
+    assert "High water is at ten." in answer

@@ -11,8 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from service.settings.settings import Settings
 from service.web.app import create_app
 from store.embedded import EmbeddedServer
 from store.turn import StoredMessage
+from tests.support import ROOT
 from tests.support.documents import block, blocks, read, rows, section, shows
 from tests.support.waiting import wait_until
 
@@ -61,10 +62,16 @@ TOKENS_PER_SECOND = 2_000
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """The address of a service started as README says."""
-    folder = tmp_path_factory.mktemp("service")
+    with serving(tmp_path_factory.mktemp("service"), {}) as url:
+        yield url
+
+
+@contextmanager
+def serving(folder: Path, told: dict[str, str]) -> Iterator[str]:
+    """The address of a service that is started in a folder, with these variables."""
     env = {name: value for name, value in os.environ.items() if not name.upper().startswith("HARMONIUM_")}
     env |= {"HARMONIUM_DATA_DIR": str(folder / "data"), "HARMONIUM_LOG_FORMAT": "json"}
-    env |= {"HARMONIUM_DEMO_TOKENS_PER_SECOND": str(TOKENS_PER_SECOND)}
+    env |= {"HARMONIUM_DEMO_TOKENS_PER_SECOND": str(TOKENS_PER_SECOND)} | told
     command = [str(Path(sys.executable).with_name("harmonium")), "serve", "--port", "0"]
     with (folder / "log").open("w+") as log:
         process = subprocess.Popen(command, cwd=folder, env=env, stderr=log)
@@ -131,11 +138,40 @@ def test_the_python_parts_print_what_is_shown(service: str, document: str, count
     assert [text.rstrip("\n") for text in printed] == [output for _, output in pasted]
 
 
-def test_every_route_has_its_row_in_readme(service: str) -> None:
+def test_every_kind_of_route_has_its_row_in_readme(service: str) -> None:
     paths: dict[str, dict[str, Any]] = httpx.get(f"{service}/openapi.json").json()["paths"]
-    here = {path: on for path, on in paths.items() if not path.startswith("/v1/containers")}  # these are in docs/api.md
-    served = {f"`{verb.upper()} {path}`": route["summary"] for path, on in here.items() for verb, route in on.items()}
-    assert dict(row[:2] for row in rows(section(read("README.md"), "What is served"))) == served
+    kinds = {re.match(r"/v1/\w+|/\w*", path)[0] for path in paths}  # type: ignore[index]
+    told = [
+        kind for row in rows(section(read("README.md"), "What is served")) for kind in re.findall("`(.+?)`", row[0])
+    ]
+    assert sorted(told) == sorted(kinds)
+
+
+@pytest.fixture(scope="module")
+def equipped(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """The address of a service with tools, started as README says, in a folder with what a checkout has."""
+    folder = tmp_path_factory.mktemp("equipped")
+    first = blocks(section(read("docs/mcp.md"), "A first server"))
+    for name, label in (("maths.py", "python"), ("mcp.toml", "toml")):
+        (folder / name).write_text(next(each.text for each in first if each.label == label))
+    (folder / ".venv").symlink_to(sys.prefix)
+    (folder / "docs").symlink_to(ROOT / "docs")
+    command = next(each.text for each in blocks(tools_in_readme()) if each.label == "console")
+    told = dict(word.split("=") for word in command.removeprefix("$ ").removesuffix(" scripts/serve").split())
+    with serving(folder, told) as url:
+        yield url
+
+
+def tools_in_readme() -> str:
+    """What README says of tools that the service runs."""
+    return section(read("README.md"), "Tools that the service runs")
+
+
+def test_the_tools_of_readme_run(equipped: str) -> None:
+    ((code, printed),) = shown(tools_in_readme(), "python")
+    (made, _), *_ = shown(quick_start(), "python")
+    before = made.partition("\n\nfirst = ")[0]
+    assert shows(printed, run([sys.executable, "-c", f"{before}\n{code}"], equipped).rstrip("\n"))
 
 
 # --- the conversation of docs/lifecycle.md --------------------------------------------------------------------

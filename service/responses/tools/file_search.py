@@ -101,7 +101,7 @@ class _Result(msgspec.Struct):
     file_id: Annotated[str, Meta(max_length=256)]
     filename: Annotated[str, Meta(max_length=1_024)]
     text: str
-    score: float | None = None
+    score: float
     attributes: Annotated[dict[Annotated[str, Meta(max_length=64)], _Scalar], Meta(max_length=16)] | None = None
 
 

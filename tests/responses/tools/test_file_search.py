@@ -18,7 +18,7 @@ from service.responses.tools.port import Listing, ToolResult
 from service.responses.tools.toolbox import ToolRun
 from service.settings.mcp import BadServers, Connection, read_servers
 from service.settings.settings import Settings
-from tests.support.documents import block
+from tests.support.documents import blocks, read, section
 from tests.support.oracles.open_responses import check_stream
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
@@ -31,7 +31,7 @@ from tests.support.tools.server import McpServer, mcp_server
 STORES = ["vs_1", "vs_2"]
 FILES: dict[str, Any] = {"type": "file_search", "vector_store_ids": STORES}
 INCLUDE: Any = ["file_search_call.results"]
-SHOWN = [TIDES, MOON | {"score": None, "attributes": {}}]
+SHOWN = [TIDES, MOON | {"attributes": {}}]
 
 
 @pytest.fixture(scope="session")
@@ -394,8 +394,13 @@ async def test_a_client_that_keeps_its_conversation_sends_the_call_back(searchin
     assert "<|start|>file_search.msearch to=assistant<|channel|>commentary<|message|>[{" in last
 
 
+def library_in_the_document() -> str:
+    """The example of a server that docs/mcp.md has."""
+    return next(each.text for each in blocks(section(read("docs/mcp.md"), "file_search")) if each.label == "python")
+
+
 async def test_the_server_of_the_document_searches_folders(settings: Settings, tmp_path: Path) -> None:
-    (tmp_path / "library.py").write_text(block("docs/mcp.md", "python"))
+    (tmp_path / "library.py").write_text(library_in_the_document())
     for store, text in (("handbook", "High water is at ten.\n\nLunch is at noon."), ("secret", "High water is a lie.")):
         (tmp_path / "documents" / store).mkdir(parents=True)
         (tmp_path / "documents" / store / "tides.md").write_text(text)

@@ -20,7 +20,7 @@ TIDES = {
     "score": 0.9,
     "attributes": {"year": 2026, "kind": "table"},
 }
-MOON = {"file_id": "file-moon", "filename": "moon.md", "text": "It makes high water."}
+MOON = {"file_id": "file-moon", "filename": "moon.md", "text": "It makes high water.", "score": 0.4}
 
 
 def given(folder: Path) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def found(query: str) -> Any:
         case "long":
             return {"results": [TIDES | {"text": "x" * 20_000}, MOON | {"text": "y" * 20_000}, MOON]}
         case "no name":
-            return {"results": [TIDES, {"file_id": "file-x", "text": "Who?"}]}
+            return {"results": [TIDES, {"file_id": "file-x", "text": "Who?", "score": 0.1}]}
         case "no list":
             return {"found": [TIDES]}
         case "secret":
