@@ -9,6 +9,7 @@ from time import time
 
 import msgspec
 
+from service.backoff import Backoff
 from service.build import this_build
 from service.engine.demo import DemoEngine
 from service.engine.port import MODEL_CREATED, Engine, ModelCard
@@ -50,6 +51,9 @@ logger = logging.getLogger(__name__)
 
 CANCELS_AT_ONCE = 16
 """How many cancelled responses a process ends at once; each replays its log, for milliseconds of CPU."""
+
+SANDBOX_AWAY = Backoff(1.0, 30.0)
+"""The pauses in seconds between tries to use a sandbox that was away when this service began."""
 
 FIRST_TIMEOUTS = 2
 """How long a lease is until its holder is heard of, in time limits of an operation: the claim's, and the renewal's."""
@@ -178,7 +182,7 @@ async def close_service(service: Service) -> None:
     """Close what was opened, in the order in which it leans on each other."""
     await service.engine.close()
     if service.containers is not None:
-        await service.containers.sandbox.aclose()
+        await service.containers.aclose()
     await service.listening.close()
     await service.store.close()
 
@@ -254,7 +258,7 @@ def open_containers(
     if sandbox is None:
         return None
     place = settings.sandbox if settings.sandbox not in ("", LOCAL) else f"{LOCAL} {store.token()}"
-    return Containers(Records(store), sandbox, place, time)
+    return Containers(Records(store), sandbox, place, time, None if place.startswith(LOCAL) else SANDBOX_AWAY)
 
 
 def open_toolbox(settings: Settings, containers: Containers | None = None) -> Toolbox:

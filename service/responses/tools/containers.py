@@ -7,12 +7,15 @@ container that nobody used for its time, or whose session was lost, is expired: 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from hashlib import blake2b
+from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
 
 from service.api.tools.container import MEMORY, MemoryLimit
+from service.backoff import Backoff
 from service.errors import ApiError, InvalidRequest, shown, unavailable
 from service.logs import event
 from service.sandbox.port import FOLDER, File, Full, Gone, Limits, NoFile, Sandbox, Unusable
@@ -27,6 +30,9 @@ FRESH_SECONDS = 10.0
 
 MAX_UPLOADS = 256
 """How many files of a container are known to be its user's."""
+
+START_SECONDS = 5.0
+"""How long the start of a service waits for a sandbox elsewhere."""
 
 MAX_TRIES = 16
 """How often a record is changed anew, as others changed it meanwhile."""
@@ -81,24 +87,50 @@ def file_id(container: str, path: str) -> str:
 class Containers:
     """The containers of all tenants."""
 
-    def __init__(self, records: Records, sandbox: Sandbox, place: str, clock: Callable[[], float]) -> None:
-        """`place` is how records name the sandbox."""
+    def __init__(
+        self, records: Records, sandbox: Sandbox, place: str, clock: Callable[[], float], again: Backoff | None = None
+    ) -> None:
+        """`place` is how records name the sandbox. With `again`, one that can't be used at the start is tried later."""
         self.sandbox = sandbox
         self.usable = False
         """Whether the sandbox has proved that its sessions are confined."""
         self._records = records
         self._place = place
         self._clock = clock
+        self._again = again
+        self._trying: asyncio.Task[None] | None = None
         self._opening: set[asyncio.Task[str]] = set()
 
     async def start(self) -> None:
-        """Get the sandbox ready. Where it can't be used no code is run, and the log says why."""
+        """Get the sandbox ready. Where it can't be used no code is run, and the log says why; it may begin later than
+        this service, so then it is tried again and again.
+        """
         try:
-            await self.sandbox.start()
-        except Unusable as error:
-            event(logger, logging.ERROR, "no sandbox", reason=str(error), remedy="harmonium doctor says what it finds")
+            async with asyncio.timeout(None if self._again is None else START_SECONDS):
+                await self.sandbox.start()
+        except (Unusable, TimeoutError) as error:
+            reason = str(error) or f"it says nothing within {START_SECONDS:g} s"
+            event(logger, logging.ERROR, "no sandbox", reason=reason, remedy="harmonium doctor says what it finds")
+            if self._again is not None:
+                self._trying = asyncio.create_task(self._start_later(self._again))
         else:
             self.usable = True
+
+    async def _start_later(self, again: Backoff) -> None:
+        for failures in count(1):
+            await asyncio.sleep(again.seconds(failures))
+            with suppress(Unusable):
+                await self.sandbox.start()
+                self.usable = True
+                event(logger, logging.INFO, "the sandbox can be used now")
+                return
+
+    async def aclose(self) -> None:
+        """Let go of the sandbox."""
+        if self._trying is not None:
+            self._trying.cancel()
+            await asyncio.wait([self._trying])
+        await self.sandbox.aclose()
 
     def new_id(self, tenant: str) -> str:
         """An id for a container."""

@@ -25,6 +25,9 @@ TOLD_CHARS = 12_000
 SHOWN_IMAGE_BYTES = 3 << 20
 """How large the images of a call may be together that its item shows."""
 
+SHOWN_RESPONSE_BYTES = 16 << 20
+"""How large those of all calls of a response may be."""
+
 logger = logging.getLogger(__name__)
 
 NOT_KNOWN = "Whether the code ran is not known; it was not run again."
@@ -82,6 +85,7 @@ class PythonRun:
         """The container in whose place another one was opened, and that one."""
         self._found: dict[str, Opened] = {}
         """Containers that lived when they were last looked for: while that is fresh, nobody is asked again."""
+        self._room = SHOWN_RESPONSE_BYTES
 
     async def call(self, call: HostedCall) -> Outcome:
         """As the port has it."""
@@ -109,7 +113,9 @@ class PythonRun:
         except StoreError:
             return _failed(id, "The code was not run: it can't be told where.", call)
         told = "" if opened.folder == FOLDER else f"Files of {FOLDER} are in {opened.folder} here.\n"
-        return outcome_of(cell, opened.id, call, before=told + lost)
+        images = _fitting(cell.images, min(SHOWN_IMAGE_BYTES, self._room)) if OUTPUTS in call.include else []
+        self._room -= sum(len(image.data) for image in images)
+        return outcome_of(cell, opened.id, call, images, before=told + lost)
 
     async def aclose(self) -> None:
         """Nothing: containers outlive responses."""
@@ -160,11 +166,18 @@ class PythonRun:
         return self._kept(await self._containers.open(self._tenant, id, memory_limit=asked.memory_limit))
 
 
-def outcome_of(cell: Cell, container: str, call: HostedCall, *, before: str = "") -> Outcome:
-    """What became of a call, by its cell. The model is told something `before` what it printed, where that is so."""
-    images = [f"[image/{each.format}, {len(each.data):,} bytes]\n" for each in cell.images]
-    told = before + _cut(_ended(cell) + cell.logs) + "".join(images)
-    shown = _shown(cell.logs, cell.images, container, call)
+def outcome_of(cell: Cell, container: str, call: HostedCall, images: Sequence[Image], *, before: str = "") -> Outcome:
+    """What became of a call, by its cell, of whose figures the item shows these `images`. The model is told something
+    `before` what it printed, where that is so.
+    """
+    drawn = [f"[image/{each.format}, {len(each.data):,} bytes]\n" for each in cell.images]
+    told = before + _cut(_ended(cell) + cell.logs) + "".join(drawn)
+    left_out = [
+        f"[image/{each.format}, {len(each.data):,} bytes: too large to be shown]\n"
+        for each in cell.images
+        if not any(each is image for image in images)
+    ]
+    shown = _shown(cell.logs + "".join(left_out), images, container, call)
     files = {
         path: {"container_id": container, "file_id": file_id(container, path), "filename": path.rpartition("/")[2]}
         for path in cell.files
@@ -186,16 +199,20 @@ def _shown(logs: str, images: Sequence[Image], container: str, call: HostedCall)
     shown: dict[str, Any] = {"container_id": container}
     if OUTPUTS not in call.include:
         return shown
-    outputs: list[dict[str, str]] = []
-    room = SHOWN_IMAGE_BYTES
+    drawn = [
+        {"type": "image", "url": f"data:image/{each.format};base64,{b64encode(each.data).decode()}"} for each in images
+    ]
+    return shown | {"outputs": [*([{"type": "logs", "logs": logs}] if logs else []), *drawn]}
+
+
+def _fitting(images: Sequence[Image], room: int) -> list[Image]:
+    """Those images that fit into some bytes together, the first ones first."""
+    kept: list[Image] = []
     for image in images:
-        if len(image.data) > room:
-            logs += f"[image/{image.format}, {len(image.data):,} bytes: too large to be shown]\n"
-            continue
-        room -= len(image.data)
-        url = f"data:image/{image.format};base64,{b64encode(image.data).decode()}"
-        outputs.append({"type": "image", "url": url})
-    return shown | {"outputs": [*([{"type": "logs", "logs": logs}] if logs else []), *outputs]}
+        if len(image.data) <= room:
+            room -= len(image.data)
+            kept.append(image)
+    return kept
 
 
 def _cut(text: str) -> str:

@@ -8,9 +8,10 @@ import pytest
 from service.api.tools.callee import Hosted
 from service.api.tools.container import Wanted
 from service.api.tools.outcome import HostedCall, Outcome
+from service.backoff import Backoff
 from service.responses.tools.containers import Containers
-from service.responses.tools.python import PythonRun
-from service.sandbox.port import Cell, File, Full, Gone, Limits
+from service.responses.tools.python import OUTPUTS, PythonRun
+from service.sandbox.port import Cell, File, Full, Gone, Image, Limits, Unusable
 from service.settings.settings import Settings
 from store.containers import Containers as Records
 from store.errors import StoreUnavailable
@@ -39,11 +40,16 @@ class Sandbox:
         self.records = records
         self.sessions: list[str] = []
         self.room = 2
+        self.starts, self.first_good_start = 0, 1
+        self.images: tuple[Image, ...] = ()
         self.opening = asyncio.Event()
         self.opening.set()
         self.waiting = False
 
-    async def start(self) -> None: ...
+    async def start(self) -> None:
+        self.starts += 1
+        if self.starts < self.first_good_start:
+            raise Unusable("it is not there yet")
 
     async def open(self, session: str, tenant: str, limits: Limits) -> str:
         self.waiting = True
@@ -57,7 +63,7 @@ class Sandbox:
         if session not in self.sessions:
             raise Gone("there is none")
         self.records.away = code == "away"
-        return Cell("ok", code)
+        return Cell("ok", code, self.images)
 
     async def stop(self, session: str, call: str) -> None: ...
 
@@ -137,3 +143,37 @@ async def test_no_container_is_on_record_that_has_no_session(containers: Contain
 
     assert (outcome.status, outcome.told) == ("failed", "Error: The code was not run: there is no room.")
     assert await containers.all(TENANT) == []
+
+
+async def test_a_sandbox_that_comes_after_the_service_is_used_from_then_on(records: Away, sandbox: Sandbox) -> None:
+    sandbox.first_good_start = 4
+    containers = Containers(records, sandbox, "there", lambda: 1_000.0, Backoff(0.001, 0.01))
+    await containers.start()
+    assert not containers.usable
+
+    await until(lambda: containers.usable)
+    assert sandbox.starts == 4
+    await containers.aclose()
+
+
+async def test_a_service_that_ends_waits_no_more_for_its_sandbox(records: Away, sandbox: Sandbox) -> None:
+    sandbox.first_good_start = 2
+    containers = Containers(records, sandbox, "there", lambda: 1_000.0, Backoff(3_600.0, 3_600.0))
+    await containers.start()
+    await containers.aclose()
+
+    assert sandbox.starts == 1
+
+
+async def test_the_images_of_a_response_are_shown_up_to_a_bound(containers: Containers, sandbox: Sandbox) -> None:
+    sandbox.images = (Image(b"a" * (2 << 20)), Image(b"b" * (2 << 20)), Image(b"c"))
+    run, id = PythonRun(containers, TENANT), containers.new_id(TENANT)
+    tool = Hosted(id, "python", True, "python", Wanted().encoded())
+    shown: list[list[str]] = []
+    for number in range(9):
+        call = HostedCall(f"ci_{number}", tool, "1", include=frozenset((OUTPUTS,)))
+        outputs = (await run.call(call)).shown["outputs"]
+        shown.append([each["type"] for each in outputs])
+        assert "too large to be shown" in outputs[0]["logs"]
+
+    assert shown == [["logs", "image", "image"]] * 7 + [["logs", "image"]] * 2
