@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-AT_ONCE = 32
+AT_ONCE = 16
 """How many are under way in a process."""
 
-EACH_AT_ONCE = 8
+EACH_AT_ONCE = 4
 """How many of them are one tenant's. Those that come behind wait for their turn."""
 
 

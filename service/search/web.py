@@ -26,9 +26,8 @@ PARSED_AT_ONCE = 2
 """How many pages a process makes texts of at the same time, each in a thread."""
 
 SOCKET_BYTES = 32 << 10
-READ_BYTES = 8 << 10
-"""How much the system holds of what a page sends, and how much is read at once: both are done on the event loop, and
-100 ms are gone where it comes in pieces of a byte.
+"""How much the system holds of what a page sends: it is parsed at once, on the event loop, and that takes long where it
+comes in pieces of a byte.
 """
 
 HTML = ("text/html", "application/xhtml+xml")
@@ -39,11 +38,14 @@ _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_connect=None)
 
 
 class PageLimits(msgspec.Struct, frozen=True):
-    """The bounds of opening a page: in seconds, redirects and bytes. What comes behind the bytes isn't read."""
+    """The bounds of opening a page: in seconds, redirects, bytes, and the pieces in which these come. What comes behind
+    the bytes or pieces isn't read.
+    """
 
     seconds: float = 10.0
     redirects: int = 5
     bytes: int = 5 << 20
+    pieces: int = 20_000
 
 
 class _Sent(NamedTuple):
@@ -120,10 +122,10 @@ class Web:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             raise SearchFailure("it is compressed, which nobody asked for")
         left, parts = self._limits.bytes, list[bytes]()
-        async for part in response.content.iter_chunked(READ_BYTES):
+        async for part, _ in response.content.iter_chunks():
             parts.append(part[:left])
             left -= len(part)
-            if left <= 0:
+            if left <= 0 or len(parts) == self._limits.pieces:
                 break
         return _Sent(url, kind, response.charset, b"".join(parts))
 

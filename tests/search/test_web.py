@@ -61,6 +61,14 @@ def application(never: asyncio.Event) -> web.Application:
         while True:
             await response.write(b"word " * 10_000)
 
+    @routes.get("/pieces")
+    async def pieces(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/plain"})
+        await response.prepare(request)
+        for _ in range(1_000):
+            await response.write(b"x")
+        return response
+
     @routes.get("/slow")
     async def slow(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/plain"})
@@ -193,6 +201,14 @@ async def test_an_endless_page_is_read_up_to_its_bound(port: str) -> None:
     page = await opened("tides.example").page(f"http://tides.example:{port}/huge")
 
     assert LIMITS.bytes - 1_000 < len(page.text) < LIMITS.bytes + len(REST) + 100
+
+
+async def test_a_page_in_tiny_pieces_is_read_up_to_its_bound(port: str) -> None:
+    url = f"http://tides.example:{port}/pieces"
+    few = msgspec.structs.replace(LIMITS, pieces=300)
+
+    assert (await opened("tides.example").page(url)).text.count("x") == 1_000 + url.count("x")
+    assert (await opened("tides.example", limits=few).page(url)).text.count("x") <= 300 + url.count("x")
 
 
 async def test_domains_hold_for_what_is_opened_and_for_redirects(port: str) -> None:
