@@ -330,6 +330,10 @@ ITEMS: list[Json] = [
     {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "c", "output": "sunny"},
     {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}},
+    {"type": "file_search_call", "id": "fs_1", "status": "completed", "queries": ["x"], "results": None},
+    {"type": "mcp_approval_request", "server_label": "docs", "name": "read", "arguments": "{}"},
+    {"type": "tool_search_call", "call_id": "s", "execution": "client", "arguments": {}},
+    {"type": "tool_search_output", "tools": [{"type": "namespace", "name": "empty", "tools": None}], "call_id": "s"},
 ]
 
 

@@ -193,7 +193,7 @@ class _Named(msgspec.Struct):
     type: str = ""
     name: str = ""
     server_label: Any = None
-    tools: list[Raw] = []
+    tools: list[Raw] | None = None
 
 
 _named = msgspec.json.Decoder(_Named)
@@ -203,7 +203,7 @@ def _names(tool: object, namespace: str) -> Iterator[str]:
     """Whom the model may call of a tool, as it is listed."""
     named = _named.decode(tool if isinstance(tool, Raw) else msgspec.json.encode(tool))
     if named.type == "namespace":
-        for inside in named.tools:
+        for inside in named.tools or ():
             yield from _names(inside, named.name)
     elif named.type in ("function", "custom"):
         yield f"{namespace}.{named.name}"

@@ -119,6 +119,8 @@ _LISTED = [
     items.ConfigurationUpdateItem,
     items.CodeInterpreterCallItem,
     items.McpCallItem,
+    items.McpApprovalRequestItem,
+    items.McpApprovalResponseItem,
     actions.ToolSearchCallItem,
     actions.ToolSearchOutputItem,
     actions.ShellCallItem,
