@@ -1,7 +1,7 @@
 """What a reader asks to see besides of what is stored: `include` of a GET does what it says, or is refused.
 
-Reasoning is sealed for whoever asks, as its text is there. Log probabilities are there only where the response was made
-with them. The other words are of tools that gave none, so nothing is missing. Never changes what is stored.
+Reasoning is sealed for whoever asks, as its text is there. Log probabilities, and what code printed, are there only
+where the response was made with them. Never changes what is stored.
 """
 
 import asyncio
@@ -13,14 +13,16 @@ from fastapi import Depends, Query, Request
 from service.api.decoding import KIND
 from service.api.input.items import ReasoningItem
 from service.api.request import MAX_INCLUDES, Include
-from service.api.response import Message, Response, decode_response
+from service.api.response import CodeInterpreterCall, Message, Response, decode_response
 from service.errors import invalid_value, unsupported
 from service.responses.output.items.emitter import Seal
 from service.responses.sealed import REASONING, TooLong, reasoning
+from service.responses.tools.python import OUTPUTS
 from service.web.routes.received import exchange_of, service_of
 
 SEALED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
+_MADE_WITHOUT = "The response was made without; ask for them when you create one."
 INCLUDES: tuple[str, ...] = get_args(Include)
 
 _REASONING = msgspec.json.Decoder(ReasoningItem)
@@ -47,8 +49,12 @@ Includes = Annotated[frozenset[str], Depends(_includes)]
 
 async def shown(request: Request, found: Response | bytes, wanted: frozenset[str]) -> Response | bytes:
     """A response, or its JSON, with what is wanted. Raises InvalidRequest, StoreUnavailable."""
-    if LOGPROBS in wanted:
-        _check_logprobs(decode_response(found) if isinstance(found, bytes) else found)
+    if wanted & {LOGPROBS, OUTPUTS}:
+        response = decode_response(found) if isinstance(found, bytes) else found
+        if LOGPROBS in wanted:
+            _check_logprobs(response)
+        if OUTPUTS in wanted:
+            _check_outputs(response)
     if SEALED not in wanted:
         return found
     members = _MEMBERS.decode(found if isinstance(found, bytes) else msgspec.json.encode(found))
@@ -73,7 +79,13 @@ async def listed(request: Request, items: list[msgspec.Raw], wanted: frozenset[s
 def _check_logprobs(response: Response) -> None:
     answers = [item for item in response.output if isinstance(item, Message) and item.status != "in_progress"]
     if any(part.text and not part.logprobs for item in answers for part in item.content):
-        raise unsupported("include", LOGPROBS, "The response was made without; ask for them when you create one.")
+        raise unsupported("include", LOGPROBS, _MADE_WITHOUT)
+
+
+def _check_outputs(response: Response) -> None:
+    calls = [item for item in response.output if isinstance(item, CodeInterpreterCall)]
+    if any(item.outputs is None and item.status != "in_progress" and item.container_id for item in calls):
+        raise unsupported("include", OUTPUTS, _MADE_WITHOUT)
 
 
 def _with_seal(raw: msgspec.Raw, seal: Seal) -> msgspec.Raw:

@@ -69,6 +69,23 @@ async def test_nobody_is_shown_outputs_who_did_not_ask_for_them(settings: Settin
     assert ran(response)[0].outputs is None
 
 
+async def test_outputs_are_shown_later_if_they_were_asked_for_when_the_response_was_made(
+    settings: Settings, sandbox: LocalSandbox
+) -> None:
+    engine = scripted([code("6 * 7")], [answer("42")], [code("6 * 7")], [answer("42")])
+    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+        without = await client.responses.create(model=MODEL, input="6 * 7?", tools=[AUTO])
+        made = await client.responses.create(model=MODEL, input="6 * 7?", tools=[AUTO], include=OUTPUTS)
+        plain = await client.responses.create(model=MODEL, input="Hi")
+        with pytest.raises(BadRequestError, match="made without"):
+            await client.responses.retrieve(without.id, include=OUTPUTS)
+        found = [await client.responses.retrieve(each.id, include=OUTPUTS) for each in (made, plain)]
+        shown = await client.responses.retrieve(without.id)
+
+    assert ran(found[0])[0].outputs[0].logs == "42\n"
+    assert (found[1].output_text, ran(shown)[0].outputs) == ("42", None)
+
+
 async def test_variables_outlive_a_response_and_its_container_is_that_of_the_conversation(
     settings: Settings, sandbox: LocalSandbox
 ) -> None:
