@@ -88,9 +88,10 @@ def refuse_foreign(method: str, headers: Headers, *, uploads: bool = False) -> N
         if kind == b"multipart/form-data" and uploads and b"origin" not in headers:
             return
         if kind != b"application/json" and (kind or b"origin" in headers or _has_body(headers)):
+            wanted = "multipart/form-data; send a form" if uploads else "application/json; send JSON"
             raise ApiError(
                 415,
-                f"The Content-Type {kind.decode('latin-1')[:100]!r} is not application/json; send JSON.",
+                f"The Content-Type {kind.decode('latin-1')[:100]!r} is not {wanted}.",
                 code="unsupported_media_type",
             )
 

@@ -100,7 +100,7 @@ def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
     if sent.type in HOSTED:
         hosted = decode(raw, _HOSTED, "tool_choice")
         recipients = _of_type(hosted, tools, "tool_choice")
-        if not recipients and sent.type in CLIENT and sent.type not in tools.left_out:
+        if not recipients and sent.type not in tools.left_out:
             raise invalid_value("tool_choice.type", sent.type, "Declare that tool in 'tools'.")
         if not recipients:
             raise unsupported("tool_choice.type", sent.type, _NOT_RUN)
@@ -172,8 +172,11 @@ def _of_type(sent: _Hosted, tools: Tools, where: str) -> set[str]:
 def _of_server(sent: _Hosted, tools: Tools, where: str) -> set[str]:
     """The recipients of a server's tools, of all servers or of the one that is named. Raises InvalidRequest."""
     offered = [callee for callee in tools.callees if callee.hosted is not None and callee.hosted.kind == "mcp"]
-    if sent.server_label is not None:
+    if offered and sent.server_label is not None:
         offered = [callee for callee in offered if callee.hosted and callee.hosted.server == sent.server_label]
+        if not offered:
+            expected = "'tools' declares no server of this label that has a tool."
+            raise invalid_value(f"{where}.server_label", sent.server_label, expected)
     found = {each.recipient for each in offered if sent.name is None or (each.hosted and each.hosted.tool == sent.name)}
     if offered and not found:
         raise _undeclared(where, "tool of that server", sent.name or "")

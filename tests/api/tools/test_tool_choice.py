@@ -104,7 +104,7 @@ def test_where_only_hosted_tools_are_allowed_nothing_can_be_called() -> None:
         ({"type": 5}, "invalid_type", "tool_choice.type"),
         ({"type": "telepathy"}, "invalid_value", "tool_choice.type"),
         ({"type": "web_search"}, "unsupported_parameter", "tool_choice.type"),
-        ({"type": "mcp", "server_label": "docs"}, "unsupported_parameter", "tool_choice.type"),
+        ({"type": "mcp", "server_label": "docs"}, "invalid_value", "tool_choice.type"),
         ({"type": "function"}, "missing_required_parameter", "tool_choice.name"),
         ({"type": "function", "name": "g"}, "invalid_value", "tool_choice.name"),
         ({"type": "function", "name": ""}, "invalid_value", "tool_choice.name"),
