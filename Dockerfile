@@ -1,5 +1,6 @@
 # harmonium in a container: the service alone, on all of the container's addresses, as a user without privileges.
 # It needs a Redis (HARMONIUM_REDIS_URL) and keys (HARMONIUM_API_KEYS); compose.yaml brings both together.
+# --target sandbox is another image: `harmonium sandbox`, for code_interpreter, which needs neither (docs/sandbox.md).
 
 FROM python:3.11.14-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -16,8 +17,33 @@ ARG COMMIT=""
 RUN COMMIT="$COMMIT" /opt/harmonium/bin/pip install --no-deps --no-build-isolation . \
     && /opt/harmonium/bin/pip uninstall --yes setuptools pip
 
+# the same with NumPy, pandas and Matplotlib, for sessions of Python
+FROM python:3.11.14-slim-bookworm AS build-sandbox
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+COPY requirements/sandbox.txt requirements/
+RUN python -m venv /opt/harmonium \
+    && /opt/harmonium/bin/pip install --require-hashes -r requirements/sandbox.txt \
+    && /opt/harmonium/bin/pip uninstall --yes setuptools pip
+COPY --from=build /opt/harmonium /opt/harmonium
+
+FROM python:3.11.14-slim-bookworm AS sandbox
+# a session finds its own folder behind the link
+RUN useradd --create-home --uid 10001 harmonium && install -d -o harmonium -g harmonium /run/harmonium \
+    && ln -s /proc/self/fd/100 /mnt/data
+COPY --from=build-sandbox /opt/harmonium /opt/harmonium
+ENV PATH=/opt/harmonium/bin:$PATH HARMONIUM_LOG_FORMAT=json
+USER harmonium
+WORKDIR /home/harmonium
+VOLUME /run/harmonium
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=3s --start-period=60s \
+    CMD ["python", "-c", "import socket; s = socket.socket(socket.AF_UNIX); s.settimeout(2); s.connect('/run/harmonium/sandbox.sock'); s.sendall(b'GET /health HTTP/1.0\\r\\n\\r\\n'); exit(b' 200 ' not in s.recv(99))"]
+ENTRYPOINT ["harmonium"]
+CMD ["sandbox"]
+
 FROM python:3.11.14-slim-bookworm
-RUN useradd --create-home --uid 10001 harmonium && install -d -o harmonium -g harmonium -m 700 /data
+RUN useradd --create-home --uid 10001 harmonium && install -d -o harmonium -g harmonium -m 700 /data \
+    && install -d -o harmonium -g harmonium /run/harmonium
 COPY --from=build /opt/harmonium /opt/harmonium
 ENV PATH=/opt/harmonium/bin:$PATH HARMONIUM_HOST=0.0.0.0 HARMONIUM_DATA_DIR=/data HARMONIUM_LOG_FORMAT=json
 USER harmonium

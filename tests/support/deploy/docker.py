@@ -74,9 +74,9 @@ class Docker:
                 shutil.copy(kept / "prometheus", context)
                 self("build", "--tag", image, str(context))
 
-    def __call__(self, *command: str, seconds: float = COMMAND_SECONDS) -> str:
-        """What a command of Docker prints. Raises CalledProcessError."""
-        return ran(["docker", *command], self.environment, seconds=seconds)
+    def __call__(self, *command: str, seconds: float = COMMAND_SECONDS, told: str = "") -> str:
+        """What a command of Docker prints, which reads what it is `told`. Raises CalledProcessError."""
+        return ran(["docker", *command], self.environment, seconds=seconds, told=told)
 
     def inspect(self, name: str, what: str) -> Any:
         """Something of an image or a container."""
@@ -125,11 +125,17 @@ class Stack:
         command = command.replace("localhost:8000", f"localhost:{self.port}")
         return ran(["bash", "-euc", command], self.environment, cwd=self.folder, seconds=seconds)
 
-    def compose(self, *command: str, seconds: float = BUILD_SECONDS, **environment: str) -> str:
-        """What a command of Compose prints, all profiles but those with a GPU known to it."""
-        profiles = ["--profile", "workers", "--profile", "observability"]
+    def compose(
+        self,
+        *command: str,
+        seconds: float = BUILD_SECONDS,
+        profiles: Sequence[str] = ("workers", "observability"),
+        **environment: str,
+    ) -> str:
+        """What a command of Compose prints."""
+        known = [each for profile in profiles for each in ("--profile", profile)]
         return ran(
-            ["docker", "compose", *profiles, *command],
+            ["docker", "compose", *known, *command],
             self.environment | environment,
             cwd=self.folder,
             seconds=seconds,
@@ -138,7 +144,7 @@ class Stack:
     def up(self, *services: str, workers: int = 3, **environment: str) -> None:
         """Have these services up and healthy."""
         scale = ["--scale", f"worker={workers}"] if "worker" in services else []
-        self.compose("up", "--detach", "--wait", *scale, *services, **environment)
+        self.compose("up", "--detach", "--wait", *scale, *services, seconds=BUILD_SECONDS, **environment)
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -175,10 +181,17 @@ def readme_commands() -> Sequence[str]:
     return [each.replace("\\\n", "") for each in text.removeprefix("$ ").split("\n$ ")]
 
 
-def ran(command: Sequence[str | Path], environment: dict[str, str], *, seconds: float, cwd: Path | None = None) -> str:
+def ran(
+    command: Sequence[str | Path],
+    environment: dict[str, str],
+    *,
+    seconds: float,
+    cwd: Path | None = None,
+    told: str = "",
+) -> str:
     """What a command prints. Raises CalledProcessError, which has what it said of its failure."""
     done = subprocess.run(
-        command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
+        command, env=environment, cwd=cwd, input=told, capture_output=True, text=True, timeout=seconds
     )
     if done.returncode:
         error = subprocess.CalledProcessError(
