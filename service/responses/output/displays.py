@@ -15,7 +15,9 @@ DISPLAY = "browser_display"
 """The role of a note of a display."""
 
 MAX_CHARS = 1_000_000
-"""How much of pages' texts a response takes over from its conversation: the newest. Others are fetched again."""
+"""How much of pages' texts a response takes over from its conversation: the newest that have room. Others are fetched
+again.
+"""
 
 MAX_DISPLAYS_CHARS = 2_000_000
 """How much there may be of it at the end of a response, before new pages are kept without their texts."""
@@ -33,8 +35,10 @@ def displays_of(notes: Iterable[StoredMessage]) -> tuple[Display, ...]:
     left, kept = MAX_CHARS, list[Display]()
     for note in reversed(list(notes)):
         display = _DISPLAY.decode(note.name or "")
+        if display.size > left:
+            display = display.bare()
         left -= display.size
-        kept.append(display if left >= 0 else display.bare())
+        kept.append(display)
     return tuple(reversed(kept))
 
 
