@@ -89,6 +89,11 @@ class OperatorServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str | None = None
     tool: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
 
+    @property
+    def address(self) -> str:
+        """Where it is: its URL, or its folder and command."""
+        return self.url or "\0".join((self.cwd or "", *(self.command or ())))
+
     def among(self, variables: dict[str, str]) -> "OperatorServer":
         """The server, which as a program has these variables beside its own."""
         return self if self.command is None else msgspec.structs.replace(self, env=variables | self.env)

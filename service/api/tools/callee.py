@@ -34,8 +34,8 @@ class Hosted(msgspec.Struct, frozen=True):
 
     One that is `repeatable` may be called again where nobody knows whether it was: it only reads, or a second call
     changes nothing more. `options` is JSON: what the request says of a tool that is none of type `mcp`. Where it
-    needs `approval`, a call of it is shown to the caller, who may approve it. `at` tells the address of a server that
-    the request named from any other; it is empty for the operator's.
+    needs `approval`, a call of it is shown to the caller, who may approve it. `at` tells the address of a server from
+    any other that could have its label by the time of the answer.
     """
 
     server: str

@@ -142,6 +142,6 @@ def _not_offered(request: ApprovalRequest) -> InvalidRequest:
 def _elsewhere(request: ApprovalRequest) -> InvalidRequest:
     return InvalidRequest(
         f"The approval request '{request.id[:100]}' is for the server '{request.server[:100]}' at another address than "
-        "the one in 'tools' here. Declare it as it was when the model asked.",
+        "it has here. Declare it as it was when the model asked; have the model ask again where its operator moved it.",
         param="tools",
     )

@@ -222,7 +222,7 @@ class Toolbox:
             asks = approval.needed(tool.name, reads=tool.reads)
             tools.append(OfferedTool(tool.name, tool.description, tool.schema, tool.repeatable, asks))
         said = declared.description if server is None else declared.description or server.description
-        at = "" if declared.url is None else address_mark(declared.url)
+        at = address_mark(server.address if server is not None else declared.url or "")
         return Offer(declared.label, description_of(said, listing.instructions), tuple(tools), at)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -388,6 +389,36 @@ async def test_an_approval_is_for_the_server_that_was_shown_and_no_other_with_it
     assert (error["param"], "server" in error["message"]) == ("input" if by_items else "tools", True)
     assert began == before
     assert next(item for item in second.output if item.type == "mcp_call").to_dict()["output"] == "42"
+
+
+@pytest.mark.parametrize("by_items", [False, True])
+async def test_an_operators_server_that_was_moved_meanwhile_is_another_one(
+    settings: Settings, fixture: McpServer, tmp_path: Path, by_items: bool
+) -> None:
+    before, path = fixture.began("add"), tmp_path / "mcp.toml"
+    named = settings.model_copy(update={"mcp_servers": str(path)})
+    tools: Any = [{"type": "mcp", "server_label": "maths"}]
+    ends: list[Any] = []
+    first: Any = None
+    for url in (fixture.url, f"{fixture.url}?moved", fixture.url):
+        path.write_text(f'[maths]\nurl = "{url}"\n')
+        engine = scripted([answer("42.")] if first else [call("add", ADD)], [answer("42.")])
+        async with serving(named, engine) as inside, inside.client() as client:
+            if first is None:
+                first = await asked(client, fixture, tools=tools)
+                continue
+            items: Any = resent(first) if by_items else []
+            wanted: Any = {"model": MODEL, "tools": tools, "input": [*items, says(first.output[-1])]}
+            wanted["previous_response_id"] = None if by_items else first.id
+            try:
+                ends.append(await client.responses.create(**wanted))
+            except openai.BadRequestError as refusal:
+                ends.append(refusal.body)
+                assert fixture.began("add") == before
+
+    refused, done = ends
+    assert (refused["param"], "server" in refused["message"]) == ("input" if by_items else "tools", True)
+    assert next(item for item in done.output if item.type == "mcp_call").to_dict()["output"] == "42"
 
 
 # --- clients that keep their history themselves ---
