@@ -118,6 +118,7 @@ async def test_open_figures_are_shown_as_png_and_closed(sandbox: Sandbox, sessio
 async def test_numpy_and_pandas_are_there(sandbox: Sandbox, session: str) -> None:
     cell = await ran(sandbox, "import numpy as np\n(np.ones((200, 200)) @ np.ones((200, 200))).sum()")
     assert cell.logs == "np.float64(8000000.0)\n"
+    assert (await ran(sandbox, "import pandas as pd\nint(pd.DataFrame({'a': [40, 2]})['a'].sum())")).logs == "42\n"
 
 
 async def test_sessions_draw_other_random_numbers(sandbox: Sandbox, session: str) -> None:

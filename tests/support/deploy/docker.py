@@ -89,6 +89,9 @@ class Docker:
         self("network", "prune", "--force")
         self._process.terminate()
         self._process.wait(DAEMON_SECONDS)
+        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        for left in reversed([each for each in mounts if each.startswith(f"{self._folder}/")]):
+            ran(["umount", left], self.environment, seconds=COMMAND_SECONDS)  # that of containers without a network
         shutil.rmtree(self._folder / "data")
 
 
