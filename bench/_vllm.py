@@ -126,7 +126,7 @@ class Vllm:
 
 def harmonium(port: int, *, profile: bool) -> Server:
     """The service before the vLLM at `port`."""
-    settings = {"HARMONIUM_ENGINE": "vllm", "HARMONIUM_VLLM_URL": f"http://{HOST}:{port}"}
+    settings = {"HARMONIUM_ENGINE": "vllm", "HARMONIUM_ENGINE_URL": f"http://{HOST}:{port}"}
     return Server(["-m", "service", "serve"], settings=settings, profile=profile)
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Never, cast
 import typer
 
 from service.build import this_build
+from service.settings.core import ENGINE_URLS
 from service.settings.settings import (
     MASK,
     Settings,
@@ -48,9 +49,8 @@ _PANELS = {name: heading for heading, names in groups().items() for name in name
 _NO_DEFAULT = "none"
 
 
-def _setting(name: str, flag: str = "") -> Any:
-    """The option that overrides the setting `name`, in the panel of its group; `flag` names one that takes no value."""
-    names = (flag,) if flag else ()
+def _setting(name: str, *names: str) -> Any:
+    """The option that overrides the setting `name`, in the panel of its group; `names` are its own, if any."""
     panel = _PANELS[name]
     return typer.Option(*names, help=_help(name), metavar=_metavar(name), show_default=False, rich_help_panel=panel)
 
@@ -82,6 +82,8 @@ def _json_instead(of: str) -> Any:
     return typer.Option("--json", metavar="", help=f"Print one JSON object instead of {of}.")
 
 
+EngineUrl = Annotated[str | None, _setting("engine_url", "--engine-url", "--vllm-url")]
+LlamaModel = Annotated[str | None, _setting("llama_model")]
 RedisUrl = Annotated[str | None, _setting("redis_url")]
 DataDir = Annotated[Path | None, _setting("data_dir")]
 Tenant = Annotated[str | None, typer.Option(metavar="NAME", help="Only what this tenant has.", show_default=False)]
@@ -132,7 +134,8 @@ def serve(
     workers: Annotated[str | None, _setting("workers")] = None,
     worker: Annotated[bool | None, _setting("worker", "--worker/--no-worker")] = None,
     engine: Annotated[str | None, _setting("engine")] = None,
-    vllm_url: Annotated[str | None, _setting("vllm_url")] = None,
+    engine_url: EngineUrl = None,
+    llama_model: LlamaModel = None,
     model: Annotated[str | None, _setting("model")] = None,
     demo_tokens_per_second: Annotated[str | None, _setting("demo_tokens_per_second")] = None,
     redis_url: RedisUrl = None,
@@ -146,7 +149,7 @@ def serve(
     embedded server, so that they are there again after a restart. Point an OpenAI SDK at it with
     `OPENAI_BASE_URL=http://127.0.0.1:8000/v1`.
 
-    With vLLM servers: `harmonium serve --engine vllm --vllm-url http://gpu:8000`. To let other machines in, set
+    With vLLM servers: `harmonium serve --engine vllm --engine-url http://gpu:8000`. To let other machines in, set
     `HARMONIUM_API_KEYS` and `--host 0.0.0.0`.
 
     Each option is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`. Options win over the environment, and that over a
@@ -169,7 +172,8 @@ def worker(
     worker_concurrency: Annotated[str | None, _setting("worker_concurrency")] = None,
     worker_port: Annotated[str | None, _setting("worker_port")] = None,
     engine: Annotated[str | None, _setting("engine")] = None,
-    vllm_url: Annotated[str | None, _setting("vllm_url")] = None,
+    engine_url: EngineUrl = None,
+    llama_model: LlamaModel = None,
     model: Annotated[str | None, _setting("model")] = None,
     demo_tokens_per_second: Annotated[str | None, _setting("demo_tokens_per_second")] = None,
     redis_url: RedisUrl = None,
@@ -230,7 +234,8 @@ def doctor(
     host: Annotated[str | None, _setting("host")] = None,
     port: Annotated[str | None, _setting("port")] = None,
     engine: Annotated[str | None, _setting("engine")] = None,
-    vllm_url: Annotated[str | None, _setting("vllm_url")] = None,
+    engine_url: EngineUrl = None,
+    llama_model: LlamaModel = None,
     model: Annotated[str | None, _setting("model")] = None,
     redis_url: RedisUrl = None,
     data_dir: DataDir = None,
@@ -247,7 +252,14 @@ def doctor(
     of a cluster; the port, the API keys, the engine. An embedded server is asked while it runs, or else started for a
     moment, in its data folder.
     """
-    given = {"host": host, "port": port, "engine": engine, "vllm_url": vllm_url, "model": model}
+    given = {
+        "host": host,
+        "port": port,
+        "engine": engine,
+        "engine_url": engine_url,
+        "llama_model": llama_model,
+        "model": model,
+    }
     settings = _load(redis_url=redis_url, data_dir=data_dir, **given)
     from rich.console import Console  # not at the top, as in serve
 
@@ -446,9 +458,9 @@ def _load(**overrides: object) -> Settings:
     except SettingsError as error:
         _fail(str(error), EXIT_SETTINGS)
     # a variable may be there for other processes, an option is for this one
-    if overrides.get("vllm_url") is not None and settings.engine != "vllm":
-        remedy = "give both, or neither"
-        _fail(f"--vllm-url is for --engine vllm, and the engine is {settings.engine}; {remedy}", EXIT_SETTINGS)
+    if overrides.get("engine_url") is not None and settings.engine not in ENGINE_URLS:
+        kinds = " or ".join(f"--engine {name}" for name in ENGINE_URLS)
+        _fail(f"--engine-url is for {kinds}, and the engine is {settings.engine}; give both, or neither", EXIT_SETTINGS)
     return settings
 
 

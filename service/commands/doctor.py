@@ -156,22 +156,30 @@ def _is_harmonium(url: str) -> bool:
     return isinstance(said, dict) and cast(dict[str, object], said).get("name") == "harmonium"
 
 
+_LOCAL = {
+    "vllm-local": ("vllm", "vllm", "vLLM in this process"),
+    "llama-local": ("xllamacpp", "llama", "llama.cpp beside this process"),
+}
+"""What an engine on this machine is, with the package that it needs and the extra that brings it."""
+
+
 def _engine(settings: Settings) -> Finding:
     """Whether there is something that samples."""
     why = "without it no response can be made"
     if settings.engine == "demo":
         return finding("engine", why, (Level.OK, "demo, which is no real model", ""))
-    if settings.engine == "vllm-local":
-        there = find_spec("vllm") is not None
-        now = f"vLLM in this process{'' if there else ', which is not installed'}"
-        return finding("engine", why, (Level.OK if there else Level.UNSAFE, now, "pip install 'harmonium[vllm]'"))
+    if settings.engine in _LOCAL:
+        package, extra, now = _LOCAL[settings.engine]
+        there = find_spec(package) is not None
+        now += "" if there else ", which is not installed"
+        return finding("engine", why, (Level.OK if there else Level.UNSAFE, now, f"pip install 'harmonium[{extra}]'"))
     return finding("engine", why, asyncio.run(_servers(settings)))
 
 
 async def _servers(settings: Settings) -> Verdict:
-    """What the vLLM servers say."""
+    """What the servers say."""
     logging.getLogger("service").addHandler(logging.NullHandler())  # what they say is told by what is found
-    engine, remedy = open_engine(settings), "start it, or correct HARMONIUM_VLLM_URL"
+    engine, remedy = open_engine(settings), "start it, or correct HARMONIUM_ENGINE_URL"
     try:
         await engine.start()
         try:
@@ -179,12 +187,12 @@ async def _servers(settings: Settings) -> Verdict:
         except EngineUnavailable as error:
             if "does not serve the model" in str(error):
                 remedy = "set HARMONIUM_MODEL to an id that GET /v1/models of the server lists, or leave it empty"
-            elif "HARMONIUM_VLLM_API_KEY" in str(error):
-                remedy = "set HARMONIUM_VLLM_API_KEY to the key of the server"
+            elif "HARMONIUM_ENGINE_API_KEY" in str(error):
+                remedy = "set HARMONIUM_ENGINE_API_KEY to the key of the server"
             return Level.UNSAFE, f"{', '.join(engine.servers())}: {error}", remedy
         down = [name for name, up in engine.servers().items() if not up]
         if down:
-            return Level.WARN, f"{len(down)} of {len(engine.servers())} vLLM servers down: {', '.join(down)}", remedy
+            return Level.WARN, f"{len(down)} of {len(engine.servers())} servers down: {', '.join(down)}", remedy
         return Level.OK, f"{engine.model.id} on {', '.join(engine.servers())}", ""
     finally:
         await engine.close()

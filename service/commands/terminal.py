@@ -20,7 +20,7 @@ from rich.text import Text
 from service import logs
 from service.build import this_build
 from service.responses.service import DEMO_MODEL
-from service.settings.core import DEFAULT_TENANT
+from service.settings.core import DEFAULT_TENANT, ENGINE_NAMES
 from service.settings.settings import Settings, display, variable
 
 LINE_CHARS = 100
@@ -154,7 +154,9 @@ def _engine(settings: Settings) -> str:
         return "demo, a deterministic stand-in: no real model"
     if settings.engine == "vllm-local":
         return f"vLLM in this process, with {settings.vllm_model}"
-    return f"vLLM at {', '.join(settings.vllm_url)}"
+    if settings.engine == "llama-local":
+        return f"llama.cpp beside this process, with {settings.llama_model}"
+    return f"{ENGINE_NAMES[settings.engine]} at {', '.join(settings.engine_urls)}"
 
 
 def _access(settings: Settings) -> str:
@@ -167,7 +169,11 @@ def _access(settings: Settings) -> str:
 def _line_to_paste(settings: Settings, url: str) -> str:
     """A request that works; where only the vLLM server knows the model's name, one that asks for it."""
     key = " -H 'Authorization: Bearer YOUR_KEY'" if settings.api_keys else ""
-    model = settings.model or {"demo": DEMO_MODEL, "vllm-local": settings.vllm_model}.get(settings.engine)
+    model = settings.model or {
+        "demo": DEMO_MODEL,
+        "vllm-local": settings.vllm_model,
+        "llama-local": Path(settings.llama_model).stem,
+    }.get(settings.engine)
     if model is None:
         return f"curl{key} {url}/v1/models"
     kind = " -H 'Content-Type: application/json'"

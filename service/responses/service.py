@@ -25,6 +25,7 @@ from service.responses.tools.python import CodeInterpreter
 from service.responses.tools.toolbox import Toolbox, no_server
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
+from service.settings.core import ENGINE_URLS
 from service.settings.keys import Keys
 from service.settings.protocol import servers_in
 from service.settings.sandbox import LOCAL
@@ -304,20 +305,27 @@ def _at(url: str) -> dict[str, str]:
     return {"url": url} if url else {}
 
 
+def _open_servers(settings: Settings) -> Engine:
+    """The engine of servers that ENGINE names."""
+    from service.engine.llama.servers import Llama  # their HTTP client is for who has a server
+    from service.engine.servers.engine import Access, ServersEngine
+    from service.engine.vllm.servers import Vllm
+
+    access = Access(
+        urls=settings.engine_urls,
+        api_key=settings.engine_api_key.get_secret_value(),
+        connections=settings.engine_connections,
+        connect_seconds=settings.engine_connect_seconds,
+        probe_seconds=settings.engine_probe_seconds,
+    )
+    kind = Vllm() if settings.engine == "vllm" else Llama(shared=len(settings.tenants) > 1)
+    return ServersEngine(kind, access, model=settings.model, context_tokens=settings.context_tokens)
+
+
 def open_engine(settings: Settings) -> Engine:
     """The engine that ENGINE names."""
-    if settings.engine == "vllm":
-        from service.engine.servers.engine import Access  # its HTTP client is for who has a server
-        from service.engine.vllm.servers import vllm_engine
-
-        access = Access(
-            urls=settings.vllm_url,
-            api_key=settings.vllm_api_key.get_secret_value(),
-            connections=settings.vllm_connections,
-            connect_seconds=settings.vllm_connect_seconds,
-            probe_seconds=settings.vllm_probe_seconds,
-        )
-        return vllm_engine(access, model=settings.model, context_tokens=settings.context_tokens)
+    if settings.engine in ENGINE_URLS:
+        return _open_servers(settings)
     if settings.engine == "vllm-local":
         from service.engine.vllm.local import VllmLocalEngine  # vLLM takes seconds to import, where it is at all
 
@@ -326,6 +334,16 @@ def open_engine(settings: Settings) -> Engine:
             settings.vllm_args,
             served_as=settings.model,
             context_tokens=settings.context_tokens,
+        )
+    if settings.engine == "llama-local":
+        from service.engine.llama.local import LlamaLocalEngine
+
+        return LlamaLocalEngine(
+            Path(settings.llama_model),
+            settings.llama_args,
+            served_as=settings.model,
+            context_tokens=settings.context_tokens,
+            shared=len(settings.tenants) > 1,
         )
     card = ModelCard(settings.model or DEMO_MODEL, MODEL_CREATED, settings.context_tokens or DEMO_CONTEXT_TOKENS)
     return DemoEngine(card, settings.demo_tokens_per_second)

@@ -27,8 +27,14 @@ DEFAULT_TENANT = "default"
 MAX_API_KEYS = 10_000
 MAX_KEY_CHARS = 512
 
-MAX_VLLM_SERVERS = 64
+MAX_SERVERS = 64
 LEAST_CONTEXT_TOKENS = 1024
+
+ENGINE_URLS = {"vllm": "http://127.0.0.1:8001", "llama": "http://127.0.0.1:8080"}
+"""Where the servers of an engine are unless ENGINE_URL says otherwise."""
+
+ENGINE_NAMES = {"vllm": "vLLM", "llama": "llama.cpp"}
+"""What such an engine is called."""
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -81,35 +87,40 @@ class CoreSettings(BaseSettings):
     """Tenants whose `priority` requests go before other tenants', comma-separated. Where API_KEYS has one tenant, it
     may. A `service_tier` of priority is default for the others."""
 
-    engine: Literal["demo", "vllm", "vllm-local"] = "demo"
+    engine: Literal["demo", "vllm", "vllm-local", "llama", "llama-local"] = "demo"
     """What samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers; `vllm-local`, vLLM
-    in this process."""
+    in this process; `llama`, llama.cpp servers; `llama-local`, llama.cpp beside this process."""
     model: str = Field("", max_length=256)
-    """Id of the model that is served. Empty is the first that the vLLM server lists, VLLM_MODEL for `vllm-local`, and
-    gpt-oss-20b on the demo engine."""
+    """Id of the model that is served. Empty is the first that the server lists, VLLM_MODEL for `vllm-local`, the
+    file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
     model_identity: str = Field("You are ChatGPT, a large language model trained by OpenAI.", max_length=4096)
     """First line of the system message. gpt-oss was trained with the default."""
     knowledge_cutoff: str = Field("2024-06", max_length=32)
     """Knowledge cutoff in the system message."""
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
     """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
-    for the demo engine. It never raises what a vLLM server says, and is needed for a router that says nothing."""
-    vllm_url: Annotated[tuple[str, ...], NoDecode] = Field(
-        ("http://127.0.0.1:8001",), min_length=1, max_length=MAX_VLLM_SERVERS
-    )
-    """The vLLM servers of `vllm`, comma-separated. They have to serve the same model."""
-    vllm_api_key: SecretStr = SecretStr("")
-    """The key that the vLLM servers ask for. Empty sends none."""
-    vllm_connections: int = Field(512, ge=1, le=100_000)
-    """The most generations that one process has under way at each vLLM server; more are refused with 503."""
-    vllm_connect_seconds: float = Field(5, gt=0, le=60)
-    """How long a vLLM server may take to accept a connection, or to answer a probe."""
-    vllm_probe_seconds: float = Field(5, ge=0.1, le=300)
-    """How often each vLLM server is asked for its health."""
+    for the demo engine. It never raises what a server says, and is needed for a router that says nothing."""
+    engine_url: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_SERVERS)
+    """The servers of `vllm` or `llama`, comma-separated. They have to serve the same model. Empty is
+    http://127.0.0.1:8001 for `vllm`, and http://127.0.0.1:8080 for `llama`."""
+    engine_api_key: SecretStr = SecretStr("")
+    """The key that the servers ask for. Empty sends none."""
+    engine_connections: int = Field(512, ge=1, le=100_000)
+    """The most generations that one process has under way at each server; more are refused with 503. A llama.cpp server
+    gets as many as it has slots, and the others wait."""
+    engine_connect_seconds: float = Field(5, gt=0, le=60)
+    """How long a server may take to accept a connection, or to answer a probe."""
+    engine_probe_seconds: float = Field(5, ge=0.1, le=300)
+    """How often each server is asked for its health."""
     vllm_model: str = Field("openai/gpt-oss-20b", min_length=1)
     """The model that `vllm-local` loads: a name or a folder."""
     vllm_args: Annotated[dict[str, Any], NoDecode] = {}
     """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs."""
+    llama_model: str = Field("", max_length=4096)
+    """The GGUF file that `llama-local` loads."""
+    llama_args: Annotated[dict[str, Any], NoDecode] = {}
+    """Options of `llama-local`, as a JSON object with the names that xllamacpp's CommonParams has for llama.cpp's, such
+    as n_parallel, n_gpu_layers and cpuparams.n_threads."""
     demo_tokens_per_second: float = Field(0, ge=0, le=1_000_000)
     """Pace of the demo engine; 0 is as fast as it can."""
 
@@ -217,30 +228,30 @@ class CoreSettings(BaseSettings):
     def _parse_api_keys(cls, value: object) -> object:
         return parse_api_keys(value) if isinstance(value, str) else value
 
-    @field_validator("vllm_url", "priority_tenants", mode="before")
+    @field_validator("engine_url", "priority_tenants", mode="before")
     @classmethod
     def _parse_names(cls, value: object) -> object:
         return comma_separated(value)
 
-    @field_validator("vllm_url")
+    @field_validator("engine_url")
     @classmethod
-    def _check_vllm_url(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_engine_url(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_server_url(each) for each in value)
 
-    @field_validator("vllm_args", mode="before")
+    @field_validator("vllm_args", "llama_args", mode="before")
     @classmethod
-    def _parse_vllm_args(cls, value: object) -> object:
+    def _parse_args(cls, value: object) -> object:
         try:
             parsed = json.loads(value or "{}") if isinstance(value, str) else value
         except ValueError:
             parsed = None
         if not isinstance(parsed, dict):
-            raise ValueError('should be a JSON object such as {"max_model_len": 32768}')
+            raise ValueError('should be a JSON object, such as {"max_model_len": 32768} is for vLLM')
         return cast(dict[str, object], parsed)
 
-    @field_validator("vllm_api_key")
+    @field_validator("engine_api_key")
     @classmethod
-    def _check_vllm_api_key(cls, value: SecretStr) -> SecretStr:
+    def _check_engine_api_key(cls, value: SecretStr) -> SecretStr:
         if value.get_secret_value() and not _KEY.fullmatch(value.get_secret_value()):
             raise ValueError(f"should be 1 to {MAX_KEY_CHARS} printable ASCII characters, no space")
         return value
@@ -305,7 +316,7 @@ def _server_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("should be URLs that begin with http:// or https://, comma-separated")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError(f"should have no user, password or query; a key goes into {PREFIX}VLLM_API_KEY")
+        raise ValueError(f"should have no user, password or query; a key goes into {PREFIX}ENGINE_API_KEY")
     return url.rstrip("/").removesuffix("/v1")
 
 

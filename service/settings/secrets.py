@@ -11,7 +11,7 @@ from pathlib import Path
 from service.settings.core import PREFIX
 
 SECRETS = (
-    *("api_keys", "vllm_api_key", "redis_url", "seal_keys", "webhook_secret", "metrics_key", "sandbox_key"),
+    *("api_keys", "engine_api_key", "redis_url", "seal_keys", "webhook_secret", "metrics_key", "sandbox_key"),
     "search_key",
 )
 """The settings that hold secrets."""

@@ -18,11 +18,11 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from service.settings.background import RENEWALS, BackgroundSettings
-from service.settings.core import DEFAULT_TENANT, PREFIX, CoreSettings, is_loopback
+from service.settings.core import DEFAULT_TENANT, ENGINE_URLS, PREFIX, CoreSettings, is_loopback
 from service.settings.protocol import ProtocolSettings
 from service.settings.sandbox import SandboxSettings
 from service.settings.secrets import RENEWED, SECRETS, SecretError, file_variable, read_secrets
-from service.settings.sources import EnvFileError, Environment, Given
+from service.settings.sources import OLDER, DotEnv, EnvFileError, Environment, Given
 from service.settings.units import DAY_SECONDS, EXAMPLES, measured, sized, unit_of
 
 MASK = "****"
@@ -63,7 +63,7 @@ GROUPS = {
 MAX_SHOWN_CHARS = 100
 """How much of a value an error shows."""
 
-UNSHOWN = frozenset({"api_keys", "redis_url", "vllm_url", "vllm_args", "webhook_url", "seal_keys"})
+UNSHOWN = frozenset({"api_keys", "redis_url", "engine_url", "vllm_args", "llama_args", "webhook_url", "seal_keys"})
 """What no error shows the value of, besides SecretStr: it might be a secret, or have one in it."""
 
 _SECRET = re.compile(r"token$|key|password|secret")
@@ -89,7 +89,7 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """What wins stands first."""
-        return init_settings, Environment(settings_cls), dotenv_settings
+        return init_settings, Environment(settings_cls), DotEnv(settings_cls)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -108,11 +108,13 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
                 f"{PREFIX}CORS_ORIGINS lets web pages call the service, but no API key is set, so each of them could "
                 f"read every conversation of whoever visits it; set {PREFIX}API_KEYS"
             )
-        if self.engine == "vllm-local" and self.workers > 1:
+        if self.engine.endswith("-local") and self.workers > 1:
             raise ValueError(
                 f"{PREFIX}WORKERS={self.workers} would load the model {self.workers} times with "
-                f"{PREFIX}ENGINE=vllm-local; set it to 1, or run a vLLM server"
+                f"{PREFIX}ENGINE={self.engine}; set it to 1, or run a server"
             )
+        if self.engine == "llama-local" and not self.llama_model:
+            raise ValueError(f"{PREFIX}ENGINE=llama-local needs {PREFIX}LLAMA_MODEL, a GGUF file; set it")
         if self.store_replicas and not self.redis_url:
             raise ValueError(
                 f"{PREFIX}STORE_REPLICAS={self.store_replicas} needs replicas, and the embedded server has none; set "
@@ -146,9 +148,14 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
                 f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so webhooks could be forged; set "
                 "it to whsec_ and what `openssl rand -base64 32` prints"
             )
-        if len(set(self.vllm_url)) < len(self.vllm_url):
-            raise ValueError(f"{PREFIX}VLLM_URL names a server twice")
+        if len(set(self.engine_url)) < len(self.engine_url):
+            raise ValueError(f"{PREFIX}ENGINE_URL names a server twice")
         return self
+
+    @property
+    def engine_urls(self) -> tuple[str, ...]:
+        """Where the engine's servers are."""
+        return self.engine_url or (ENGINE_URLS[self.engine],)
 
     @model_validator(mode="after")
     def _check_search(self) -> Self:
@@ -354,6 +361,7 @@ def _refuse_unknown(names: Iterable[str]) -> None:
     """Raise SettingsError for a HARMONIUM_* variable that is no setting: a misspelt limit is no limit."""
     known = {name.upper() for name in Settings.model_fields}
     known |= {file_variable(name).removeprefix(PREFIX) for name in SECRETS}
+    known |= {name.removeprefix(PREFIX) for name in OLDER}
     for name in sorted(names):
         if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in known:
             near = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)

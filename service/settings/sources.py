@@ -13,10 +13,16 @@ from typing import Any
 
 from dotenv import dotenv_values
 from pydantic.fields import FieldInfo
-from pydantic_settings import EnvSettingsSource
+from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 
 from service.settings.core import ENV_FILE, PREFIX
 from service.settings.secrets import SECRETS, SecretError, file_variable
+
+OLDER = {
+    f"{PREFIX}VLLM_{name}": f"{PREFIX}ENGINE_{name}"
+    for name in ("URL", "API_KEY", "API_KEY_FILE", "CONNECTIONS", "CONNECT_SECONDS", "PROBE_SECONDS")
+}
+"""Names that variables had before, and theirs of today. Where both are set, today's counts."""
 
 _SERVICE_LINK = re.compile(
     rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
@@ -60,8 +66,22 @@ def _read_env_file() -> dict[str, str | None]:
         raise EnvFileError(f"{place} can't be read: {error.strerror}; let this user read it, or move it") from error
 
 
+def _renamed(values: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The values under the names of today; the settings' own readers have names in lower case, Given in upper case."""
+    older = {name: value for name, value in values.items() if name.upper() in OLDER}
+    today = {_like(OLDER[name.upper()], name): value for name, value in older.items()}
+    return today | {name: value for name, value in values.items() if name not in older}
+
+
+def _like(name: str, other: str) -> str:
+    return name.lower() if other.islower() else name
+
+
 class Environment(EnvSettingsSource):
     """The environment without what Kubernetes has put there."""
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return _renamed(super()._load_env_vars())
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         """The value of a setting, None where there is none."""
@@ -70,14 +90,28 @@ class Environment(EnvSettingsSource):
         return (value if ours else None), key, is_complex
 
 
+class DotEnv(DotEnvSettingsSource):
+    """The `.env` file."""
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return _renamed(super()._load_env_vars())
+
+
 class Given:
     """The values as they were given, and by which name: an option, a variable, or a variable in the file."""
 
     def __init__(self, overrides: Mapping[str, object]) -> None:
         """`overrides` are those of the command line, by the setting's name. Raises EnvFileError."""
         self._overrides = overrides
-        self._environment = {name.upper(): value for name, value in os.environ.items()}
-        self._file = _read_env_file()
+        environment, file = {name.upper(): value for name, value in os.environ.items()}, _read_env_file()
+        self._older = {
+            today: name
+            for given in (file, environment)
+            for name, today in OLDER.items()
+            if name in given and today not in given
+        }
+        """The older names by which something was given, by those of today."""
+        self._environment, self._file = _renamed(environment), _renamed(file)
 
     @property
     def variables(self) -> Iterable[str]:
@@ -114,4 +148,5 @@ class Given:
             return f"--{name.replace('_', '-')}"
         if name in SECRETS and self._set_to(file_variable(name)):
             return f"{file_variable(name)}={self._set_to(file_variable(name))}"
-        return f"{variable} in {ENV_FILE}" if variable not in self._environment and variable in self._file else variable
+        shown = self._older.get(variable, variable)
+        return f"{shown} in {ENV_FILE}" if variable not in self._environment and variable in self._file else shown

@@ -146,26 +146,25 @@ def test_help_groups_options_as_the_settings_are_grouped() -> None:
     assert set(panels[1:]) == {"Serving", "Background responses", "Engine", "Store", "Log"} <= set(groups())
 
 
-def test_a_vllm_server_is_named_by_an_option() -> None:
-    result = CliRunner().invoke(app, ["serve", "--engine", "vllm", "--vllm-url", "gpu:8000"])
+@pytest.mark.parametrize("option", ["--engine-url", "--vllm-url"])
+def test_a_server_is_named_by_an_option(option: str) -> None:
+    result = CliRunner().invoke(app, ["serve", "--engine", "vllm", option, "gpu:8000"])
     assert result.exit_code == 2
-    assert result.stderr.startswith("harmonium: --vllm-url: should be URLs that begin with http://")
+    assert result.stderr.startswith("harmonium: --engine-url: should be URLs that begin with http://")
 
 
 @pytest.mark.parametrize("command", ["serve", "worker", "doctor"])
-def test_an_address_of_vllm_is_not_passed_over_where_another_engine_is_set(command: str) -> None:
-    result = CliRunner().invoke(app, [command, "--vllm-url", "http://gpu:8000"])
+def test_an_address_of_a_server_is_not_passed_over_where_another_engine_is_set(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--engine-url", "http://gpu:8000"])
     assert result.exit_code == 2
-    assert (
-        result.stderr == "harmonium: --vllm-url is for --engine vllm, and the engine is demo; give both, or neither\n"
-    )
+    assert result.stderr.startswith("harmonium: --engine-url is for --engine vllm or --engine llama, and the engine is")
 
 
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
         ("--port=eighty", "--port eighty: should be a whole number, 0 to 65,535"),
-        ("--engine=steam", "--engine steam: should be demo, vllm or vllm-local"),
+        ("--engine=steam", "--engine steam: should be demo, vllm, vllm-local, llama or llama-local"),
         ("--demo-tokens-per-second=-1", "--demo-tokens-per-second -1: should be a number, 0 to 1,000,000"),
         ("--redis-url=redis://localhost:99999", "--redis-url: is not a URL: its port is above 65535 or no number"),
     ],

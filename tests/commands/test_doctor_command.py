@@ -167,19 +167,19 @@ async def test_the_engine_is_asked_and_each_trouble_has_its_remedy() -> None:
 
     async with standing_in(scripted()) as vllm:
         name = urlsplit(vllm.url).netloc
-        assert await engine(vllm_url=vllm.url) == ("ok", f"{vllm.model} on {name}", "")
-        level, now, remedy = await engine(vllm_url=f"{vllm.url},http://127.0.0.1:1")
-        assert (level, now) == ("warn", "1 of 2 vLLM servers down: 127.0.0.1:1")
-        assert remedy == "start it, or correct HARMONIUM_VLLM_URL"
-        level, now, remedy = await engine(vllm_url=vllm.url, model="gpt-4o")
+        assert await engine(engine_url=vllm.url) == ("ok", f"{vllm.model} on {name}", "")
+        level, now, remedy = await engine(engine_url=f"{vllm.url},http://127.0.0.1:1")
+        assert (level, now) == ("warn", "1 of 2 servers down: 127.0.0.1:1")
+        assert remedy == "start it, or correct HARMONIUM_ENGINE_URL"
+        level, now, remedy = await engine(engine_url=vllm.url, model="gpt-4o")
         assert (level, now) == ("unsafe", f"{name}: the vLLM server does not serve the model 'gpt-4o'")
         assert "HARMONIUM_MODEL" in remedy
         vllm.api_key = SECRET
-        level, now, remedy = await engine(vllm_url=vllm.url)
-        assert (level, remedy) == ("unsafe", "set HARMONIUM_VLLM_API_KEY to the key of the server")
-    level, now, remedy = await engine(vllm_url="http://127.0.0.1:1")
+        level, now, remedy = await engine(engine_url=vllm.url)
+        assert (level, remedy) == ("unsafe", "set HARMONIUM_ENGINE_API_KEY to the key of the server")
+    level, now, remedy = await engine(engine_url="http://127.0.0.1:1")
     assert (level, now) == ("unsafe", "127.0.0.1:1: the vLLM server can't be reached")
-    assert remedy == "start it, or correct HARMONIUM_VLLM_URL"
+    assert remedy == "start it, or correct HARMONIUM_ENGINE_URL"
 
 
 @pytest.mark.parametrize(

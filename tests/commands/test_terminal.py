@@ -100,7 +100,7 @@ def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.Monk
 def test_the_card_of_a_real_engine_with_keys_shows_no_secret() -> None:
     settings = load_settings(
         engine="vllm",
-        vllm_url="http://gpu:8000",
+        engine_url="http://gpu:8000",
         host="0.0.0.0",
         api_keys="acme:sk-secret-one,globex:sk-secret-two",
         redis_url="redis://:sk-secret@redis:6379/0",

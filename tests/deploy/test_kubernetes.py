@@ -199,7 +199,7 @@ def test_vllm_gets_the_flags_and_variables_of_compose() -> None:
 def test_harmonium_asks_each_vllm_by_its_own_name() -> None:
     manifests = built(FOLDER / "vllm")
     workload = named(manifests, "StatefulSet", "vllm")
-    found = named(manifests, "ConfigMap", "harmonium-settings")["data"]["HARMONIUM_VLLM_URL"].split(",")
+    found = named(manifests, "ConfigMap", "harmonium-settings")["data"]["HARMONIUM_ENGINE_URL"].split(",")
     service, count = workload["spec"]["serviceName"], workload["spec"]["replicas"]
     assert found == [f"http://vllm-{number}.{service}:8000" for number in range(count)]
     assert named(manifests, "Service", service)["spec"]["clusterIP"] == "None"

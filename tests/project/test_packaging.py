@@ -13,7 +13,9 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from service.settings.core import ENGINE_URLS
 from service.settings.settings import Settings, variable
+from service.settings.sources import OLDER
 from tests.support import ROOT
 
 SCRIPTS = [
@@ -116,7 +118,7 @@ def test_help_for_vllm_on_the_cpu_comes_without_installing_it() -> None:
 def test_vllm_on_the_cpu_listens_on_loopback_where_the_service_looks_for_it() -> None:
     text = read("scripts/vllm-cpu")
     host, port = re.findall(r"--host (\S+) --port (\S+)", text)[0]
-    assert (f"http://{host}:{port}",) == Settings.model_fields["vllm_url"].default
+    assert f"http://{host}:{port}" == ENGINE_URLS["vllm"]
     assert f"http://{host}:{port}" in text
     assert "log-requests" not in text, "vLLM logs no requests unless it is told to"
 
@@ -219,7 +221,10 @@ def test_compose_starts_the_service_behind_a_vllm_that_is_well_or_without_one() 
     assert "/health" in str(service("vllm")["healthcheck"])
     assert harmonium["depends_on"]["vllm"] == {"condition": "service_healthy", "required": False}
     assert harmonium["environment"]["HARMONIUM_ENGINE"] == "${HARMONIUM_ENGINE:-demo}"
-    assert harmonium["environment"]["HARMONIUM_VLLM_URL"] == "${HARMONIUM_VLLM_URL:-http://vllm:8000}"
+    assert (
+        harmonium["environment"]["HARMONIUM_ENGINE_URL"]
+        == "${HARMONIUM_ENGINE_URL:-${HARMONIUM_VLLM_URL:-http://vllm:8000}}"
+    )
 
 
 @pytest.mark.parametrize("flag", ["scale-out", "prompt-tokens-details", "prefix-caching"])
@@ -231,7 +236,7 @@ def test_vllm_is_told_the_same_on_a_gpu_as_on_the_cpu(flag: str) -> None:
 
 def test_container_files_set_only_what_can_be_set() -> None:
     named = set(re.findall(r"HARMONIUM_[A-Z_]+", read("Dockerfile") + read("compose.yaml")))
-    assert named <= {variable(name) for name in Settings.model_fields}
+    assert named <= {variable(name) for name in Settings.model_fields} | OLDER.keys()
 
 
 def test_what_scripts_env_writes_is_random_read_by_its_owner_alone_and_never_overwritten(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from service.settings.settings import Settings, SettingsError, display, load_set
 KEY = "sk-0123456789abcdef0123"
 VALUES = {
     "api_keys": f"acme:{KEY}",
-    "vllm_api_key": KEY,
+    "engine_api_key": KEY,
     "redis_url": f"redis://:{KEY}@localhost:6379/0",
     "seal_keys": KEY * 2,
     "webhook_secret": "whsec_" + "QUJD" * 10,

@@ -96,7 +96,7 @@ def test_what_is_wrong_is_named_as_it_was_given_with_its_value_and_what_is_allow
         load_settings(port=70_000)
     assert sorted(str(caught.value).split("; ")) == [
         "--port 70000: should be a whole number, 0 to 65,535",
-        "HARMONIUM_ENGINE in .env=steam: should be demo, vllm or vllm-local",
+        "HARMONIUM_ENGINE in .env=steam: should be demo, vllm, vllm-local, llama or llama-local",
         "HARMONIUM_STORE in .env=maybe: should be true or false",
         "HARMONIUM_WORKERS=many: should be a whole number, 1 to 64",
     ]
@@ -197,6 +197,24 @@ def test_a_file_is_no_place_for_it(tmp_path: Path) -> None:
         load_settings()
 
 
+def test_variables_keep_the_names_that_they_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("HARMONIUM_VLLM_CONNECTIONS=7\nHARMONIUM_ENGINE_CONNECT_SECONDS=2\n")
+    (tmp_path / "key").write_text(SECRET)
+    monkeypatch.setenv("HARMONIUM_VLLM_URL", "http://a")
+    monkeypatch.setenv("HARMONIUM_VLLM_API_KEY_FILE", str(tmp_path / "key"))
+    monkeypatch.setenv("HARMONIUM_VLLM_CONNECT_SECONDS", "3")
+    monkeypatch.setenv("HARMONIUM_VLLM_PROBE_SECONDS", "3")
+    monkeypatch.setenv("HARMONIUM_ENGINE_PROBE_SECONDS", "4")
+    settings = load_settings()
+    assert (settings.engine_url, settings.engine_connections) == (("http://a",), 7)
+    assert settings.engine_api_key.get_secret_value() == SECRET
+    assert (settings.engine_connect_seconds, settings.engine_probe_seconds) == (3, 4)
+    monkeypatch.setenv("HARMONIUM_VLLM_CONNECTIONS", "0")
+    with pytest.raises(SettingsError, match=r"^HARMONIUM_VLLM_CONNECTIONS=0: should be"):
+        load_settings()
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_loopback_needs_no_key(host: str) -> None:
     assert load_settings(host=host).host == host
@@ -214,12 +232,11 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
     ("wrong", "reason"),
     [
         ({"context_tokens": 1023}, "--context-tokens 1023: should be 0, or at least 1024"),
-        ({"vllm_url": "10.0.0.5:8000"}, "--vllm-url: should be URLs that begin with http://"),
-        ({"vllm_url": f"http://me:{SECRET}@10.0.0.5"}, "a key goes into HARMONIUM_VLLM_API_KEY"),
-        ({"vllm_url": "http://a,http://a/"}, "names a server twice"),
+        ({"engine_url": "10.0.0.5:8000"}, "--engine-url: should be URLs that begin with http://"),
+        ({"engine_url": f"http://me:{SECRET}@10.0.0.5"}, "a key goes into HARMONIUM_ENGINE_API_KEY"),
+        ({"engine_url": "http://a,http://a/"}, "names a server twice"),
         ({"api_keys": "a:k,b:l", "priority_tenants": "b, c"}, "PRIORITY_TENANTS names c, of which"),
-        ({"vllm_url": ""}, "--vllm-url: "),
-        ({"vllm_api_key": f"{SECRET}\n"}, "--vllm-api-key: should be 1 to 512 printable"),
+        ({"engine_api_key": f"{SECRET}\n"}, "--engine-api-key: should be 1 to 512 printable"),
         ({"vllm_args": "max_model_len=4096"}, "--vllm-args: should be a JSON object"),
         ({"engine": "vllm-local", "workers": 2}, "would load the model 2 times"),
         ({"shutdown_seconds": 0}, "--shutdown-seconds 0: "),

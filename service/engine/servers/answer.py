@@ -38,6 +38,8 @@ class Answer(ABC):
         """Whether tokens came."""
         self.ending = False
         """Whether the server was asked to abort it."""
+        self.over = False
+        """Whether nothing more is wanted, though the server would go on."""
         self._alternatives = logprobs
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
@@ -59,8 +61,8 @@ class Answer(ABC):
             error = raised
         if self._tokens:
             self.begun = True
-            yield Chunk(self._tokens, logprobs=None if self._alternatives is None else self._logprobs)
-            self._tokens, self._logprobs = [], []
+            yield Chunk(self._tokens, None, self._cached_tokens, None if self._alternatives is None else self._logprobs)
+            self._tokens, self._logprobs, self._cached_tokens = [], [], None
         if error is not None:
             raise error
 

@@ -18,6 +18,7 @@ import msgspec
 from service.engine.port import MODEL_CREATED, Chunk, EngineOverloaded, EngineUnavailable, Generation, ModelCard
 from service.engine.servers.answer import Answer
 from service.engine.servers.kind import Kind, ServerChanged, Terms
+from service.engine.servers.queue import Queue
 from service.engine.servers.server import BROKEN, Server, State, Unreachable, open_session
 
 SLACK = 1.25
@@ -60,6 +61,7 @@ class ServersEngine:
         self._watchers: list[asyncio.Task[None]] = []
         self._closed = False
         self._under_way: dict[str, tuple[Server, Answer]] = {}
+        self._queue = Queue()
 
     @property
     def model(self) -> ModelCard:
@@ -77,7 +79,7 @@ class ServersEngine:
     async def start(self) -> None:
         """Ask every server once, and go on asking; none needs to be there yet."""
         access, self._closed = self._access, False
-        self._session = open_session(access.api_key, access.connect_seconds)
+        self._session = open_session(self._kind, access.api_key, access.connect_seconds)
         self._servers = [
             Server(self._kind, url, self._session, wanted=self._terms, connect_seconds=access.connect_seconds)
             for url in access.urls
@@ -102,15 +104,20 @@ class ServersEngine:
         """Sample on one of the servers; see the port. Raises EngineError."""
         trouble: EngineUnavailable | None = None
         overloaded: set[Server] = set()
+        ticket = self._queue.ticket(generation.priority)
         for _ in range(len(self._servers) + 1):  # once more than there are, as one that has changed is asked again
             server = await self._choose(generation, overloaded)
+            while server is None and self._full(generation.model, overloaded):
+                await self._queue.wait(ticket)
+                server = await self._choose(generation, overloaded)
             if server is None:
+                self._queue.free()
                 break
             answer = self._kind.answer(generation)
             self._under_way[generation.id] = server, answer
             try:
                 async with server.stream(generation) as events:
-                    while data := await self._next(events, answer):
+                    while not answer.over and (data := await self._next(events, answer)):
                         for chunk in answer.feed(data):
                             yield chunk
                 yield answer.end()
@@ -123,6 +130,7 @@ class ServersEngine:
                     overloaded.add(server)
             finally:
                 self._under_way.pop(generation.id, None)
+                self._queue.free()
         raise trouble or self._trouble()
 
     async def finish(self, id: str) -> bool:
@@ -137,6 +145,7 @@ class ServersEngine:
     async def close(self) -> None:
         """Hang up on all servers."""
         self._closed = True
+        self._queue.free()
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
@@ -149,13 +158,17 @@ class ServersEngine:
         """The server for a generation that the `overloaded` ones refused, or None if there is none."""
         await self._find_one_up()
         up = [server for server in self._up(generation.model) if server not in overloaded]
-        free = [server for server in up if server.running < self._access.connections]
+        free = [server for server in up if server.running < self._access.connections and not server.full]
         if not free:
             return None
         even = (sum(server.running for server in up) + 1) / len(up)
         share = max(LEAST_SHARE, math.ceil(SLACK * even))
         calm = [server for server in free if server.running < share]
         return max(calm or free, key=lambda server: _weight(generation.affinity, server.url))
+
+    def _full(self, model: str, overloaded: Collection[Server]) -> bool:
+        """Whether one that is up has all its places taken, and will have one again."""
+        return any(server.full for server in self._up(model) if server not in overloaded)
 
     async def _next(self, events: aiohttp.StreamReader, answer: Answer) -> bytes:
         """The next bytes of a stream, none at its end; how the connection ends matters only before the finish."""

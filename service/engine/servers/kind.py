@@ -43,13 +43,15 @@ class Request(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True):
     """What a server serves: the path for token ids, the model, its context in tokens, how it samples by default.
 
-    `traits` is what else its kind found out of it.
+    `places` is how many generations it can have under way at once, where more would keep it from answering; 0 is as
+    many as come. `traits` is what else its kind found out.
     """
 
     endpoint: str
     model: str
     context_tokens: int
     defaults: Defaults = Defaults()
+    places: int = 0
     traits: frozenset[str] = frozenset()
 
 
@@ -77,6 +79,11 @@ class Kind(Protocol):
     @property
     def health(self) -> str:
         """The path that answers 200 where a server is well."""
+        ...
+
+    @property
+    def keeps_connections(self) -> bool:
+        """Whether a connection can be used again behind a stream; where not, each request has its own."""
         ...
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
@@ -110,7 +117,7 @@ class Kind(Protocol):
 def refusal(kind: str, status: int, message: str) -> EngineError:
     """What an error with this status is to us. Only a refusal repeats `message`, the server's: clients see it."""
     if status in (401, 407):
-        return ServerChanged(f"the {kind} server asks for another key; see HARMONIUM_VLLM_API_KEY")
+        return ServerChanged(f"the {kind} server asks for another key; see HARMONIUM_ENGINE_API_KEY")
     if status in (403, 404, 405):
         return ServerChanged(f"the {kind} server does not serve this any more")
     if status in (429, 503):

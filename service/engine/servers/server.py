@@ -90,6 +90,11 @@ class Server:
     def _closed(self) -> bool:
         return self.state is State.CLOSED
 
+    @property
+    def full(self) -> bool:
+        """Whether it has no place for another generation."""
+        return self.facts is not None and 0 < self.facts.places <= self.running
+
     async def probe(self) -> None:
         """Find out how it is doing. Several who ask at once share one probe; never raises."""
         if self._probing is None:
@@ -231,10 +236,11 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def open_session(api_key: str, connect_seconds: float) -> aiohttp.ClientSession:
+def open_session(kind: Kind, api_key: str, connect_seconds: float) -> aiohttp.ClientSession:
     """The connections to all servers. How many there are is for who opens streams to bound."""
+    keeping: dict[str, Any] = {"keepalive_timeout": IDLE_SECONDS} if kind.keeps_connections else {"force_close": True}
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, socket_factory=_watched_socket),
+        connector=aiohttp.TCPConnector(limit=0, socket_factory=_watched_socket, **keeping),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds),
         headers={"authorization": f"Bearer {api_key}"} if api_key else {},
         auto_decompress=False,

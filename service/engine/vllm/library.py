@@ -170,7 +170,7 @@ def load() -> Vllm:
     except ImportError as error:
         raise EngineUnavailable(
             f"vLLM can't be imported ({brief(error)}): install harmonium[vllm], or let HARMONIUM_ENGINE=vllm and "
-            "HARMONIUM_VLLM_URL name a server"
+            "HARMONIUM_ENGINE_URL name a server"
         ) from error
 
 

@@ -13,6 +13,7 @@ class Vllm:
 
     name = wire.NAME
     health = "/health"
+    keeps_connections = True
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         """As the kind has it."""

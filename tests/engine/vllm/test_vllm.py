@@ -89,7 +89,11 @@ async def test_what_was_cached_is_known_though_a_generation_was_broken_off(
 
 async def test_the_engine_of_the_settings_is_a_vllm_server(settings: Settings) -> None:
     async with standing_in(DemoEngine(CARD), api_key="sk-engine") as server:
-        update = {"engine": "vllm", "vllm_url": (server.url,), "vllm_api_key": type(settings.vllm_api_key)("sk-engine")}
+        update = {
+            "engine": "vllm",
+            "engine_url": (server.url,),
+            "engine_api_key": type(settings.engine_api_key)("sk-engine"),
+        }
         async with serving(settings.model_copy(update=update)) as inside, inside.client() as client:
             assert [model.id async for model in client.models.list()] == [MODEL, f"openai/{MODEL}"]
             assert (await client.responses.create(model=MODEL, input="Count to 2.")).output_text == "1\n2"

@@ -45,7 +45,8 @@ class Read:
         self.tokens += chunk.tokens
         self.logprobs += chunk.logprobs or []
         self.finish = chunk.finish
-        self.cached_tokens = chunk.cached_tokens
+        if chunk.cached_tokens is not None:
+            self.cached_tokens = chunk.cached_tokens
 
 
 def read(*pieces: bytes, logprobs: bool = False) -> Read:

@@ -110,7 +110,7 @@ async def test_a_wrong_key_names_the_setting_and_no_key(caplog: pytest.LogCaptur
     async with standing_in(scripted(), api_key="sk-another") as server, connected(server, api_key=KEY) as engine:
         error = await failure(engine)
     assert isinstance(error, EngineUnavailable)
-    assert "HARMONIUM_VLLM_API_KEY" in str(error)
+    assert "HARMONIUM_ENGINE_API_KEY" in str(error)
     for text in (str(error), caplog.text, *(str(record.__dict__) for record in caplog.records)):
         assert KEY not in text
         assert "sk-another" not in text

@@ -77,7 +77,7 @@ async def test_a_server_that_was_replaced_behind_its_address_is_known_as_what_it
 async def test_a_server_that_asks_for_another_key_is_not_ready() -> None:
     async with standing_in(scripted()) as server, connected(server) as engine:
         server.api_key = "another"
-        assert "HARMONIUM_VLLM_API_KEY" in str(await failure(engine))
+        assert "HARMONIUM_ENGINE_API_KEY" in str(await failure(engine))
         with pytest.raises(EngineUnavailable):
             await engine.check()
 

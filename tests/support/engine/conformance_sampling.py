@@ -129,16 +129,16 @@ class SamplingConformance(EngineHooks):
 
     async def test_what_a_prompt_has_in_common_with_an_earlier_one_is_cached(self, engine: Engine) -> None:
         self.need("prefix cache")
-        prompt, salt = self._repeated(CACHED_PROMPT_TOKENS), uuid.uuid4().hex
+        prompt, salt = self._never_seen(CACHED_PROMPT_TOKENS), uuid.uuid4().hex
         cached = [await self._cached(engine, prompt, salt) for _ in range(3)]
         assert cached[0] == 0
         assert 0 < cached[1] == cached[2] < len(prompt)
-        changed = [*prompt[: cached[1] + 1], *reversed(prompt)]
+        changed = [*prompt[: cached[1]], START if prompt[cached[1]] == END else END, *reversed(prompt)]
         assert await self._cached(engine, changed, salt) == cached[1]
 
     async def test_prefixes_of_another_salt_are_as_if_never_seen(self, engine: Engine) -> None:
         self.need("prefix cache")
-        prompt = self._repeated(CACHED_PROMPT_TOKENS)
+        prompt = self._never_seen(CACHED_PROMPT_TOKENS)
         cached = [await self._cached(engine, prompt, uuid.uuid4().hex) for _ in range(2)]
         assert cached == [0, 0]
 
@@ -159,6 +159,10 @@ class SamplingConformance(EngineHooks):
         assert str(refusal.value)
         assert engine.running == 0
         assert len((await sample(engine, self.long_prompt(), 5)).tokens) == 5
+
+    def _never_seen(self, length: int) -> list[int]:
+        """A prompt of so many tokens that begins as none did before."""
+        return [*encode(uuid.uuid4().hex), *self._repeated(length)][:length]
 
     def _repeated(self, length: int) -> list[int]:
         """A prompt of so many tokens; what it says is nothing to the test."""

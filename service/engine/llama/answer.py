@@ -1,0 +1,67 @@
+"""The events of a llama.cpp server's stream. Pure.
+
+Each has a token, but where a character is spread over several: then it has the last of them, and the others are found
+by their bytes (missing.py). Nothing is known of their probabilities.
+"""
+
+from service.engine.llama import wire
+from service.engine.llama.missing import missing_ids
+from service.engine.port import LEAST_LOGPROB, EngineError, TokenLogprobs
+from service.engine.servers.answer import Answer
+
+REPLACEMENT = "\ufffd"
+"""What stands for bytes that are no character, ever: which they were can't be known."""
+
+_ENDS = {"eos": "stop", "limit": "length"}
+
+
+class LlamaAnswer(Answer):
+    """A stream."""
+
+    name = wire.NAME
+
+    def __init__(self, *, logprobs: int | None, stop_ids: tuple[int, ...]) -> None:
+        super().__init__(logprobs=logprobs)
+        self._stop_ids = stop_ids
+        self._count = 0
+        """How many ids were sampled."""
+
+    def _take(self, payload: bytes) -> None:
+        event = wire.read_event(payload)
+        if self.finished:
+            return
+        if event.timings is not None and event.timings.cache_n is not None:
+            self._cached_tokens = event.timings.cache_n
+        if event.tokens:
+            self._add(event)
+        if event.stop:
+            self._finish_as(_ENDS.get(event.stop_type, event.stop_type))
+        elif event.tokens and event.tokens[-1] in self._stop_ids:
+            self._finish_as("stop")
+            self.over = True  # the server itself ends at the model's own alone
+
+    def _add(self, event: wire.Event) -> None:
+        missing, self._count = event.tokens_predicted - self._count - len(event.tokens), event.tokens_predicted
+        found: list[int] = []
+        if missing > 0:
+            if REPLACEMENT in event.content or len(event.tokens) > 1:
+                raise EngineError("the llama.cpp server left out ids that its text doesn't tell")
+            try:
+                found = missing_ids(event.content.encode(), event.tokens[0], missing)
+            except ValueError as error:
+                raise EngineError("the llama.cpp server left out ids that its text doesn't tell") from error
+        self._tokens += [*found, *event.tokens]
+        if self._alternatives is not None:
+            if len(event.completion_probabilities) != len(event.tokens):
+                raise EngineError("the llama.cpp server sent tokens without their log probabilities")
+            self._logprobs += [TokenLogprobs(LEAST_LOGPROB)] * len(found)
+            self._logprobs += [_read(each, self._alternatives) for each in event.completion_probabilities]
+
+
+def _read(given: wire.Probability, most: int) -> TokenLogprobs:
+    top = tuple((each.id, _finite(each.logprob)) for each in given.top_logprobs[:most])
+    return TokenLogprobs(_finite(given.logprob), top)
+
+
+def _finite(logprob: float | None) -> float:
+    return LEAST_LOGPROB if logprob is None else max(logprob, LEAST_LOGPROB)

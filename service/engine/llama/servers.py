@@ -1,0 +1,98 @@
+"""The kind of servers that llama.cpp's are.
+
+They have no salts that keep tenants' cached prompts apart. So a prompt is matched with what is cached only as long as
+all generations have the same salt: from the second one on, every prompt is computed whole.
+
+Each connection takes one of a few threads for as long as it lives, and who asks more than it has slots leaves none for
+probes. So a server is asked for as many generations at once as it has slots, and the others wait here.
+"""
+
+import logging
+
+import msgspec
+
+from service.engine.llama import wire
+from service.engine.llama.answer import LlamaAnswer
+from service.engine.port import EngineError, EngineUnavailable, Generation
+from service.engine.servers.kind import Ask, Facts, Request, Wanted
+from service.harmony.tokens import LAST_LEGAL
+from service.logs import event
+
+logger = logging.getLogger(__name__)
+
+GUIDED = "llguidance"
+"""The trait of a server that has llguidance."""
+
+VOCABULARY = LAST_LEGAL + 1
+"""How many ids the vocabulary of gpt-oss has."""
+
+
+class Llama:
+    """llama.cpp's servers. `shared` is whether several tenants use them."""
+
+    name = wire.NAME
+    health = "/health"
+    keeps_connections = False  # behind a stream it hangs up, and says that it doesn't
+
+    def __init__(self, *, shared: bool) -> None:
+        self._shared = shared
+        self._salts = set[str | None]()
+
+    async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
+        """As the kind has it."""
+        status, body = await ask("POST", wire.COMPLETION, wire.PROBE)
+        if status not in (200, 400):
+            raise wire.read_refusal(status, body)
+        served = await self._served(ask, wanted)
+        return msgspec.structs.replace(served, traits=frozenset({GUIDED}) if status == 200 else frozenset())
+
+    async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
+        """As the kind has it."""
+        return msgspec.structs.replace(await self._served(ask, wanted), traits=facts.traits) == facts
+
+    async def _served(self, ask: Ask, wanted: Wanted) -> Facts:
+        """What it says of itself. Raises as `facts`."""
+        slots = wire.read_props(await _asked(ask, "/props")).total_slots
+        body, terms = await _asked(ask, "/v1/models"), wanted()
+        served = next((each for each in wire.read_models(body).data if terms.model in ("", each.id)), None)
+        if served is None:
+            raise EngineUnavailable(f"the llama.cpp server does not serve the model {terms.model!r}; see its --alias")
+        meta = served.meta
+        if meta is None or not meta.n_ctx:
+            raise EngineUnavailable("the llama.cpp server does not say how long its model's context is; is it recent?")
+        if meta.n_vocab != VOCABULARY:
+            raise EngineUnavailable(
+                f"the llama.cpp server's model has a vocabulary of {meta.n_vocab:,} tokens, and gpt-oss {VOCABULARY:,}"
+            )
+        return Facts(wire.COMPLETION, served.id, meta.n_ctx, places=slots)
+
+    def request(self, facts: Facts, generation: Generation) -> Request:
+        """As the kind has it."""
+        if not self._shared:
+            self._salts.add(generation.cache_salt)
+            self._shared = len(self._salts) > 1
+            if self._shared:
+                event(logger, logging.WARNING, "prompts are no longer cached: llama.cpp can't keep tenants' apart")
+        cached, guided = not self._shared, GUIDED in facts.traits
+        body = wire.request_body(generation, facts.context_tokens, cached=cached, guided=guided)
+        return Request(wire.COMPLETION, body)
+
+    def answer(self, generation: Generation) -> LlamaAnswer:
+        """As the kind has it."""
+        return LlamaAnswer(logprobs=generation.sampling.logprobs, stop_ids=generation.sampling.stop_ids)
+
+    def abort(self, facts: Facts, id: str) -> Request | None:
+        """As the kind has it: it can only be hung up on, and has told at the beginning what was cached."""
+        return None
+
+    def refused(self, status: int, body: bytes) -> EngineError:
+        """As the kind has it."""
+        return wire.read_refusal(status, body)
+
+
+async def _asked(ask: Ask, path: str) -> bytes:
+    """What it answers. Raises EngineError where it refuses."""
+    status, body = await ask("GET", path, None)
+    if status != 200:
+        raise wire.read_refusal(status, body)
+    return body

@@ -1,0 +1,165 @@
+"""The wire of llama.cpp's server: requests to JSON, answers from it, and what its errors are to us. Pure.
+
+`/completion` alone takes token ids and gives token ids. Its defaults aren't neutral, so all that bears on sampling is
+sent. A key that a server doesn't know is ignored in silence, so tests check each on a real one.
+"""
+
+from typing import Any
+
+import msgspec
+
+from service.engine.llama.grammar import GUIDED, constraint
+from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation
+from service.engine.servers.kind import UNREADABLE, refusal
+from service.grammar.tags import LAST_MARK
+from service.harmony.tokens import ENDS, FIRST_SPECIAL
+
+NAME = "llama.cpp"
+COMPLETION = "/completion"
+
+SEEDS = 2**32 - 1
+"""How many seeds there are: the one behind the last stands for none."""
+
+SAMPLERS = ("penalties", "top_k", "top_p", "min_p", "temperature")
+"""What there is to sampling, in the order in which vLLM has it but for the temperature, which it applies first."""
+
+
+class _Top(msgspec.Struct):
+    id: int
+    logprob: float | None = None
+
+
+class Probability(_Top):
+    """A sampled token's."""
+
+    top_logprobs: list[_Top] = []
+
+
+class _Timings(msgspec.Struct):
+    cache_n: int | None = None
+
+
+class _Error(msgspec.Struct):
+    message: str = ""
+    code: int = 500
+
+
+class Event(msgspec.Struct):
+    """One event of a stream, or the body of an error. `tokens_predicted` counts all that were sampled so far."""
+
+    content: str = ""
+    tokens: list[int] = []
+    tokens_predicted: int = 0
+    stop: bool = False
+    stop_type: str = ""
+    completion_probabilities: list[Probability] = []
+    timings: _Timings | None = None
+    error: _Error | None = None
+
+
+class _Meta(msgspec.Struct):
+    n_vocab: int = 0
+    n_ctx: int = 0
+
+
+class _Model(msgspec.Struct):
+    id: str
+    meta: _Meta | None = None
+
+
+class Models(msgspec.Struct):
+    """The answer of `GET /v1/models`."""
+
+    data: list[_Model]
+
+
+class Props(msgspec.Struct):
+    """The answer of `GET /props`."""
+
+    total_slots: int = 1
+
+
+_EVENT = msgspec.json.Decoder(Event)
+_PROPS = msgspec.json.Decoder(Props)
+_MODELS = msgspec.json.Decoder(Models)
+_ENCODE = msgspec.json.Encoder().encode
+
+
+PROBE = _ENCODE({"prompt": [0], "n_predict": 1, "grammar": f"{GUIDED}start: /a/\n"})
+"""A request that a server refuses unless it has llguidance."""
+
+
+def request_body(generation: Generation, context_tokens: int, *, cached: bool, guided: bool) -> bytes:
+    """What to post for a generation; `cached` is whether its prompt may be known, `guided` whether the server has
+    llguidance. Raises EngineRefused.
+    """
+    sampling = generation.sampling
+    allowed = set(sampling.stop_ids)
+    body: dict[str, Any] = {
+        "prompt": list(generation.prompt),
+        "stream": True,
+        "return_tokens": True,
+        "timings_per_token": True,
+        "n_predict": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "typical_p": 1.0,
+        "repeat_penalty": sampling.repetition_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repeat_last_n": context_tokens,
+        "samplers": SAMPLERS,
+        "cache_prompt": cached,
+        "seed": -1 if sampling.seed is None else sampling.seed % SEEDS,
+    }
+    if sampling.logprobs is not None:
+        body["n_probs"] = max(1, sampling.logprobs)
+    banned = set(ENDS) - allowed
+    if sampling.structural_tag is not None:
+        try:
+            held = constraint(sampling.structural_tag, sampling.stop_ids, guided=guided)
+        except ValueError as error:
+            raise EngineRefused(f"the constraint can't be read: {error}") from error
+        body |= held.asked
+        banned = set(range(FIRST_SPECIAL, LAST_MARK + 1)) - allowed - held.marks
+    if banned:
+        body["logit_bias"] = [[id, False] for id in sorted(banned)]
+    return _ENCODE(body)
+
+
+def read_event(data: bytes) -> Event:
+    """An event of a stream. Raises EngineError if it isn't one, and what an error event stands for."""
+    try:
+        event = _EVENT.decode(data)
+    except UNREADABLE as error:
+        raise EngineError("the llama.cpp server sent something that is no event") from error
+    if event.error is not None:
+        raise refusal(NAME, event.error.code, event.error.message)
+    return event
+
+
+def read_models(body: bytes) -> Models:
+    """What a server serves. Raises EngineUnavailable if it doesn't say."""
+    try:
+        return _MODELS.decode(body)
+    except UNREADABLE as error:
+        raise EngineUnavailable("the llama.cpp server does not say what it serves; is it one?") from error
+
+
+def read_props(body: bytes) -> Props:
+    """How a server is set up. Raises EngineUnavailable if it doesn't say."""
+    try:
+        return _PROPS.decode(body)
+    except UNREADABLE as error:
+        raise EngineUnavailable("the llama.cpp server does not say how it is set up; is it one?") from error
+
+
+def read_refusal(status: int, body: bytes) -> EngineError:
+    """What an answer with an HTTP error stands for."""
+    try:
+        error = _EVENT.decode(body).error
+    except UNREADABLE:
+        error = None
+    return refusal(NAME, status, error.message if error else "")

@@ -1,0 +1,86 @@
+"""Ids that a stream leaves out: found by their bytes, for whatever text."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.engine.llama.answer import LlamaAnswer
+from service.engine.llama.missing import MAX_MISSING, missing_ids
+from service.engine.port import EngineError
+from service.harmony.tokens import byte_table, encode
+from tests.support.llama.wire import event, stop_event
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+def streamed(ids: list[int]) -> bytes:
+    """The stream of these ids as the server sends it: what is no whole character waits for the rest of it."""
+    sent, held = b"", b""
+    for count, id in enumerate(ids, 1):
+        held += byte_table()[id]
+        try:
+            text = held.decode()
+        except UnicodeDecodeError:
+            continue
+        sent += event(text, [id], count)
+        held = b""
+    return sent + stop_event(len(ids))
+
+
+def read(stream: bytes) -> list[int]:
+    """The ids of a stream."""
+    answer = LlamaAnswer(logprobs=None, stop_ids=())
+    tokens = [token for chunk in answer.feed(stream) for token in chunk.tokens]
+    answer.end()
+    return tokens
+
+
+@given(TEXTS)
+def test_what_is_found_is_what_was_sampled(text: str) -> None:
+    assert read(streamed(encode(text))) == encode(text)
+
+
+def test_all_characters_of_three_bytes_are_found_and_nearly_all_of_four() -> None:
+    wrong = [
+        char
+        for char in map(chr, [*range(0x800, 0xD800), *range(0xE000, 0x10000), *range(0x1F000, 0x20000)])
+        if len(encode(char)) > 1 and read(streamed(encode(char))) != encode(char)
+    ]
+    assert not [char for char in wrong if ord(char) < 0x10000]
+    assert all(b"".join(byte_table()[id] for id in read(streamed(encode(char)))) == char.encode() for char in wrong)
+    assert len(wrong) <= 128
+
+
+@pytest.mark.parametrize(
+    ("content", "last", "count"), [(b"\xf0\x9f", 0, 1), (b"abc", 66, 2), (b"!", 0, 1), (b"", 0, 1)]
+)
+def test_what_has_other_bytes_is_refused(content: bytes, last: int, count: int) -> None:
+    with pytest.raises(ValueError, match="bytes"):
+        missing_ids(content, last, count)
+
+
+def test_more_than_a_character_can_have_is_not_looked_for() -> None:
+    with pytest.raises(ValueError, match="bytes"):
+        missing_ids(b"\xf0" * 100, 0, MAX_MISSING + 1)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        event("\ufffd", [5], 2),
+        event("ab", [5, 6], 3),
+        event("x", [encode("x")[0]], 2),
+    ],
+)
+def test_a_stream_whose_ids_can_not_be_known_fails(stream: bytes) -> None:
+    with pytest.raises(EngineError, match="left out ids"):
+        read(stream)
+
+
+def test_an_end_amid_a_character_loses_what_nobody_can_read() -> None:
+    ids = encode("a🤷")
+    whole = next(end for end, (first, _) in enumerate(pairwise(ids), 1) if byte_table()[first] == b"a")
+    stream = streamed(ids[:whole]).rsplit(b"data: ", 1)[0]
+    assert read(stream + stop_event(len(ids) - 1, "limit")) == ids[:whole]

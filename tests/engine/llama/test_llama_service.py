@@ -1,0 +1,123 @@
+"""The whole service before a real llama.cpp: what vLLM's flows show, in seconds."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from service.engine.llama.servers import Llama
+from service.engine.servers.engine import Access, ServersEngine
+from service.settings.core import ApiKey
+from service.settings.settings import Settings
+from tests.support.llama.talker import KEY, LlamaProcess
+from tests.support.service.inside import Inside, serving
+from tests.support.waiting import until
+
+START_SECONDS = 60.0
+"""How long a server that was killed may take to be back, and to say all, on a busy machine."""
+
+WEATHER: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Get the weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+@pytest.fixture
+async def inside(settings: Settings, llama_url: str) -> AsyncIterator[Inside]:
+    key = type(settings.engine_api_key)(KEY)
+    update = {"engine": "llama", "engine_url": (llama_url,), "engine_api_key": key}
+    async with serving(settings.model_copy(update=update)) as inside:
+        yield inside
+
+
+@pytest.fixture
+async def client(inside: Inside) -> AsyncIterator[AsyncOpenAI]:
+    async with inside.client() as client:
+        yield client
+
+
+async def ask(client: AsyncOpenAI, said: Any, after: Any = None, **more: Any) -> Any:
+    """The response to a text or items, after another response where one is given."""
+    previous = after.id if after else None
+    return await client.responses.create(
+        model="talker", input=said, previous_response_id=previous, temperature=0, **more
+    )
+
+
+async def test_a_conversation_is_held_and_what_it_keeps_is_cached(client: AsyncOpenAI) -> None:
+    first = await ask(client, "My name is Anna.")
+    assert first.output_text == "Nice to meet you, Anna."
+    second = await ask(client, "What is my name?", first)
+    assert second.output_text == "Your name is Anna."
+    assert [item.type for item in second.output] == ["reasoning", "message"]
+    third = await ask(client, "What is my name?", second)
+    assert third.usage.input_tokens_details.cached_tokens >= second.usage.input_tokens
+
+
+async def test_a_function_is_called_and_its_result_is_told(client: AsyncOpenAI) -> None:
+    asked = await ask(client, "What is the weather in Paris?", tools=[WEATHER])
+    call = asked.output[-1]
+    assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "get_weather", {"city": "Paris"})
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": '{"degrees": 21}'}
+    told = await ask(client, [output], asked, tools=[WEATHER])
+    assert told.output_text == "It is 21 degrees."
+
+
+async def test_a_required_call_and_a_format_are_held(client: AsyncOpenAI) -> None:
+    called = await ask(client, "Hello!", tools=[WEATHER], tool_choice="required")
+    assert called.output[-1].type == "function_call"
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    closed = schema | {"additionalProperties": False}
+    text = {"format": {"type": "json_schema", "name": "x", "schema": closed, "strict": True}}
+    assert json.loads((await ask(client, "Hello!", text=text)).output_text)["ok"] in (True, False)
+
+
+async def test_more_than_it_has_slots_wait_for_their_turn(client: AsyncOpenAI) -> None:
+    answers = await asyncio.gather(*(ask(client, f"Count to {n}.") for n in range(3, 15)))
+    assert [answer.output_text.splitlines()[-1] for answer in answers] == [str(n) for n in range(3, 15)]
+
+
+async def test_clients_that_hang_up_free_their_slots(client: AsyncOpenAI) -> None:
+    streams = [await ask(client, "Count to 300.", stream=True) for _ in range(4)]
+    for stream in streams:
+        await anext(aiter(stream))
+        await stream.close()
+    async with asyncio.timeout(START_SECONDS):
+        assert (await ask(client, "Hello!")).output_text == "Hello! How can I help you today?"
+
+
+async def test_a_background_response_outlives_its_server(settings: Settings) -> None:
+    server = LlamaProcess()
+    engine = ServersEngine(Llama(shared=False), Access((server.url,), api_key=KEY, probe_seconds=0.1))
+    async with serving(settings, engine) as inside, inside.client() as client:
+        submitted = await ask(client, "Count to 300.", background=True)
+        await until(lambda: _sampled(client, submitted.id), START_SECONDS)
+        server.kill()
+        again = LlamaProcess(port=int(server.url.rpartition(":")[2]))
+        ended = await until(lambda: client.responses.retrieve(submitted.id), START_SECONDS, wanted=_ended)
+        again.kill()
+    assert ended.status == "completed"
+    assert ended.output_text.splitlines()[:3] == ["1", "2", "3"]
+
+
+async def _sampled(client: AsyncOpenAI, id: str) -> bool:
+    return bool((await client.responses.retrieve(id)).output)
+
+
+def _ended(response: Any) -> bool:
+    return response.status not in ("queued", "in_progress")
+
+
+async def test_tenants_share_no_cache(settings: Settings, llama_url: str) -> None:
+    secret = type(settings.engine_api_key)
+    keys = (ApiKey("a", secret("key-a-0123456789")), ApiKey("b", secret("key-b-0123456789")))
+    update = {"engine": "llama", "engine_url": (llama_url,), "engine_api_key": secret(KEY), "api_keys": keys}
+    async with serving(settings.model_copy(update=update)) as inside:
+        for key in keys * 2:
+            async with inside.client(key.key.get_secret_value()) as client:
+                assert (await ask(client, "Hello!")).usage.input_tokens_details.cached_tokens == 0
