@@ -140,7 +140,7 @@ def test_no_pod_has_more_rights_than_it_needs(manifests: list[Manifest]) -> None
 
 
 def test_a_pod_runs_as_the_user_of_the_image() -> None:
-    (uid,) = re.findall(r"useradd .*--uid (\d+)", read("Dockerfile"))
+    (uid,) = set(re.findall(r"useradd .*--uid (\d+)", read("Dockerfile")))  # of both images
     for name in ("harmonium-api", "harmonium-worker"):
         spec = named([each for _, each in plain_files()], "Deployment", name)["spec"]["template"]["spec"]
         assert spec["securityContext"]["runAsUser"] == int(uid)

@@ -14,6 +14,7 @@ from service.sandbox.inside import cells
 from service.sandbox.inside.zygote import Zygote, modules_of_sessions
 from service.sandbox.port import Limits
 from service.sandbox.session import Session
+from tests.support.sandbox.sandboxes import TENANT, folder_for_all, local
 
 
 @pytest.fixture
@@ -39,6 +40,20 @@ def test_where_no_process_can_begin_one_session_fails_and_the_others_go_on(monke
         told = [json.loads(ours.recv(4096)) for _ in range(2)]
         assert told == [{"started": True, "linked": False}, {"died": 7, "status": 0}]
         assert cells.receive(channel.fileno()) == {"failed": "no process can begin: Resource temporarily unavailable"}
+
+
+async def test_a_cell_is_interrupted_though_the_service_was_begun_where_interrupts_are_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with folder_for_all() as base:
+            sandbox = local(base)
+            await sandbox.start()
+            await sandbox.open("one", TENANT, Limits(seconds=0.3))
+            cell = await sandbox.run("one", "call", "while True: pass")
+            await sandbox.aclose()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert cell.ended == "timeout"
 
 
 def test_sessions_find_what_is_installed_where_the_service_is_installed_too() -> None:

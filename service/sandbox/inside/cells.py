@@ -85,6 +85,7 @@ class Interrupts:
         self._of_cells: Any = signal.default_int_handler
         """What cells do with one. They may change it."""
         self._noted = False
+        signal.signal(signal.SIGINT, self._of_cells)  # a program that a shell runs in the background has it ignored
         self._keep_out()
 
     def attempt(self, action: Callable[[], None]) -> BaseException | None:
