@@ -42,7 +42,7 @@ LOGPROBS: Any = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
 @pytest.fixture(scope="module")
 def client(vllm_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAI]:
     """A client of a service before the server."""
-    process = ServiceProcess(tmp_path_factory.mktemp("choices"), engine="vllm", vllm_url=vllm_url)
+    process = ServiceProcess(tmp_path_factory.mktemp("choices"), engine="vllm", engine_url=vllm_url)
     yield process.client()
     process.stop()
 

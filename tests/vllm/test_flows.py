@@ -42,7 +42,7 @@ def service(vllm_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The service before the server, for two tenants of whom it has never heard before."""
     run = uuid.uuid4().hex
     keys = f"acme-{run}:{ACME_KEY},globex-{run}:{GLOBEX_KEY}"
-    process = ServiceProcess(tmp_path_factory.mktemp("service"), engine="vllm", vllm_url=vllm_url, api_keys=keys)
+    process = ServiceProcess(tmp_path_factory.mktemp("service"), engine="vllm", engine_url=vllm_url, api_keys=keys)
     yield process
     process.stop()
 

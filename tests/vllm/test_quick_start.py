@@ -20,7 +20,7 @@ SECONDS = 60
 @pytest.fixture(scope="module")
 def url(vllm_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a service over the real server."""
-    service = ServiceProcess(tmp_path_factory.mktemp("service"), engine="vllm", vllm_url=vllm_url)
+    service = ServiceProcess(tmp_path_factory.mktemp("service"), engine="vllm", engine_url=vllm_url)
     yield service.url
     service.stop()
 

@@ -33,7 +33,7 @@ FREED_SECONDS = 2.0
 @pytest.fixture
 async def fleet(vllm_url: str, tmp_path: Path) -> AsyncIterator[Fleet]:
     """An API and two workers before the server."""
-    async with running(tmp_path, seed=6, apis=1, engine="vllm", vllm_url=vllm_url, **QUICK) as fleet:
+    async with running(tmp_path, seed=6, apis=1, engine="vllm", engine_url=vllm_url, **QUICK) as fleet:
         yield fleet
 
 
@@ -51,7 +51,7 @@ async def busy(url: str) -> float:
 
 def undisturbed(vllm_url: str, folder: Path) -> str:
     """What is said where nothing happens."""
-    service = ServiceProcess(folder, engine="vllm", vllm_url=vllm_url)
+    service = ServiceProcess(folder, engine="vllm", engine_url=vllm_url)
     try:
         return service.client().responses.create(model=MODEL, input=COUNTING, temperature=0).output_text
     finally:

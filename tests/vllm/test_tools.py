@@ -38,7 +38,7 @@ def maths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
 def service(vllm_url: str, maths: McpServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     """The service before vLLM, which may ask the server of tools."""
     folder = tmp_path_factory.mktemp("service")
-    process = ServiceProcess(folder, engine="vllm", vllm_url=vllm_url, mcp_allow=maths.url)
+    process = ServiceProcess(folder, engine="vllm", engine_url=vllm_url, mcp_allow=maths.url)
     yield process
     process.stop()
 

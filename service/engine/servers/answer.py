@@ -62,7 +62,7 @@ class Answer(ABC):
         if self._tokens:
             self.begun = True
             yield Chunk(self._tokens, None, self._cached_tokens, None if self._alternatives is None else self._logprobs)
-            self._tokens, self._logprobs, self._cached_tokens = [], [], None
+            self._tokens, self._logprobs = [], []
         if error is not None:
             raise error
 
