@@ -6,7 +6,7 @@ import os
 import signal
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
@@ -38,6 +38,16 @@ def process(base: Path) -> Iterator[SandboxProcess]:
     started.stop()
 
 
+@pytest.fixture
+async def sandbox(process: SandboxProcess) -> AsyncIterator[RemoteSandbox]:
+    """A session with a variable."""
+    made = RemoteSandbox(process.listen)
+    await made.open("one", TENANT, MOST)
+    assert await made.run("one", "first", "kept = 7; kept") == Cell("ok", "7\n")
+    yield made
+    await made.aclose()
+
+
 def refused(*arguments: str, **environment: str) -> str:
     """What the command says when it doesn't start."""
     settings = {f"HARMONIUM_{name.upper()}": value for name, value in environment.items()}
@@ -60,6 +70,11 @@ def sessions_of(process: SandboxProcess) -> set[int]:
     return found | {each for child in found for each in children(child)}
 
 
+async def has_begun(sandbox: RemoteSandbox) -> bool:
+    """Whether a cell has made the file that tells."""
+    return any(file.path.endswith("/begun") for file in await sandbox.files("one"))
+
+
 async def is_gone(sandbox: RemoteSandbox) -> bool:
     try:
         await sandbox.files("one")
@@ -78,16 +93,9 @@ def alive(pids: set[int]) -> set[int]:
     }
 
 
-async def begun(process: SandboxProcess) -> RemoteSandbox:
-    """A session with a variable."""
-    sandbox = RemoteSandbox(process.listen)
-    await sandbox.open("one", TENANT, MOST)
-    assert await sandbox.run("one", "first", "kept = 7; kept") == Cell("ok", "7\n")
-    return sandbox
-
-
-async def test_its_socket_is_for_its_user_and_group_and_gone_at_the_end(process: SandboxProcess, base: Path) -> None:
-    sandbox = await begun(process)
+async def test_its_socket_is_for_its_user_and_group_and_gone_at_the_end(
+    process: SandboxProcess, base: Path, sandbox: RemoteSandbox
+) -> None:
     path = base / "sandbox.sock"
     assert stat.S_IMODE(path.stat().st_mode) == 0o660
     await sandbox.aclose()
@@ -98,9 +106,8 @@ async def test_its_socket_is_for_its_user_and_group_and_gone_at_the_end(process:
 
 
 async def test_killed_it_takes_its_sessions_along_and_the_next_one_begins_without_them(
-    process: SandboxProcess, base: Path
+    process: SandboxProcess, sandbox: RemoteSandbox, base: Path
 ) -> None:
-    sandbox = await begun(process)
     pids = await asyncio.to_thread(sessions_of, process)
     assert len(pids) == 2
     running = asyncio.create_task(sandbox.run("one", "long", "while True: pass"))
@@ -116,37 +123,36 @@ async def test_killed_it_takes_its_sessions_along_and_the_next_one_begins_withou
         await sandbox.run("one", "later", "kept")
     await sandbox.open("one", TENANT, MOST)
     assert (await sandbox.run("one", "first", "'kept' in dir()")).logs == "False\n"
-    await sandbox.aclose()
 
 
 async def test_where_the_process_that_forks_dies_sessions_are_lost_and_others_can_be_opened(
-    process: SandboxProcess,
+    process: SandboxProcess, sandbox: RemoteSandbox
 ) -> None:
-    sandbox = await begun(process)
     (zygote,) = children(process.process.pid)
     pids = sessions_of(process)
-    running = asyncio.create_task(sandbox.run("one", "long", "while True: pass"))
+    running = asyncio.create_task(sandbox.run("one", "long", "open('begun', 'w').close()\nwhile True: pass"))
+    await until(lambda: has_begun(sandbox))
     os.kill(zygote, signal.SIGKILL)
     assert (await running).ended == "lost"
     wait_until(lambda: not alive(pids))
     await sandbox.open("one", TENANT, MOST)
     assert (await sandbox.run("one", "again", "'kept' in dir()")).logs == "False\n"
-    await sandbox.aclose()
 
 
-async def test_a_session_that_is_killed_is_gone_and_its_folder_too(process: SandboxProcess, base: Path) -> None:
-    sandbox = await begun(process)
+async def test_a_session_that_is_killed_is_gone_and_its_folder_too(
+    process: SandboxProcess, base: Path, sandbox: RemoteSandbox
+) -> None:
     (zygote,) = children(process.process.pid)
     for pid in children(zygote):
         os.kill(pid, signal.SIGKILL)
     await until(lambda: is_gone(sandbox))
     (run,) = left(base)
     wait_until(lambda: [path.name for path in (base / "sessions" / run).iterdir()] == ["lock"])
-    await sandbox.aclose()
 
 
-async def test_a_client_that_dies_loses_no_cell_and_the_next_one_gets_it(process: SandboxProcess) -> None:
-    sandbox = await begun(process)
+async def test_a_client_that_dies_loses_no_cell_and_the_next_one_gets_it(
+    process: SandboxProcess, sandbox: RemoteSandbox
+) -> None:
     code = "import time; open('begun', 'w').close(); time.sleep(0.5); kept += 1; kept"
     transport = httpx.AsyncHTTPTransport(uds=process.listen.removeprefix("unix://"))
     asked = {"session": "one", "call": "c", "code": code}
@@ -155,7 +161,6 @@ async def test_a_client_that_dies_loses_no_cell_and_the_next_one_gets_it(process
             await client.post("http://sandbox/v1/run", json=asked)
     assert (await sandbox.run("one", "c", code)).logs == "8\n"
     assert (await sandbox.run("one", "d", "kept")).logs == "8\n"
-    await sandbox.aclose()
 
 
 def test_over_tcp_it_wants_a_key(base: Path) -> None:
