@@ -9,6 +9,7 @@ import logging
 import secrets
 import sys
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import msgspec
 from service.backoff import Backoff
 from service.engine.llama.child import Began, Wanted
 from service.engine.llama.servers import Llama
+from service.engine.pass_through import Passed, Reply
 from service.engine.port import Chunk, EngineUnavailable, Generation, ModelCard
 from service.engine.servers.engine import Access, ServersEngine
 from service.logs import event
@@ -104,6 +106,10 @@ class LlamaLocalEngine:
     def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample; see the port. Raises EngineError."""
         return self._begun().generate(generation)
+
+    def pass_on(self, passed: Passed) -> AbstractAsyncContextManager[Reply]:
+        """See the port of requests that are passed on."""
+        return self._begun().pass_on(passed)
 
     async def finish(self, id: str) -> bool:
         """See the port."""

@@ -8,11 +8,13 @@ probes. So a server is asked for as many generations at once as it has slots, an
 """
 
 import logging
+from collections.abc import Mapping
 
 import msgspec
 
 from service.engine.llama import wire
 from service.engine.llama.answer import LlamaAnswer
+from service.engine.pass_through import Passed
 from service.engine.port import EngineError, EngineUnavailable, Generation
 from service.engine.servers.kind import Ask, Facts, Request, Wanted
 from service.harmony.tokens import LAST_LEGAL
@@ -68,14 +70,22 @@ class Llama:
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         """As the kind has it."""
+        cached, guided = self._caches(generation.cache_salt), GUIDED in facts.traits
+        body = wire.request_body(generation, facts.context_tokens, cached=cached, guided=guided)
+        return Request(wire.COMPLETION, body)
+
+    def passed(self, passed: Passed) -> Mapping[str, object]:
+        """As the kind has it: it knows no priorities."""
+        return {"cache_prompt": self._caches(passed.cache_salt)}
+
+    def _caches(self, salt: str | None) -> bool:
+        """Whether a prompt with this salt may be matched with what is cached."""
         if not self._shared:
-            self._salts.add(generation.cache_salt)
+            self._salts.add(salt)
             self._shared = len(self._salts) > 1
             if self._shared:
                 event(logger, logging.WARNING, "prompts are no longer cached: llama.cpp can't keep tenants' apart")
-        cached, guided = not self._shared, GUIDED in facts.traits
-        body = wire.request_body(generation, facts.context_tokens, cached=cached, guided=guided)
-        return Request(wire.COMPLETION, body)
+        return not self._shared
 
     def answer(self, generation: Generation) -> LlamaAnswer:
         """As the kind has it."""

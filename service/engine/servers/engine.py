@@ -8,18 +8,20 @@ that it had begun fails, for a request that kills servers must not be handed fro
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from hashlib import blake2b
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
+from service.engine.pass_through import Passed, Reply
 from service.engine.port import MODEL_CREATED, Chunk, EngineOverloaded, EngineUnavailable, Generation, ModelCard
 from service.engine.servers.answer import Answer
 from service.engine.servers.kind import Kind, ServerChanged, Terms
+from service.engine.servers.passing import BROKEN
 from service.engine.servers.queue import Queue
-from service.engine.servers.server import BROKEN, Server, State, Unreachable, open_session
+from service.engine.servers.server import Server, State, Unreachable, open_session
 
 SLACK = 1.25
 """How many times its even share a server may have before generations go elsewhere than where their prefix is cached."""
@@ -106,12 +108,8 @@ class ServersEngine:
         overloaded: set[Server] = set()
         ticket = self._queue.ticket(generation.priority)
         for _ in range(len(self._servers) + 1):  # once more than there are, as one that has changed is asked again
-            server = await self._choose(generation, overloaded)
-            while server is None and self._full(generation.model, overloaded):
-                await self._queue.wait(ticket)
-                server = await self._choose(generation, overloaded)
+            server = await self._place(generation, ticket, overloaded)
             if server is None:
-                self._queue.free()
                 break
             answer = self._kind.answer(generation)
             self._under_way[generation.id] = server, answer
@@ -131,6 +129,30 @@ class ServersEngine:
             finally:
                 self._under_way.pop(generation.id, None)
                 self._queue.free()
+        raise trouble or self._trouble()
+
+    @asynccontextmanager
+    async def pass_on(self, passed: Passed) -> AsyncGenerator[Reply, None]:
+        """Ask one of the servers; see the port of requests that are passed on."""
+        async with AsyncExitStack() as place:
+            place.callback(self._queue.free)
+            yield await self._reply(passed, place)
+
+    async def _reply(self, passed: Passed, place: AsyncExitStack) -> Reply:
+        """What a server answers, which goes on as long as its `place` is held. Raises EngineError."""
+        trouble: EngineUnavailable | None = None
+        overloaded: set[Server] = set()
+        ticket = self._queue.ticket(passed.priority)
+        for _ in range(len(self._servers) + 1):
+            server = await self._place(passed, ticket, overloaded)
+            if server is None:
+                break
+            try:
+                return await place.enter_async_context(server.pass_on(passed))
+            except (Unreachable, EngineOverloaded) as error:
+                trouble = error
+                if isinstance(error, EngineOverloaded):
+                    overloaded.add(server)
         raise trouble or self._trouble()
 
     async def finish(self, id: str) -> bool:
@@ -154,7 +176,19 @@ class ServersEngine:
         if self._session is not None:
             await self._session.close()
 
-    async def _choose(self, generation: Generation, overloaded: Collection[Server]) -> Server | None:
+    async def _place(
+        self, asked: Generation | Passed, ticket: tuple[int, int], overloaded: Collection[Server]
+    ) -> Server | None:
+        """The server for it, once that has a place; None where there is none."""
+        server = await self._choose(asked, overloaded)
+        while server is None and self._full(asked.model, overloaded):
+            await self._queue.wait(ticket)
+            server = await self._choose(asked, overloaded)
+        if server is None:
+            self._queue.free()
+        return server
+
+    async def _choose(self, generation: Generation | Passed, overloaded: Collection[Server]) -> Server | None:
         """The server for a generation that the `overloaded` ones refused, or None if there is none."""
         await self._find_one_up()
         up = [server for server in self._up(generation.model) if server not in overloaded]

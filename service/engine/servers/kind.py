@@ -4,11 +4,12 @@ Pure but for `facts` and `serves`, which ask by what they are given. A kind know
 out of one is in its Facts.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
 
+from service.engine.pass_through import Passed
 from service.engine.port import (
     Defaults,
     EngineError,
@@ -103,6 +104,12 @@ class Kind(Protocol):
 
     def answer(self, generation: Generation) -> Answer:
         """What reads the stream that comes back."""
+        ...
+
+    def passed(self, passed: Passed) -> Mapping[str, object]:
+        """What the body of a request that is passed on has to say besides, whatever it says itself: what keeps tenants
+        apart, and who goes first.
+        """
         ...
 
     def abort(self, facts: Facts, id: str) -> Request | None:

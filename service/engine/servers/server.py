@@ -12,16 +12,26 @@ points elsewhere is not followed: prompts and the key are for it alone.
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum
 from hashlib import blake2b
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
-from service.engine.port import EngineBroke, EngineError, EngineOverloaded, EngineUnavailable, Generation
-from service.engine.servers.kind import Facts, Kind, ServerChanged, Wanted
+from service.engine.pass_through import Passed, Reply
+from service.engine.port import (
+    EngineBroke,
+    EngineError,
+    EngineOverloaded,
+    EngineRefused,
+    EngineUnavailable,
+    Generation,
+)
+from service.engine.servers.kind import Facts, Kind, Request, ServerChanged, Wanted
+from service.engine.servers.passing import ACCEPTED, BROKEN, ServerReply, passed_body, passed_refusal
 from service.logs import event
 
 logger = logging.getLogger(__name__)
@@ -44,7 +54,7 @@ JSON = {"content-type": "application/json"}
 SESSION = "x-session-id"
 """The header by which routers send a conversation's generations to one server."""
 
-BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
+BEARER = "Bearer "
 
 
 class Unreachable(EngineUnavailable):
@@ -117,26 +127,72 @@ class Server:
 
         Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
         """
-        if self.facts is None or self.state is not State.UP:
-            raise Unreachable(self.trouble)
-        self.running += 1
+        request = self.kind.request(self._served(), generation)
+        async with self._posted(request, _headers(generation), self.kind.refused, seconds=HEAD_SECONDS) as response:
+            try:
+                yield response.content
+            except BROKEN as error:
+                raise self._broke() from error
+
+    @asynccontextmanager
+    async def pass_on(self, passed: Passed) -> AsyncGenerator[Reply, None]:
+        """What it answers to a request that is passed on. Leaving early hangs up. Raises as `stream` does."""
+        facts = self._served()
+        body = passed_body(passed, facts.model, self.kind.passed(passed))
+        headers = {**_headers(passed), "accept": ACCEPTED}
+
+        def refused(status: int, said: bytes) -> EngineError:
+            return passed_refusal(self.kind.name, status, said, self._hidden)
+
+        request = Request(passed.path, body)
+        async with self._posted(request, headers, refused, seconds=None, places=passed.answers) as response:
+            yield ServerReply(self.kind.name, response, self._broke)
+
+    @asynccontextmanager
+    async def _posted(
+        self,
+        request: Request,
+        headers: Mapping[str, str],
+        refused: Callable[[int, bytes], EngineError],
+        *,
+        seconds: float | None,
+        places: int = 1,
+    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
+        """The answer to what takes so many `places`, its body unread; its head may take `seconds`. Raises as `stream`
+        does.
+        """
+        self.running += places
         try:
-            response = await self._post(self.facts, generation)
+            response = await self._post(request, headers, refused, seconds)
             self._streams.add(response)
             try:
                 if self._closed:  # too late for `close` to end it
                     raise Unreachable(self.trouble)
-                yield response.content
+                yield response
             finally:
                 self._streams.discard(response)
                 response.close()
         except ServerChanged as error:
             self.down(error)
             raise
-        except BROKEN as error:
-            raise self.down(EngineBroke(f"the connection to the {self.kind.name} server broke")) from error
         finally:
-            self.running -= 1
+            self.running -= places
+
+    def _served(self) -> Facts:
+        """What it serves now. Raises Unreachable."""
+        if self.facts is None or self.state is not State.UP:
+            raise Unreachable(self.trouble)
+        return self.facts
+
+    def _broke(self) -> EngineUnavailable:
+        """Note that a connection broke."""
+        return self.down(EngineBroke(f"the connection to the {self.kind.name} server broke"))
+
+    @property
+    def _hidden(self) -> list[str]:
+        """What nobody may see who asks it something: where it is, and the key for it."""
+        key = self._session.headers.get("authorization", "").removeprefix(BEARER)
+        return [each for each in (key, urlsplit(self.url).netloc) if each]
 
     async def abort(self, id: str) -> bool:
         """Have it end a generation, whose stream then says so; False where that is not possible."""
@@ -159,14 +215,19 @@ class Server:
         self.state, self.trouble = State.DOWN, str(trouble)
         return trouble
 
-    async def _post(self, facts: Facts, generation: Generation) -> aiohttp.ClientResponse:
-        """The answer to a generation, its events unread. Raises Unreachable, and what the server refuses it with."""
-        request, name = self.kind.request(facts, generation), self.kind.name
-        headers = {**JSON, "x-request-id": generation.id, **_session(generation.affinity), **dict(generation.trace)}
+    async def _post(
+        self,
+        request: Request,
+        headers: Mapping[str, str],
+        refused: Callable[[int, bytes], EngineError],
+        seconds: float | None,
+    ) -> aiohttp.ClientResponse:
+        """The answer to a request, its body unread. Raises Unreachable, and what the server refuses it with."""
+        name = self.kind.name
         try:
-            async with asyncio.timeout(HEAD_SECONDS):
+            async with asyncio.timeout(seconds):
                 response = await self._session.post(
-                    self.url + request.path, data=request.body, headers=headers, allow_redirects=False
+                    self.url + request.path, data=request.body, headers={**JSON, **headers}, allow_redirects=False
                 )
                 if response.status == 200:
                     return response
@@ -178,12 +239,12 @@ class Server:
             raise self.down(Unreachable(f"the {name} server can't be reached"), error) from error
         except BROKEN as error:  # it may have begun
             raise self.down(EngineUnavailable(f"the {name} server did not answer"), error) from error
-        refused = self.kind.refused(response.status, said)
-        if response.status >= 500 and not isinstance(refused, EngineOverloaded):
+        failure = refused(response.status, said)
+        if response.status >= 500 and not isinstance(failure, EngineOverloaded | EngineRefused):
             await self.probe()  # is it this request, or the server?
             if self.state is not State.UP:
                 raise Unreachable(self.trouble)
-        raise refused
+        raise failure
 
     async def _probe(self) -> None:
         name = self.kind.name
@@ -221,6 +282,11 @@ class Server:
             return response.status, await _body(response)
 
 
+def _headers(asked: Generation | Passed) -> dict[str, str]:
+    """What a server is told of a request besides its body."""
+    return {"x-request-id": asked.id, **_session(asked.affinity), **dict(asked.trace)}
+
+
 def _session(affinity: str) -> dict[str, str]:
     """What tells a router which generations belong together, and nobody whose they are."""
     return {SESSION: blake2b(affinity.encode(), digest_size=16).hexdigest()} if affinity else {}
@@ -242,7 +308,7 @@ def open_session(kind: Kind, api_key: str, connect_seconds: float) -> aiohttp.Cl
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, socket_factory=_watched_socket, **keeping),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds),
-        headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+        headers={"authorization": BEARER + api_key} if api_key else {},
         auto_decompress=False,
         skip_auto_headers=("accept-encoding",),
         cookie_jar=aiohttp.DummyCookieJar(),

@@ -1,5 +1,8 @@
 """The kind of servers that vLLM's are: what to ask one to learn what it serves."""
 
+from collections.abc import Mapping
+
+from service.engine.pass_through import Passed
 from service.engine.port import Defaults, EngineError, EngineUnavailable, Generation
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Ask, Facts, Request, Wanted
@@ -33,6 +36,10 @@ class Vllm:
     def answer(self, generation: Generation) -> VllmAnswer:
         """As the kind has it."""
         return VllmAnswer(logprobs=generation.sampling.logprobs)
+
+    def passed(self, passed: Passed) -> Mapping[str, object]:
+        """As the kind has it."""
+        return {"cache_salt": passed.cache_salt, "priority": passed.priority}
 
     def abort(self, facts: Facts, id: str) -> Request | None:
         """As the kind has it."""

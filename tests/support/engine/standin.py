@@ -7,8 +7,8 @@ It has a real port, and can be told to be another server (its traits), to die an
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from aiohttp import web
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Finish, Generation, Sampling
 from service.engine.vllm.wire import ABORT, Endpoint
 from service.harmony.tokens import LAST_LEGAL, RETURN, encode
+from tests.support.engine import chatting
 from tests.support.engine.misbehaviour import Instead, misbehave, transport_of
 from tests.support.engine.standin_wire import DONE, error_body, error_event, events, usage_event
 
@@ -93,6 +94,8 @@ class Standin:
         app.router.add_post(Endpoint.GENERATE, self._generate)
         app.router.add_post(Endpoint.COMPLETIONS, self._complete)
         app.router.add_post(ABORT, self._abort)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/embeddings", self._embed)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
@@ -158,9 +161,34 @@ class Standin:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = self.asked[-1].body
+        if isinstance(body["prompt"], str):
+            return self._unknown(body) or await chatting.complete(request, body, self._working)
         assert body["return_token_ids"]
         assert body["return_tokens_as_token_ids"]
         return await self._sample(request, Endpoint.COMPLETIONS, body, body["prompt"], body)
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        body = self.asked[-1].body
+        return self._unknown(body) or await chatting.chat(request, body, self._working)
+
+    async def _embed(self, request: web.Request) -> web.StreamResponse:
+        body = self.asked[-1].body
+        return self._unknown(body) or chatting.embed(body)
+
+    def _unknown(self, body: dict[str, Any]) -> web.Response | None:
+        """That it doesn't serve the model, if it doesn't."""
+        if body["model"] == self.model:
+            return None
+        message = f"The model `{body['model']}` does not exist. Valid aliases: {self.model}."
+        return _error(404, message, "NotFoundError", "model")
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
 
     def _disabled(self) -> web.Response:
         return _json({"detail": "Not Found"}, 404) if self.older else _error(403, DISABLED, "PermissionDeniedError")
@@ -169,9 +197,8 @@ class Standin:
         self, request: web.Request, endpoint: Endpoint, body: dict[str, Any], prompt: list[int], asked: dict[str, Any]
     ) -> web.StreamResponse:
         """Answer a request for a generation. What is wrong with it one endpoint says behind a status of 200."""
-        if body["model"] != self.model:
-            message = f"The model `{body['model']}` does not exist. Valid aliases: {self.model}."
-            return _error(404, message, "NotFoundError", "model")
+        if (unknown := self._unknown(body)) is not None:
+            return unknown
         generation = self._generation(request, body, prompt, asked)
         refusal = self._refusal(generation)
         if refusal and endpoint is Endpoint.COMPLETIONS and "vocabulary" not in refusal:
@@ -190,15 +217,12 @@ class Standin:
 
     async def _stream(self, stream: web.StreamResponse, endpoint: Endpoint, generation: Generation) -> None:
         cached, sampled = self._cache(generation), 0
-        self.running += 1
-        try:
+        with self._working():
             async with aclosing(self._chunks(generation)) as chunks:
                 async for chunk in chunks:
                     first = None if sampled else generation.prompt
                     await stream.write(b"".join(events(endpoint, chunk, self.tokens_an_event, first)))
                     sampled += len(chunk.tokens)
-        finally:
-            self.running -= 1
         await stream.write(usage_event(endpoint, len(generation.prompt), sampled, cached))
 
     def _generation(

@@ -1,0 +1,70 @@
+"""The second port, of engines that are servers: a request in their own API, such as Chat Completions, passed on.
+
+Nothing is sampled for us here, and nothing of it is stored: what the server answers goes to whoever asked. What a
+request may say is for who passes it on to see to; an engine only chooses a server, and puts in what is the tenant's.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from service.engine.port import EngineRefused
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """A request for a server: its path, and the members of its body but for the model, which each server calls by its
+    own id.
+
+    `answers` is how many generations it is. `model`, `affinity`, `cache_salt`, `priority` and `trace` are as those of a
+    generation.
+    """
+
+    id: str
+    path: str
+    members: Mapping[str, msgspec.Raw]
+    answers: int = 1
+    model: str = ""
+    affinity: str = ""
+    cache_salt: str = ""
+    priority: int = 0
+    trace: tuple[tuple[str, str], ...] = ()
+
+
+class PassedRefusal(EngineRefused):
+    """The server refused it, with this status and in these words, which its sender may see."""
+
+    def __init__(self, message: str, status: int, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+
+
+class Reply(Protocol):
+    """What a server answers, whose status is 200."""
+
+    @property
+    def events(self) -> bool:
+        """Whether it is a stream of server-sent events; else it is JSON."""
+        ...
+
+    def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The bytes as they come. Raises EngineBroke where the server goes away first."""
+        ...
+
+    async def end(self) -> None:
+        """Wait a moment for the end of a stream that has said all: its connection can be used again then."""
+        ...
+
+
+@runtime_checkable
+class PassesOn(Protocol):
+    """An engine that has servers."""
+
+    def pass_on(self, passed: Passed) -> AbstractAsyncContextManager[Reply]:
+        """Ask a server. Leaving early hangs up on it, which ends its work. Raises EngineError: a PassedRefusal is the
+        server's own.
+        """
+        ...

@@ -1,0 +1,116 @@
+"""A request that is passed on to a server: its body, its answer as it comes, and what a refusal of it is to us."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from service.engine.pass_through import Passed, PassedRefusal
+from service.engine.port import EngineError, EngineUnavailable
+from service.engine.servers.kind import SHOWN_CHARS, UNREADABLE, ServerChanged, refusal
+
+BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
+"""What a connection may raise."""
+
+ACCEPTED = "application/json, text/event-stream"
+EVENTS = "text/event-stream"
+JSON = "application/json"
+
+NOT_SERVED = (404, 405, 501)
+"""A server that lacks an endpoint, or has a model that is not for it."""
+
+OURS = (401, 403, 407, 408, 425, 429)
+"""What is between the server and us, and none of the sender's business."""
+
+TAIL_SECONDS = 1
+"""How long the end of a stream may take that has said all."""
+
+MAX_WORD_CHARS = 64
+"""How long the code and the param of an error may be."""
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class _Error(msgspec.Struct):
+    message: Any = None
+    code: Any = None
+    param: Any = None
+
+
+class _Said(msgspec.Struct):
+    """The body of an error: OpenAI's envelope, vLLM's own of before, or FastAPI's."""
+
+    error: _Error | str | None = None
+    message: Any = None
+    detail: Any = None
+
+
+def passed_body(passed: Passed, model: str, own: Mapping[str, object]) -> bytes:
+    """What to post: the members as they came, and over them the server's model and what is `own` to its kind."""
+    return _ENCODE({**passed.members, "model": model, **own})
+
+
+def passed_refusal(name: str, status: int, body: bytes, hidden: Iterable[str]) -> EngineError:
+    """What an answer with an HTTP error stands for. `hidden` is what no sender may see of what the server says."""
+    said = _read(body)
+    if (400 <= status < 500 and status not in OURS) or status in NOT_SERVED:
+        message = said.message if isinstance(said.message, str) else ""
+        for secret in hidden:
+            message = message.replace(secret, "…")
+        if not message:
+            message = f"The {name} server refused this with status {status}, and says no more."
+        status = 404 if status in NOT_SERVED else status
+        return PassedRefusal(message[:SHOWN_CHARS], status, code=_word(said.code), param=_word(said.param))
+    error = refusal(name, status, "")
+    # what a single request is refused for says nothing of the server
+    return EngineUnavailable(str(error)) if isinstance(error, ServerChanged) else error
+
+
+def _read(body: bytes) -> _Error:
+    try:
+        said = msgspec.json.decode(body, type=_Said)
+    except UNREADABLE:
+        return _Error()
+    if isinstance(said.error, _Error):
+        return said.error
+    return _Error(said.error or said.message or said.detail)
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) and 0 < len(value) <= MAX_WORD_CHARS else None
+
+
+class ServerReply:
+    """An answer with status 200, whose body is unread."""
+
+    def __init__(self, name: str, response: aiohttp.ClientResponse, broken: Callable[[], EngineUnavailable]) -> None:
+        """`broken` notes that the connection broke, and says what that is. Raises EngineError for an answer that
+        nobody asked for.
+        """
+        self._response = response
+        self._broken = broken
+        self.events = response.content_type == EVENTS
+        if response.content_type not in (EVENTS, JSON) or response.headers.get("content-encoding", "identity") != (
+            "identity"
+        ):
+            raise EngineError(f"the {name} server answered with something that is neither JSON nor a stream of events")
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """See the port."""
+        while True:
+            try:
+                piece = await self._response.content.readany()
+            except BROKEN as error:
+                raise self._broken() from error
+            if not piece:
+                return
+            yield piece
+
+    async def end(self) -> None:
+        """See the port."""
+        with suppress(*BROKEN):
+            async with asyncio.timeout(TAIL_SECONDS):
+                await self._response.content.readany()

@@ -1,0 +1,126 @@
+"""Requests in vLLM's own API, passed on to stand-ins for its servers."""
+
+import json
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.engine.pass_through import Passed, PassedRefusal
+from service.engine.port import EngineBroke, EngineError, EngineOverloaded, EngineUnavailable
+from tests.support.engine.chatting import FOR_EVER
+from tests.support.engine.connected import connected, scripted
+from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.standin import Standin, standing_in
+from tests.support.waiting import until
+
+CHAT = "/v1/chat/completions"
+SECONDS = 10.0
+HTML = (("content-type", "text/html"),)
+JSON = (("content-type", "application/json"),)
+GZIP = (*JSON, ("content-encoding", "gzip"))
+
+
+def asking(said: str = "hello you", **members: Any) -> Passed:
+    """A request for a chat completion."""
+    given = {"messages": [{"role": "user", "content": said}], **members}
+    raw = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in given.items()}
+    return Passed("req_1", CHAT, raw, cache_salt="salt", affinity="a", trace=(("traceparent", "t"),))
+
+
+async def whole(engine: Any, passed: Passed) -> bytes:
+    """All that is answered."""
+    async with engine.pass_on(passed) as reply:
+        return b"".join([piece async for piece in reply.pieces()])
+
+
+def refusing(status: int, body: bytes) -> dict[str, Instead]:
+    """A server that answers with this error."""
+    return {CHAT: Instead((body,), status, headers=JSON)}
+
+
+async def test_a_request_goes_to_the_server_with_its_own_model_and_what_keeps_tenants_apart() -> None:
+    async with standing_in(scripted()) as server, connected(server, api_key="sk") as engine:
+        server.api_key = "sk"
+        answer = json.loads(await whole(engine, asking(temperature=0, cache_salt="theirs", model="x")))
+    assert answer["choices"][0]["message"]["content"] == "hello you"
+    asked = server.asked[-1]
+    assert (asked.body["model"], asked.body["temperature"], asked.body["cache_salt"]) == ("talker", 0, "salt")
+    assert (asked.headers["x-request-id"], asked.headers["traceparent"]) == ("req_1", "t")
+
+
+async def test_leaving_early_hangs_up_on_the_server() -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        async with engine.pass_on(asking(FOR_EVER, stream=True)) as reply, aclosing(reply.pieces()) as pieces:
+            assert reply.events
+            await anext(pieces)
+            assert (server.running, engine.running) == (1, 1)
+        await until(lambda: server.running == 0, SECONDS)
+        assert engine.running == 0
+
+
+async def test_a_connection_that_breaks_is_no_end() -> None:
+    broken = Instead((b"data: {}\n\n",), then=Then.CUT, headers=(("content-type", "text/event-stream"),))
+    async with standing_in(scripted(), instead={CHAT: broken}) as server, connected(server) as engine:
+        with pytest.raises(EngineBroke):
+            await whole(engine, asking(stream=True))
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 413, 422, 501])
+async def test_what_the_server_refuses_is_told_in_its_words(status: int) -> None:
+    said = b'{"error":{"message":"No, said 127.0.0.1:PORT with sk-secret.","param":"temperature","code":400}}'
+    async with standing_in(scripted()) as server, connected(server, api_key="sk-secret") as engine:
+        server.instead = refusing(status, said.replace(b"PORT", str(server.port).encode()))
+        with pytest.raises(PassedRefusal, match=r"^No, said … with ….$") as refused:
+            await whole(engine, asking())
+    assert (refused.value.status, refused.value.param) == (404 if status in (405, 501) else status, "temperature")
+
+
+@pytest.mark.parametrize("status", [301, 401, 403, 407, 429, 500, 502, 503])
+async def test_what_is_wrong_between_the_server_and_us_names_nothing_of_it(status: int) -> None:
+    said = b'{"error":{"message":"connect to 10.0.0.3 failed"}}'
+    async with standing_in(scripted(), instead=refusing(status, said)) as server, connected(server) as engine:
+        with pytest.raises(EngineError) as raised:
+            await whole(engine, asking())
+        assert "10.0.0.3" not in str(raised.value)
+        assert isinstance(raised.value, EngineUnavailable) is (status not in (301, 500))
+        await engine.check()  # a single request says nothing of the server
+
+
+@pytest.mark.parametrize("instead", [Instead((b"<p>",), headers=HTML), Instead((b"x",), headers=GZIP)])
+async def test_an_answer_that_nobody_asked_for_is_none(instead: Instead) -> None:
+    async with standing_in(scripted(), instead={CHAT: instead}) as server, connected(server) as engine:
+        with pytest.raises(EngineError, match="neither JSON nor a stream"):
+            await whole(engine, asking())
+
+
+async def test_another_server_is_asked_where_one_is_full_or_gone() -> None:
+    full = refusing(503, b"{}")
+    async with (
+        standing_in(scripted(), instead=full) as first,
+        standing_in(scripted()) as second,
+        standing_in(scripted()) as third,
+        connected(first, second, third) as engine,
+    ):
+        await third.die()
+        for affinity in "abcdefgh":
+            assert await whole(engine, msgspec.structs.replace(asking(), affinity=affinity))
+        await second.die()
+        with pytest.raises(EngineOverloaded):
+            await whole(engine, asking())
+
+
+async def test_answers_count_one_by_one() -> None:
+    async with standing_in(scripted()) as server, connected(server, connections=4) as engine:
+        four = msgspec.structs.replace(asking(FOR_EVER, stream=True), answers=4)
+        async with engine.pass_on(four):
+            with pytest.raises(EngineOverloaded, match="all 4 generations"):
+                await whole(engine, asking())
+        assert await whole(engine, asking())
+        assert served(server) == 2
+
+
+def served(server: Standin) -> int:
+    """How many requests were passed on to a server."""
+    return sum(each.path == CHAT for each in server.asked)

@@ -1,0 +1,88 @@
+"""Chat Completions, completions and embeddings of the stand-in for a vLLM server: it says what it is told, by words.
+
+`FOR_EVER` it says again and again, until it is hung up on.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from tests.support.engine.standin_wire import DONE
+
+FOR_EVER = "for ever"
+PACE_SECONDS = 0.01
+"""How long a word takes that is said for ever."""
+
+_CREATED = 1_700_000_000
+
+
+async def chat(request: web.Request, body: dict[str, Any], working: Callable[[], AbstractContextManager[None]]) -> Any:
+    """`/v1/chat/completions`."""
+    said = body["messages"][-1]["content"]
+    return await _answer(request, body, said, working, "chat.completion")
+
+
+async def complete(
+    request: web.Request, body: dict[str, Any], working: Callable[[], AbstractContextManager[None]]
+) -> Any:
+    """`/v1/completions` with a text."""
+    return await _answer(request, body, body["prompt"], working, "text_completion")
+
+
+def embed(body: dict[str, Any]) -> web.Response:
+    """`/v1/embeddings`: how long each text is."""
+    texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
+    each = [{"object": "embedding", "index": n, "embedding": [float(len(text))]} for n, text in enumerate(texts)]
+    tokens = sum(len(text.split()) for text in texts)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0, "prompt_tokens_details": None}
+    return _json({"id": "embd-1", "object": "list", "model": body["model"], "data": each, "usage": usage})
+
+
+async def _answer(
+    request: web.Request,
+    body: dict[str, Any],
+    said: str,
+    working: Callable[[], AbstractContextManager[None]],
+    kind: str,
+) -> web.StreamResponse:
+    words = said.split()
+    usage = {"prompt_tokens": len(words), "completion_tokens": len(words), "total_tokens": 2 * len(words)}
+    usage["prompt_tokens_details"] = {"cached_tokens": 1}  # type: ignore[assignment]
+    head: dict[str, Any] = {"id": "cmpl-1", "object": kind, "created": _CREATED, "model": body["model"]}
+    with working():
+        if not body.get("stream"):
+            if said == FOR_EVER:
+                await asyncio.Event().wait()  # until the connection is gone, which cancels this
+            return _json({**head, "choices": [_choice(kind, said, whole=True)], "usage": usage})
+        stream = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+        stream.enable_chunked_encoding()
+        await stream.prepare(request)
+        head["object"] = "chat.completion.chunk" if kind == "chat.completion" else kind
+        for word in words:
+            await stream.write(_event({**head, "choices": [_choice(kind, f"{word} ")]}))
+        while said == FOR_EVER:
+            await asyncio.sleep(PACE_SECONDS)
+            await stream.write(_event({**head, "choices": [_choice(kind, "again ")]}))
+        await stream.write(_event({**head, "choices": [{**_choice(kind, ""), "finish_reason": "stop"}]}))
+        if (body.get("stream_options") or {}).get("include_usage"):
+            await stream.write(_event({**head, "choices": [], "usage": usage}))
+        await stream.write(DONE)
+    return stream
+
+
+def _choice(kind: str, text: str, *, whole: bool = False) -> dict[str, Any]:
+    said = {"role": "assistant", "content": text}
+    part: dict[str, Any] = {"text": text} if kind == "text_completion" else {"message" if whole else "delta": said}
+    return {"index": 0, "finish_reason": "stop" if whole else None, **part}
+
+
+def _event(body: object) -> bytes:
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+def _json(body: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
