@@ -459,8 +459,11 @@ def _load(**overrides: object) -> Settings:
         _fail(str(error), EXIT_SETTINGS)
     # a variable may be there for other processes, an option is for this one
     if overrides.get("engine_url") is not None and settings.engine not in ENGINE_URLS:
-        kinds = " or ".join(f"--engine {name}" for name in ENGINE_URLS)
-        _fail(f"--engine-url is for {kinds}, and the engine is {settings.engine}; give both, or neither", EXIT_SETTINGS)
+        *kinds, last = ENGINE_URLS
+        engines = f"--engine {', '.join(kinds)} or {last}"
+        _fail(
+            f"--engine-url is for {engines}, and the engine is {settings.engine}; give both, or neither", EXIT_SETTINGS
+        )
     return settings
 
 

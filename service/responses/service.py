@@ -309,6 +309,8 @@ def _open_servers(settings: Settings) -> Engine:
     """The engine of servers that ENGINE names."""
     from service.engine.llama.servers import Llama  # their HTTP client is for who has a server
     from service.engine.servers.engine import Access, ServersEngine
+    from service.engine.servers.kind import Kind
+    from service.engine.sglang.servers import Sglang
     from service.engine.vllm.servers import Vllm
 
     access = Access(
@@ -318,7 +320,12 @@ def _open_servers(settings: Settings) -> Engine:
         connect_seconds=settings.engine_connect_seconds,
         probe_seconds=settings.engine_probe_seconds,
     )
-    kind = Vllm() if settings.engine == "vllm" else Llama(shared=len(settings.tenants) > 1)
+    kinds: dict[str, Callable[[], Kind]] = {
+        "vllm": Vllm,
+        "sglang": Sglang,
+        "llama": lambda: Llama(shared=len(settings.tenants) > 1),
+    }
+    kind = kinds[settings.engine]()
     return ServersEngine(kind, access, model=settings.model, context_tokens=settings.context_tokens)
 
 

@@ -30,10 +30,14 @@ MAX_KEY_CHARS = 512
 MAX_SERVERS = 64
 LEAST_CONTEXT_TOKENS = 1024
 
-ENGINE_URLS = {"vllm": "http://127.0.0.1:8001", "llama": "http://127.0.0.1:8080"}
+ENGINE_URLS = {
+    "vllm": "http://127.0.0.1:8001",
+    "sglang": "http://127.0.0.1:30000",
+    "llama": "http://127.0.0.1:8080",
+}
 """Where the servers of an engine are unless ENGINE_URL says otherwise."""
 
-ENGINE_NAMES = {"vllm": "vLLM", "llama": "llama.cpp"}
+ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llama": "llama.cpp"}
 """What such an engine is called."""
 
 KIB = 1024
@@ -87,9 +91,10 @@ class CoreSettings(BaseSettings):
     """Tenants whose `priority` requests go before other tenants', comma-separated. Where API_KEYS has one tenant, it
     may. A `service_tier` of priority is default for the others."""
 
-    engine: Literal["demo", "vllm", "vllm-local", "llama", "llama-local"] = "demo"
+    engine: Literal["demo", "vllm", "vllm-local", "sglang", "llama", "llama-local"] = "demo"
     """What samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers; `vllm-local`, vLLM
-    in this process; `llama`, llama.cpp servers; `llama-local`, llama.cpp beside this process."""
+    in this process; `sglang`, SGLang servers; `llama`, llama.cpp servers; `llama-local`, llama.cpp beside this
+    process."""
     model: str = Field("", max_length=256)
     """Id of the model that is served. Empty is the first that the server lists, VLLM_MODEL for `vllm-local`, the
     file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
@@ -101,8 +106,8 @@ class CoreSettings(BaseSettings):
     """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
     for the demo engine. It never raises what a server says, and is needed for a router that says nothing."""
     engine_url: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_SERVERS)
-    """The servers of `vllm` or `llama`, comma-separated. They have to serve the same model. Empty is
-    http://127.0.0.1:8001 for `vllm`, and http://127.0.0.1:8080 for `llama`."""
+    """The servers of `vllm`, `sglang` or `llama`, comma-separated. They have to serve the same model. Empty is
+    http://127.0.0.1:8001 for `vllm`, port 30000 for `sglang`, and 8080 for `llama`."""
     engine_api_key: SecretStr = SecretStr("")
     """The key that the servers ask for. Empty sends none."""
     engine_connections: int = Field(512, ge=1, le=100_000)

@@ -96,7 +96,7 @@ def test_what_is_wrong_is_named_as_it_was_given_with_its_value_and_what_is_allow
         load_settings(port=70_000)
     assert sorted(str(caught.value).split("; ")) == [
         "--port 70000: should be a whole number, 0 to 65,535",
-        "HARMONIUM_ENGINE in .env=steam: should be demo, vllm, vllm-local, llama or llama-local",
+        "HARMONIUM_ENGINE in .env=steam: should be demo, vllm, vllm-local, sglang, llama or llama-local",
         "HARMONIUM_STORE in .env=maybe: should be true or false",
         "HARMONIUM_WORKERS=many: should be a whole number, 1 to 64",
     ]

@@ -35,6 +35,7 @@ class Llama:
     name = wire.NAME
     health = "/health"
     keeps_connections = False  # behind a stream it hangs up, and says that it doesn't
+    notices_hang_ups = True  # it can't be ended otherwise, and has told at the beginning what was cached
 
     def __init__(self, *, shared: bool) -> None:
         self._shared = shared
@@ -90,10 +91,6 @@ class Llama:
     def answer(self, generation: Generation) -> LlamaAnswer:
         """As the kind has it."""
         return LlamaAnswer(logprobs=generation.sampling.logprobs, stop_ids=generation.sampling.stop_ids)
-
-    def abort(self, facts: Facts, id: str) -> Request | None:
-        """As the kind has it: it can only be hung up on, and has told at the beginning what was cached."""
-        return None
 
     def refused(self, status: int, body: bytes) -> EngineError:
         """As the kind has it."""

@@ -35,10 +35,13 @@ class ServerChanged(EngineUnavailable):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is posted to a server."""
+    """What is posted to a server. `end` is what to post to end the generation that it asks for, whose stream then says
+    so; None where it can only be hung up on.
+    """
 
     path: str
     body: bytes
+    end: "Request | None" = None
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -87,6 +90,11 @@ class Kind(Protocol):
         """Whether a connection can be used again behind a stream; where not, each request has its own."""
         ...
 
+    @property
+    def notices_hang_ups(self) -> bool:
+        """Whether hanging up ends a generation soon; where not, it is ended as well."""
+        ...
+
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         """What a server serves. Raises EngineError where that isn't what is wanted, or it doesn't say.
 
@@ -110,10 +118,6 @@ class Kind(Protocol):
         """What the body of a request that is passed on has to say besides, whatever it says itself: what keeps tenants
         apart, and who goes first.
         """
-        ...
-
-    def abort(self, facts: Facts, id: str) -> Request | None:
-        """What to post to end a generation, whose stream then says so; None where it can only be hung up on."""
         ...
 
     def refused(self, status: int, body: bytes) -> EngineError:

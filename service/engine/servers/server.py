@@ -13,7 +13,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from hashlib import blake2b
 from typing import Any
@@ -61,6 +61,10 @@ class Unreachable(EngineUnavailable):
     """The server isn't there, so it hasn't begun anything."""
 
 
+NOT_BEGUN = (Unreachable, EngineRefused, EngineOverloaded, ServerChanged)
+"""Errors behind which a server has nothing under way."""
+
+
 class State(Enum):
     """How a server is doing."""
 
@@ -95,6 +99,9 @@ class Server:
         self._probe_timeout = aiohttp.ClientTimeout(total=connect_seconds)
         self._probing: asyncio.Task[None] | None = None
         self._streams: set[aiohttp.ClientResponse] = set()
+        self._ends: dict[str, Request] = {}
+        """What ends each generation that is under way, by its id."""
+        self._ending: set[asyncio.Task[None]] = set()
 
     @property
     def _closed(self) -> bool:
@@ -113,8 +120,10 @@ class Server:
         await asyncio.wait([self._probing])
 
     async def close(self) -> None:
-        """End the streams, which closing the session alone would leave waiting, and a probe that is under way."""
+        """End the streams, which closing the session alone would leave waiting, and what else is under way."""
         self.state, self.trouble = State.CLOSED, "the engine is closed"
+        for task in self._ending:
+            task.cancel()
         for response in self._streams:
             response.close()
         if self._probing is not None:
@@ -128,11 +137,16 @@ class Server:
         Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
         """
         request = self.kind.request(self._served(), generation)
-        async with self._posted(request, _headers(generation), self.kind.refused, seconds=HEAD_SECONDS) as response:
-            try:
-                yield response.content
-            except BROKEN as error:
-                raise self._broke() from error
+        if request.end is not None:
+            self._ends[generation.id] = request.end
+        try:
+            async with self._posted(request, _headers(generation), self.kind.refused, seconds=HEAD_SECONDS) as response:
+                try:
+                    yield response.content
+                except BROKEN as error:
+                    raise self._broke() from error
+        finally:
+            self._ends.pop(generation.id, None)
 
     @asynccontextmanager
     async def pass_on(self, passed: Passed) -> AsyncGenerator[Reply, None]:
@@ -161,15 +175,21 @@ class Server:
         """The answer to what takes so many `places`, its body unread; its head may take `seconds`. Raises as `stream`
         does.
         """
+        over = False
         self.running += places
         try:
-            response = await self._post(request, headers, refused, seconds)
+            try:
+                response = await self._post(request, headers, refused, seconds)
+            except NOT_BEGUN:
+                over = True
+                raise
             self._streams.add(response)
             try:
                 if self._closed:  # too late for `close` to end it
                     raise Unreachable(self.trouble)
                 yield response
             finally:
+                over = response.content.at_eof()
                 self._streams.discard(response)
                 response.close()
         except ServerChanged as error:
@@ -177,6 +197,20 @@ class Server:
             raise
         finally:
             self.running -= places
+            if not over:
+                self._left(request)
+
+    def _left(self, request: Request) -> None:
+        """End a generation that was hung up on, where that alone isn't noticed soon."""
+        if request.end is None or self.kind.notices_hang_ups or self._closed:
+            return
+        task = asyncio.create_task(self._say(request.end))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _say(self, request: Request) -> None:
+        with suppress(*BROKEN):  # a server that is gone has ended it, too
+            await self._ask("POST", request.path, request.body)
 
     def _served(self) -> Facts:
         """What it serves now. Raises Unreachable."""
@@ -196,7 +230,7 @@ class Server:
 
     async def abort(self, id: str) -> bool:
         """Have it end a generation, whose stream then says so; False where that is not possible."""
-        request = None if self.facts is None else self.kind.abort(self.facts, id)
+        request = self._ends.get(id)
         if request is None:
             return False
         try:

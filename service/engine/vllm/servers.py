@@ -17,6 +17,7 @@ class Vllm:
     name = wire.NAME
     health = "/health"
     keeps_connections = True
+    notices_hang_ups = True
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         """As the kind has it."""
@@ -31,7 +32,9 @@ class Vllm:
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         """As the kind has it."""
-        return Request(facts.endpoint, wire.request_body(Endpoint(facts.endpoint), generation, facts.model))
+        endpoint = Endpoint(facts.endpoint)
+        end = Request(wire.ABORT, wire.abort_body(generation.id)) if endpoint is Endpoint.GENERATE else None
+        return Request(endpoint, wire.request_body(endpoint, generation, facts.model), end)
 
     def answer(self, generation: Generation) -> VllmAnswer:
         """As the kind has it."""
@@ -40,10 +43,6 @@ class Vllm:
     def passed(self, passed: Passed) -> Mapping[str, object]:
         """As the kind has it."""
         return {"cache_salt": passed.cache_salt, "priority": passed.priority}
-
-    def abort(self, facts: Facts, id: str) -> Request | None:
-        """As the kind has it."""
-        return Request(wire.ABORT, wire.abort_body(id)) if facts.endpoint == Endpoint.GENERATE else None
 
     def refused(self, status: int, body: bytes) -> EngineError:
         """As the kind has it."""

@@ -1,4 +1,4 @@
-"""An adapter connected to stand-ins for vLLM servers, and generations to ask of it."""
+"""An adapter connected to stand-ins for servers, and generations to ask of it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,11 +7,10 @@ from typing import Any
 
 from service.engine.port import EngineError, Generation, ModelCard, Sampling
 from service.engine.servers.engine import Access
-from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import RETURN, STOPS
 from tests.support.engine.hooks import Sampled, complete
 from tests.support.engine.scripted import ScriptedEngine, ScriptSource
-from tests.support.engine.standin import Standin
+from tests.support.engine.standing import Standing
 from tests.support.engine.watched import WatchedHttp
 
 CARD = ModelCard("talker", 0, 4096)
@@ -29,12 +28,12 @@ def scripted(*scripts: ScriptSource) -> ScriptedEngine:
 
 @asynccontextmanager
 async def connected(
-    *servers: Standin, model: str = "", context_tokens: int = 0, **access: Any
+    *servers: Standing, model: str = "", context_tokens: int = 0, **access: Any
 ) -> AsyncIterator[WatchedHttp]:
     """A started engine before these servers, until the end of the block."""
     access = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 2, **access}
     urls = tuple(server.url for server in servers)
-    engine = WatchedHttp(Vllm(), Access(urls, **access), model=model, context_tokens=context_tokens)
+    engine = WatchedHttp(servers[0].kind, Access(urls, **access), model=model, context_tokens=context_tokens)
     await engine.start()
     try:
         yield engine

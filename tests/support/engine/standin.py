@@ -1,129 +1,68 @@
 """A stand-in for a vLLM server: its wire over an engine of ours, in the test's own loop.
 
-It has a real port, and can be told to be another server (its traits), to die and come back, and to misbehave
-(`instead`). tests/vllm/test_standin.py holds it to what a real server answers. Never teach it to be nicer than that.
+It can be told to be another server (its traits), and what any stand-in can (standing.py). tests/vllm/test_standin.py
+holds it to what a real server answers. Never teach it to be nicer than that.
 """
 
-import asyncio
-import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
-from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Finish, Generation, Sampling
+from service.engine.port import Engine, EngineError, EngineRefused, Generation, Sampling
+from service.engine.vllm.servers import Vllm
 from service.engine.vllm.wire import ABORT, Endpoint
-from service.harmony.tokens import LAST_LEGAL, RETURN, encode
+from service.harmony.tokens import LAST_LEGAL
 from tests.support.engine import chatting
-from tests.support.engine.misbehaviour import Instead, misbehave, transport_of
 from tests.support.engine.standin_wire import DONE, error_body, error_event, events, usage_event
+from tests.support.engine.standing import Asked, Standing, as_json, constrained, healthy, standing, streaming
 
 BLOCK_TOKENS = 16
-MAX_BODY_BYTES = 16 << 20
-GUARDED = ("/v1", "/inference")
 DISABLED = "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them."
-WORDS = ("yes", "hello")
-"""What it says where a constraint leaves it a choice."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A request as it came; the names of its headers are in lower case."""
+class Standin(Standing):
+    """The server."""
 
-    path: str
-    headers: dict[str, str]
-    body: dict[str, Any]
-
-
-class Standin:
-    """The server. Its traits may be changed at any time; `asked` is what it was asked, probes too."""
+    guarded = ("/v1", "/inference")
 
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.model = engine.model.id
-        self.context_tokens = engine.model.context_tokens
+        super().__init__(engine)
         self.endpoint = Endpoint.GENERATE
         """The better of the endpoints that it has."""
         self.older = False
         """Whether it has never heard of the other one."""
-        self.api_key = ""
         self.defaults: dict[str, float] = {}
         """How it samples by default, as far as that isn't as everywhere."""
         self.tokens_an_event = 1
-        self.instead: dict[str, Instead] = {}
-        """Answers to give instead, by path; probes of an endpoint are answered as ever."""
-        self.asked: list[Asked] = []
-        self.running = 0
-        self.port = 0
         self._cached: set[int] = set()
-        self._ends: dict[str, asyncio.Event] = {}
-        """Set to end a generation, by its id."""
-        self._connections: set[asyncio.Transport] = set()
-        self._runner: web.AppRunner | None = None
 
     @property
-    def url(self) -> str:
-        """Where it is."""
-        return f"http://127.0.0.1:{self.port}"
+    def kind(self) -> Vllm:
+        """vLLM's."""
+        return Vllm()
 
     @property
     def generations(self) -> list[Asked]:
         """The requests for a generation so far; a probe asks for nothing."""
         return [each for each in self.asked if each.path in (Endpoint.GENERATE, Endpoint.COMPLETIONS) and each.body]
 
-    @property
-    def connections(self) -> int:
-        """How many connections it was asked over so far."""
-        return len(self._connections)
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        """Say what it answers."""
+        router.add_get("/health", healthy)
+        router.add_get("/v1/models", self._models)
+        router.add_post("/v1/completions/render", self._render)
+        router.add_post(Endpoint.GENERATE, self._generate)
+        router.add_post(Endpoint.COMPLETIONS, self._complete)
+        router.add_post(ABORT, self._abort)
+        router.add_post("/v1/chat/completions", self._chat)
+        router.add_post("/v1/embeddings", self._embed)
 
-    @property
-    def open_connections(self) -> int:
-        """How many of them are still open."""
-        return sum(not each.is_closing() for each in self._connections)
-
-    async def start(self) -> None:
-        """Listen, on the same port as before."""
-        app = web.Application(middlewares=[self._receive], client_max_size=MAX_BODY_BYTES)
-        app.router.add_get("/health", _healthy)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_post("/v1/completions/render", self._render)
-        app.router.add_post(Endpoint.GENERATE, self._generate)
-        app.router.add_post(Endpoint.COMPLETIONS, self._complete)
-        app.router.add_post(ABORT, self._abort)
-        app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_post("/v1/embeddings", self._embed)
-        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
-        self.port = self._runner.addresses[0][1]
-
-    async def die(self) -> None:
-        """Go away as a process that was killed; `start` brings it back with an empty cache."""
-        for connection in self._connections:
-            connection.abort()
-        if self._runner is not None:
-            await self._runner.cleanup()
-        self._runner = None
+    def forget(self) -> None:
+        """Lose what is cached."""
         self._cached.clear()
-
-    @web.middleware
-    async def _receive(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """What happens to every request before its route is looked at."""
-        self._connections.add(transport_of(request))
-        body = await request.read()
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        asked = Asked(request.path, headers, msgspec.json.decode(body or b"{}"))
-        self.asked.append(asked)
-        guarded = self.api_key and request.path.startswith(GUARDED)
-        if guarded and headers.get("authorization") != f"Bearer {self.api_key}":
-            return _json({"error": "Unauthorized"}, 401)
-        if request.path in self.instead and (asked.body or request.method == "GET"):
-            return await misbehave(request, self.instead[request.path])
-        return await handler(request)
 
     async def _models(self, request: web.Request) -> web.Response:
         card = {
@@ -134,13 +73,13 @@ class Standin:
             "root": "/models",
             "parent": None,
         }
-        return _json({"object": "list", "data": [{**card, "max_model_len": self.context_tokens, "permission": []}]})
+        return as_json({"object": "list", "data": [{**card, "max_model_len": self.context_tokens, "permission": []}]})
 
     async def _render(self, request: web.Request) -> web.Response:
         if self.endpoint is not Endpoint.GENERATE:
             return self._disabled()
         usual = {"repetition_penalty": 1.0, "temperature": 1.0, "top_p": 1.0, "min_p": 0.0}
-        return _json([{"request_id": "cmpl-1", "token_ids": [0], "sampling_params": usual | self.defaults}])
+        return as_json([{"request_id": "cmpl-1", "token_ids": [0], "sampling_params": usual | self.defaults}])
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body = self.asked[-1].body
@@ -155,21 +94,20 @@ class Standin:
         if self.endpoint is not Endpoint.GENERATE:
             return self._disabled()
         for id in self.asked[-1].body["request_ids"]:
-            if id in self._ends:
-                self._ends[id].set()
+            self.end(id)
         return web.Response()
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = self.asked[-1].body
         if isinstance(body["prompt"], str):
-            return self._unknown(body) or await chatting.complete(request, body, self._working)
+            return self._unknown(body) or await chatting.complete(request, body, self.working)
         assert body["return_token_ids"]
         assert body["return_tokens_as_token_ids"]
         return await self._sample(request, Endpoint.COMPLETIONS, body, body["prompt"], body)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = self.asked[-1].body
-        return self._unknown(body) or await chatting.chat(request, body, self._working)
+        return self._unknown(body) or await chatting.chat(request, body, self.working)
 
     async def _embed(self, request: web.Request) -> web.StreamResponse:
         body = self.asked[-1].body
@@ -182,16 +120,8 @@ class Standin:
         message = f"The model `{body['model']}` does not exist. Valid aliases: {self.model}."
         return _error(404, message, "NotFoundError", "model")
 
-    @contextmanager
-    def _working(self) -> Iterator[None]:
-        self.running += 1
-        try:
-            yield
-        finally:
-            self.running -= 1
-
     def _disabled(self) -> web.Response:
-        return _json({"detail": "Not Found"}, 404) if self.older else _error(403, DISABLED, "PermissionDeniedError")
+        return as_json({"detail": "Not Found"}, 404) if self.older else _error(403, DISABLED, "PermissionDeniedError")
 
     async def _sample(
         self, request: web.Request, endpoint: Endpoint, body: dict[str, Any], prompt: list[int], asked: dict[str, Any]
@@ -203,9 +133,7 @@ class Standin:
         refusal = self._refusal(generation)
         if refusal and endpoint is Endpoint.COMPLETIONS and "vocabulary" not in refusal:
             return _error(400, refusal, "BadRequestError")
-        stream = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
-        stream.enable_chunked_encoding()
-        await stream.prepare(request)
+        stream = await streaming(request)
         try:
             if refusal:
                 raise EngineRefused(refusal)
@@ -217,8 +145,8 @@ class Standin:
 
     async def _stream(self, stream: web.StreamResponse, endpoint: Endpoint, generation: Generation) -> None:
         cached, sampled = self._cache(generation), 0
-        with self._working():
-            async with aclosing(self._chunks(generation)) as chunks:
+        with self.working():
+            async with aclosing(self.chunks(generation, f"generate-tokens-{generation.id}")) as chunks:
                 async for chunk in chunks:
                     first = None if sampled else generation.prompt
                     await stream.write(b"".join(events(endpoint, chunk, self.tokens_an_event, first)))
@@ -245,7 +173,7 @@ class Standin:
         if max(generation.prompt) > LAST_LEGAL:
             return f"Token id {max(generation.prompt)} is out of vocabulary"
         try:
-            _constrained(generation.sampling.structural_tag)
+            constrained(generation.sampling.structural_tag)
         except (ValueError, LookupError, TypeError, re.error) as error:
             return f"Invalid grammar specification: {error}"
         return ""
@@ -259,74 +187,13 @@ class Standin:
             self._cached.add(key)
         return found
 
-    async def _chunks(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        if forced := _constrained(generation.sampling.structural_tag):
-            yield Chunk(forced, Finish.STOP)
-            return
-        ended = self._ends[f"generate-tokens-{generation.id}"] = asyncio.Event()
-        async with aclosing(self.engine.generate(generation)) as chunks:
-            while True:
-                end, following = asyncio.ensure_future(ended.wait()), asyncio.ensure_future(anext(chunks, None))
-                try:
-                    await asyncio.wait([end, following], return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    end.cancel()
-                    if not following.done():
-                        following.cancel()
-                        await asyncio.wait([following])
-                if ended.is_set():
-                    yield Chunk([], Finish.ABORT)
-                    return
-                if (chunk := following.result()) is None:
-                    return
-                yield chunk
-
 
 @asynccontextmanager
 async def standing_in(engine: Engine, **traits: Any) -> AsyncIterator[Standin]:
     """A stand-in that runs until the end of the block."""
-    server = Standin(engine)
-    for name, value in traits.items():
-        setattr(server, name, value)
-    await server.start()
-    try:
+    async with standing(Standin(engine), **traits) as server:
         yield server
-    finally:
-        await server.die()
-
-
-def _constrained(structural_tag: str | None) -> list[int]:
-    """What it samples by itself under a constraint, from a sequence of tokens and regular expressions; nothing where
-    there is none, or one that its engine has to know.
-    """
-    if structural_tag is None:
-        return []
-    wanted = json.loads(structural_tag)["format"]
-    if wanted["type"] != "sequence" or any(each["type"] not in ("token", "regex") for each in wanted["elements"]):
-        return []
-    said: list[int] = []
-    for element in wanted["elements"]:
-        if element["type"] == "token":
-            said.append(element["token"])
-        else:
-            said += _fitting(element["pattern"])
-    return [*said, RETURN]
-
-
-def _fitting(pattern: str) -> list[int]:
-    for word in WORDS:
-        if re.fullmatch(pattern, word):
-            return encode(word)
-    raise LookupError(f"nothing to say fits {pattern}")
-
-
-async def _healthy(request: web.Request) -> web.Response:
-    return web.Response()
-
-
-def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
 
 
 def _error(status: int, message: str, type: str, param: str | None = None) -> web.Response:
-    return _json(error_body(status, message, type, param), status)
+    return as_json(error_body(status, message, type, param), status)

@@ -1,0 +1,46 @@
+"""What an SGLang server sends, as SGLang 0.5.23 is written to send it. None was ever heard."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from service.engine.port import TokenLogprobs
+from service.harmony.tokens import decode
+
+DONE = b"data: [DONE]\n\n"
+STOP = {"type": "stop", "matched": 200002}
+LENGTH = {"type": "length", "length": 200}
+
+
+def sent(payload: object) -> bytes:
+    """One event."""
+    return b"data: " + msgspec.json.encode(payload) + b"\n\n"
+
+
+def event(ids: Sequence[int], count: int, reason: object = None, **more: Any) -> bytes:
+    """An event with ids, of which there are `count` so far."""
+    meta = {"id": "r1", "finish_reason": reason, "prompt_tokens": 69, "weight_version": "default"}
+    counts = {"completion_tokens": count, "cached_tokens": 64, "reasoning_tokens": 0, "num_retractions": 0}
+    return sent({"text": decode(ids), "output_ids": list(ids), "meta_info": meta | counts | more})
+
+
+def logprobs(ids: Sequence[int], given: Sequence[TokenLogprobs], *, tops: bool) -> dict[str, Any]:
+    """What an event says of probabilities; no texts, as nobody asks for them."""
+    listed: dict[str, Any] = {
+        "output_token_logprobs": [[each.logprob, id, None] for id, each in zip(ids, given, strict=True)]
+    }
+    if tops:
+        listed["output_top_logprobs"] = [[[logprob, id, None] for id, logprob in each.top] for each in given]
+    return listed
+
+
+def error(message: str, status: int = 400) -> bytes:
+    """An error in a stream."""
+    about = {"message": message, "type": "invalid_request_error", "code": status, "retryable": False}
+    return sent({"error": about})
+
+
+def abort(message: str, status: int | None = None) -> dict[str, Any]:
+    """The reason of a generation that was aborted; with a status it is for the server's own sake."""
+    return {"type": "abort", "message": message, "status_code": status, "err_type": None}
