@@ -1,0 +1,465 @@
+"""The parser of all markups: marks and text to segments, the same as Harmony's. Tolerant of whatever a model samples.
+
+It keeps four promises on any input: it never raises, it takes time linear in the text, however the text is cut into
+chunks the joined result is the same, and all text comes out again, as reasoning, as the answer or as the arguments of
+a call. What doesn't come out are marks that were understood, what is written around a call's name and arguments, and
+white space at the seams, as the models' templates strip and write it anew:
+
+- before a mark, where nothing else stands between it and the mark before;
+- the line breaks at both ends of reasoning, behind it, and around calls, where the markup says so (`Seams`).
+
+    part      what comes                   what it does
+    BEFORE    text                         opens an answer: TEXT
+    THINKING  text                         opens reasoning
+              the end of thinking          closes it: BEFORE
+              a call, a section of calls   the same, once the call has a name
+    TEXT      the beginning of thinking    closes the answer: THINKING
+              the end of thinking          dropped
+              a call, a section of calls   closes the answer, once the call has a name
+    CALL      whatever belongs to it       goes to the reader of the call
+              its end                      closes it: BEHIND
+    BEHIND    text                         opens another answer: TEXT
+              marks                        as BEFORE
+
+A call that breaks before it has a name was none: all of it is text, there where it began. One that breaks behind its
+name stays unfinished, and whatever comes up to a mark that ends it is a part of its arguments, as written. The model's
+end of turn closes what is open; where nothing is and nothing was called, it opens and closes an empty answer.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import lru_cache
+
+import msgspec
+
+from service.harmony import tokens
+from service.harmony.header import JSON_TYPE, Header
+from service.harmony.segments import Closed, Opened, Segment
+from service.markup.marks import Marks, Piece
+from service.markup.parsers.call import Call, Read, State
+from service.markup.parsers.json_scan import is_object
+
+MAX_SPACE = 64
+"""The most line breaks in a row that wait for a mark behind them; whoever writes more means them."""
+
+FUNCTIONS = "functions."
+"""What stands before the name of a tool where a call is addressed."""
+
+
+Schemas = Mapping[str, Mapping[str, object]]
+"""The JSON schema of the arguments of each tool, by its name."""
+
+
+class Part(Enum):
+    """What is being written; see the table above."""
+
+    BEFORE = "before"
+    THINKING = "thinking"
+    TEXT = "text"
+    CALL = "call"
+    BEHIND = "behind"
+
+
+def no_call(schemas: Schemas) -> Call:
+    """What reads the calls of a markup that has none."""
+    raise ValueError("this markup has no calls")
+
+
+class Seams(msgspec.Struct, frozen=True):
+    """The characters that a template strips around reasoning, and around calls."""
+
+    thinking: str = "\n"
+    call: str = "\n"
+
+
+class Markup(msgspec.Struct, frozen=True):
+    """How a model writes its turns. An empty spelling is a mark that the markup lacks."""
+
+    think: str = ""
+    think_end: str = ""
+    sections: tuple[str, ...] = ()
+    """What opens a section of calls, in each way that models write it."""
+    section_end: str = ""
+    call: str = ""
+    call_end: str = ""
+    reader: Callable[[Schemas], Call] = no_call
+    """Makes what reads a call, given the schemas of the tools' arguments."""
+    inner: tuple[str, ...] = ()
+    """Marks inside of a call that may be one token each."""
+    seams: Seams = Seams()
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All its marks that may be one token of a vocabulary."""
+        every = (self.think, self.think_end, *self.sections, self.section_end, self.call, self.call_end, *self.inner)
+        return tuple(filter(None, every))
+
+
+class _Spelled:
+    """Finds marks that are spelled in ordinary tokens."""
+
+    def __init__(self, marks: frozenset[str]) -> None:
+        longest_first = sorted(marks, key=len, reverse=True)
+        self._marks = longest_first
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if marks else _NOTHING
+        self._first = re.compile(f"[{re.escape(''.join({mark[0] for mark in marks}))}]") if marks else _NOTHING
+        self._longest = len(longest_first[0]) if marks else 0
+
+    def find(self, text: str, at: int) -> re.Match[str] | None:
+        """The next mark from `at` on."""
+        return self._pattern.search(text, at)
+
+    def begun(self, text: str) -> int:
+        """Where at the end of a text a mark may have begun, or the text's length."""
+        at = max(0, len(text) - self._longest + 1)
+        while first := self._first.search(text, at):
+            at = first.start()
+            if any(mark.startswith(text[at:]) for mark in self._marks):
+                return at
+            at += 1
+        return len(text)
+
+
+_NOTHING = re.compile(r"(?!)")
+
+
+class _Finders(dict[frozenset[str], _Spelled]):
+    """What finds each set of marks, but for those that are one token."""
+
+    def __init__(self, tokens: frozenset[str]) -> None:
+        self._tokens = tokens
+
+    def __missing__(self, marks: frozenset[str]) -> _Spelled:
+        self[marks] = _Spelled(marks - self._tokens)
+        return self[marks]
+
+
+class StreamParser:
+    """Reads one generation. Feed it ids and their text as they are sampled, then call `end` once."""
+
+    def __init__(
+        self,
+        markup: Markup,
+        *,
+        marks: Mapping[str, int],
+        ends: Mapping[str, int],
+        schemas: Schemas,
+        thinking: bool,
+    ) -> None:
+        self._markup = markup
+        self._schemas = schemas
+        self._ends = frozenset(ends.values())
+        self._marks = Marks({**marks, **ends})
+        self._finders = _Finders(frozenset(marks))
+        self._opening = frozenset({markup.think, *markup.sections, markup.call})
+        self._outer = frozenset({*self._opening, markup.think_end, markup.section_end, markup.call_end} - {""})
+        self._last = frozenset({markup.call, markup.call_end, markup.section_end} - {""})
+        """The marks that end a call that broke behind its name."""
+        self.part = Part.THINKING if thinking else Part.BEFORE
+        """What is being written."""
+        self._segment = False
+        """Whether a segment is open."""
+        self._ids: list[int] = []
+        """The open segment's ids, or those of the next one."""
+        self._held: str = ""
+        """What may be the beginning of a mark that is spelled."""
+        self._space: str = ""
+        """White space that may stand at a seam."""
+        self._seam = markup.seams.thinking if thinking else ""
+        """The characters that are stripped from where a segment will begin."""
+        self._behind_mark = thinking
+        """Whether a mark came since the last segment, or before the first one."""
+        self._in_section = False
+        self._call: Call | None = None
+        """What reads the open call; None once it broke."""
+        self._arguments: list[str] = []
+        self._raw: list[str] | None = None
+        """All that was written since a call, or a section of calls, seemed to begin, until there is one."""
+        self._raw_ids: list[int] = []
+        self._back = self.part
+        """Where it stands again if there is none."""
+        self._called = False
+        """Whether something was called in this turn."""
+        self._out: list[Segment] = []
+
+    def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
+        """Take some sampled ids and their text, special tokens spelled out; return what they complete, in order."""
+        if self._marks.absent_from(ids):
+            self._keep(ids)
+            self._read(text)
+        else:
+            for piece in self._marks.split(ids, text):
+                self._take(piece)
+        out, self._out = self._out, []
+        return out
+
+    def end(self) -> list[Segment]:
+        """The generation is over: close what is open."""
+        self._flush()
+        self._finish(None)
+        out, self._out = self._out, []
+        return out
+
+    # --- marks and text -----------------------------------------------------------------------------------------------
+
+    def _keep(self, ids: Sequence[int]) -> None:
+        (self._ids if self._raw is None else self._raw_ids).extend(ids)
+
+    def _take(self, piece: Piece) -> None:
+        """Take ids that are one mark, or ordinary ones with their text."""
+        if not piece.mark:
+            self._keep(piece.ids)
+            self._read(piece.text)
+            return
+        self._flush()
+        if piece.ids[0] in self._ends:
+            self._keep(piece.ids)
+            self._finish(tokens.RETURN)
+            return
+        opening = piece.text in self._opening
+        if not opening:
+            self._keep(piece.ids)
+        if piece.text not in self._awaited() or not self._mark(piece.text, token=True):
+            self._literal(piece.text)
+        if opening:
+            self._keep(piece.ids)
+
+    def _awaited(self) -> frozenset[str]:
+        """The marks that mean something where it stands."""
+        if self.part is not Part.CALL:
+            return self._outer
+        if self._call is None:
+            return self._last
+        return self._call.awaited if self._raw is None else self._call.awaited | self._outer
+
+    def _read(self, text: str) -> None:
+        """Find the marks that are spelled in ordinary tokens, and take them and the text between them."""
+        if self._held:
+            text, self._held = self._held + text, ""
+        at = 0
+        while at < len(text):
+            spelled = self._finders[self._awaited()]
+            found = spelled.find(text, at)
+            stop = found.start() if found else max(at, spelled.begun(text))
+            if stop > at:
+                at += self._text(text[at:stop])
+                if at < stop or self._finders[self._awaited()] is not spelled:
+                    continue
+            if found is None:
+                self._held = text[at:]
+                return
+            at = found.end()
+            if not self._mark(found[0], token=False):
+                self._literal(found[0])
+
+    def _flush(self) -> None:
+        """What seemed to be the beginning of a mark is none."""
+        held, self._held = self._held, ""
+        self._literal(held)
+
+    def _literal(self, text: str) -> None:
+        """Take text in which no mark is looked for."""
+        at = 0
+        while at < len(text):
+            at += self._text(text[at:])
+
+    def _text(self, text: str) -> int:
+        """Take text; how much of it was taken before something changed."""
+        if self.part is Part.CALL:
+            return self._call_text(text)
+        if self._raw is None:
+            self._write(text)
+        elif text.isspace():
+            self._raw.append(text)
+        else:
+            self._give_up()
+            return 0
+        return len(text)
+
+    def _mark(self, mark: str, *, token: bool) -> bool:
+        """Take a mark that is awaited, by its token or by its spelling; or say that it is text here."""
+        if self.part is Part.CALL:
+            taken = self._call_mark(mark)
+            if taken is not None:
+                return taken
+        markup = self._markup
+        if mark == markup.think:
+            return self._think(token)
+        if mark == markup.think_end:
+            return self._think_end(token)
+        if mark in markup.sections:
+            self._maybe(mark)
+            self._in_section = True
+        elif mark == markup.call:
+            self._maybe(mark)
+            self._call, self.part = markup.reader(self._schemas), Part.CALL
+        elif mark == markup.section_end and self._in_section:
+            self._leave()
+        elif self.part is not Part.BEHIND:
+            return False
+        self._behind_mark = True
+        return True
+
+    # --- reasoning and the answer -------------------------------------------------------------------------------------
+
+    def _write(self, text: str) -> None:
+        """Text of the reasoning or of the answer; line breaks at its end wait for what comes behind them."""
+        text, self._space = self._space + text, ""
+        if not self._segment:
+            text = text.lstrip(self._seam) if self._seam else text
+            if len(text) <= MAX_SPACE and (not text or text.isspace()):
+                self._space = text
+                return
+            self._open()
+        seams = self._markup.seams
+        edge = seams.thinking if self.part is Part.THINKING else seams.call
+        kept = max(len(text.rstrip(edge)) if edge else len(text), len(text) - MAX_SPACE)
+        self._space = text[kept:]
+        if kept:
+            self._out.append(text[:kept])
+
+    def _open(self) -> None:
+        if self.part is not Part.THINKING:
+            self.part = Part.TEXT
+        self._segment, self._seam, self._in_section, self._behind_mark = True, "", False, False
+        self._out.append(Opened(_THINKING if self.part is Part.THINKING else _ANSWER))
+
+    def _close(self, stop: int | None) -> None:
+        """Close the segment that is open, if one is."""
+        if self._segment:
+            self._out.append(Closed(self._ids, stop, clean=False))
+            self._ids, self._segment = [], False
+
+    def _think(self, token: bool) -> bool:
+        """Thinking begins. Spelled in ordinary tokens in the middle of an answer, the mark is but spoken of."""
+        if self._segment and self.part is Part.TEXT and not token:
+            return False
+        self._leave()
+        if self.part is not Part.THINKING:
+            self._close(tokens.END)
+            self.part, self._seam = Part.THINKING, self._markup.seams.thinking
+        return True
+
+    def _think_end(self, token: bool) -> bool:
+        """Thinking ends; in an answer, nothing does, and a mark of ordinary tokens is text."""
+        if self._segment and self.part is Part.TEXT:
+            return token
+        self._leave()
+        self._close(tokens.END)
+        self.part, self._seam = Part.BEFORE, self._markup.seams.thinking
+        return True
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def _maybe(self, mark: str) -> None:
+        """A call seems to begin; until it has a name, nobody knows."""
+        if self._raw is None:
+            self._raw, self._space, self._back = [self._space], "", self.part
+        self._raw.append(mark)
+
+    def _leave(self) -> None:
+        """A section of calls is over, and the white space before this mark is at a seam."""
+        self._in_section, self._behind_mark, self._space, self._raw = False, True, "", None
+        self._ids, self._raw_ids = self._ids + self._raw_ids, []
+
+    def _give_up(self) -> None:
+        """There was no call: all of it is text."""
+        text = "".join(self._raw or ())
+        self._in_section, self._call, self._raw, self.part = False, None, None, self._back
+        self._ids, self._raw_ids = self._ids + self._raw_ids, []
+        self._write(text)
+
+    def _call_text(self, text: str) -> int:
+        if self._call is None:
+            self._out.append(text)
+            return len(text)
+        taken = self._call.text(text, self._called_with)
+        if self._raw is not None:
+            self._raw.append(text[:taken])
+        self._settle()
+        return taken
+
+    def _call_mark(self, mark: str) -> bool | None:
+        """Take a mark within a call, or say that it is text there; None if the call is over and the mark outside."""
+        named = self._raw is None
+        if self._call is None:
+            self._end_call(None)
+        elif not self._call.mark(mark, self._called_with):
+            return False
+        elif self._call.state is State.OPEN:
+            if self._raw is not None:
+                self._raw.append(mark)
+            return True
+        else:
+            named = self._raw is None
+            self._settle()
+            if self.part is Part.CALL:
+                self._end_call(None)
+        if not named or mark not in (self._markup.call_end, self._markup.section_end):
+            return None
+        self._in_section = self._in_section and mark != self._markup.section_end
+        return True
+
+    def _called_with(self, read: Read) -> None:
+        """Take what the reader of the call has read."""
+        if isinstance(read, str):
+            if read:
+                self._arguments.append(read)
+                self._out.append(read)
+            return
+        self._close(tokens.END)
+        self._ids, self._raw, self._raw_ids = self._ids + self._raw_ids, None, []
+        self._segment, self._arguments = True, []
+        self._out.append(Opened(_call_header(read.name)))
+
+    def _settle(self) -> None:
+        """See what became of the call: still open, whole, or broken, before or behind its name."""
+        if self._call is None or self._call.state is State.OPEN:
+            return
+        if self._call.state is State.WHOLE:
+            self._end_call(tokens.CALL if is_object("".join(self._arguments)) else None)
+        elif self._raw is not None:
+            self._give_up()
+        else:
+            self._call = None
+
+    def _end_call(self, stop: int | None) -> None:
+        self._close(stop)
+        self._call, self.part, self._seam = None, Part.BEHIND, self._markup.seams.call
+        self._called = self._behind_mark = True
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+
+    def _finish(self, stop: int | None) -> None:
+        """The turn is over, by its mark or because nothing more comes."""
+        if self.part is Part.CALL and self._call:
+            self._call.end(self._called_with)
+            self._settle()
+        if self.part is Part.CALL and self._raw is None:
+            self._end_call(None)
+        if self._raw is not None:
+            self._give_up()
+        if self._space and (self._segment or not self._behind_mark):
+            space, self._space = self._space, ""
+            if not self._segment:
+                self._open()
+            self._out.append(space)
+        self._close(stop)
+        if stop is not None and not self._called and self.part is not Part.TEXT:
+            self.part = Part.TEXT
+            self._out += [Opened(_ANSWER), Closed(self._ids, stop, clean=False)]
+            self._ids = []
+        self.part, self._space, self._seam, self._called, self._behind_mark = Part.BEFORE, "", "", False, False
+
+
+def _header(channel: str) -> Header:
+    return Header("assistant", channel, None, None, None, raw="", clean=False)
+
+
+_THINKING, _ANSWER = _header("analysis"), _header("final")
+
+
+@lru_cache(maxsize=256)
+def _call_header(name: str) -> Header:
+    return Header("assistant", "commentary", FUNCTIONS + name, JSON_TYPE, None, raw="", clean=False)

@@ -1,0 +1,223 @@
+"""A call written as XML, of which JSON is made as it comes: Qwen 3 Coder, GLM, MiniMax M2, DeepSeek V3.2 and V4.
+
+    <function=get_weather>
+    <parameter=city>
+    Paris
+    </parameter>
+    </function>
+
+A parameter that can only be a text goes out piece by piece. Any other waits for its end, and is then written as the
+tool's schema types it (`values`). A parameter whose end is missing ends where the next one begins, or the call ends.
+
+    stands    what comes                    then
+    NAME      the name, and a mark          BETWEEN, or KEY
+    BETWEEN   the mark of a parameter       KEY
+              the closing mark              the call is whole
+    KEY       the key, and a mark           GAP, or VALUE
+    GAP       the mark of a value           VALUE
+    VALUE     text, and a mark              BETWEEN, or KEY, or the call is whole
+"""
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from service.markup.parsers.call import MAX_NAME, Emit, Named, State, legal_name
+from service.markup.parsers.json_scan import decoded
+from service.markup.parsers.values import TEXT, quoted, types_of, written
+
+MAX_KEY = 256
+"""The most characters of a parameter's key, with what else stands in its tag."""
+
+_TAG = re.compile(r"""\s*(?:name\s*=\s*)?(?:"([^"]*)"|'([^']*)'|([^\s"']+))(?:\s+string="(true|false)")?\s*""")
+"""What stands in a tag: a name, quoted or not, and DeepSeek's word whether the value is a text."""
+_TAG_BEGUN = re.compile(r"""\s*(?:name\s*=\s*)?["']?""")
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """The marks of one form.
+
+    What stands between `parameter` and `key_end` is the key, in an attribute where `tagged`; `value` begins a value,
+    where that needs a mark of its own. With `line`, a value stands on lines of its own. `last` are other marks that
+    end a call.
+    """
+
+    name_ends: tuple[str, ...]
+    parameter: str
+    key_end: str
+    parameter_end: str
+    end: str
+    value: str = ""
+    line: bool = False
+    tagged: bool = False
+    last: tuple[str, ...] = ()
+
+    def awaited(self) -> "dict[Stands, frozenset[str]]":
+        """The marks that mean something in each place."""
+        ends = {self.end, *self.last}
+        return {
+            Stands.NAME: frozenset({*self.name_ends, self.end}),
+            Stands.BETWEEN: frozenset({self.parameter, *ends}),
+            Stands.KEY: frozenset({self.key_end}),
+            Stands.GAP: frozenset({self.value}),
+            Stands.VALUE: frozenset({self.parameter_end, self.parameter, self.end}),
+        }
+
+
+class Stands(Enum):
+    """Where in the call it stands; see the table above."""
+
+    NAME = "name"
+    BETWEEN = "between"
+    KEY = "key"
+    GAP = "gap"
+    VALUE = "value"
+
+
+class XmlCall:
+    """Reads such a call, from behind the mark before its name; `schemas` are those of the tools' arguments."""
+
+    def __init__(self, shape: Shape, marks: Mapping[Stands, frozenset[str]], schemas: Mapping[str, Any]) -> None:
+        self.state = State.OPEN
+        self._shape = shape
+        self._marks = marks
+        self._schemas = schemas
+        self._schema: Mapping[str, Any] = {}
+        self._stands = Stands.NAME
+        self.awaited = marks[Stands.NAME]
+        self._held = ""
+        """The name or the key so far; of a text, a line break that may be its last character."""
+        self._first = True
+        """Whether no parameter came yet."""
+        self._types: frozenset[str] | None = None
+        self._value: list[str] | None = None
+        """The parts of a value that waits for its end; None of one that goes out as it comes."""
+        self._fresh = False
+        """Whether nothing of the value came yet."""
+
+    def text(self, text: str, emit: Emit) -> int:
+        if self._stands is Stands.VALUE:
+            self._part(text, emit)
+        elif self._stands in (Stands.BETWEEN, Stands.GAP):
+            space = len(text) - len(text.lstrip())
+            if space < len(text):
+                self.state = State.BROKEN
+            return space
+        else:
+            self._held += text
+            if len(self._held) > (MAX_NAME if self._stands is Stands.NAME else MAX_KEY):
+                self._break(emit)
+        return len(text)
+
+    def mark(self, mark: str, emit: Emit) -> bool:
+        shape = self._shape
+        match self._stands:
+            case Stands.NAME:
+                self._named(mark, emit)
+            case Stands.KEY:
+                self._keyed(emit)
+            case Stands.GAP:
+                self._to(Stands.VALUE)
+            case Stands.VALUE:
+                self._valued(emit)
+                self._behind(mark if mark != shape.parameter_end else "", emit)
+            case Stands.BETWEEN:
+                self._behind(mark, emit)
+        return True
+
+    def end(self, emit: Emit) -> None:
+        if self._stands is not Stands.NAME:
+            self._break(emit)
+
+    def _to(self, stands: Stands) -> None:
+        self._stands, self._held, self.awaited = stands, "", self._marks[stands]
+
+    def _named(self, mark: str, emit: Emit) -> None:
+        if mark not in self.awaited:
+            self.state = State.BROKEN
+            return
+        if mark == "\n" and not self._held.strip():
+            return
+        found = _TAG.fullmatch(self._held)
+        name = legal_name(_inside(found)) if found else None
+        if name is None:
+            self.state = State.BROKEN
+            return
+        schema = self._schemas.get(name)
+        self._schema = schema if isinstance(schema, Mapping) else {}
+        self._to(Stands.BETWEEN)
+        emit(Named(name))
+        emit("{")
+        self._behind(mark if mark in (self._shape.parameter, self._shape.end) else "", emit)
+
+    def _behind(self, mark: str, emit: Emit) -> None:
+        """Go on behind the name or a value, at the mark that stands there, if one does."""
+        if mark == self._shape.parameter:
+            self._to(Stands.KEY)
+        elif mark:
+            emit("}")
+            self.state = State.WHOLE
+        else:
+            self._to(Stands.BETWEEN)
+
+    def _keyed(self, emit: Emit) -> None:
+        found = _TAG.fullmatch(self._held) if self._shape.tagged else None
+        key = _inside(found) if found else "" if self._shape.tagged else self._held.strip()
+        if not key:
+            self._break(emit)
+            return
+        emit(f'{"" if self._first else ", "}"{quoted(key)}": ')
+        said = found[4] if found else None
+        types = types_of(self._schema, key)
+        self._first = False
+        self._types = types or (TEXT if said in (None, "true") else None)
+        self._value = None if self._types == TEXT else []
+        self._fresh = True
+        if self._value is None:
+            emit('"')
+        self._to(Stands.GAP if self._shape.value else Stands.VALUE)
+
+    def _part(self, text: str, emit: Emit) -> None:
+        """Take a part of a value. One on lines of its own has a line break before it and behind it, which go."""
+        if self._value is not None:
+            self._value.append(text)
+            return
+        text, self._held = self._held + text, ""
+        if self._shape.line:
+            text = text.removeprefix("\n") if self._fresh else text
+            self._held = "\n" if text.endswith("\n") else ""
+            text = text.removesuffix("\n")
+        self._fresh = False
+        if text:
+            emit(quoted(text))
+
+    def _valued(self, emit: Emit) -> None:
+        """A value ends."""
+        if self._value is None:
+            emit('"')
+            return
+        value = "".join(self._value)
+        if self._shape.line:
+            value = value.removeprefix("\n").removesuffix("\n")
+        if self._types is None:
+            emit(value.strip() if decoded(value) else f'"{quoted(value)}"')
+        else:
+            emit(written(value, self._types))
+
+    def _break(self, emit: Emit) -> None:
+        """The call will never be whole: what is held goes out, as the beginning of what it would have been."""
+        self.state = State.BROKEN
+        if self._stands is Stands.KEY:
+            key = _TAG_BEGUN.sub("", self._held, count=1) if self._shape.tagged else self._held.strip()
+            if key:
+                emit(f'{"" if self._first else ", "}"{quoted(key)}')
+        elif self._stands is Stands.VALUE:
+            emit("".join(self._value) if self._value is not None else quoted(self._held))
+
+
+def _inside(found: re.Match[str]) -> str:
+    """The name in a tag."""
+    return found[1] or found[2] or found[3] or ""

@@ -1,0 +1,333 @@
+"""What each markup's parser makes of turns as models write them, well-formed and not."""
+
+import json
+import random
+import time
+
+import pytest
+
+from service.harmony.header import JSON_TYPE
+from service.harmony.segments import Closed, Opened
+from service.harmony.tokens import CALL, END, RETURN
+from service.markup.families import MARKS
+from service.markup.parsers.parser import MARKUPS
+from service.markup.parsers.stream import MAX_SPACE, Part
+from tests.support.markup.streams import SPECIAL, Message, messages_of, parser, read, segments_of, tokens_of
+from tests.support.markup.writing import WRITING, Turn, draw_turn, plain_json, written
+
+CALLING = [name for name, markup in MARKUPS.items() if markup.call]
+JSON_CALLING = ["hermes", "qwen"]
+WEATHER = {"city": "Paris", "days": 3}
+
+
+def final(text: str, stop: int | None = RETURN) -> Message:
+    return Message("final", text, stop)
+
+
+def analysis(text: str, stop: int | None = END) -> Message:
+    return Message("analysis", text, stop)
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("markup", CALLING)
+def test_a_turn_is_read_as_it_was_written(markup: str, special: bool) -> None:
+    turn = Turn(
+        "Paris, then.", "I look it up.", [("get_weather", WEATHER), ("now", {}), ("get_weather", {"city": "Rome"})]
+    )
+    messages = read(markup, written(markup, turn), MARKS if special else ())
+    assert [each.to for each in messages] == [
+        "analysis",
+        "final",
+        "functions.get_weather",
+        "functions.now",
+        "functions.get_weather",
+    ]
+    assert messages[0] == analysis("Paris, then.")
+    assert messages[1] == final("I look it up.", END)
+    assert [json.loads(each.text) for each in messages[2:]] == [WEATHER, {}, {"city": "Rome"}]
+    assert {each.stop for each in messages[2:]} == {CALL}
+
+
+@pytest.mark.parametrize("markup", WRITING)
+def test_drawn_turns_are_read_as_they_were_written(markup: str) -> None:
+    for seed in range(60):
+        turn = draw_turn(random.Random(seed), ["get_weather"])
+        calling = bool(turn.calls and WRITING[markup].call)
+        messages = read(markup, written(markup, turn), MARKS)
+        expected = [analysis(turn.reasoning)] if turn.reasoning and WRITING[markup].think else []
+        if turn.text or not calling:
+            expected.append(final(turn.text, END if calling else RETURN))
+        if calling:
+            expected += [Message(f"functions.{name}", plain_json(value), CALL) for name, value in turn.calls]
+            expected += [final(turn.behind)] if turn.behind else []
+        assert [each._replace(text=_loaded(each)) for each in messages] == [
+            each._replace(text=_loaded(each)) for each in expected
+        ]
+
+
+def _loaded(message: Message) -> str:
+    return json.dumps(json.loads(message.text)) if message.to.startswith("functions.") else message.text
+
+
+@pytest.mark.parametrize("markup", CALLING)
+def test_a_call_has_the_header_of_a_call_of_a_function(markup: str) -> None:
+    segments = segments_of(parser(markup), [tokens_of(written(markup, Turn("", "", [("now", {})])))])
+    assert isinstance(segments[0], Opened)
+    header = segments[0].header
+    assert (header.role, header.channel, header.recipient) == ("assistant", "commentary", "functions.now")
+    assert header.content_type == JSON_TYPE
+    assert not header.clean
+
+
+@pytest.mark.parametrize("markup", CALLING)
+def test_a_call_that_was_cut_short_is_unfinished(markup: str) -> None:
+    whole = written(markup, Turn("", "", [("get_weather", WEATHER)]))
+    text = whole[: whole.index("Paris") + 3]
+    *before, last = read(markup, text, MARKS)
+    assert before == []
+    assert last.to == "functions.get_weather"
+    assert last.stop is None
+    assert "Par" in last.text
+
+
+@pytest.mark.parametrize("markup", CALLING)
+def test_a_call_without_a_name_is_text(markup: str) -> None:
+    whole = written(markup, Turn("", "Well:", [("get_weather", WEATHER)]))
+    text = whole[: whole.index("get_weather") + 5]
+    assert [message.to for message in read(markup, text, MARKS)] == ["final"]
+    assert read(markup, text, MARKS)[0].text == text
+
+
+def test_reasoning_of_a_prompt_that_opened_it_is_reasoning() -> None:
+    assert read("think", "Hm.\n</think>\n\nYes.<|im_end|>", thinking=True) == [analysis("Hm."), final("Yes.")]
+
+
+def test_empty_reasoning_is_no_segment() -> None:
+    assert read("think", "<think>\n\n</think>\n\nYes.<|im_end|>") == [final("Yes.")]
+
+
+def test_reasoning_that_leads_to_nothing_has_an_empty_answer() -> None:
+    assert read("think", "Hm.</think>\n\n<|im_end|>", thinking=True) == [analysis("Hm."), final("")]
+
+
+def test_reasoning_that_was_cut_short_ends_without_a_mark() -> None:
+    assert read("think", "Hm. </thi", thinking=True) == [analysis("Hm. </thi", None)]
+
+
+def test_a_turn_that_ends_in_reasoning_ends_with_the_turn() -> None:
+    assert read("think", "Hm.<|im_end|>", thinking=True)[0] == analysis("Hm.", RETURN)
+
+
+def test_thinking_twice_is_two_segments() -> None:
+    text = "<think>One.</think>\n\nA.\n<think>Two.</think>\n\nB.<|im_end|>"
+    assert read("think", text) == [analysis("One."), final("A.", END), analysis("Two."), final("B.")]
+
+
+def test_the_end_of_thinking_without_its_beginning_is_dropped_where_it_is_a_token() -> None:
+    assert read("think", "A</think>B<|im_end|>") == [final("AB")]
+    assert read("think", "A</think>B<|im_end|>", ()) == [final("A</think>B")]
+
+
+def test_a_call_ends_reasoning_that_nobody_closed() -> None:
+    text = 'Hm.\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call><|im_end|>'
+    assert read("qwen", text, thinking=True) == [analysis("Hm."), Message("functions.now", "{}", CALL)]
+
+
+def test_a_mark_in_reasoning_that_leads_to_no_call_is_reasoning() -> None:
+    assert read("qwen", "I write <tool_call> now.</think>A<|im_end|>", thinking=True) == [
+        analysis("I write <tool_call> now."),
+        final("A"),
+    ]
+
+
+@pytest.mark.parametrize("quoted", ["<think>", "</think>", "<tool_call>", "</tool_call>"])
+def test_a_mark_that_is_quoted_in_ordinary_tokens_is_text(quoted: str) -> None:
+    marks = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+    tokens = [*tokens_of("Write ", marks), *tokens_of(quoted, ()), *tokens_of(" so.<|im_end|>", marks)]
+    segments = segments_of(parser("qwen", marks), [[token] for token in tokens])
+    assert messages_of(segments) == [final(f"Write {quoted} so.")]
+    assert messages_of(segments_of(parser("qwen", marks), [tokens])) == [final(f"Write {quoted} so.")]
+
+
+def test_a_quoted_mark_and_a_mark_in_one_chunk_are_told_apart() -> None:
+    tokens = [*tokens_of("I know that <think> and ", ()), *tokens_of("</think>", ()), *tokens_of("</think>Yes")]
+    chunks = [tokens]
+    assert messages_of(segments_of(parser("think", thinking=True), chunks)) == [
+        analysis("I know that <think> and </think>"),
+        final("Yes", None),
+    ]
+
+
+def test_an_end_that_the_engine_leaves_out_of_the_text_counts() -> None:
+    reader = parser("think")
+    assert messages_of(reader.feed([1001, SPECIAL["<|im_end|>"]], "Yes")) == [final("Yes")]
+    assert reader.end() == []
+
+
+@pytest.mark.parametrize("markup", JSON_CALLING)
+def test_arguments_go_out_as_they_were_written(markup: str) -> None:
+    arguments = '{ "a":[1,{"b":"}\\"]"}],\n"c" :"</tool_call>"}'
+    text = f'<tool_call>{{"name":"f","arguments":{arguments}}}</tool_call><|im_end|>'
+    assert read(markup, text) == [Message("functions.f", arguments, CALL)]
+
+
+def test_arguments_that_are_a_string_are_what_it_says() -> None:
+    text = '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call><|im_end|>'
+    assert read("hermes", text) == [Message("functions.f", '{"a": 1}', CALL)]
+
+
+def test_arguments_before_the_name_wait_for_it() -> None:
+    text = '<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call><|im_end|>'
+    assert read("hermes", text) == [Message("functions.f", '{"a": 1}', CALL)]
+
+
+def test_no_arguments_are_an_empty_object() -> None:
+    assert read("hermes", '<tool_call>{"name": "f"}</tool_call>') == [Message("functions.f", "{}", CALL)]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"name": "f", "args": {}}', '{"name": 1}', '{"name": "a b"}', "f()", '["f"]', "{}", ""]
+)
+def test_json_that_is_no_call_is_text(text: str) -> None:
+    assert read("hermes", f"<tool_call>{text}</tool_call><|im_end|>") == [final(f"<tool_call>{text}</tool_call>")]
+
+
+def test_a_call_follows_one_that_was_none() -> None:
+    text = 'A\n<tool_call>\nf()\n<tool_call>{"name": "f"}</tool_call><|im_end|>'
+    assert read("hermes", text) == [final("A\n<tool_call>\nf()", END), Message("functions.f", "{}", CALL)]
+
+
+def test_arguments_that_are_no_json_leave_a_call_unfinished() -> None:
+    text = '<tool_call>{"name": "f", "arguments": {a: 1}}</tool_call>B<|im_end|>'
+    assert read("hermes", text) == [Message("functions.f", "{a: 1}", None), final("B")]
+
+
+def test_a_call_that_lost_its_last_brace_is_whole() -> None:
+    text = '<tool_call>{"name": "f", "arguments": {"a": 1}\n</tool_call><|im_end|>'
+    assert read("hermes", text) == [Message("functions.f", '{"a": 1}', CALL)]
+
+
+def test_a_string_with_a_line_break_is_ended_by_the_end_of_the_call() -> None:
+    text = '<tool_call>{"name": "f", "arguments": {"a": "x}}\n</tool_call>B<|im_end|>'
+    assert read("hermes", text) == [Message("functions.f", '{"a": "x}}\n', None), final("B")]
+
+
+def test_calls_in_a_section_that_ends_within_one_are_read() -> None:
+    text = (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
+        "<|tool_calls_section_end|>B<|im_end|>"
+    )
+    assert read("kimi", text) == [Message("functions.f", "{}", CALL), final("B")]
+
+
+def test_values_are_typed_by_the_schema() -> None:
+    values = {"days": "3", "metric": "True", "near": '["a"]', "city": "5", "other": "5"}
+    inside = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())
+    text = f"<tool_call>\n<function=get_weather>\n{inside}</function>\n</tool_call>"
+    (message,) = read("qwen-coder", text)
+    assert json.loads(message.text) == {"days": 3, "metric": True, "near": ["a"], "city": "5", "other": "5"}
+
+
+def test_a_value_that_is_not_of_its_type_is_what_was_written() -> None:
+    values = {"days": "soon", "metric": "1", "near": "[1"}
+    inside = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())
+    (message,) = read("qwen-coder", f"<tool_call>\n<function=get_weather>\n{inside}</function>\n</tool_call>")
+    assert json.loads(message.text) == {"days": "soon", "metric": 1, "near": "[1"}
+
+
+def test_a_text_goes_out_as_it_comes_and_a_number_at_its_end() -> None:
+    reader = parser("qwen-coder", ())
+    head = "<tool_call>\n<function=get_weather>\n<parameter=city>\n"
+    assert [each for each in reader.feed([1], head) if isinstance(each, str)] == ["{", '"city": ', '"']
+    assert reader.feed([2], "Par") == ["Par"]
+    assert reader.feed([3], 'is "\n') == ['is \\"']
+    assert reader.feed([4], "</parameter>\n<parameter=days>\n1") == ['"', ', "days": ']
+    assert reader.feed([5], "2\n</parameter>") == ["12"]
+
+
+def test_a_parameter_that_nobody_closed_ends_with_the_next_one() -> None:
+    text = "<function=get_weather>\n<parameter=city>\nParis\n<parameter=days>\n3\n</function>\n"
+    (message,) = read("qwen-coder", text)
+    assert json.loads(message.text) == WEATHER
+    assert message.stop == CALL
+
+
+def test_text_between_parameters_leaves_a_call_unfinished() -> None:
+    text = "<tool_call>\n<function=now>\nwell\n</function>\n</tool_call>B<|im_end|>"
+    assert read("qwen-coder", text) == [Message("functions.now", "{well\n", None), final("B")]
+
+
+def test_line_breaks_at_seams_are_dropped_and_others_kept() -> None:
+    text = "<think>\n\n  a\n\nb\n\n</think>\n\n  c\n\nd\n\n"
+    call = '<tool_call>\n{"name": "f"}\n</tool_call>\n\n  e\n<|im_end|>'
+    assert read("qwen", text + call) == [
+        analysis("  a\n\nb"),
+        final("  c\n\nd", END),
+        Message("functions.f", "{}", CALL),
+        final("  e\n"),
+    ]
+
+
+def test_a_text_without_marks_comes_out_as_it_went_in() -> None:
+    text = "\n  a\n\n\n b \n\n"
+    assert read("qwen", text) == [final(text, None)]
+    assert read("plain", " <think>\n<|im_end|>", ()) == [final(" <think>\n")]
+
+
+def test_only_so_many_line_breaks_wait_for_a_mark() -> None:
+    reader = parser("qwen")
+    out = reader.feed([1], "a" + "\n" * (MAX_SPACE + 10))
+    assert out[-1] == "a" + "\n" * 10
+
+
+def test_the_parser_knows_what_is_being_written() -> None:
+    reader = parser("qwen")
+    parts = [reader.part]
+    for text in ("<think>", "a", "</think>", "b", '<tool_call>{"name"', ': "f"}', "</tool_call>"):
+        for token in tokens_of(text):
+            reader.feed([token.id], token.text)
+        parts.append(reader.part)
+    assert parts == [
+        *(Part.BEFORE, Part.THINKING, Part.THINKING, Part.BEFORE),
+        *(Part.TEXT, Part.CALL, Part.BEHIND, Part.BEHIND),
+    ]
+
+
+def test_ids_go_with_the_segment_that_they_are_of() -> None:
+    tokens = tokens_of('<think>a</think>b<tool_call>{"name": "f"}<|im_end|>')
+    segments = segments_of(parser("qwen"), [[token] for token in tokens])
+    closed = [each for each in segments if isinstance(each, Closed)]
+    spelled = ["".join(token.text for token in tokens if token.id in each.ids) for each in closed]
+    assert spelled[:2] == ["<think>a</think>", "b"]
+    assert spelled[2].startswith("<tool_call>")
+
+
+HOSTILE = (
+    "<",
+    "\n",
+    "</think>",
+    "<tool_call>",
+    '<tool_call>{"arguments": "',
+    "{",
+    '{"a":',
+    "<function=",
+    "<parameter=a>",
+)
+
+
+@pytest.mark.parametrize("shred", HOSTILE)
+@pytest.mark.parametrize("markup", ["hermes", "qwen-coder", "glm", "kimi", "deepseek-v4"])
+def test_time_is_linear_in_the_text(markup: str, shred: str) -> None:
+    def taken(times: int) -> float:
+        opening = written(markup, Turn("a", "b", [("get_weather", {"city": "x"})]))
+        opening = opening[: opening.index("x")]
+        reader = parser(markup, (), thinking=False)
+        begin = time.process_time()
+        for sign in opening + shred * times:
+            reader.feed([1], sign)
+        reader.end()
+        return time.process_time() - begin
+
+    taken(100)
+    short = min(taken(2_000 // len(shred)) for _ in range(3))
+    assert min(taken(16_000 // len(shred)) for _ in range(3)) < 8 * 3 * short

@@ -1,0 +1,1 @@
+"""What the tests of markups share: a vocabulary, and streams of sampled tokens."""
