@@ -30,6 +30,7 @@ from service.engine.port import (
     EngineRefused,
     EngineUnavailable,
     Generation,
+    NotServed,
     Sampling,
     TokenLogprobs,
 )
@@ -347,6 +348,11 @@ class Attempt:
             return Outcome.HANDED_BACK
         broke_off = run.machine.fault is None and ending in (Ending.ABORT, Ending.ERROR)
         if broke_off and not self._final(failure, further):
+            if self._serves_others(failure, run.plan.generation.model):
+                await self._rest(self._timing.model_away_seconds)
+                self._gives_way = True  # to those whose models can be had
+                await self._hand_back(sink, failed=False)
+                return Outcome.HANDED_BACK
             away = ending is Ending.ABORT or isinstance(failure, EngineUnavailable)
             if not away:
                 await self._rest(self._timing.retry_seconds)
@@ -354,6 +360,12 @@ class Attempt:
             return Outcome.ENGINE_AWAY if away else Outcome.ENGINE_FAILED
         ending = Ending.ERROR if ending is Ending.ABORT else ending
         return await self._finish(run, ending, error_of(ending, failure, self._settings.max_run_seconds))
+
+    def _serves_others(self, failure: EngineError | None, model: str) -> bool:
+        """Whether the model alone can't be had here, where others can: no reason to take no more jobs."""
+        if isinstance(failure, EngineBroke) or not isinstance(failure, EngineUnavailable):
+            return False
+        return isinstance(failure, NotServed) or self._service.engine.others_serve(model)
 
     def _final(self, failure: EngineError | None, further: bool) -> bool:
         """Whether there is no use in another attempt after the engine has failed."""

@@ -34,6 +34,9 @@ class Timing:
     """How long a job is kept from the next attempt when the engine has failed with it, so that a fault isn't asked for
     again and again as fast as that goes."""
 
+    model_away_seconds: float = 5.0
+    """How long a job is kept from the next attempt when no server of its model can be had, and others' can."""
+
     batch_seconds: float = 0.02
     """How long an event waits for others, before they go into the log together."""
 

@@ -22,8 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from service.commands.serve import StartError, address_of, listen, url_of
-from service.engine.port import EngineUnavailable
-from service.responses.service import open_engine
+from service.engine.port import Engine, EngineUnavailable
+from service.responses.service import open_engine, open_engines
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox, Unusable
 from service.settings.core import is_loopback
@@ -166,6 +166,8 @@ _LOCAL = {
 def _engine(settings: Settings) -> Finding:
     """Whether there is something that samples."""
     why = "without it no response can be made"
+    if settings.engines:
+        return finding("engine", why, asyncio.run(_listed(settings)))
     if settings.engine == "demo":
         return finding("engine", why, (Level.OK, "demo, which is no real model", ""))
     if settings.engine in _LOCAL:
@@ -173,13 +175,23 @@ def _engine(settings: Settings) -> Finding:
         there = find_spec(package) is not None
         now += "" if there else ", which is not installed"
         return finding("engine", why, (Level.OK if there else Level.UNSAFE, now, f"pip install 'harmonium[{extra}]'"))
-    return finding("engine", why, asyncio.run(_servers(settings)))
+    return finding("engine", why, asyncio.run(_servers(open_engine(settings))))
 
 
-async def _servers(settings: Settings) -> Verdict:
-    """What the servers say."""
+async def _listed(settings: Settings) -> Verdict:
+    """What the servers of all engines say: the worst of it, with what each one says."""
+    found = [await _servers(member.engine) for member in open_engines(settings).members]
+    worst = max((level for level, _, _ in found), key=list(Level).index)
+    said = "; ".join(
+        f"{each.listed.name}: {now}" for each, (_, now, _) in zip(settings.listed_engines, found, strict=True)
+    )
+    return worst, said, f"start what is down, or correct {settings.engines}"
+
+
+async def _servers(engine: Engine) -> Verdict:
+    """What the servers of an engine say."""
     logging.getLogger("service").addHandler(logging.NullHandler())  # what they say is told by what is found
-    engine, remedy = open_engine(settings), "start it, or correct HARMONIUM_ENGINE_URL"
+    remedy = "start it, or correct HARMONIUM_ENGINE_URL"
     try:
         await engine.start()
         try:

@@ -218,17 +218,18 @@ class Supervisor(Multiprocess):
                     os.kill(process.pid, HURRY if hurry else signal.SIGTERM)
 
     def _hang_up(self, number: int, frame: FrameType | None) -> None:
-        """Have the keys read again, where they are in files; a terminal that was closed asks for a stop."""
+        """Have keys and engines read again, where they are in files; a terminal that was closed asks for a stop."""
         if self._keys.rereads and not self._terminal.gone:
             self.signal_queue.append(number)
         else:
             self._stop(signal.SIGTERM, frame)
 
     def handle_hup(self) -> None:
-        """Read the keys again, and if nothing is wrong with them have all workers do so, those to come included."""
-        if self._stopping or not self._keys.read_again():
+        """Read the files again, say so, and have all workers do the same; if nothing is wrong, those to come, too."""
+        if self._stopping:
             return
-        cast(Config, self.config).renew(self._keys.settings)
+        if self._keys.read_again():
+            cast(Config, self.config).renew(self._keys.settings)
         for process in self.processes:
             if process.pid is not None:
                 with suppress(ProcessLookupError):
@@ -410,7 +411,7 @@ def _announce(settings: Settings, url: str, terminal: Console | None) -> None:
             logging.INFO,
             "listening",
             url=url,
-            engine=settings.engine,
+            engine=settings.engines or settings.engine,
             model=settings.model or None,
             store=str(display(settings)["redis_url"] or settings.data_dir),
             workers=settings.workers,

@@ -150,6 +150,9 @@ def card(settings: Settings, url: str, stored: int | None, env_file: Path | None
 
 
 def _engine(settings: Settings) -> str:
+    if settings.engines:
+        names = [each.listed.name for each in settings.listed_engines]
+        return f"{', '.join(names)}, as {settings.engines} says"
     if settings.engine == "demo":
         return "demo, a deterministic stand-in: no real model"
     if settings.engine == "vllm-local":
@@ -167,13 +170,18 @@ def _access(settings: Settings) -> str:
 
 
 def _line_to_paste(settings: Settings, url: str) -> str:
-    """A request that works; where only the vLLM server knows the model's name, one that asks for it."""
+    """A request that works; where only the server knows the model's name, one that asks for it."""
     key = " -H 'Authorization: Bearer YOUR_KEY'" if settings.api_keys else ""
-    model = settings.model or {
-        "demo": DEMO_MODEL,
-        "vllm-local": settings.vllm_model,
-        "llama-local": Path(settings.llama_model).stem,
-    }.get(settings.engine)
+    first = next((each.listed.name for each in settings.listed_engines), "")
+    model = (
+        first
+        or settings.model
+        or {
+            "demo": DEMO_MODEL,
+            "vllm-local": settings.vllm_model,
+            "llama-local": Path(settings.llama_model).stem,
+        }.get(settings.engine)
+    )
     if model is None:
         return f"curl{key} {url}/v1/models"
     kind = " -H 'Content-Type: application/json'"

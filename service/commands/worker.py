@@ -10,6 +10,7 @@ import gc
 import logging
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 import uvicorn
 import uvloop
@@ -24,7 +25,7 @@ from service.commands.watchdog import watched
 from service.engine.port import EngineUnavailable
 from service.harmony import segments, tokens
 from service.metrics.lag import lag_counted
-from service.responses.service import Service, close_service, open_service, start_service
+from service.responses.service import Service, close_service, open_service, reread, start_service
 from service.settings.settings import Settings, variable
 from service.web.app import create_probe_app
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
@@ -103,9 +104,10 @@ async def _work(settings: Settings) -> bool:
         if await _started(service, background):
             gc.collect()
             gc.freeze()  # as in app.py
-            logs.event(logger, logging.INFO, "working", engine=settings.engine, concurrency=settings.worker_concurrency)
+            engine, concurrency = settings.engines or settings.engine, settings.worker_concurrency
+            logs.event(logger, logging.INFO, "working", engine=engine, concurrency=concurrency)
             async with watched(settings), lag_counted(service.metrics), _probes(service, background):
-                with rereading(service.keys):
+                with rereading(service.keys, partial(reread, service)):
                     await background.run(on_fault=background.stop)
     finally:
         await close_service(service)

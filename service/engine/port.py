@@ -102,12 +102,16 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """What the engine serves: its id in the API, when it was made (unix seconds) and its context in tokens."""
+    """What the engine serves: its id in the API, when it was made (unix seconds) and its context in tokens.
+
+    `max_output_tokens` is the most that one response may have of it; 0 is as many as there is room for.
+    """
 
     id: str
     created: int
     context_tokens: int
     defaults: Defaults = Defaults()
+    max_output_tokens: int = 0
 
 
 class EngineError(Exception):
@@ -126,6 +130,10 @@ class EngineUnavailable(EngineError):
     """The engine can't be reached or is not ready; trying again later may help."""
 
     status = 503
+
+
+class NotServed(EngineUnavailable):
+    """This process has no engine for the model that is named; another one may, whose list of engines has it."""
 
 
 class EngineBroke(EngineUnavailable):

@@ -34,6 +34,7 @@ WAYS: tuple[Way, ...] = ("socket", "background")
 CALLS = ("completed", "failed", "incomplete")
 STEERS = ("accepted", "refused", "applied", "pending", "failed")
 WEBHOOKS = ("delivered", "failed", "given_up")
+REREADS = ("taken", "refused")
 
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 FIRST_TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -241,6 +242,11 @@ class Metrics:
     )
     engine_pauses: Counter = metric(
         "engine_pauses_total", "Times that a worker stopped claiming because the engine was down or had no room."
+    )
+    rereads: Counter = metric(
+        "rereads_total",
+        "Times that the files of keys and engines were read again on SIGHUP, and taken or refused.",
+        outcome=REREADS,
     )
 
     def ended(self, mode: Mode, response: Response, pace: Pace) -> None:

@@ -34,7 +34,7 @@ from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.api.tools.approval import Answers, waiting
 from service.api.tools.mcp import declarations, declared_types
-from service.engine.port import Engine, EngineUnavailable, Generation, ModelCard, Sampling
+from service.engine.port import Generation, ModelCard, Sampling
 from service.errors import ApiError, invalid_value
 from service.harmony import tokens
 from service.harmony.calls import history_of
@@ -69,11 +69,10 @@ SERVER = "mcp_server"
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
 
-FAMILY = "gpt-oss"
-OWNER = "openai/"
-"""The models that are known at Hugging Face by their owner's name, too, and that name."""
-
 SALTS_CACHED = 1024
+
+SHOWN_MODELS = 16
+"""How many models a refusal names."""
 
 ENGINE_PRIORITY = {"priority": -1, "default": 0, "flex": 1}
 """By service tier, unless a request names its own; an engine serves a lower one earlier."""
@@ -244,16 +243,23 @@ async def prepared_below(service: Service, caller: Caller, request: CreateReques
 
 async def _model_of(service: Service, request: CreateRequest) -> ModelCard:
     """The model that a request names. Raises ApiError where there is another one, EngineUnavailable."""
-    model = await known_model(service.engine)
-    if request.model and request.model not in names_of(model, service.settings.model_aliases):
-        raise ApiError(
-            404,
-            f"The model '{request.model[:100]}' does not exist here; this service serves '{model.id}'. "
-            f"Its operator can give it other names ({variable('model_aliases')}).",
-            code="model_not_found",
-            param="model",
-        )
+    model = await service.engine.find(request.model)
+    if model is None:
+        raise no_model(service, request.model)
     return model
+
+
+def no_model(service: Service, name: str) -> ApiError:
+    """There is no model of this name here."""
+    served = [f"'{offer.names[0]}'" for offer in service.engine.offers() if offer.names]
+    setting = variable("engines" if service.settings.engines else "model_aliases")
+    return ApiError(
+        404,
+        f"The model '{name[:100]}' does not exist here; this service serves {', '.join(served[:SHOWN_MODELS])}. "
+        f"Its operator can give it other names ({setting}).",
+        code="model_not_found",
+        param="model",
+    )
 
 
 async def _continued(
@@ -435,6 +441,7 @@ def _sampling(request: CreateRequest, prompt: Prompt, model: ModelCard, max_outp
     wished, defaults = request.sampling, model.defaults
     room = model.context_tokens - len(prompt.whole)
     wanted = request.max_output_tokens or max_output_tokens
+    wanted = min(wanted, model.max_output_tokens or wanted)
     repetition = wished.repetition_penalty
     return Sampling(
         max_tokens=wanted if prompt.rules.after_compaction is not None else min(wanted, room),
@@ -496,21 +503,3 @@ def _salt(prefix: str, tenant: str, wished: str) -> str:
     """
     own = blake2b(wished.encode()).digest() if wished else b""
     return blake2b(f"{prefix}/{tenant}".encode(), digest_size=32, key=own).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def names_of(model: ModelCard, aliases: tuple[str, ...]) -> tuple[str, ...]:
-    """The names by which a model may be asked for, its id first. Those of gpt-oss are known with their owner, too."""
-    vendor, slash, name = model.id.rpartition("/")
-    known = (f"{OWNER}{model.id}",) if not slash else (name,) if vendor + slash == OWNER else ()
-    own = known if name.startswith(FAMILY) else ()
-    return tuple(dict.fromkeys((model.id, *own, *aliases)))
-
-
-async def known_model(engine: Engine) -> ModelCard:
-    """What the engine serves; it is asked again where it didn't know. Raises EngineUnavailable."""
-    try:
-        return engine.model
-    except EngineUnavailable:
-        await engine.check()
-        return engine.model

@@ -2,17 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from pathlib import Path
 from time import time
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from service.backoff import Backoff
 from service.build import this_build
 from service.engine.demo import DemoEngine
-from service.engine.port import MODEL_CREATED, Engine, ModelCard
+from service.engine.engines import Engines, Member
+from service.engine.port import MODEL_CREATED, Engine, EngineUnavailable, ModelCard
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
@@ -26,6 +28,7 @@ from service.responses.tools.toolbox import Toolbox, no_server
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
 from service.settings.core import ENGINE_URLS
+from service.settings.engines import DEMO, Listed, ListedEngine
 from service.settings.keys import Keys
 from service.settings.protocol import servers_in
 from service.settings.sandbox import LOCAL
@@ -47,6 +50,9 @@ from store.redis.connection import Server, connect
 from store.redis.health import Health
 from store.redis.listening import Listening
 from store.secret import shared_secret
+
+if TYPE_CHECKING:
+    from service.engine.servers.engine import Access, ServersEngine
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +83,7 @@ class Service(msgspec.Struct, frozen=True):
     jobs: Jobs
     log: EventLog
     listening: Listening
-    engine: Engine
+    engine: Engines
     limits: Limits
     metrics: Metrics
     seals: Seals
@@ -122,7 +128,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         jobs=open_jobs(settings, store),
         log=EventLog(store),
         listening=Listening(client, timeout_seconds=settings.store_timeout_seconds),
-        engine=engine or open_engine(settings),
+        engine=open_engines(settings, engine),
         limits=Limits(
             settings.max_input_items,
             settings.max_tools,
@@ -305,34 +311,90 @@ def _at(url: str) -> dict[str, str]:
     return {"url": url} if url else {}
 
 
-def _open_servers(settings: Settings) -> Engine:
-    """The engine of servers that ENGINE names."""
+def open_engines(settings: Settings, engine: Engine | None = None) -> Engines:
+    """The engines that the settings name, or the one that is given."""
+    if engine is None and settings.engines:
+        return Engines(_members(settings, {}))
+    return Engines([Member(engine or open_engine(settings), aliases=settings.model_aliases)])
+
+
+async def reread(service: Service, taken: bool) -> None:
+    """What follows when files were read again: where they were `taken`, the engines are those of now."""
+    service.metrics.rereads.labels("taken" if taken else "refused").inc()
+    settings = service.keys.settings
+    if not taken or not settings.listed_engines:
+        return
+    known = {member.key: member for member in service.engine.members}
+    members = _members(settings, known)
+    try:
+        await service.engine.change(members)
+        for listed, member in zip(settings.listed_engines, members, strict=True):
+            if listed.key in known and listed.listed.kind != DEMO:
+                await cast("ServersEngine", member.engine).change(_access(settings, listed))
+    except EngineUnavailable as error:
+        event(logger, logging.ERROR, "the engines stay as they were", reason=str(error))
+
+
+def _members(settings: Settings, known: Mapping[Hashable, Member]) -> list[Member]:
+    """The engines of the file, those that are `known` by their keys as they are."""
+    return [_member(settings, listed, known.get(listed.key)) for listed in settings.listed_engines]
+
+
+def _member(settings: Settings, engine: ListedEngine, known: Member | None) -> Member:
+    """An engine of the file; one that is known is taken as it is."""
+    listed = engine.listed
+    card = ModelCard(engine.model, MODEL_CREATED, listed.context_tokens or DEMO_CONTEXT_TOKENS)
+    if known is not None:
+        opened = known.engine
+    elif listed.kind == DEMO:
+        opened = DemoEngine(card, settings.demo_tokens_per_second)
+    else:
+        opened = _open_servers(settings, engine)
+    return Member(opened, listed.name, engine.model, listed.aliases, listed.max_output_tokens, engine.key)
+
+
+def _only_engine(settings: Settings) -> ListedEngine:
+    """The engine of servers that ENGINE names, as a file would have it."""
+    listed = Listed(settings.model, settings.engine, context_tokens=settings.context_tokens)
+    return ListedEngine(listed, settings.engine_urls, settings.engine_api_key)
+
+
+def _access(settings: Settings, engine: ListedEngine) -> "Access":
+    """How to reach the servers of an engine."""
+    from service.engine.servers.engine import Access
+
+    return Access(
+        urls=engine.urls,
+        weights=engine.listed.weights,
+        api_key=engine.api_key.get_secret_value(),
+        connections=engine.listed.connections or settings.engine_connections,
+        connect_seconds=settings.engine_connect_seconds,
+        probe_seconds=settings.engine_probe_seconds,
+    )
+
+
+def _open_servers(settings: Settings, engine: ListedEngine) -> Engine:
+    """An engine of servers."""
     from service.engine.llama.servers import Llama  # their HTTP client is for who has a server
-    from service.engine.servers.engine import Access, ServersEngine
+    from service.engine.servers.engine import ServersEngine
     from service.engine.servers.kind import Kind
     from service.engine.sglang.servers import Sglang
     from service.engine.vllm.servers import Vllm
 
-    access = Access(
-        urls=settings.engine_urls,
-        api_key=settings.engine_api_key.get_secret_value(),
-        connections=settings.engine_connections,
-        connect_seconds=settings.engine_connect_seconds,
-        probe_seconds=settings.engine_probe_seconds,
-    )
     kinds: dict[str, Callable[[], Kind]] = {
         "vllm": Vllm,
         "sglang": Sglang,
         "llama": lambda: Llama(shared=len(settings.tenants) > 1),
     }
-    kind = kinds[settings.engine]()
-    return ServersEngine(kind, access, model=settings.model, context_tokens=settings.context_tokens)
+    kind = kinds[engine.listed.kind]()
+    access, context_tokens = _access(settings, engine), engine.listed.context_tokens
+    return ServersEngine(kind, access, model=engine.model, context_tokens=context_tokens)
 
 
 def open_engine(settings: Settings) -> Engine:
     """The engine that ENGINE names."""
     if settings.engine in ENGINE_URLS:
-        return _open_servers(settings)
+        return _open_servers(settings, _only_engine(settings))
     if settings.engine == "vllm-local":
         from service.engine.vllm.local import VllmLocalEngine  # vLLM takes seconds to import, where it is at all
 

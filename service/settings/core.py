@@ -117,6 +117,9 @@ class CoreSettings(BaseSettings):
     """How long a server may take to accept a connection, or to answer a probe."""
     engine_probe_seconds: float = Field(5, ge=0.1, le=300)
     """How often each server is asked for its health."""
+    engines: str = Field("", max_length=4096)
+    """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
+    place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
     vllm_model: str = Field("openai/gpt-oss-20b", min_length=1)
     """The model that `vllm-local` loads: a name or a folder."""
     vllm_args: Annotated[dict[str, Any], NoDecode] = {}
@@ -238,10 +241,15 @@ class CoreSettings(BaseSettings):
     def _parse_names(cls, value: object) -> object:
         return comma_separated(value)
 
+    @field_validator("engines")
+    @classmethod
+    def _check_engines(cls, value: str) -> str:
+        return str(Path(value).expanduser().absolute()) if value else ""
+
     @field_validator("engine_url")
     @classmethod
     def _check_engine_url(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_server_url(each) for each in value)
+        return tuple(server_url(each, f"a key goes into {PREFIX}ENGINE_API_KEY") for each in value)
 
     @field_validator("vllm_args", "llama_args", mode="before")
     @classmethod
@@ -311,8 +319,8 @@ def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
     return tuple(keys)
 
 
-def _server_url(url: str) -> str:
-    """A vLLM server's URL without the slash at its end. Raises ValueError."""
+def server_url(url: str, key_remedy: str) -> str:
+    """An engine's server's URL without the slash at its end. `key_remedy` says where a key goes. Raises ValueError."""
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -321,7 +329,7 @@ def _server_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("should be URLs that begin with http:// or https://, comma-separated")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError(f"should have no user, password or query; a key goes into {PREFIX}ENGINE_API_KEY")
+        raise ValueError(f"should have no user, password or query; {key_remedy}")
     return url.rstrip("/").removesuffix("/v1")
 
 

@@ -1,8 +1,8 @@
-"""The keys that open the service, as they are now: they alone may change while it runs.
+"""The keys that open the service, as they are now: they and the list of engines alone may change while it runs.
 
 An operator adds a key to its file, sends SIGHUP, moves the clients, and takes the old key out the same way. What is
-wrong in a file changes nothing. Keys are compared as digests in a dictionary, so that the time taken tells neither
-their bytes nor their number.
+wrong in one of the files changes nothing at all. Keys are compared as digests in a dictionary, so that the time taken
+tells neither their bytes nor their number.
 """
 
 import logging
@@ -43,7 +43,7 @@ class Keys:
 
     @property
     def settings(self) -> Settings:
-        """The settings with the keys of now."""
+        """The settings with the keys and the engines of now."""
         return self._settings
 
     @property
@@ -74,18 +74,22 @@ class Keys:
         return tenant in self._settings.priority_tenants or not self.several
 
     def read_again(self) -> bool:
-        """Take the keys that the files have now, if nothing is wrong with them; whether they were taken."""
+        """Take the keys and the engines that the files have now, if nothing is wrong with them; whether they were."""
+        leads = parent_process() is None  # those that a supervisor told leave it to that to say so
+        what = "the keys and engines" if self._settings.engines else "the keys"
         with self._reading:  # the last that was asked for is the last that is taken
             try:
                 settings = self._settings.reread()
             except SettingsError as error:
-                remedy = "correct the file, and send SIGHUP again"
-                event(logger, logging.ERROR, "the keys stay as they were", reason=str(error), remedy=remedy)
+                if leads:
+                    remedy = "correct the file, and send SIGHUP again"
+                    event(logger, logging.ERROR, f"{what} stay as they were", reason=str(error), remedy=remedy)
                 return False
             self._take(settings)
-        if parent_process() is None:  # those that a supervisor told leave it to that to say so
-            keys, tenants = len(settings.api_keys), len(settings.tenants)
-            event(logger, logging.INFO, "the keys were read again", api_keys=keys, tenants=tenants)
+        if leads:
+            keys, tenants, engines = len(settings.api_keys), len(settings.tenants), len(settings.listed_engines) or None
+            message = f"{what} were read again"
+            event(logger, logging.INFO, message, api_keys=keys, tenants=tenants, engines=engines)
             warn_of_short(settings)
         return True
 

@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from service.settings.background import RENEWALS, BackgroundSettings
 from service.settings.core import DEFAULT_TENANT, ENGINE_URLS, PREFIX, CoreSettings, is_loopback
+from service.settings.engines import BadEngines, ListedEngine, read_engines
 from service.settings.protocol import ProtocolSettings
 from service.settings.sandbox import SandboxSettings
 from service.settings.secrets import RENEWED, SECRETS, SecretError, file_variable, read_secrets
@@ -41,6 +42,9 @@ STORE_LIMITS = (
     *("max_log_bytes", "stream_retention_seconds", "max_webhooks_pending"),
 )
 """The limits by which one process deletes what all others keep: they have to be the same for all."""
+
+REPLACED = ("engine", "engine_url", "engine_api_key", "model", "model_aliases", "context_tokens")
+"""What the file of several engines says instead."""
 
 LEASE_TIMEOUTS = 2 * RENEWALS / (RENEWALS - 1)
 """The times of the store's time limit that a lease is longer than, as follows from Settings.renewed_seconds."""
@@ -78,6 +82,7 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
     """Everything that can be set."""
 
     _files: dict[str, Path] = PrivateAttr(default_factory=dict[str, Path])
+    _listed: tuple[ListedEngine, ...] = PrivateAttr(())
 
     @classmethod
     def settings_customise_sources(
@@ -157,6 +162,27 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
         """Where the engine's servers are."""
         return self.engine_url or (ENGINE_URLS[self.engine],)
 
+    @property
+    def listed_engines(self) -> tuple[ListedEngine, ...]:
+        """The engines of the file that ENGINES names, as it was when these settings were read."""
+        return self._listed
+
+    @model_validator(mode="after")
+    def _read_engines(self) -> Self:
+        if not self.engines:
+            return self
+        for name in REPLACED:
+            if getattr(self, name) != Settings.model_fields[name].get_default(call_default_factory=True):
+                raise ValueError(
+                    f"{PREFIX}{name.upper()} is for one engine, and {PREFIX}ENGINES names several: say it there, in "
+                    f"{self.engines}, and leave {PREFIX}{name.upper()} out"
+                )
+        try:
+            self._listed = read_engines(Path(self.engines))
+        except BadEngines as error:
+            raise ValueError(f"{PREFIX}ENGINES={self.engines}: {error}") from None
+        return self
+
     @model_validator(mode="after")
     def _check_search(self) -> Self:
         needed = {"searxng": "search_url", "folder": "search_folder"}.get(self.search, "search_key")
@@ -207,10 +233,12 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
     @property
     def rereads(self) -> bool:
         """Whether there is something to be read again on SIGHUP."""
-        return any(name in self._files for name in RENEWED)
+        return bool(self.engines) or any(name in self._files for name in RENEWED)
 
     def reread(self) -> "Settings":
-        """The settings with the keys that their files have now. Raises SettingsError, which shows no key."""
+        """The settings with the keys and the engines that their files have now. Raises SettingsError, which shows no
+        key.
+        """
         now = {name: path for name, path in self._files.items() if name in RENEWED}
         same = {name: getattr(self, name) for name in Settings.model_fields if name not in now}
         return _checked(same, now, Given({})).from_files(self._files)

@@ -28,7 +28,7 @@ from service.logs import event
 from service.metrics.lag import lag_counted
 from service.metrics.scrape import Exposition, limits_of, read_shards
 from service.responses.refusals import engine_refusal, store_refusal
-from service.responses.service import Service, close_service, open_service, start_service
+from service.responses.service import Service, close_service, open_service, reread, start_service
 from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
 from service.web.admission import Admission
@@ -147,7 +147,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     background = cast(Background, app.state.background)
     working = asyncio.create_task(background.run())
     try:
-        with on_stop_signal(background.stop), rereading(service.keys):
+        with on_stop_signal(background.stop), rereading(service.keys, partial(reread, service)):
             async with lag_counted(service.metrics):
                 yield
     finally:

@@ -1,8 +1,8 @@
-"""What signals ask of a process that serves: to stop, or to read its keys again.
+"""What signals ask of a process that serves: to stop, or to read its keys and engines again.
 
 Background work stops at the moment of the signal: a server that waits for open streams first would do so too late. A
-worker that stops hands back its jobs, so that others go on at once. SIGHUP has two meanings: keys in files were
-changed, or the terminal was closed, which asks for the same as SIGTERM.
+worker that stops hands back its jobs, so that others go on at once. SIGHUP has two meanings: files of keys or
+engines were changed, or the terminal was closed, which asks for the same as SIGTERM.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -19,7 +19,7 @@ from service.settings.keys import Keys
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 HANG_UP = signal.SIGHUP
-"""A terminal that was closed, or keys that were changed."""
+"""A terminal that was closed, or files that were changed."""
 
 
 @contextmanager
@@ -66,18 +66,25 @@ class Terminal:
 
 
 @contextmanager
-def rereading(keys: Keys) -> Generator[None]:
-    """Within the block, read `keys` again on SIGHUP, where they are in files and no terminal was closed.
+def rereading(keys: Keys, then: Callable[[bool], Awaitable[None]]) -> Generator[None]:
+    """Within the block, read `keys` again on SIGHUP, where they are in files and no terminal was closed; `then` is told
+    whether they were taken.
 
     A SIGHUP that was blocked until now is answered at once.
     """
     if not keys.rereads or threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop, terminal, reading = asyncio.get_running_loop(), Terminal(), set[asyncio.Task[bool]]()
+    loop, terminal, reading = asyncio.get_running_loop(), Terminal(), set[asyncio.Task[None]]()
+
+    one_by_one = asyncio.Lock()
+
+    async def read_again() -> None:
+        async with one_by_one:
+            await then(await asyncio.to_thread(keys.read_again))
 
     def read() -> None:
-        task = asyncio.create_task(asyncio.to_thread(keys.read_again))
+        task = asyncio.create_task(read_again())
         reading.add(task)
         task.add_done_callback(reading.discard)
 

@@ -3,8 +3,7 @@
 import openai
 import pytest
 
-from service.engine.port import ModelCard
-from service.responses.prepare import names_of
+from service.engine.engines import names_of
 from service.settings.settings import Settings, SettingsError, load_settings
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -22,7 +21,7 @@ from tests.support.service.process import MODEL
 def test_a_model_has_its_id_what_hugging_face_calls_it_and_what_is_set(
     id: str, aliases: tuple[str, ...], names: tuple[str, ...]
 ) -> None:
-    assert names_of(ModelCard(id, 0, 1000), aliases) == names
+    assert names_of(id, aliases) == names
 
 
 async def test_each_name_is_served_listed_and_echoed_and_the_engine_hears_one(settings: Settings) -> None:

@@ -6,6 +6,7 @@ that it had begun fails, for a request that kills servers must not be handed fro
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -22,6 +23,9 @@ from service.engine.servers.kind import Kind, ServerChanged, Terms
 from service.engine.servers.passing import BROKEN
 from service.engine.servers.queue import Queue
 from service.engine.servers.server import Server, State, Unreachable, open_session
+from service.logs import event
+
+logger = logging.getLogger(__name__)
 
 SLACK = 1.25
 """How many times its even share a server may have before generations go elsewhere than where their prefix is cached."""
@@ -36,7 +40,8 @@ class Access(msgspec.Struct, frozen=True):
 
     `connections` is the most generations under way at one server, `connect_seconds` how long it may take to answer a
     connection or a probe, `probe_seconds` how often it is asked how it is, `tail_seconds` how long what comes behind
-    the finish may take: the count of cached tokens, and the end that frees the connection.
+    the finish may take: the count of cached tokens, and the end that frees the connection. `weights` are how much each
+    server gets beside the others, where they don't get the same.
     """
 
     urls: tuple[str, ...]
@@ -45,6 +50,11 @@ class Access(msgspec.Struct, frozen=True):
     connect_seconds: float = 5
     probe_seconds: float = 5
     tail_seconds: float = 1
+    weights: tuple[float, ...] = ()
+
+    def weight(self, url: str) -> float:
+        """How much the server at `url` gets."""
+        return self.weights[self.urls.index(url)] if self.weights and url in self.urls else 1.0
 
 
 class ServersEngine:
@@ -59,8 +69,10 @@ class ServersEngine:
         self._wanted = model
         self._context_tokens = context_tokens
         self._servers: list[Server] = []
+        self._leaving: list[Server] = []
+        """Those that were taken out, and have generations under way."""
         self._session: aiohttp.ClientSession | None = None
-        self._watchers: list[asyncio.Task[None]] = []
+        self._watchers: dict[Server, asyncio.Task[None]] = {}
         self._closed = False
         self._under_way: dict[str, tuple[Server, Answer]] = {}
         self._queue = Queue()
@@ -82,12 +94,29 @@ class ServersEngine:
         """Ask every server once, and go on asking; none needs to be there yet."""
         access, self._closed = self._access, False
         self._session = open_session(self._kind, access.api_key, access.connect_seconds)
-        self._servers = [
-            Server(self._kind, url, self._session, wanted=self._terms, connect_seconds=access.connect_seconds)
-            for url in access.urls
-        ]
+        self._servers = [self._server(self._session, url) for url in access.urls]
         await self._probe(self._servers)
-        self._watchers = [asyncio.create_task(self._watch(server)) for server in self._servers]
+        self._watchers = {server: asyncio.create_task(self._watch(server)) for server in self._servers}
+
+    async def change(self, access: Access) -> None:
+        """Have the servers of `access` from now on; the key is that of before. New ones are asked first. Those that are
+        left out begin nothing more, and go once what runs there has ended.
+        """
+        if self._session is None or self._closed:
+            raise EngineUnavailable("the engine is closed")
+        known = {server.url: server for server in self._servers}
+        servers = [known.get(url) or self._server(self._session, url) for url in access.urls]
+        new = [server for server in servers if server.url not in known]
+        await self._probe(new)
+        gone = [server for server in self._servers if server not in servers]
+        self._access, self._servers = access, servers
+        self._watchers |= {server: asyncio.create_task(self._watch(server)) for server in new}
+        for server in gone:
+            self._watchers.pop(server).cancel()
+            self._leaving.append(server)
+            event(logger, logging.INFO, f"{self._kind.name} server leaves", url=server.url, running=server.running)
+            await self._let_go(server)
+        self._queue.free()
 
     async def check(self) -> None:
         """Return if a server is up, as far as its last probe says. Raises EngineUnavailable.
@@ -129,6 +158,7 @@ class ServersEngine:
             finally:
                 self._under_way.pop(generation.id, None)
                 self._queue.free()
+                await self._let_go(server)
         raise trouble or self._trouble()
 
     @asynccontextmanager
@@ -147,6 +177,7 @@ class ServersEngine:
             server = await self._place(passed, ticket, overloaded)
             if server is None:
                 break
+            place.push_async_callback(self._let_go, server)
             try:
                 return await place.enter_async_context(server.pass_on(passed))
             except (Unreachable, EngineOverloaded) as error:
@@ -168,10 +199,10 @@ class ServersEngine:
         """Hang up on all servers."""
         self._closed = True
         self._queue.free()
-        for watcher in self._watchers:
+        for watcher in self._watchers.values():
             watcher.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
-        for server in self._servers:
+        await asyncio.gather(*self._watchers.values(), return_exceptions=True)
+        for server in (*self._servers, *self._leaving):
             await server.close()
         if self._session is not None:
             await self._session.close()
@@ -195,10 +226,23 @@ class ServersEngine:
         free = [server for server in up if server.running < self._access.connections and not server.full]
         if not free:
             return None
-        even = (sum(server.running for server in up) + 1) / len(up)
-        share = max(LEAST_SHARE, math.ceil(SLACK * even))
-        calm = [server for server in free if server.running < share]
-        return max(calm or free, key=lambda server: _weight(generation.affinity, server.url))
+        weights = {server: self._access.weight(server.url) for server in up}
+        even = (sum(server.running for server in up) + 1) / sum(weights.values())
+        calm = [
+            server for server in free if server.running < max(LEAST_SHARE, math.ceil(SLACK * even * weights[server]))
+        ]
+        return max(calm or free, key=lambda server: rank(generation.affinity, server.url, weights[server]))
+
+    def _server(self, session: aiohttp.ClientSession, url: str) -> Server:
+        """A server that nobody has asked yet."""
+        return Server(self._kind, url, session, wanted=self._terms, connect_seconds=self._access.connect_seconds)
+
+    async def _let_go(self, server: Server) -> None:
+        """Close a server that was taken out, if nothing runs there any more."""
+        if server in self._leaving and not server.running:
+            self._leaving.remove(server)
+            await server.leave()
+            event(logger, logging.INFO, f"{self._kind.name} server has left", url=server.url)
 
     def _full(self, model: str, overloaded: Collection[Server]) -> bool:
         """Whether one that is up has all its places taken, and will have one again."""
@@ -255,6 +299,10 @@ class ServersEngine:
             await server.probe()
 
 
-def _weight(affinity: str, url: str) -> bytes:
-    """Rendezvous hashing: each affinity ranks the servers, and one that goes away leaves the others' rank alone."""
-    return blake2b(f"{affinity} {url}".encode(), digest_size=8).digest()
+def rank(affinity: str, url: str, weight: float = 1.0) -> float:
+    """Rendezvous hashing: each affinity ranks the servers, and one that goes away leaves the others' rank alone. The
+    highest comes first. A server does for a share of all affinities that is its weight's of all weights, as of
+    exponential variables with such rates.
+    """
+    number = int.from_bytes(blake2b(f"{affinity} {url}".encode(), digest_size=8).digest())
+    return -weight / math.log((number + 0.5) / 2**64)

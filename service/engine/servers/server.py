@@ -119,6 +119,12 @@ class Server:
             self._probing.add_done_callback(lambda _: setattr(self, "_probing", None))
         await asyncio.wait([self._probing])
 
+    async def leave(self) -> None:
+        """Close it, where nothing runs there any more but what ends a generation that was hung up on."""
+        if self._ending:
+            await asyncio.wait(self._ending)
+        await self.close()
+
     async def close(self) -> None:
         """End the streams, which closing the session alone would leave waiting, and what else is under way."""
         self.state, self.trouble = State.CLOSED, "the engine is closed"

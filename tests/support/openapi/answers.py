@@ -52,13 +52,17 @@ class SteerAccepted(Struct):
 
 
 class Model(Struct):
-    """A model under one of its names."""
+    """A model under one of its names, the first of which is its `root`. Without a `max_model_len` no server of it has
+    been up yet.
+    """
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
-    max_model_len: int
+    root: str
+    max_model_len: int | Left = UNSET
+    max_output_tokens: int | Left = UNSET
 
 
 class ModelList(Struct):

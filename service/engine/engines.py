@@ -1,0 +1,290 @@
+"""Engines: several engines as one, each with a model of its own, of which a request's `model` chooses.
+
+They may change while they serve. One that is taken out begins nothing for new requests; what was prepared for it runs
+there to its end, the further generations of a response included, and then it is closed.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Hashable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from functools import lru_cache
+
+import msgspec
+
+from service.engine.pass_through import Passed, PassesOn, Reply
+from service.engine.port import Chunk, Engine, EngineUnavailable, Generation, ModelCard, NotServed
+
+DRAIN_SECONDS = 600.0
+"""For how long an engine that was taken out has to be without work before it is closed: a response that has begun there
+may call tools for as long between two generations."""
+
+MAX_ENGINES = 64
+"""How many engines one process may have."""
+
+FAMILY = "gpt-oss"
+OWNER = "openai/"
+"""The models that are known at Hugging Face by their owner's name, too, and that name."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """An engine, and what its model is called by those who ask: `name`, where empty is as the engine says, and
+    `aliases`. `model` is what the engine itself calls it, where it has a name. `key` is what an engine is known by that
+    is kept when the list is read again. The most that a response may have is `max_output_tokens`, 0 is no limit.
+    """
+
+    engine: Engine
+    name: str = ""
+    model: str = ""
+    aliases: tuple[str, ...] = ()
+    max_output_tokens: int = 0
+    key: Hashable = None
+
+    @property
+    def card(self) -> ModelCard:
+        """Its model, by its name here. Raises EngineUnavailable as long as nobody knows which that is."""
+        card = self.engine.model
+        return msgspec.structs.replace(card, id=self.name or card.id, max_output_tokens=self.max_output_tokens)
+
+    def known_as(self, name: str) -> str:
+        """What its engine calls the model that goes by this name here."""
+        return self.model if self.name else name
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A model by its names, the first of which is its id; its card, where that is known by now."""
+
+    names: tuple[str, ...]
+    card: ModelCard | None
+
+
+class Engines:
+    """Engines as one; the first is that of requests that name no model."""
+
+    def __init__(self, members: Sequence[Member], *, drain_seconds: float = DRAIN_SECONDS) -> None:
+        """`members` have names without clashes, unless there is only one."""
+        self._take(members)
+        self._drain_seconds = drain_seconds
+        self._uses: dict[Engine, _Use] = {}
+        self._leaving: dict[Member, asyncio.Task[None]] = {}
+        self._under_way: dict[str, Engine] = {}
+        self._changing = asyncio.Lock()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The engines of now."""
+        return self._members
+
+    @property
+    def model(self) -> ModelCard:
+        """The model of requests that name none; see the port."""
+        return self._members[0].card
+
+    def offers(self) -> list[Offer]:
+        """The models of now, the first first. One has no names as long as only its engine could say them."""
+        return [_offer(member, self._named) for member in self._members]
+
+    async def find(self, name: str) -> ModelCard | None:
+        """The model of this name, or the first one for no name; None where there is none of it. An engine that doesn't
+        know yet what it serves is asked again. Raises EngineUnavailable.
+        """
+        first = self._members[0]
+        member = first if not name or not first.name else self._named.get(name)
+        if member is None:
+            return None
+        if (offer := _offer(member, self._named)).card is None:
+            await member.engine.check()
+            offer = Offer(_offer(member, self._named).names, member.card)
+        return offer.card if not name or name in offer.names else None
+
+    def servers(self) -> Mapping[str, bool]:
+        """All that sample; a server that several engines have is up if it is for all of them."""
+        found: dict[str, bool] = {}
+        for member in self._members:
+            for server, up in member.engine.servers().items():
+                found[server] = up and found.get(server, True)
+        return found
+
+    async def start(self) -> None:
+        """Start all of them; see the port."""
+        await _start(member.engine for member in self._members)
+
+    async def check(self) -> None:
+        """Return if one of them can serve now. Raises EngineUnavailable with the reason of the first."""
+        checks = [asyncio.ensure_future(member.engine.check()) for member in self._members]
+        try:
+            for check in asyncio.as_completed(checks):
+                with suppress(EngineUnavailable):
+                    await check
+                    return
+            await checks[0]
+        finally:
+            for check in checks:
+                check.cancel()
+            await asyncio.gather(*checks, return_exceptions=True)
+
+    def others_serve(self, model: str) -> bool:
+        """Whether an engine for another model than this has a server that is up."""
+        return any(
+            any(member.engine.servers().values()) for member in self._members if member is not self._member_for(model)
+        )
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        """Sample on the engine of the model for which the prompt was made. Raises EngineError, and NotServed where
+        there is none: the list has changed since then, or another process accepted the request.
+        """
+        member = self._member_for(generation.model)
+        if member is None:
+            raise NotServed(f"this process serves no model {generation.model[:100]!r}")
+        asked = msgspec.structs.replace(generation, model=member.known_as(generation.model))
+        with self._used(member.engine):
+            self._under_way[generation.id] = member.engine
+            try:
+                async with aclosing(member.engine.generate(asked)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+            finally:
+                self._under_way.pop(generation.id, None)
+
+    def passes_on(self, model: str) -> bool:
+        """Whether the engine of a model has servers with an API of their own."""
+        member = self._member_for(model)
+        return member is not None and isinstance(member.engine, PassesOn)
+
+    @asynccontextmanager
+    async def pass_on(self, passed: Passed) -> AsyncGenerator[Reply, None]:
+        """Ask a server of the model's engine; see the port of requests that are passed on. Raises EngineError."""
+        member = self._member_for(passed.model)
+        if member is None or not isinstance(member.engine, PassesOn):
+            raise NotServed(f"this process has no servers of a model {passed.model[:100]!r}")
+        engine = member.engine
+        with self._used(engine):
+            async with engine.pass_on(msgspec.structs.replace(passed, model=member.known_as(passed.model))) as reply:
+                yield reply
+
+    async def finish(self, id: str) -> bool:
+        """Have a generation end soon; see the port."""
+        engine = self._under_way.get(id)
+        return engine is not None and await engine.finish(id)
+
+    async def change(self, members: Sequence[Member]) -> None:
+        """Have these from now on. New ones are started first; those that are left out go once they have no more to do.
+
+        Raises EngineUnavailable where one doesn't start: then all stays as it was.
+        """
+        async with self._changing:
+            kept = {member.engine for member in members}
+            before = {member.engine for member in self._members}
+            await _start(kept - before)
+            gone = [member for member in self._members if member.engine not in kept]
+            self._take(members)
+            for member in gone:
+                self._leaving[member] = asyncio.create_task(self._leave(member))
+
+    async def close(self) -> None:
+        """Close all of them, those that leave included."""
+        async with self._changing:
+            leaving = dict(self._leaving)
+            for task in leaving.values():
+                task.cancel()
+            await asyncio.gather(*leaving.values(), return_exceptions=True)
+            engines = [member.engine for member in (*self._members, *leaving)]
+            await asyncio.gather(*(engine.close() for engine in engines))
+
+    @contextmanager
+    def _used(self, engine: Engine) -> Generator[None]:
+        """Within the block, something runs on an engine."""
+        use = self._uses.setdefault(engine, _Use())
+        use.begin()
+        try:
+            yield
+        finally:
+            use.end()
+
+    def _take(self, members: Sequence[Member]) -> None:
+        self._members = tuple(members)
+        self._named = _by_name(members)
+
+    async def _leave(self, member: Member) -> None:
+        """Close an engine once nothing has run there for a while."""
+        await self._uses.setdefault(member.engine, _Use()).over(self._drain_seconds)
+        del self._leaving[member], self._uses[member.engine]
+        await member.engine.close()
+
+    def _member_for(self, model: str) -> Member | None:
+        """The engine of a model by its id; one that leaves where no other has it."""
+        for member in (*self._members, *self._leaving):
+            if not model or not member.name or model == member.name:
+                return member
+        return None
+
+
+class _Use:
+    """How much runs on an engine."""
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._idle, self._busy = asyncio.Event(), asyncio.Event()
+        self._idle.set()
+
+    def begin(self) -> None:
+        self._running += 1
+        self._idle.clear()
+        self._busy.set()
+
+    def end(self) -> None:
+        self._running -= 1
+        if not self._running:
+            self._busy.clear()
+            self._idle.set()
+
+    async def over(self, seconds: float) -> None:
+        """Return once nothing has run for so long."""
+        while True:
+            await self._idle.wait()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._busy.wait()
+            except TimeoutError:
+                if not self._running:
+                    return
+
+
+def _offer(member: Member, named: Mapping[str, Member]) -> Offer:
+    """A member's model, as far as it is known by now."""
+    try:
+        card = member.card
+    except EngineUnavailable:
+        card = None
+    id = member.name or (card.id if card else "")
+    names = names_of(id, member.aliases) if id else ()
+    return Offer(tuple(name for name in names if named.get(name, member) is member), card)
+
+
+def _by_name(members: Sequence[Member]) -> dict[str, Member]:
+    """Whose each name is. One that is given goes before those that follow from others."""
+    given = {name: member for member in members if member.name for name in (member.name, *member.aliases)}
+    return {
+        name: given.get(name, member)
+        for member in reversed(members)
+        if member.name
+        for name in names_of(member.name, member.aliases)
+    }
+
+
+@lru_cache(maxsize=MAX_ENGINES)
+def names_of(id: str, aliases: tuple[str, ...]) -> tuple[str, ...]:
+    """The names by which a model may be asked for, its id first. Those of gpt-oss are known with their owner, too."""
+    vendor, slash, name = id.rpartition("/")
+    known = (f"{OWNER}{id}",) if not slash else (name,) if vendor + slash == OWNER else ()
+    own = known if name.startswith(FAMILY) else ()
+    return tuple(dict.fromkeys((id, *own, *aliases)))
+
+
+async def _start(engines: Iterable[Engine]) -> None:
+    """Start engines at once; where one doesn't, none of them stays. Raises EngineUnavailable."""
+    started = list(engines)
+    outcomes = await asyncio.gather(*(engine.start() for engine in started), return_exceptions=True)
+    for failure in outcomes:
+        if isinstance(failure, BaseException):
+            await asyncio.gather(*(engine.close() for engine in started), return_exceptions=True)
+            raise failure

@@ -1,0 +1,167 @@
+"""Several engines as one: which of them a model's name chooses, and how they come and go while they are at work."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from service.engine.engines import Engines, Member
+from service.engine.port import EngineUnavailable, Generation, ModelCard, NotServed, Sampling
+from service.harmony.tokens import RETURN, STOPS
+from tests.support.engine.scripted import ScriptedEngine, ScriptSource, Stall
+from tests.support.waiting import until
+
+LONG, SHORT = 8192, 4096
+
+
+def engine(model: str, *scripts: ScriptSource, context: int = LONG) -> ScriptedEngine:
+    """One that plays scripts, by default a short one."""
+    return ScriptedEngine(ModelCard(model, 0, context), *(scripts or ([[5, RETURN]],)))
+
+
+def member(name: str, *scripts: ScriptSource, aliases: tuple[str, ...] = (), context: int = LONG) -> Member:
+    """A member of this name, whose engine has another one for its model."""
+    model = f"served-{name}"
+    return Member(engine(model, *scripts, context=context), name, model, aliases, key=name)
+
+
+def played(one: Member) -> ScriptedEngine:
+    """The engine of a member."""
+    assert isinstance(one.engine, ScriptedEngine)
+    return one.engine
+
+
+def models(one: Member) -> list[str]:
+    """For which models it was asked."""
+    return [each.model for each in played(one).generations]
+
+
+@asynccontextmanager
+async def started(*members: Member, drain_seconds: float = 0.05) -> AsyncIterator[Engines]:
+    """These, until the end of the block."""
+    engines = Engines(members, drain_seconds=drain_seconds)
+    await engines.start()
+    try:
+        yield engines
+    finally:
+        await engines.close()
+
+
+async def sample(engines: Engines, model: str, id: str = "resp_1") -> list[int]:
+    """What is sampled for a model."""
+    generation = Generation(id, [1, 2, 3], Sampling(100, stop_ids=STOPS), model=model)
+    return [token async for chunk in engines.generate(generation) for token in chunk.tokens]
+
+
+async def card(engines: Engines, name: str) -> ModelCard:
+    """The card of a model that there is."""
+    found = await engines.find(name)
+    assert found is not None
+    return found
+
+
+async def test_a_name_or_an_alias_chooses_the_engine_and_no_name_is_the_first() -> None:
+    async with started(member("a", aliases=("x",)), member("b", aliases=("y",), context=SHORT)) as engines:
+        for name, id, context in [
+            ("", "a", LONG),
+            ("a", "a", LONG),
+            ("x", "a", LONG),
+            ("b", "b", SHORT),
+            ("y", "b", SHORT),
+        ]:
+            found = await card(engines, name)
+            assert (found.id, found.context_tokens) == (id, context)
+        assert await engines.find("c") is None
+        assert await engines.find("served-a") is None
+        assert [offer.names for offer in engines.offers()] == [("a", "x"), ("b", "y")]
+
+
+async def test_an_engine_is_asked_for_the_model_as_it_calls_it() -> None:
+    first, second = member("a"), member("b", [[6, RETURN]])
+    async with started(first, second) as engines:
+        assert await sample(engines, "b") == [6, RETURN]
+        assert await sample(engines, "a") == [5, RETURN]
+    assert (models(first), models(second)) == (["served-a"], ["served-b"])
+
+
+async def test_a_model_that_is_not_listed_is_told_as_one_that_others_may_have() -> None:
+    async with started(member("a"), member("b")) as engines:
+        with pytest.raises(NotServed, match="this process serves no model 'c'"):
+            await sample(engines, "c")
+
+
+async def test_a_name_that_is_given_goes_before_one_that_follows_from_another() -> None:
+    async with started(member("gpt-oss-20b"), member("openai/gpt-oss-20b")) as engines:
+        assert (await card(engines, "openai/gpt-oss-20b")).id == "openai/gpt-oss-20b"
+        assert [offer.names for offer in engines.offers()] == [("gpt-oss-20b",), ("openai/gpt-oss-20b",)]
+
+
+async def test_one_engine_without_a_name_is_as_it_says_itself() -> None:
+    only = Member(engine("gpt-oss-20b"), aliases=("gpt-4o",))
+    async with started(only) as engines:
+        assert [offer.names for offer in engines.offers()] == [("gpt-oss-20b", "openai/gpt-oss-20b", "gpt-4o")]
+        assert (await card(engines, "gpt-4o")).id == "gpt-oss-20b"
+        await sample(engines, "gpt-oss-20b")
+    assert models(only) == ["gpt-oss-20b"]
+
+
+async def test_the_service_is_ready_as_long_as_one_engine_is() -> None:
+    first, second = member("a"), member("b")
+    async with started(first, second) as engines:
+        played(first).unready = EngineUnavailable("a is away")
+        await engines.check()
+        assert engines.others_serve("a")
+        assert not engines.others_serve("b")
+        played(second).unready = EngineUnavailable("b is away")
+        with pytest.raises(EngineUnavailable, match="a is away"):
+            await engines.check()
+
+
+async def test_one_that_is_taken_out_runs_to_its_end_begins_nothing_new_and_is_closed() -> None:
+    go_on = asyncio.Event()
+    leaving, staying = member("a", [[5], Stall(go_on), [6, RETURN]], [[7, RETURN]]), member("b")
+    async with started(leaving, staying) as engines:
+        running = asyncio.create_task(sample(engines, "a"))
+        await until(lambda: played(leaving).running == 1)
+        await engines.change([staying])
+        assert await engines.find("a") is None
+        go_on.set()
+        assert await running == [5, 6, RETURN]
+        assert await sample(engines, "a", "resp_1-1") == [7, RETURN], "the next generation of the same response"
+        await until(lambda: not played(leaving).servers()["scripted"])
+        with pytest.raises(NotServed):
+            await sample(engines, "a")
+        assert await sample(engines, "b") == [5, RETURN]
+
+
+async def test_a_list_that_is_closed_closes_those_that_leave_too() -> None:
+    leaving, staying = member("a", [[5], Stall()]), member("b")
+    async with started(leaving, staying, drain_seconds=600) as engines:
+        running = asyncio.create_task(sample(engines, "a"))
+        await until(lambda: played(leaving).running == 1)
+        await engines.change([staying])
+    assert await running == [5]
+    assert not any(played(each).servers()["scripted"] for each in (leaving, staying))
+
+
+async def test_a_new_one_is_started_first_and_where_it_fails_all_stays() -> None:
+    first, second = member("a"), member("b")
+
+    async def fail() -> None:
+        raise EngineUnavailable("no memory")
+
+    async with started(first) as engines:
+        played(second).start = fail  # type: ignore[method-assign]
+        with pytest.raises(EngineUnavailable, match="no memory"):
+            await engines.change([first, second])
+        assert [offer.names for offer in engines.offers()] == [("a",)]
+        assert await sample(engines, "a") == [5, RETURN]
+
+
+async def test_an_engine_that_stays_under_other_names_goes_on() -> None:
+    first = member("a")
+    async with started(first) as engines:
+        await engines.change([Member(first.engine, "a", first.model, ("z",))])
+        assert (await card(engines, "z")).id == "a"
+        assert await sample(engines, "a") == [5, RETURN]

@@ -1,0 +1,132 @@
+"""Which of an engine's servers gets what, and how servers come and go while they are at work."""
+
+import asyncio
+import math
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.engine.port import EngineBroke, EngineUnavailable
+from service.engine.servers.engine import SLACK, Access, rank
+from tests.support.engine.connected import CARD, NEVER_SECONDS, ask, connected, failure, hold
+from tests.support.engine.scripted import ScriptedEngine, Stall
+from tests.support.engine.standin import Standin, standing_in
+
+AFFINITIES = [str(number) for number in range(200)]
+servers_of = st.lists(st.text("abcdef0123456789.:", min_size=1, max_size=12), min_size=2, max_size=8, unique=True)
+
+
+def places(urls: list[str], weights: dict[str, float] | None = None) -> dict[str, str]:
+    """The server that comes first for each affinity."""
+    weigh = weights or {}
+    return {one: max(urls, key=lambda url: rank(one, url, weigh.get(url, 1.0))) for one in AFFINITIES}
+
+
+@given(servers_of)
+def test_a_server_that_is_added_moves_its_own_share_alone(urls: list[str]) -> None:
+    *before, added = urls
+    old, new = places(before), places(urls)
+    moved = {one for one in AFFINITIES if old[one] != new[one]}
+    assert {new[one] for one in moved} <= {added}
+    assert len(moved) <= 3 * len(AFFINITIES) / len(urls), "about its even share"
+
+
+@given(servers_of, st.data())
+def test_a_weight_that_grows_only_draws_to_its_server(urls: list[str], data: st.DataObject) -> None:
+    weights = {url: data.draw(st.floats(0.1, 10)) for url in urls}
+    heavier = weights | {urls[0]: weights[urls[0]] * data.draw(st.floats(1, 10))}
+    old, new = places(urls, weights), places(urls, heavier)
+    assert all(new[one] == urls[0] for one in AFFINITIES if old[one] != new[one])
+
+
+def test_a_server_gets_what_its_weight_says() -> None:
+    urls = ["http://a", "http://b", "http://c"]
+    found = [rank(str(n), "http://a", 2.0) > max(rank(str(n), url, 1.0) for url in urls[1:]) for n in range(8000)]
+    assert sum(found) / len(found) == pytest.approx(0.5, abs=0.03)
+
+
+async def several(stack: AsyncExitStack, *scripts: Any) -> list[Standin]:
+    """A stand-in for each script."""
+    return [await stack.enter_async_context(standing_in(ScriptedEngine(CARD, script))) for script in scripts]
+
+
+def access(*servers: Standin, **fields: Any) -> Access:
+    """How to reach these from now on."""
+    given = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 2, **fields}
+    return Access(tuple(server.url for server in servers), **given)
+
+
+async def test_a_server_that_is_taken_out_ends_what_it_has_and_begins_nothing_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    go_on = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        leaving, staying = await several(stack, [[5], Stall(go_on), [6]], [[7]])
+        engine = await stack.enter_async_context(connected(leaving))
+        running = await hold(engine)
+        await engine.change(access(staying))
+        assert [(await ask(engine, id=str(number), affinity=str(number))).tokens for number in range(8)] == [[7]] * 8
+        assert set(engine.servers()) == {staying.url.removeprefix("http://")}
+        go_on.set()
+        assert (await running).tokens == [5, 6]
+        assert len(leaving.generations) == 1
+    assert [(each.message, each.levelname) for each in caplog.records][-2:] == [
+        ("vLLM server leaves", "INFO"),
+        ("vLLM server has left", "INFO"),
+    ]
+
+
+async def test_one_that_stays_keeps_what_runs_there_and_a_new_one_is_asked_first() -> None:
+    go_on = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        staying, new = await several(stack, [[5], Stall(go_on)], [[7]])
+        engine = await stack.enter_async_context(connected(staying))
+        running = await hold(engine)
+        await engine.change(access(staying, new))
+        assert all(engine.servers().values())
+        go_on.set()
+        assert (await running).tokens == [5]
+        for number in range(30):
+            await ask(engine, id=str(number), affinity=str(number))
+        assert new.generations
+        assert len(staying.generations) > 1
+
+
+async def test_one_that_breaks_off_while_it_leaves_fails_its_own_alone() -> None:
+    async with AsyncExitStack() as stack:
+        leaving, staying = await several(stack, [[5], Stall()], [[7]])
+        engine = await stack.enter_async_context(connected(leaving))
+        running = await hold(engine)
+        await engine.change(access(staying))
+        await leaving.die()
+        with pytest.raises(EngineBroke):
+            await running
+        assert (await ask(engine)).tokens == [7]
+
+
+async def test_a_list_with_none_that_is_up_says_so_and_one_that_is_closed_takes_no_other() -> None:
+    async with AsyncExitStack() as stack:
+        first, second = await several(stack, [[5]], [[7]])
+        engine = await stack.enter_async_context(connected(first))
+        await second.die()
+        await engine.change(access(second))
+        assert isinstance(await failure(engine), EngineUnavailable)
+        await engine.close()
+        with pytest.raises(EngineUnavailable, match="closed"):
+            await engine.change(access(first))
+
+
+async def test_a_lighter_server_is_busy_sooner() -> None:
+    async with AsyncExitStack() as stack:
+        heavy, light = await several(stack, [[5], Stall()], [[5], Stall()])
+        engine = await stack.enter_async_context(connected(heavy, light, weights=(3.0, 1.0)))
+        one = next(one for one in AFFINITIES if rank(one, light.url) > rank(one, heavy.url, 3.0))
+        held = [await hold(engine, id=str(number), affinity=one) for number in range(48)]
+        assert len(light.generations) == math.ceil(SLACK * 48 / 4)
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)

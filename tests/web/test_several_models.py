@@ -1,0 +1,222 @@
+"""Several models behind one service: `model` chooses, a conversation may change it, and the list may change."""
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from service.engine.port import ModelCard
+from service.harmony.tokens import decode
+from service.settings.settings import Settings, load_settings
+from tests.support.engine.scripted import ScriptedEngine
+from tests.support.engine.standin import Standin, standing_in
+from tests.support.ports import free_port
+from tests.support.service.inside import Inside, answer, serving
+from tests.support.service.process import ServiceProcess, WorkerProcess
+from tests.support.waiting import wait_until
+
+Start = Callable[..., ServiceProcess]
+
+A, B = "gpt-oss-20b", "gpt-oss-120b"
+AGAIN = "the keys and engines were read again"
+REFUSED = "the keys and engines stay as they were"
+
+
+def listing(*engines: dict[str, object]) -> str:
+    """The text of a file of engines."""
+    return "".join(
+        "[[engines]]\n"
+        + "".join(
+            f"{name} = {str(value) if isinstance(value, list | int) else repr(value)}\n"
+            for name, value in engine.items()
+        )
+        for engine in engines
+    )
+
+
+def demo(*names: str) -> str:
+    """A file of demo engines."""
+    return listing(*({"name": name, "kind": "demo"} for name in names))
+
+
+@asynccontextmanager
+async def two(settings: Settings, tmp_path: Path, **second: object) -> AsyncIterator[tuple[Inside, Standin, Standin]]:
+    """A service with two models, and the server of each."""
+    async with AsyncExitStack() as stack:
+        servers: list[Standin] = []
+        for name, text in ((A, "I am small."), (B, "I am large.")):
+            engine = ScriptedEngine(ModelCard(f"served-{name}", 0, 131_072), [answer(text)])
+            servers.append(await stack.enter_async_context(standing_in(engine)))
+        first, other = servers
+        path = tmp_path / "engines.toml"
+        path.write_text(
+            listing(
+                {"name": A, "kind": "vllm", "urls": [first.url], "model": first.model, "aliases": ["gpt-4o-mini"]},
+                {"name": B, "kind": "vllm", "urls": [other.url], "model": other.model, **second},
+            )
+        )
+        given = load_settings(
+            redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path), engine_probe_seconds=0.1
+        )
+        yield await stack.enter_async_context(serving(given)), first, other
+
+
+async def test_each_model_is_listed_chosen_and_named_in_its_response(settings: Settings, tmp_path: Path) -> None:
+    async with two(settings, tmp_path, max_output_tokens=4096) as (inside, first, second), inside.client() as client:
+        listed = [model async for model in client.models.list()]
+        said = {each.id: await client.responses.create(model=each.id, input="Hi") for each in listed}
+        one = await client.models.retrieve(B)
+        with pytest.raises(openai.NotFoundError) as refusal:
+            await client.responses.create(model="gpt-9", input="Hi")
+    assert [each.id for each in listed] == [A, f"openai/{A}", "gpt-4o-mini", B, f"openai/{B}"]
+    assert {name: (each.model, each.output_text) for name, each in said.items()} == {
+        each.id: (each.id, "I am large." if B in each.id else "I am small.") for each in listed
+    }
+    extra = one.model_extra or {}
+    assert (extra["root"], extra["max_model_len"], extra["max_output_tokens"]) == (B, 131_072, 4096)
+    assert {each.body["model"] for each in first.generations} == {first.model}
+    assert {each.body["model"] for each in second.generations} == {second.model}
+    assert f"this service serves '{A}', '{B}'." in refusal.value.message
+    assert "HARMONIUM_ENGINES" in refusal.value.message
+
+
+async def test_a_conversation_changes_its_model_and_has_all_that_was_said(settings: Settings, tmp_path: Path) -> None:
+    async with two(settings, tmp_path) as (inside, _, second), inside.client() as client:
+        before = await client.responses.create(model=A, input="My name is Ada.")
+        after = await client.responses.create(model=B, input="And now?", previous_response_id=before.id)
+        again = await client.responses.create(model=A, input="And then?", previous_response_id=after.id)
+        kept = [(await client.responses.retrieve(each.id)).model for each in (before, after, again)]
+    assert kept == [A, B, A]
+    prompt = decode(second.generations[0].body["token_ids"])
+    assert "My name is Ada." in prompt
+    assert "I am small." in prompt
+    assert again.output_text == "I am small."
+
+
+async def test_a_models_own_bound_of_the_output_holds(settings: Settings, tmp_path: Path) -> None:
+    async with two(settings, tmp_path, max_output_tokens=16) as (inside, _, second), inside.client() as client:
+        for wished in (None, 4096):
+            await client.responses.create(model=B, input="Hi", max_output_tokens=wished)
+    assert [each.body["sampling_params"]["max_tokens"] for each in second.generations] == [16, 16]
+
+
+async def test_where_one_models_server_is_away_the_other_serves(settings: Settings, tmp_path: Path) -> None:
+    async with two(settings, tmp_path) as (inside, _, second), inside.client() as client, inside.http() as http:
+        await second.die()
+        with pytest.raises(openai.InternalServerError) as refusal:
+            await client.responses.create(model=B, input="Hi")
+        served = await client.responses.create(model=A, input="Hi")
+        ready = await http.get("/ready")
+        listed = [model.id async for model in client.models.list()]
+    assert (refusal.value.status_code, served.output_text, ready.status_code) == (503, "I am small.", 200)
+    assert B in listed
+
+
+async def test_a_model_that_was_never_up_is_listed_without_its_context(settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "engines.json"
+    path.write_text(
+        f'{{"engines": [{{"name": "{A}", "kind": "vllm", "urls": ["http://127.0.0.1:{free_port()}"]}}, '
+        f'{{"name": "{B}", "kind": "demo"}}]}}'
+    )
+    given = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
+    async with serving(given) as inside, inside.client() as client:
+        models = {model.id: model.model_extra or {} async for model in client.models.list()}
+        answered = await client.responses.create(model=B, input="hi")
+        with pytest.raises(openai.InternalServerError):
+            await client.responses.create(model=A, input="hi")
+    assert "max_model_len" not in models[A]
+    assert models[B]["max_model_len"] == 131_072
+    assert answered.model == B
+
+
+def listed(service: ServiceProcess) -> list[str]:
+    """The models of a service, without what they are called besides."""
+    data = service.http().get("/v1/models").json()["data"]
+    return [each["id"] for each in data if each["id"] == each["root"]]
+
+
+def metric(service: ServiceProcess, line: str) -> float:
+    """The value of a line of the metrics."""
+    text = service.http().get("/metrics").text
+    return next(float(row.rpartition(" ")[2]) for row in text.splitlines() if row.startswith(line))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_list_is_read_again_and_a_wrong_one_changes_nothing(start: Start, tmp_path: Path, processes: int) -> None:
+    path = tmp_path / "engines.toml"
+    path.write_text(demo("a"))
+    service = start(engines=path, workers=processes)
+    wait_until(lambda: " ready " in service.log, 20)
+    assert listed(service) == ["a"]
+    path.write_text(demo("b", "a"))
+    service.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: metric(service, 'harmonium_rereads_total{outcome="taken"}') == processes)
+    assert listed(service) == ["b", "a"]
+    assert service.client().responses.create(model="b", input="hi").model == "b"
+    path.write_text(demo("a", "a"))
+    service.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: service.log.count(REFUSED) == 1)
+    wait_until(lambda: metric(service, 'harmonium_rereads_total{outcome="refused"}') == processes)
+    assert listed(service) == ["b", "a"]
+    assert f"HARMONIUM_ENGINES={path}: line 5: 'a' is a name of the engine 'a' already" in service.log
+    assert service.log.count(AGAIN) == 1
+
+
+def test_a_process_that_is_replaced_has_the_list_that_was_read_last(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "engines.toml"
+    path.write_text(demo("a", "b"))
+    service = start(engines=path, workers=2)
+    path.write_text("nonsense")
+    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
+    before = [
+        each for each in children.read_text().split() if "spawn_main" in Path(f"/proc/{each}/cmdline").read_text()
+    ]
+    os.kill(int(before[0]), signal.SIGKILL)
+    wait_until(lambda: before[0] not in children.read_text().split(), 20)
+    service._hang_up()
+    wait_until(lambda: all(listed(service) == ["a", "b"] for _ in range(8)), 20, passing=openai.APIConnectionError)
+
+
+def test_what_runs_on_an_engine_that_is_taken_out_runs_to_its_end(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "engines.toml"
+    path.write_text(demo("a", "b"))
+    service = start(engines=path, demo_tokens_per_second=40)
+    stream = service.client().responses.create(model="b", input="Count to 30.", stream=True)
+    next(iter(stream))
+    path.write_text(demo("a"))
+    service.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: listed(service) == ["a"])
+    with pytest.raises(openai.NotFoundError):
+        service.client().responses.create(model="b", input="hi")
+    last: Any = [*stream][-1]
+    assert (last.type, last.response.model) == ("response.completed", "b")
+    assert "30" in last.response.output_text
+
+
+def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the_rest(
+    start: Start, tmp_path: Path, redis_url: str
+) -> None:
+    both, one = tmp_path / "both.toml", tmp_path / "one.toml"
+    both.write_text(demo("a", "b"))
+    one.write_text(demo("a"))
+    shared = {"redis_url": redis_url, "key_prefix": f"several-{time.time_ns()}"}
+    service = start(engines=both, worker="false", **shared)
+    worker = WorkerProcess(tmp_path / "worker", engines=one, **shared)
+    try:
+        client = service.client()
+        waiting = client.responses.create(model="b", input="hi", background=True)
+        wait_until(lambda: client.responses.retrieve(waiting.id).status == "in_progress", 20)
+        done = client.responses.create(model="a", input="hi", background=True)
+        wait_until(lambda: client.responses.retrieve(done.id).status == "completed", 20)
+        assert client.responses.retrieve(waiting.id).status != "failed"
+        one.write_text(demo("a", "b"))
+        worker.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: client.responses.retrieve(waiting.id).status == "completed", 30)
+    finally:
+        worker.stop()
