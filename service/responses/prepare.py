@@ -11,8 +11,6 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
-from hashlib import blake2b
 
 import msgspec
 
@@ -51,7 +49,7 @@ from service.responses.read import NOTHING_SET, Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
 from service.responses.rules import Listed, Rules
-from service.responses.service import Caller, Service
+from service.responses.service import Caller, Service, salt_of
 from service.responses.tools.toolbox import Looked, encode_connections
 from service.settings.keys import Keys
 from service.settings.settings import variable
@@ -68,8 +66,6 @@ SERVER = "mcp_server"
 
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
-
-SALTS_CACHED = 1024
 
 SHOWN_MODELS = 16
 """How many models a refusal names."""
@@ -342,7 +338,7 @@ async def _prepare(
         sampling=sampling,
         model=model.id,
         affinity=request.prompt_cache_key or request.session_id or parent.root or id,
-        cache_salt=_salt(settings.key_prefix, caller.tenant, request.cache_salt or ""),
+        cache_salt=salt_of(settings.key_prefix, caller.tenant, request.cache_salt or ""),
         priority=ENGINE_PRIORITY[request.tier] if request.priority is None else request.priority,
         trace=caller.trace,
     )
@@ -494,12 +490,3 @@ def _base(request: CreateRequest, read: Read, sampling: Sampling, id: str, creat
         conversation=msgspec.UNSET if request.conversation is None else {"id": request.conversation},
         prompt=msgspec.UNSET if request.prompt is None else msgspec.structs.asdict(request.prompt),
     )
-
-
-@lru_cache(maxsize=SALTS_CACHED)
-def _salt(prefix: str, tenant: str, wished: str) -> str:
-    """What keeps cached prefixes apart: a tenant's own, and those of another service on the same engine, as the usage
-    of one would show another's prompts. Hexadecimal, as vLLM takes at most 128 characters and not any.
-    """
-    own = blake2b(wished.encode()).digest() if wished else b""
-    return blake2b(f"{prefix}/{tenant}".encode(), digest_size=32, key=own).hexdigest()

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping
-from functools import partial
+from functools import lru_cache, partial
+from hashlib import blake2b
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, cast
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from service.engine.servers.engine import Access, ServersEngine
 
 logger = logging.getLogger(__name__)
+
+SALTS_CACHED = 1024
+"""How many salts are kept, so that none is computed for each request."""
 
 CANCELS_AT_ONCE = 16
 """How many cancelled responses a process ends at once; each replays its log, for milliseconds of CPU."""
@@ -373,18 +377,31 @@ def _access(settings: Settings, engine: ListedEngine) -> "Access":
     )
 
 
+@lru_cache(maxsize=SALTS_CACHED)
+def salt_of(prefix: str, tenant: str, wished: str) -> str:
+    """What keeps cached prefixes apart: a tenant's own, and those of another service on the same engine, as the usage
+    of one would show another's prompts. Hexadecimal, as vLLM takes at most 128 characters and not any.
+    """
+    own = blake2b(wished.encode()).digest() if wished else b""
+    return blake2b(f"{prefix}/{tenant}".encode(), digest_size=32, key=own).hexdigest()
+
+
 def _open_servers(settings: Settings, engine: ListedEngine) -> Engine:
     """An engine of servers."""
     from service.engine.llama.servers import Llama  # their HTTP client is for who has a server
     from service.engine.servers.engine import ServersEngine
     from service.engine.servers.kind import Kind
     from service.engine.sglang.servers import Sglang
+    from service.engine.tensorrt.servers import Tensorrt
     from service.engine.vllm.servers import Vllm
 
+    tenant, *others = settings.tenants
+    shared = bool(others)
     kinds: dict[str, Callable[[], Kind]] = {
         "vllm": Vllm,
         "sglang": Sglang,
-        "llama": lambda: Llama(shared=len(settings.tenants) > 1),
+        "tensorrt": lambda: Tensorrt(shared=shared, salt=None if shared else salt_of(settings.key_prefix, tenant, "")),
+        "llama": lambda: Llama(shared=shared),
     }
     kind = kinds[engine.listed.kind]()
     access, context_tokens = _access(settings, engine), engine.listed.context_tokens

@@ -33,11 +33,15 @@ LEAST_CONTEXT_TOKENS = 1024
 ENGINE_URLS = {
     "vllm": "http://127.0.0.1:8001",
     "sglang": "http://127.0.0.1:30000",
+    "tensorrt": "http://127.0.0.1:8001",
     "llama": "http://127.0.0.1:8080",
 }
 """Where the servers of an engine are unless ENGINE_URL says otherwise."""
 
-ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llama": "llama.cpp"}
+UNSAID_CONTEXT = "tensorrt"
+"""The engine whose servers don't say how long their context is."""
+
+ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt": "TensorRT-LLM", "llama": "llama.cpp"}
 """What such an engine is called."""
 
 KIB = 1024
@@ -91,10 +95,10 @@ class CoreSettings(BaseSettings):
     """Tenants whose `priority` requests go before other tenants', comma-separated. Where API_KEYS has one tenant, it
     may. A `service_tier` of priority is default for the others."""
 
-    engine: Literal["demo", "vllm", "vllm-local", "sglang", "llama", "llama-local"] = "demo"
+    engine: Literal["demo", "vllm", "vllm-local", "sglang", "tensorrt", "llama", "llama-local"] = "demo"
     """What samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers; `vllm-local`, vLLM
-    in this process; `sglang`, SGLang servers; `llama`, llama.cpp servers; `llama-local`, llama.cpp beside this
-    process."""
+    in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp servers;
+    `llama-local`, llama.cpp beside this process."""
     model: str = Field("", max_length=256)
     """Id of the model that is served. Empty is the first that the server lists, VLLM_MODEL for `vllm-local`, the
     file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
@@ -104,10 +108,11 @@ class CoreSettings(BaseSettings):
     """Knowledge cutoff in the system message."""
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
     """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
-    for the demo engine. It never raises what a server says, and is needed for a router that says nothing."""
+    for the demo engine. It never raises what a server says, and is needed for `tensorrt` and for a router, which say
+    nothing."""
     engine_url: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_SERVERS)
-    """The servers of `vllm`, `sglang` or `llama`, comma-separated. They have to serve the same model. Empty is
-    http://127.0.0.1:8001 for `vllm`, port 30000 for `sglang`, and 8080 for `llama`."""
+    """The servers of `vllm`, `sglang`, `tensorrt` or `llama`, comma-separated. They have to serve the same model. Empty
+    is http://127.0.0.1:8001 for `vllm` and `tensorrt`, port 30000 for `sglang`, and 8080 for `llama`."""
     engine_api_key: SecretStr = SecretStr("")
     """The key that the servers ask for. Empty sends none."""
     engine_connections: int = Field(512, ge=1, le=100_000)

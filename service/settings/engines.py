@@ -32,7 +32,15 @@ import msgspec
 from msgspec import Meta
 from pydantic import SecretStr
 
-from service.settings.core import ENGINE_URLS, LEAST_CONTEXT_TOKENS, MAX_SERVERS, PREFIX, environment, server_url
+from service.settings.core import (
+    ENGINE_URLS,
+    LEAST_CONTEXT_TOKENS,
+    MAX_SERVERS,
+    PREFIX,
+    UNSAID_CONTEXT,
+    environment,
+    server_url,
+)
 from service.settings.secrets import MAX_SECRET_BYTES
 
 MAX_FILE_BYTES = 1 << 20
@@ -205,6 +213,8 @@ def _checked(each: Listed) -> ListedEngine:
         raise _Wrong("markup", f"there is no markup {each.markup[:60]!r}; it is one of {', '.join(MARKUPS)}")
     if 0 < each.context_tokens < LEAST_CONTEXT_TOKENS:
         raise _Wrong("context_tokens", f"should be 0, or at least {LEAST_CONTEXT_TOKENS:,}")
+    if each.kind == UNSAID_CONTEXT and not each.context_tokens:
+        raise _Wrong("kind", f"servers of {each.kind} don't say how long their context is: give context_tokens")
     if 0 < each.max_output_tokens < LEAST_OUTPUT_TOKENS:
         raise _Wrong("max_output_tokens", f"should be 0, or at least {LEAST_OUTPUT_TOKENS}")
     if each.kind == DEMO and (each.urls or each.api_key_env or each.api_key_file):

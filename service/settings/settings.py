@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from service.settings.background import RENEWALS, BackgroundSettings
-from service.settings.core import DEFAULT_TENANT, ENGINE_URLS, PREFIX, CoreSettings, is_loopback
+from service.settings.core import DEFAULT_TENANT, ENGINE_URLS, PREFIX, UNSAID_CONTEXT, CoreSettings, is_loopback
 from service.settings.engines import BadEngines, ListedEngine, read_engines
 from service.settings.protocol import ProtocolSettings
 from service.settings.sandbox import SandboxSettings
@@ -120,6 +120,11 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
             )
         if self.engine == "llama-local" and not self.llama_model:
             raise ValueError(f"{PREFIX}ENGINE=llama-local needs {PREFIX}LLAMA_MODEL, a GGUF file; set it")
+        if self.engine == UNSAID_CONTEXT and not self.context_tokens:
+            raise ValueError(
+                f"{PREFIX}ENGINE={self.engine} needs {PREFIX}CONTEXT_TOKENS, as its servers don't say how long their "
+                "context is; set it to their --max_seq_len"
+            )
         if self.store_replicas and not self.redis_url:
             raise ValueError(
                 f"{PREFIX}STORE_REPLICAS={self.store_replicas} needs replicas, and the embedded server has none; set "

@@ -157,14 +157,16 @@ def test_a_server_is_named_by_an_option(option: str) -> None:
 def test_an_address_of_a_server_is_not_passed_over_where_another_engine_is_set(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--engine-url", "http://gpu:8000"])
     assert result.exit_code == 2
-    assert result.stderr.startswith("harmonium: --engine-url is for --engine vllm, sglang or llama, and the engine is")
+    assert result.stderr.startswith(
+        "harmonium: --engine-url is for --engine vllm, sglang, tensorrt or llama, and the engine is"
+    )
 
 
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
         ("--port=eighty", "--port eighty: should be a whole number, 0 to 65,535"),
-        ("--engine=steam", "--engine steam: should be demo, vllm, vllm-local, sglang, llama or llama-local"),
+        ("--engine=steam", "--engine steam: should be demo, vllm, vllm-local, sglang, tensorrt, llama or llama-local"),
         ("--demo-tokens-per-second=-1", "--demo-tokens-per-second -1: should be a number, 0 to 1,000,000"),
         ("--redis-url=redis://localhost:99999", "--redis-url: is not a URL: its port is above 65535 or no number"),
     ],

@@ -89,6 +89,7 @@ def test_json_says_the_same(tmp_path: Path) -> None:
         ('"gpt-oss-120b"', '"gpt-4o-mini"', "line 13: 'gpt-4o-mini' is a name of the engine 'gpt-oss-20b' already"),
         ('["gpt-4o-mini"]', '["gpt-oss-20b"]', "line 8: 'gpt-oss-20b' is a name of the engine 'gpt-oss-20b' already"),
         ('kind = "llama"', 'kind = "demo"\nurls = ["http://a"]', "line 14: the demo engine has no servers"),
+        ('kind = "vllm"', 'kind = "tensorrt"', "line 4: servers of tensorrt don't say how long their context is"),
         ('kind = "llama"', 'kind = "llama"\napi_key_env = "NO_KEY_HERE"', "line 15: the environment has no variable"),
         ('kind = "llama"', 'kind = "llama"\napi_key_env = "HARMONIUM_X"', "line 15: names that begin with HARMONIUM_"),
         (

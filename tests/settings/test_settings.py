@@ -96,7 +96,7 @@ def test_what_is_wrong_is_named_as_it_was_given_with_its_value_and_what_is_allow
         load_settings(port=70_000)
     assert sorted(str(caught.value).split("; ")) == [
         "--port 70000: should be a whole number, 0 to 65,535",
-        "HARMONIUM_ENGINE in .env=steam: should be demo, vllm, vllm-local, sglang, llama or llama-local",
+        "HARMONIUM_ENGINE in .env=steam: should be demo, vllm, vllm-local, sglang, tensorrt, llama or llama-local",
         "HARMONIUM_STORE in .env=maybe: should be true or false",
         "HARMONIUM_WORKERS=many: should be a whole number, 1 to 64",
     ]
@@ -105,6 +105,12 @@ def test_what_is_wrong_is_named_as_it_was_given_with_its_value_and_what_is_allow
 def test_a_rule_between_settings_names_an_option_where_one_was_given() -> None:
     with pytest.raises(SettingsError, match=r"^--host 0\.0\.0\.0 can be reached from other machines"):
         load_settings(host="0.0.0.0")
+
+
+def test_servers_that_do_not_say_how_long_their_context_is_need_that_said() -> None:
+    with pytest.raises(SettingsError, match=r"HARMONIUM_CONTEXT_TOKENS.*max_seq_len"):
+        load_settings(engine="tensorrt")
+    assert load_settings(engine="tensorrt", context_tokens=8192).engine_urls == ("http://127.0.0.1:8001",)
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,10 @@ class Sglang:
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         """As the kind has it."""
-        rid = f"{generation.id}-{secrets.token_hex(8)}"
+        chance = secrets.randbits(64)
+        rid = f"{generation.id}-{chance:016x}"
         end = Request(wire.ABORT, wire.abort_body(rid))
-        return Request(wire.GENERATE, wire.request_body(generation, rid), end)
+        return Request(wire.GENERATE, wire.request_body(generation, rid, chance), end)
 
     def answer(self, generation: Generation) -> SglangAnswer:
         """As the kind has it."""

@@ -95,8 +95,10 @@ _INFO = msgspec.json.Decoder(ModelInfo)
 _ENCODE = msgspec.json.Encoder().encode
 
 
-def request_body(generation: Generation, rid: str) -> bytes:
-    """What to post for a generation, which is `rid` there. Raises EngineRefused."""
+def request_body(generation: Generation, rid: str, chance: int) -> bytes:
+    """What to post for a generation, which is `rid` there. `chance` is the seed where none was asked for: a server that
+    goes by seeds has one and the same for all without. Raises EngineRefused.
+    """
     prompt, sampling = list(generation.prompt), generation.sampling
     if max(prompt, default=0) > LAST_LEGAL:  # it would look that up outside of its table
         raise EngineRefused(f"{max(prompt)} is no token id; the last is {LAST_LEGAL}")
@@ -105,7 +107,7 @@ def request_body(generation: Generation, rid: str) -> bytes:
         "input_ids": prompt,
         "stream": True,
         "priority": priority(generation.priority),
-        "sampling_params": parameters(sampling),
+        "sampling_params": parameters(sampling, chance),
         **salted(generation.cache_salt),
     }
     if sampling.logprobs is not None:
@@ -113,7 +115,7 @@ def request_body(generation: Generation, rid: str) -> bytes:
     return _ENCODE(body)
 
 
-def parameters(sampling: Sampling) -> dict[str, Any]:
+def parameters(sampling: Sampling, chance: int) -> dict[str, Any]:
     """The parameters by SGLang's names. Raises EngineRefused."""
     asked: dict[str, Any] = {
         "max_new_tokens": sampling.max_tokens,
@@ -127,6 +129,7 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
         "skip_special_tokens": False,
         "no_stop_trim": True,
         "stream_interval": 1,
+        "sampling_seed": (chance if sampling.seed is None else sampling.seed) % SEEDS,
     }
     if sampling.stop_ids:
         asked["stop_token_ids"] = list(sampling.stop_ids)
@@ -134,8 +137,6 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
             asked["logit_bias"] = {str(id): BAN for id in sorted(others)}
     else:
         asked["ignore_eos"] = True  # which switches off stop_token_ids as well
-    if sampling.seed is not None:
-        asked["sampling_seed"] = sampling.seed % SEEDS
     if sampling.structural_tag is not None:
         read_format(sampling.structural_tag)
         asked["structural_tag"] = sampling.structural_tag

@@ -50,7 +50,7 @@ SAMPLING = Sampling(
 
 def body(sampling: Sampling = SAMPLING, **fields: Any) -> dict[str, Any]:
     asked = Generation(**{"id": "resp_1", "prompt": array("I", [1, 2, 3]), "sampling": sampling, **fields})
-    return msgspec.json.decode(wire.request_body(asked, "resp_1-a"))
+    return msgspec.json.decode(wire.request_body(asked, "resp_1-a", 99))
 
 
 def test_all_that_was_asked_for_is_sent_by_its_names() -> None:
@@ -90,6 +90,7 @@ def test_all_that_was_asked_for_is_sent_by_its_names() -> None:
         ({"top_k": 0}, {"top_k": -1}),
         ({"top_p": 0}, {"top_p": 1e-6}),
         ({"seed": -1}, {"sampling_seed": 2**63 - 1}),
+        ({"seed": None}, {"sampling_seed": 99}),
         ({"stop_ids": (RETURN,)}, {"logit_bias": {str(ENDOFTEXT): -100.0, str(CALL): -100.0}}),
         ({"stop_ids": ()}, {"ignore_eos": True}),
     ],
@@ -106,7 +107,7 @@ def test_ignoring_the_model_s_own_ends_would_switch_off_ours() -> None:
 def test_what_was_not_asked_for_is_left_out() -> None:
     asked = body(Sampling(5, stop_ids=(*STOPS, ENDOFTEXT)))
     assert not {"cache_salt", "extra_key", "return_logprob"} & asked.keys()
-    assert not {"sampling_seed", "logit_bias", "structural_tag"} & asked["sampling_params"].keys()
+    assert not {"logit_bias", "structural_tag"} & asked["sampling_params"].keys()
 
 
 def test_the_log_probability_of_the_sampled_token_alone_may_be_asked_for() -> None:

@@ -1,0 +1,76 @@
+"""TensorRT-LLM over HTTP: what becomes of tenants, of servers that lack something, and of who hangs up."""
+
+import pytest
+
+from service.engine.port import EngineRefused, EngineUnavailable, Finish, Sampling
+from service.engine.tensorrt.wire import COMPLETIONS
+from service.harmony.tokens import CALL, STOPS
+from tests.support.engine.conformance_sampling import YES_OR_NO
+from tests.support.engine.connected import ask, connected, failure, hold, scripted
+from tests.support.engine.misbehaviour import Instead
+from tests.support.engine.scripted import Stall
+from tests.support.tensorrt.standin import tensorrt
+from tests.support.tensorrt.wire import DONE, event
+from tests.support.waiting import until
+
+CONTEXT = 4096
+PROMPT = list(range(200))
+
+
+async def test_a_server_that_reuses_prompts_serves_one_tenant() -> None:
+    async with tensorrt(scripted()) as server, connected(server, context_tokens=CONTEXT) as engine:
+        assert [(await ask(engine, prompt=PROMPT)).cached_tokens for _ in range(2)] == [0, 192]
+        with pytest.raises(EngineRefused, match="leave out cache_salt"):
+            await ask(engine, cache_salt="own")
+
+
+async def test_a_server_that_reuses_prompts_does_not_serve_several() -> None:
+    async with tensorrt(scripted(), shared=True) as server, connected(server, context_tokens=CONTEXT) as engine:
+        assert "enable_block_reuse: false" in str(await failure(engine))
+        server.reuses = False
+        await engine.check()
+        salts = ("a", "a", "b")
+        assert [(await ask(engine, prompt=PROMPT, cache_salt=salt)).cached_tokens for salt in salts] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("traits", "reason"),
+    [
+        ({"gives_ids": False}, "gives no token ids"),
+        ({"says_cached": False, "shared": True}, "can't keep those of tenants apart"),
+        ({"postprocess_workers": 2}, "logit_bias requires a tokenizer"),
+    ],
+)
+async def test_a_server_that_can_not_do_it_is_never_up_and_says_why(traits: dict[str, object], reason: str) -> None:
+    async with tensorrt(scripted(), **traits) as server, connected(server, context_tokens=CONTEXT) as engine:
+        error = await failure(engine)
+        assert isinstance(error, EngineUnavailable)
+        assert reason in str(error)
+        assert server.generations == []
+
+
+async def test_the_stop_id_is_not_cut_off() -> None:
+    async with tensorrt(scripted([[5], [CALL]])) as server, connected(server, context_tokens=CONTEXT) as engine:
+        sampled = await ask(engine, sampling=Sampling(9, stop_ids=STOPS))
+        assert (sampled.tokens, sampled.finish) == ([5, CALL], Finish.STOP)
+
+
+async def test_a_server_without_a_back_end_for_constraints_says_so() -> None:
+    async with tensorrt(scripted(), guided=False) as server, connected(server, context_tokens=CONTEXT) as engine:
+        error = await failure(engine, sampling=Sampling(9, stop_ids=STOPS, structural_tag=YES_OR_NO))
+        assert isinstance(error, EngineRefused)
+        assert "Guided decoding is not enabled" in str(error)
+
+
+async def test_a_generation_can_only_be_hung_up_on() -> None:
+    async with tensorrt(scripted([[5], Stall()])) as server, connected(server, context_tokens=CONTEXT) as engine:
+        held = await hold(engine)
+        assert not await engine.finish("resp_1")
+        held.cancel()
+        await until(lambda: server.running == 0)
+
+
+async def test_done_may_come_twice() -> None:
+    async with tensorrt(scripted()) as server, connected(server, context_tokens=CONTEXT) as engine:
+        server.instead[COMPLETIONS] = Instead((event([5], "stop"), DONE, DONE))
+        assert (await ask(engine)).tokens == [5]
