@@ -343,7 +343,7 @@ def table(code: Mapping[str, Code], tests: Mapping[str, Code], watch: Watch) -> 
         Row("A create request: climbs", 9, 4, len(watch.climbs)),
         Row("Places that make a Turn", 4, 1, len(calls(service, "Turn"))),
         Row("Places that make a Machine", 2, 1, len(calls(service, "Machine"))),
-        Row("Generator functions that work in steps", 70, 25, len(stepping(code))),
+        Row("Generator functions that work in steps", 70, 26, len(stepping(code))),
         Row("Hand-made LRUs", 5, 0, len(evictions(code))),
         Row("Back-offs", 6, 1, len(backoffs(code))),
         Row("Constants patched by tests", 42, 10, len(patches(tests))),

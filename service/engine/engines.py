@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-from service.engine.pass_through import Passed, PassesOn, Reply
+from service.engine.pass_through import Passed, PassedReply, PassesOn
 from service.engine.port import Chunk, Engine, EngineUnavailable, Generation, ModelCard, NotServed
 
 DRAIN_SECONDS = 600.0
@@ -151,7 +151,7 @@ class Engines:
         return member is not None and isinstance(member.engine, PassesOn)
 
     @asynccontextmanager
-    async def pass_on(self, passed: Passed) -> AsyncGenerator[Reply, None]:
+    async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:
         """Ask a server of the model's engine; see the port of requests that are passed on. Raises EngineError."""
         member = self._member_for(passed.model)
         if member is None or not isinstance(member.engine, PassesOn):

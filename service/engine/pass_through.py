@@ -17,14 +17,15 @@ class Passed(msgspec.Struct, frozen=True):
     """A request for a server: its path, and the members of its body but for the model, which each server calls by its
     own id.
 
-    `answers` is how many generations it is. `model`, `affinity`, `cache_salt`, `priority` and `trace` are as those of a
-    generation.
+    `answers` is how many generations it is, `stream` whether they are to be a stream. `model`, `affinity`,
+    `cache_salt`, `priority` and `trace` are as those of a generation.
     """
 
     id: str
     path: str
     members: Mapping[str, msgspec.Raw]
     answers: int = 1
+    stream: bool = False
     model: str = ""
     affinity: str = ""
     cache_salt: str = ""
@@ -42,7 +43,15 @@ class PassedRefusal(EngineRefused):
         self.param = param
 
 
-class Reply(Protocol):
+class PassedUsage(msgspec.Struct, frozen=True):
+    """What an answer says of its tokens; `cached_tokens` are among those of the prompt."""
+
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+class PassedReply(Protocol):
     """What a server answers, whose status is 200."""
 
     @property
@@ -51,7 +60,14 @@ class Reply(Protocol):
         ...
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The bytes as they come. Raises EngineBroke where the server goes away first."""
+        """The bytes as they come, of a stream whole events, [DONE] the last of them. Raises EngineError where the
+        server says that it failed, or goes away first.
+        """
+        ...
+
+    @property
+    def usage(self) -> PassedUsage | None:
+        """What it has said of its tokens so far."""
         ...
 
     async def end(self) -> None:
@@ -63,7 +79,7 @@ class Reply(Protocol):
 class PassesOn(Protocol):
     """An engine that has servers."""
 
-    def pass_on(self, passed: Passed) -> AbstractAsyncContextManager[Reply]:
+    def pass_on(self, passed: Passed) -> AbstractAsyncContextManager[PassedReply]:
         """Ask a server. Leaving early hangs up on it, which ends its work. Raises EngineError: a PassedRefusal is the
         server's own.
         """

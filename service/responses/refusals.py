@@ -5,6 +5,7 @@ somebody else's gets one and the same answer.
 """
 
 from service.api.response import Response, ResponseStatus
+from service.engine.pass_through import PassedRefusal
 from service.engine.port import EngineError, EngineRefused
 from service.errors import (
     RETRY_SECONDS,
@@ -214,6 +215,8 @@ def not_compacted(response: Response) -> ApiError:
 
 def engine_refusal(failure: EngineError, message: str = "") -> ApiError:
     """What an error of the engine is over HTTP. `message` replaces its own."""
+    if isinstance(failure, PassedRefusal):
+        return ApiError(failure.status, str(failure), code=failure.code or "engine_refused", param=failure.param)
     message = message or f"The engine can't serve this: {failure}"
     if isinstance(failure, EngineRefused):
         return InvalidRequest(message, code="engine_refused")

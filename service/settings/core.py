@@ -125,6 +125,9 @@ class CoreSettings(BaseSettings):
     engines: str = Field("", max_length=4096)
     """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
     place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
+    pass_through: bool = True
+    """Whether /v1/chat/completions, /v1/completions and /v1/embeddings are passed on to the engine's server. `demo` and
+    `vllm-local` have none."""
     vllm_model: str = Field("openai/gpt-oss-20b", min_length=1)
     """The model that `vllm-local` loads: a name or a folder."""
     vllm_args: Annotated[dict[str, Any], NoDecode] = {}

@@ -204,6 +204,10 @@ class Slot:
         """Take room for so many bytes more, of the request's body or of a stored answer's. Raises ApiError 503."""
         self._take(self._bodies, size)
 
+    def take_answers(self, more: int) -> None:
+        """Take so many slots more: a request for several answers is as many. Raises ApiError 503."""
+        self._take(self._requests, more)
+
     def follow(self) -> None:
         """Only follow from now on: the request's slot is free again, and so is its body's room."""
         for slots in (self._requests, self._bodies):

@@ -37,6 +37,7 @@ from service.web.containers import containers, files
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
 from service.web.middleware import METHODS, Gate
+from service.web.passing import routes as passing
 from service.web.routes import conversations, create, health, metrics, models, stored, welcome
 from service.web.routes.received import exchange_of
 from service.web.socket.connection import Sockets
@@ -76,7 +77,7 @@ def create_app(
     for limit in (settings.max_input_items, settings.max_tools, MAX_PARTS):
         bounded_list(limit)
     service = open_service(settings, engine, sandbox)
-    app = routed(_lifespan)
+    app = routed(_lifespan, passes_on=_passes_on(service))
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
         service.metrics.refused,
@@ -99,17 +100,25 @@ def create_app(
     )
 
 
-def routed(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
-    """The routes, with nothing behind them yet. `/openapi.json` is a file that is made of them (routes/welcome.py)."""
+def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True) -> FastAPI:
+    """The routes, with nothing behind them yet. With `passes_on` there is a server for Chat Completions and their like.
+    `/openapi.json` is a file that is made of them (routes/welcome.py)."""
     app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False, exception_handlers=HANDLERS)
     for dialect in DIALECTS:
         for router in (create.router, stored.router, models.router):
             app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
     for router in (conversations.router, containers.router, files.router):
         app.include_router(router, prefix=OPENAI.prefix)
+    if passes_on:
+        app.include_router(passing.router, prefix=OPENAI.prefix)
     for router in (welcome.router, health.router, metrics.router):
         app.include_router(router)
     return app
+
+
+def _passes_on(service: Service) -> bool:
+    """Whether there are servers for Chat Completions and their like; engines in a file may change to some."""
+    return service.settings.pass_through and (bool(service.settings.engines) or service.engine.passes_on(""))
 
 
 def create_probe_app(service: Service, background: Background) -> ASGIApp:
@@ -185,11 +194,11 @@ def _advice(request: Request, path: str, allow: Sequence[str]) -> str:
     if allow:
         *others, last = allow
         return f"It takes {', '.join(others)} and {last}." if others else f"It takes {last}."
-    if path.rstrip("/").endswith("/completions"):
-        return "This service speaks the Responses API, not Chat Completions. Set your client to it: POST /v1/responses."
     for likely in (path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/"), f"/v1{path}"):
         if likely != path and _served(request, likely):
             return f"Did you mean {likely}?"
+    if path.rstrip("/").endswith("/completions"):
+        return "This service speaks the Responses API, not Chat Completions. Set your client to it: POST /v1/responses."
     return "Paths begin with /v1 or /open-responses/v1."
 
 

@@ -18,7 +18,7 @@ import msgspec
 from service.backoff import Backoff
 from service.engine.llama.child import Began, Wanted
 from service.engine.llama.servers import Llama
-from service.engine.pass_through import Passed, Reply
+from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import Chunk, EngineUnavailable, Generation, ModelCard
 from service.engine.servers.engine import Access, ServersEngine
 from service.logs import event
@@ -107,7 +107,7 @@ class LlamaLocalEngine:
         """Sample; see the port. Raises EngineError."""
         return self._begun().generate(generation)
 
-    def pass_on(self, passed: Passed) -> AbstractAsyncContextManager[Reply]:
+    def pass_on(self, passed: Passed) -> AbstractAsyncContextManager[PassedReply]:
         """See the port of requests that are passed on."""
         return self._begun().pass_on(passed)
 

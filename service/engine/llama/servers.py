@@ -36,6 +36,7 @@ class Llama:
     health = "/health"
     keeps_connections = False  # behind a stream it hangs up, and says that it doesn't
     notices_hang_ups = True  # it can't be ended otherwise, and has told at the beginning what was cached
+    streams_alone = True
 
     def __init__(self, *, shared: bool) -> None:
         self._shared = shared

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from service.engine.pass_through import Passed, Reply
+from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import MODEL_CREATED, Chunk, EngineOverloaded, EngineUnavailable, Generation, ModelCard
 from service.engine.servers.answer import Answer
 from service.engine.servers.kind import Kind, ServerChanged, Terms
-from service.engine.servers.passing import BROKEN
 from service.engine.servers.queue import Queue
+from service.engine.servers.reply import BROKEN
 from service.engine.servers.server import Server, State, Unreachable, open_session
 from service.logs import event
 
@@ -162,13 +162,13 @@ class ServersEngine:
         raise trouble or self._trouble()
 
     @asynccontextmanager
-    async def pass_on(self, passed: Passed) -> AsyncGenerator[Reply, None]:
+    async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:
         """Ask one of the servers; see the port of requests that are passed on."""
         async with AsyncExitStack() as place:
             place.callback(self._queue.free)
             yield await self._reply(passed, place)
 
-    async def _reply(self, passed: Passed, place: AsyncExitStack) -> Reply:
+    async def _reply(self, passed: Passed, place: AsyncExitStack) -> PassedReply:
         """What a server answers, which goes on as long as its `place` is held. Raises EngineError."""
         trouble: EngineUnavailable | None = None
         overloaded: set[Server] = set()

@@ -95,6 +95,11 @@ class Kind(Protocol):
         """Whether hanging up ends a generation soon; where not, it is ended as well."""
         ...
 
+    @property
+    def streams_alone(self) -> bool:
+        """Whether it notices only in a stream that it was hung up on: a whole answer is made of one then."""
+        ...
+
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         """What a server serves. Raises EngineError where that isn't what is wanted, or it doesn't say.
 

@@ -1,32 +1,19 @@
-"""A request that is passed on to a server: its body, its answer as it comes, and what a refusal of it is to us."""
+"""A request that is passed on to a server: its body, and what a refusal of it is to us. Pure."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import aiohttp
 import msgspec
 
 from service.engine.pass_through import Passed, PassedRefusal
 from service.engine.port import EngineError, EngineUnavailable
 from service.engine.servers.kind import SHOWN_CHARS, UNREADABLE, ServerChanged, refusal
 
-BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
-"""What a connection may raise."""
-
-ACCEPTED = "application/json, text/event-stream"
-EVENTS = "text/event-stream"
-JSON = "application/json"
-
 NOT_SERVED = (404, 405, 501)
 """A server that lacks an endpoint, or has a model that is not for it."""
 
 OURS = (401, 403, 407, 408, 425, 429)
 """What is between the server and us, and none of the sender's business."""
-
-TAIL_SECONDS = 1
-"""How long the end of a stream may take that has said all."""
 
 MAX_WORD_CHARS = 64
 """How long the code and the param of an error may be."""
@@ -46,6 +33,13 @@ class _Said(msgspec.Struct):
     error: _Error | str | None = None
     message: Any = None
     detail: Any = None
+
+
+GENERATED = frozenset({"/v1/chat/completions", "/v1/completions"})
+"""Paths whose answers may be streams."""
+
+STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+"""What makes an answer a stream that says all that a whole answer does."""
 
 
 def passed_body(passed: Passed, model: str, own: Mapping[str, object]) -> bytes:
@@ -81,36 +75,3 @@ def _read(body: bytes) -> _Error:
 
 def _word(value: object) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= MAX_WORD_CHARS else None
-
-
-class ServerReply:
-    """An answer with status 200, whose body is unread."""
-
-    def __init__(self, name: str, response: aiohttp.ClientResponse, broken: Callable[[], EngineUnavailable]) -> None:
-        """`broken` notes that the connection broke, and says what that is. Raises EngineError for an answer that
-        nobody asked for.
-        """
-        self._response = response
-        self._broken = broken
-        self.events = response.content_type == EVENTS
-        if response.content_type not in (EVENTS, JSON) or response.headers.get("content-encoding", "identity") != (
-            "identity"
-        ):
-            raise EngineError(f"the {name} server answered with something that is neither JSON nor a stream of events")
-
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """See the port."""
-        while True:
-            try:
-                piece = await self._response.content.readany()
-            except BROKEN as error:
-                raise self._broken() from error
-            if not piece:
-                return
-            yield piece
-
-    async def end(self) -> None:
-        """See the port."""
-        with suppress(*BROKEN):
-            async with asyncio.timeout(TAIL_SECONDS):
-                await self._response.content.readany()

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from service.engine.pass_through import Passed, Reply
+from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
     EngineBroke,
     EngineError,
@@ -31,7 +31,8 @@ from service.engine.port import (
     Generation,
 )
 from service.engine.servers.kind import Facts, Kind, Request, ServerChanged, Wanted
-from service.engine.servers.passing import ACCEPTED, BROKEN, ServerReply, passed_body, passed_refusal
+from service.engine.servers.passing import GENERATED, STREAMED, passed_body, passed_refusal
+from service.engine.servers.reply import ACCEPTED, BROKEN, FoldedReply, ServerReply
 from service.logs import event
 
 logger = logging.getLogger(__name__)
@@ -155,10 +156,12 @@ class Server:
             self._ends.pop(generation.id, None)
 
     @asynccontextmanager
-    async def pass_on(self, passed: Passed) -> AsyncGenerator[Reply, None]:
+    async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:
         """What it answers to a request that is passed on. Leaving early hangs up. Raises as `stream` does."""
         facts = self._served()
-        body = passed_body(passed, facts.model, self.kind.passed(passed))
+        folded = self.kind.streams_alone and not passed.stream and passed.path in GENERATED
+        own = {**self.kind.passed(passed), **(STREAMED if folded else {})}
+        body = passed_body(passed, facts.model, own)
         headers = {**_headers(passed), "accept": ACCEPTED}
 
         def refused(status: int, said: bytes) -> EngineError:
@@ -166,7 +169,8 @@ class Server:
 
         request = Request(passed.path, body)
         async with self._posted(request, headers, refused, seconds=None, places=passed.answers) as response:
-            yield ServerReply(self.kind.name, response, self._broke)
+            reply = ServerReply(self.kind.name, response, self._hidden, self._broke)
+            yield FoldedReply(self.kind.name, reply) if folded and reply.events else reply
 
     @asynccontextmanager
     async def _posted(

@@ -29,6 +29,7 @@ class Sglang:
     health = wire.READY
     keeps_connections = True
     notices_hang_ups = False
+    streams_alone = False
 
     def __init__(self) -> None:
         self._told = False

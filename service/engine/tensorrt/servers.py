@@ -31,6 +31,7 @@ class Tensorrt:
     health = "/health"
     keeps_connections = True
     notices_hang_ups = True  # within a second, and it can't be ended otherwise
+    streams_alone = False
 
     def __init__(self, *, shared: bool, salt: str | None = None) -> None:
         self._shared = shared

@@ -18,6 +18,7 @@ class Vllm:
     health = "/health"
     keeps_connections = True
     notices_hang_ups = True
+    streams_alone = False
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         """As the kind has it."""

@@ -107,7 +107,7 @@ async def test_another_server_is_asked_where_one_is_full_or_gone() -> None:
         for affinity in "abcdefgh":
             assert await whole(engine, msgspec.structs.replace(asking(), affinity=affinity))
         await second.die()
-        with pytest.raises(EngineOverloaded):
+        with pytest.raises(EngineUnavailable):
             await whole(engine, asking())
 
 

@@ -36,6 +36,12 @@ class Error(Struct):
     error: ErrorDetail
 
 
+class PassedOn(Struct):
+    """What the engine's server answers, or one event of its stream: as OpenAI has it, and what else it says."""
+
+    model: str | Left = UNSET
+
+
 class ResponseDeleted(Struct):
     """A response that is no longer there."""
 
@@ -203,5 +209,5 @@ ALL: tuple[Any, ...] = (
     *(conversation.Conversation, ConversationList, conversation.ConversationDeleted, Model, ModelList),
     *(containers.ContainerResource, ContainerList, containers.ContainerDeleted),
     *(containers.ContainerFile, ContainerFileList, containers.ContainerFileDeleted),
-    *(Health, Readiness, Welcome, Error),
+    *(Health, Readiness, Welcome, Error, PassedOn),
 )

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from service.api import conversation, request, steer
+from service.api import conversation, passed, request, steer
 from service.api.input import actions, content, history, items, readers
 from service.api.request import CreateBody, TextParam
 from service.api.tools import choice, client, custom, read
@@ -363,4 +363,23 @@ Steer = shown(
     "SteerResponse",
     "input",
     input=short(steer.MAX_STEER_BYTES, least=1) | some(UserMessage, steer.MAX_STEER_MESSAGES, least=1),
+)
+
+
+def _passed_on(name: str, says: str, endpoint: passed.Endpoint, *required: str) -> Any:
+    """A request that is passed on, whose members the server knows; those are described that are read here."""
+    known = {field.name: field.type for field in msgspec.structs.fields(passed._Ours)}
+    must = ("model", *required)
+    others = sorted((passed.MEMBERS[endpoint] | passed.OURS) - set(must))
+    fields: list[Any] = [(member, str if member == "model" else Any) for member in must]
+    fields += [(member, known.get(member, Any), None) for member in others]
+    return msgspec.defstruct(name, fields, namespace={"__doc__": says}, forbid_unknown_fields=True, kw_only=True)
+
+
+Chat = _passed_on("CreateChatCompletion", "A conversation for the engine's server.", passed.Endpoint.CHAT, "messages")
+Completion = _passed_on(
+    "CreateCompletion", "A text for the engine's server to go on from.", passed.Endpoint.COMPLETIONS, "prompt"
+)
+Embedding = _passed_on(
+    "CreateEmbedding", "Texts for the engine's server to make embeddings of.", passed.Endpoint.EMBEDDINGS, "input"
 )

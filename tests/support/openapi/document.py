@@ -86,7 +86,8 @@ def _refusals(known: Operation) -> list[int]:
 def _answer(kind: Any, known: Operation, schemas: Schemas) -> Json:
     content = {} if kind is None else _json(schemas.of(kind))
     if known.streams:
-        content[EVENT_STREAM] = {"schema": {"$ref": f"{REF}ResponseStreamEvent"}}
+        events = "ResponseStreamEvent" if known.streams is True else known.streams
+        content[EVENT_STREAM] = {"schema": {"$ref": f"{REF}{events}"}}
     content |= {text: {"schema": {"type": "string"}} for text in known.texts}
     return {
         "description": known.says,

@@ -22,6 +22,7 @@ MEANINGS = {
     408: "The body didn't arrive in time.",
     413: "The body is too long.",
     415: "The body says that it isn't JSON.",
+    422: "The engine's server refuses it, in its own words.",
     426: "A WebSocket is opened here, and the request asks for none.",
     429: "The queue is full.",
     500: "The service or the engine failed.",
@@ -36,15 +37,16 @@ class Operation(NamedTuple):
     """What an operation takes, a type or None for nothing; what it answers, by status; and the statuses of error
     envelopes besides those that any request may get.
 
-    With `streams` events may be the answer; `open` ones need no key; `texts` are other media types of the answer;
-    `parameters` are those of which FastAPI knows nothing. What is taken may be a `form` in the place of JSON.
+    With `streams` events may be the answer, of the type that it names, else those of a response; `open` ones need no
+    key; `texts` are other media types of the answer; `parameters` are those of which FastAPI knows nothing. What is
+    taken may be a `form` in the place of JSON.
     """
 
     takes: Any = None
     answers: Mapping[int, Any] = {}
     refusals: tuple[int, ...] = ()
     says: str = "The answer."
-    streams: bool = False
+    streams: bool | str = False
     open: bool = False
     texts: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
@@ -56,6 +58,8 @@ _CONVERSATION = {200: conversation.Conversation}
 _CONTAINER = {200: containers.ContainerResource}
 _FILE = {200: containers.ContainerFile}
 _ITEMS = {200: answers.ItemList}
+_PASSED = {200: answers.PassedOn}
+_EVENTS = "The server's answer, or with `stream` its events."
 _STREAM = "The response, or with `stream` its events, each as the `data` of a server-sent event."
 
 LINKS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
@@ -115,6 +119,9 @@ OPERATIONS: dict[str, Operation] = {
     "deleteContainerFile": Operation(None, {200: containers.ContainerFileDeleted}, (404, 503), "It is gone."),
     "listModels": Operation(None, {200: answers.ModelList}, (), "The models."),
     "retrieveModel": Operation(None, {200: answers.Model}, (404,), "The model."),
+    "createChatCompletion": Operation(bodies.Chat, _PASSED, (404, *BODY, 422, 504), _EVENTS, streams="PassedOn"),
+    "createCompletion": Operation(bodies.Completion, _PASSED, (404, *BODY, 422, 504), _EVENTS, streams="PassedOn"),
+    "createEmbedding": Operation(bodies.Embedding, _PASSED, (404, *BODY, 422, 504), "The server's answer."),
     "welcome": Operation(None, {200: answers.Welcome}, (), "What this is.", open=True, texts=("text/html",)),
     "health": Operation(None, {200: answers.Health}, (), "It is alive.", open=True),
     "ready": Operation(

@@ -16,6 +16,7 @@ TAGS = {
     "Containers": "Sessions in which code runs, and their files.",
     "Conversations": "With an id: made, changed, listed, and what is in them.",
     "Models": "What is served.",
+    "Passed on": "To the engine's server, where it has these endpoints.",
     "Service": "For whoever runs it.",
 }
 

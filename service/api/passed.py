@@ -1,0 +1,329 @@
+"""Requests in a server's own API that are passed on: what is read of one, what is left out, and what is refused.
+
+A request may say what concerns itself alone. What reaches further (another tenant's cache, a place in a queue, files
+and addresses that the server could open, code that it would run) is refused, and so is what nobody knows: a server may
+learn a parameter tomorrow that reaches further. All else goes on as the bytes that came. Pure.
+"""
+
+from collections.abc import Generator, Iterator
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from service.api.decoding import ABSENT, decode, decode_list, decoder_of, shown_raw
+from service.api.input.content import MAX_PARTS
+from service.api.unknown import advice
+from service.errors import InvalidRequest, invalid_value, missing, shown
+
+MAX_ANSWERS = 64
+"""The most answers of one request: its prompts, times `n`."""
+
+MAX_STOPS = 32
+"""The most stop strings, or words to be avoided: a server compares each with every token."""
+
+MAX_TOP = 20
+"""The most alternatives of a token."""
+
+MAX_INPUTS = 2048
+"""The most texts in one request for embeddings, as at OpenAI."""
+
+MAX_NAME_CHARS = 256
+"""How long the name of a model, a salt or a key may be."""
+
+LOOKED_AT = 128
+"""After so many messages, or parts of them, others may run."""
+
+DATA = "data:"
+"""How a URL begins that holds what it is for."""
+
+
+class Endpoint(StrEnum):
+    """What may be passed on."""
+
+    CHAT = "/v1/chat/completions"
+    COMPLETIONS = "/v1/completions"
+    EMBEDDINGS = "/v1/embeddings"
+
+
+OURS = frozenset(
+    {
+        *("model", "cache_salt", "priority", "service_tier", "prompt_cache_key", "request_id", "cache_prompt"),
+        *("metadata", "safety_identifier", "store", "prompt_cache_retention"),
+    }
+)
+"""What is read here, or is for nobody behind us; it doesn't go on as it came."""
+
+_SAMPLED = frozenset(
+    {
+        *("stream", "stream_options", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids"),
+        *("presence_penalty", "frequency_penalty", "repetition_penalty", "repeat_penalty", "n", "user"),
+        *("max_tokens", "min_tokens", "ignore_eos", "logit_bias", "bad_words", "allowed_token_ids", "logprobs"),
+        *("prompt_logprobs", "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output"),
+        *("add_special_tokens", "return_token_ids", "return_tokens_as_token_ids", "truncate_prompt_tokens"),
+        *("response_format", "echo", "timings_per_token"),
+    }
+)
+
+MEMBERS: dict[Endpoint, frozenset[str]] = {
+    Endpoint.CHAT: _SAMPLED
+    | {
+        *("messages", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "top_logprobs"),
+        *("max_completion_tokens", "reasoning_effort", "verbosity", "modalities", "chat_template_kwargs"),
+        *("add_generation_prompt", "continue_final_message", "include_reasoning", "thinking_token_budget"),
+        *("reasoning_format", "return_progress", "prediction"),
+    },
+    Endpoint.COMPLETIONS: _SAMPLED | {"prompt", "suffix", "best_of"},
+    Endpoint.EMBEDDINGS: frozenset(
+        {"input", "dimensions", "encoding_format", "user", "truncate_prompt_tokens", "add_special_tokens", "normalize"}
+    ),
+}
+"""What may go on to each of them."""
+
+FURTHER = {
+    **dict.fromkeys(
+        ("kv_transfer_params", "ec_transfer_params", "disaggregated_params", "bootstrap_host", "bootstrap_port"),
+        "It would have the server fetch another one's memory.",
+    ),
+    **dict.fromkeys(
+        ("id_slot", "session_params", "session_id", "rid", "extra_key"), "It is about what others use, too."
+    ),
+    **dict.fromkeys(
+        ("prompt_embeds", "logits_processors", "custom_logit_processor", "vllm_xargs", "mm_processor_kwargs"),
+        "It would have the server run or load what the request brings.",
+    ),
+    **dict.fromkeys(("lora", "lora_path", "lora_request"), "Which model is served is the operator's to say."),
+    **dict.fromkeys(("chat_template", "documents"), "The server has its own; send 'chat_template_kwargs'."),
+    **dict.fromkeys(
+        (
+            *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "regex", "ebnf"),
+            *("grammar", "json_schema", "structural_tag"),
+        ),
+        "Send 'response_format', or a grammar to POST /v1/responses, where it is checked.",
+    ),
+    "web_search_options": "Nothing here would search; POST /v1/responses may.",
+    "use_beam_search": "Send 'n'.",
+}
+"""Why some of what is refused is."""
+
+TEMPLATES_OWN = frozenset({"chat_template", "tokenize", "messages", "conversation", "tools", "documents"})
+"""What 'chat_template_kwargs' may not say: these are arguments of what renders the template."""
+
+_TIERS = {"priority": -1, "fast": -1, "flex": 1}
+
+
+class PassedLimits(msgspec.Struct, frozen=True):
+    """The most messages, tools, and bytes of the tools' JSON in one request."""
+
+    messages: int = 4096
+    tools: int = 128
+    tools_bytes: int = 1_048_576
+
+
+class Read(msgspec.Struct, frozen=True):
+    """A request, read: the members that go on, and what is ours to do.
+
+    `answers` is how many generations it is, `beginning` what its conversation begins with. `priority` is as an
+    engine's; whether the tenant may have one below 0 is to be seen, and `tier` is what its service tier stands for.
+    """
+
+    endpoint: Endpoint
+    model: str
+    members: dict[str, msgspec.Raw]
+    answers: int
+    stream: bool
+    priority: int | None
+    tier: int
+    cache_salt: str
+    cache_key: str
+    beginning: bytes
+
+    def within(self, tokens: int) -> dict[str, msgspec.Raw]:
+        """The members that go on, none of which asks for more tokens than a context has."""
+        most = msgspec.Raw(b"%d" % tokens)
+        given = {name: self.members[name] for name in _LIMITS if name in self.members}
+        return self.members | {name: most for name, raw in given.items() if (decode(raw, _NUMBER, name) or 0) > tokens}
+
+
+_Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
+
+
+class _Ours(msgspec.Struct):
+    """What is read of any request, where it is there."""
+
+    model: _Name | None = None
+    cache_salt: _Name | None = None
+    prompt_cache_key: _Name | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    service_tier: _Name | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_ANSWERS)] | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_ANSWERS)] | None = None
+    max_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    stop: str | Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
+    bad_words: Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
+    logprobs: bool | Annotated[int, Meta(ge=0, le=MAX_TOP)] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP)] | None = None
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP)] | None = None
+    chat_template_kwargs: dict[str, bool | int | float | str | None] | None = None
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: msgspec.Raw = ABSENT
+
+
+class _Url(msgspec.Struct, forbid_unknown_fields=True):
+    url: str
+    detail: str | None = None
+
+
+class _Part(msgspec.Struct, forbid_unknown_fields=True):
+    """A part of a message's content: an id of a cached picture would be another tenant's."""
+
+    type: str = "text"
+    text: str | None = None
+    refusal: str | None = None
+    image_url: str | _Url | None = None
+    input_audio: dict[str, str] | None = None
+    cache_control: dict[str, str] | None = None
+
+
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_NUMBER = decoder_of(int | None)
+_BODY = decoder_of(dict[str, msgspec.Raw])
+_OURS = decoder_of(_Ours)
+_MESSAGE = decoder_of(_Message)
+_PART = decoder_of(_Part)
+_TEXT = decoder_of(str)
+_ID_LIST = b"0123456789, \t\r\n"
+
+
+def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Generator[None, None, Read]:
+    """Read a body, in steps. Raises InvalidRequest."""
+    members: dict[str, msgspec.Raw] = decode(body, _BODY)
+    known = MEMBERS[endpoint]
+    for name in members:
+        if name not in known and name not in OURS:
+            raise _unknown(name, known)
+    ours: _Ours = decode(body, _OURS)
+    if ours.model is None:
+        raise missing("model", "GET /v1/models lists what there is.")
+    if ours.store:
+        raise invalid_value("store", "true", "Nothing is stored of what is passed on; POST /v1/responses stores.")
+    _check_template(ours)
+    yield
+    beginning, prompts = b"", 1
+    if endpoint is Endpoint.CHAT:
+        for number, piece in enumerate(_beginning(_wanted(members, "messages"), limits.messages)):
+            beginning += piece
+            if number % LOOKED_AT == 0:
+                yield
+        _check_tools(members, limits)
+    elif endpoint is Endpoint.COMPLETIONS:
+        prompts = _count(_wanted(members, "prompt"), "prompt", MAX_ANSWERS)
+    else:
+        _count(_wanted(members, "input"), "input", MAX_INPUTS)
+    answers = prompts * max(ours.n or 1, ours.best_of or 1)
+    if answers > MAX_ANSWERS:
+        raise invalid_value("n", ours.n, f"With {prompts} prompts that is {answers} answers, at most {MAX_ANSWERS}.")
+    return Read(
+        endpoint=endpoint,
+        model=ours.model,
+        members={name: value for name, value in members.items() if name not in OURS},
+        answers=answers,
+        stream=bool(ours.stream),
+        priority=ours.priority,
+        tier=_TIERS.get(ours.service_tier or "", 0),
+        cache_salt=ours.cache_salt or "",
+        cache_key=ours.prompt_cache_key or "",
+        beginning=beginning,
+    )
+
+
+def _unknown(name: str, known: frozenset[str]) -> InvalidRequest:
+    why = FURTHER.get(name)
+    return InvalidRequest(
+        f"Unknown parameter: '{shown(name)}'. {why or advice(name, known)}",
+        code="unknown_parameter",
+        param=shown(name),
+    )
+
+
+def _wanted(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
+    if bytes(members.get(name, ABSENT)) == b"null":
+        raise missing(name, "It is what the model is given.")
+    return members[name]
+
+
+def _check_template(ours: _Ours) -> None:
+    """Raises InvalidRequest for an argument that isn't the template's."""
+    for name in ours.chat_template_kwargs or {}:
+        if name in TEMPLATES_OWN:
+            raise invalid_value("chat_template_kwargs", name, "It is no variable of a template.")
+
+
+def _check_tools(members: dict[str, msgspec.Raw], limits: PassedLimits) -> None:
+    """Raises InvalidRequest for too many, or too large ones."""
+    for name in ("tools", "functions"):
+        raw = members.get(name, ABSENT)
+        if len(memoryview(raw)) > limits.tools_bytes:
+            size = f"{len(memoryview(raw))} bytes"
+            raise invalid_value(name, size, f"At most {limits.tools_bytes} bytes are taken.")
+        decode_list(raw, limits.tools, name)
+    schema = len(memoryview(members.get("response_format", ABSENT)))
+    if schema > limits.tools_bytes:
+        raise invalid_value("response_format", f"{schema} bytes", f"At most {limits.tools_bytes} bytes are taken.")
+
+
+def _beginning(raw: msgspec.Raw, most: int) -> Iterator[bytes]:
+    """What a conversation begins with, up to what its user said first; of each message and part behind that, nothing.
+
+    Raises InvalidRequest for one that can't go on.
+    """
+    spoken = False
+    for place, each in enumerate(decode_list(raw, most, "messages")):
+        where = f"messages[{place}]"
+        message: _Message = decode(each, _MESSAGE, where)
+        yield b"" if spoken else bytes(each)
+        spoken = spoken or message.role == "user"
+        first = bytes(memoryview(message.content)[:1])
+        if first not in (b'"', b"[", b"n"):
+            raise invalid_value(f"{where}.content", shown_raw(message.content), "Send a text, or a list of parts.")
+        if first == b"[":
+            for number, part in enumerate(decode_list(message.content, MAX_PARTS, f"{where}.content")):
+                _check_part(decode(part, _PART, f"{where}.content[{number}]"), f"{where}.content[{number}]")
+                yield b""
+
+
+def _check_part(part: _Part, where: str) -> None:
+    """Raises InvalidRequest for a picture that the server would have to fetch: it may reach what the sender can't."""
+    url = part.image_url.url if isinstance(part.image_url, _Url) else part.image_url
+    if url is not None and not url.startswith(DATA):
+        raise invalid_value(f"{where}.image_url", url, "Send the image itself, as a data: URL.")
+
+
+def _count(raw: msgspec.Raw, where: str, most: int) -> int:
+    """How many prompts these are: a text, token ids, or a list of either. Raises InvalidRequest."""
+    if bytes(memoryview(raw)[:1]) != b"[":
+        decode(raw, _TEXT, where)
+        return 1
+    if _is_ids(raw):
+        return 1
+    each = decode_list(raw, most, where)
+    for place, prompt in enumerate(each):
+        if not _is_prompt(prompt):
+            raise invalid_value(f"{where}[{place}]", shown_raw(prompt), "Send texts, or lists of token ids.")
+    return max(1, len(each))
+
+
+def _is_prompt(raw: msgspec.Raw) -> bool:
+    return bytes(memoryview(raw)[:1]) == b'"' or _is_ids(raw)
+
+
+def _is_ids(raw: msgspec.Raw) -> bool:
+    """Whether this is a list of numbers; reading millions of them would take long."""
+    return bytes(raw).translate(None, _ID_LIST) == b"[]"

@@ -1,0 +1,173 @@
+"""What is read of requests that are passed on, and what is refused of them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from service.api.passed import FURTHER, MAX_ANSWERS, MEMBERS, OURS, Endpoint, PassedLimits, Read, read_passed
+from service.errors import InvalidRequest
+from service.steps import in_one_go
+
+LIMITS = PassedLimits(messages=3, tools=2, tools_bytes=200)
+HI = {"role": "user", "content": "hi"}
+PIXEL = "data:image/png;base64,AAAA"
+
+
+def read(endpoint: Endpoint = Endpoint.CHAT, **members: Any) -> Read:
+    """A request, right but for these members."""
+    own = {"chat": {"messages": [HI]}, "completions": {"prompt": "hi"}, "embeddings": {"input": "hi"}}
+    return raw(json.dumps({"model": "m", **own[endpoint.name.lower()], **members}).encode(), endpoint)
+
+
+def raw(body: bytes, endpoint: Endpoint = Endpoint.CHAT) -> Read:
+    """The body, read."""
+    return in_one_go(read_passed(body, endpoint, LIMITS))
+
+
+def image(url: str, **more: Any) -> list[Any]:
+    """A message with an image."""
+    return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url, **more}}]}]
+
+
+CHAT_REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no model": ({"model": None}, "model", "Missing"),
+    "an empty list of messages is the server's": ({"messages": None}, "messages", "Missing"),
+    "too many messages": ({"messages": [HI] * 4}, "messages", "at most 3"),
+    "a message that is none": ({"messages": ["hi"]}, "messages[0]", "object"),
+    "content that is none": ({"messages": [{"role": "user", "content": {}}]}, "messages[0].content", "{}"),
+    "an image elsewhere": ({"messages": image("http://10.0.0.1/")}, "messages[0].content[0].image_url", "data:"),
+    "an image in a file": ({"messages": image("file:///etc/passwd")}, "messages[0].content[0].image_url", "data:"),
+    "a cached image": ({"messages": image(PIXEL, uuid="1")}, "messages[0].content[0].image_url.uuid", "Unknown"),
+    "a video": (
+        {"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "http://a"}}]}]},
+        "messages[0].content[0].video_url",
+        "Unknown",
+    ),
+    "what is stored": ({"store": True}, "store", "/v1/responses"),
+    "no answers": ({"n": 0}, "n", ">= 1"),
+    "too many answers": ({"n": MAX_ANSWERS + 1}, "n", "<= 64"),
+    "half a token": ({"max_tokens": 1.5}, "max_tokens", "integer"),
+    "many stops": ({"stop": ["a"] * 33}, "stop", "length <= 32"),
+    "all alternatives": ({"top_logprobs": 201_088}, "top_logprobs", "<= 20"),
+    "all alternatives of the prompt": ({"prompt_logprobs": -1}, "prompt_logprobs", ">= 0"),
+    "a template": ({"chat_template": "{{ x }}"}, "chat_template", "server has its own"),
+    "a template among its variables": ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs", "var"),
+    "a variable that is a tree": ({"chat_template_kwargs": {"a": [[]]}}, "chat_template_kwargs", "array"),
+    "too many tools": ({"tools": [{}, {}, {}]}, "tools", "at most 2"),
+    "tools that are too large": ({"tools": ["x" * 200]}, "tools", "200 bytes"),
+    "a format that is too large": ({"response_format": "x" * 200}, "response_format", "200 bytes"),
+    "a misspelt parameter": ({"temprature": 1}, "temprature", "Did you mean 'temperature'?"),
+    "somebody else's cache": ({"kv_transfer_params": {}}, "kv_transfer_params", "another one's memory"),
+    "a slot": ({"id_slot": 1}, "id_slot", "what others use"),
+    "a long salt": ({"cache_salt": "x" * 257}, "cache_salt", "length <= 256"),
+}
+
+
+@pytest.mark.parametrize("case", CHAT_REFUSED)
+def test_what_reaches_further_than_its_request_is_refused(case: str) -> None:
+    members, param, words = CHAT_REFUSED[case]
+    with pytest.raises(InvalidRequest) as refused:
+        read(**members)
+    assert refused.value.param == param
+    assert words in refused.value.message
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'"x"', b"{", b'{"model":1}', b"[" * 100_000, b'{"a":' * 100_000])
+def test_what_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        raw(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"model":"m","messages":[' + b"[" * 50_000, b'{"model":"m","tools":' + b'{"a":' * 50_000]
+)
+def test_what_is_nested_too_deeply_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="nested too deeply"):
+        raw(body)
+
+
+def test_all_else_goes_on_as_it_came() -> None:
+    body = b'{"model":"m", "messages":[{"role":"user","content":"\\u00e4 \xc3\xa4"}],"temperature":0.10,"tools":[]}'
+    members = raw(body).members
+    assert {name: bytes(value) for name, value in members.items()} == {
+        "messages": b'[{"role":"user","content":"\\u00e4 \xc3\xa4"}]',
+        "temperature": b"0.10",
+        "tools": b"[]",
+    }
+
+
+def test_what_is_ours_stays_here() -> None:
+    asked = read(
+        cache_salt="s", priority=3, service_tier="flex", prompt_cache_key="k", metadata={"a": "b"}, store=False
+    )
+    assert asked.members.keys() == {"messages"}
+    assert (asked.cache_salt, asked.priority, asked.tier, asked.cache_key) == ("s", 3, 1, "k")
+
+
+def test_an_image_that_is_sent_goes_on() -> None:
+    assert read(messages=image(PIXEL, detail="low")).answers == 1
+
+
+def test_a_member_that_comes_twice_goes_on_once() -> None:
+    twice = b'{"model":"m","messages":[],"n":2,"messages":[{"role":"user","content":"b"}],"n":1}'
+    asked = raw(twice)
+    assert (bytes(asked.members["messages"]), asked.answers) == (b'[{"role":"user","content":"b"}]', 1)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "more", "answers"),
+    [
+        ("hi", {}, 1),
+        ([1, 2, 3], {"n": 4}, 4),
+        (["a", "b"], {"n": 3}, 6),
+        ([[1, 2], [3]], {"best_of": 5, "n": 2}, 10),
+        ([], {}, 1),
+    ],
+)
+def test_answers_are_prompts_times_choices(prompt: Any, more: dict[str, Any], answers: int) -> None:
+    assert read(Endpoint.COMPLETIONS, prompt=prompt, **more).answers == answers
+
+
+@pytest.mark.parametrize(
+    ("prompt", "more", "param"),
+    [
+        (["a"] * 65, {}, "prompt"),
+        (["a"] * 33, {"n": 2}, "n"),
+        ([{"prompt_string": "x", "multimodal_data": []}], {}, "prompt[0]"),
+        ([1, {"x": 1}], {}, "prompt[0]"),
+        ({"prompt_string": "x"}, {}, "prompt"),
+        (None, {}, "prompt"),
+        ("x", {"prompt_embeds": "AAAA"}, "prompt_embeds"),
+    ],
+)
+def test_prompts_that_are_none_are_refused(prompt: Any, more: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read(Endpoint.COMPLETIONS, prompt=prompt, **more)
+    assert refused.value.param == param
+
+
+def test_embeddings_are_of_many_texts_and_of_no_messages() -> None:
+    assert read(Endpoint.EMBEDDINGS, input=["x"] * 2048).answers == 1
+    with pytest.raises(InvalidRequest, match="at most 2048"):
+        read(Endpoint.EMBEDDINGS, input=["x"] * 2049)
+    with pytest.raises(InvalidRequest, match="messages"):
+        read(Endpoint.EMBEDDINGS, messages=[HI])
+
+
+def test_nobody_asks_for_more_tokens_than_a_context_has() -> None:
+    within = read(max_tokens=5000, max_completion_tokens=100).within(4096)
+    assert (bytes(within["max_tokens"]), bytes(within["max_completion_tokens"])) == (b"4096", b"100")
+    assert bytes(read(max_tokens=None).within(4096)["max_tokens"]) == b"null"
+
+
+def test_conversations_begin_with_what_was_said_first() -> None:
+    system, more = {"role": "system", "content": "s"}, {"role": "assistant", "content": "yes"}
+    first = read(messages=[system, HI]).beginning
+    assert read(messages=[system, HI, more]).beginning == first
+    assert read(messages=[system, {"role": "user", "content": "ho"}]).beginning != first
+
+
+def test_no_member_is_of_two_kinds() -> None:
+    for known in MEMBERS.values():
+        assert not known & (OURS | FURTHER.keys())

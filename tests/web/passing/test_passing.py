@@ -1,0 +1,223 @@
+"""Chat Completions, completions and embeddings through the service: what the server gets, and what the client gets."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError
+
+from service.settings.core import ApiKey
+from service.settings.settings import Settings
+from tests.support.engine.chatting import FOR_EVER
+from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.standin import Asked, Standin
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY
+from tests.support.store.counted import usage
+from tests.support.waiting import until
+from tests.web.passing.conftest import ENGINE_KEY, Behind, standing_before
+
+CHAT = "/v1/chat/completions"
+EVENTS = (("content-type", "text/event-stream"),)
+CHUNK = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[]}\n\n'
+
+
+async def chat(client: AsyncOpenAI, said: str = "hello you", *, model: str = "talker", **more: Any) -> Any:
+    """A chat completion."""
+    return await client.chat.completions.create(model=model, messages=[{"role": "user", "content": said}], **more)
+
+
+def passed(server: Standin) -> list[Asked]:
+    """What a server was asked by others than us."""
+    return [each for each in server.asked if each.path == CHAT]
+
+
+async def test_a_chat_completion_is_the_servers_and_nothing_is_stored(behind: Behind) -> None:
+    async with behind.inside.client() as client:
+        answer = await chat(client, temperature=0.5, seed=7)
+    assert answer.choices[0].message.content == "hello you"
+    assert answer.usage.prompt_tokens == 2
+    body = passed(behind.server)[-1].body
+    assert (body["temperature"], body["seed"], body["model"]) == (0.5, 7, "talker")
+    assert (await usage(behind.inside.store)).responses == 0
+
+
+async def test_a_stream_is_passed_on_event_by_event(behind: Behind) -> None:
+    async with behind.inside.client() as client:
+        stream = await chat(client, FOR_EVER, stream=True)
+        said = [(await anext(aiter(stream))).choices[0].delta.content for _ in range(4)]
+        assert said == ["for ", "ever ", "again ", "again "]
+        assert behind.server.running == 1
+        await stream.close()
+        await until(lambda: behind.server.running == 0)
+
+
+async def test_a_whole_stream_has_its_end_and_its_usage(behind: Behind) -> None:
+    async with behind.inside.client() as client:
+        stream = await chat(client, "one two three", stream=True, stream_options={"include_usage": True})
+        chunks = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].delta.content for chunk in chunks[:-1]) == "one two three "
+    assert chunks[-1].usage.completion_tokens == 3
+    async with behind.inside.http() as http:
+        metrics = (await http.get("/metrics")).text
+    assert "harmonium_output_tokens_total 3.0" in metrics
+    assert "harmonium_cached_tokens_total 1.0" in metrics
+
+
+async def test_completions_and_embeddings_are_passed_on(behind: Behind) -> None:
+    async with behind.inside.client() as client:
+        completion = await client.completions.create(model="talker", prompt="a b", max_tokens=9)
+        assert completion.choices[0].text == "a b"
+        embedded = await client.embeddings.create(model="talker", input=["abc", "x"], encoding_format="float")
+        assert [each.embedding for each in embedded.data] == [[3.0], [1.0]]
+
+
+async def test_a_client_that_waits_for_a_whole_answer_and_hangs_up_frees_the_server(behind: Behind) -> None:
+    async with behind.inside.client() as client:
+        waiting = asyncio.ensure_future(chat(client, FOR_EVER))
+        await until(lambda: behind.server.running == 1)
+        waiting.cancel()
+        await until(lambda: behind.server.running == 0)
+
+
+async def test_the_server_gets_our_key_and_nothing_of_the_clients(behind: Behind) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    headers = {"authorization": "Bearer sk-client", "cookie": "a=b", "x-forwarded-for": "1.2.3.4", "traceparent": trace}
+    async with behind.inside.http() as http:
+        body = {"model": "talker", "messages": [{"role": "user", "content": "hi"}]}
+        answer = await http.post(CHAT, json=body, headers=headers)
+    sent = passed(behind.server)[-1].headers
+    assert sent["authorization"] == f"Bearer {ENGINE_KEY}"
+    assert sent["traceparent"] == trace
+    assert sent["x-request-id"] == answer.headers["x-request-id"]
+    assert not {"cookie", "x-forwarded-for"} & sent.keys()
+    assert answer.headers["server"] == "uvicorn"
+    assert answer.headers["openai-version"] == "2020-10-01"
+
+
+async def test_an_alias_is_the_servers_own_model_and_an_unknown_one_is_none(behind: Behind) -> None:
+    async with behind.inside.client() as client:
+        assert (await chat(client, model="gpt-4o")).model == "talker"
+        with pytest.raises(NotFoundError) as refused:
+            await chat(client, model="gpt-9")
+    assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
+
+
+async def test_tenants_have_salts_of_their_own_whatever_they_say(settings: Settings) -> None:
+    secret = type(settings.engine_api_key)
+    keys = (ApiKey("acme", secret(ACME_KEY)), ApiKey("globex", secret(GLOBEX_KEY)))
+    async with standing_before(settings, api_keys=keys) as behind:
+        for key in (ACME_KEY, GLOBEX_KEY):
+            async with behind.inside.client(key) as client:
+                await chat(client)
+                await chat(client, extra_body={"cache_salt": "same"})
+                with pytest.raises(BadRequestError, match="before other tenants"):
+                    await chat(client, extra_body={"priority": -1})
+                await chat(client, service_tier="priority")
+    salts = [each.body["cache_salt"] for each in passed(behind.server)]
+    assert len(set(salts)) == 4  # the last of each is its first again
+    assert {each.body["priority"] for each in passed(behind.server)} == {0}
+
+
+async def test_what_the_server_refuses_is_an_error_of_the_sdk(behind: Behind) -> None:
+    said = b'{"error":{"message":"temperature must be in [0, 2]","type":"Bad","param":"temperature","code":400}}'
+    behind.server.instead[CHAT] = Instead((said,), 400, headers=(("content-type", "application/json"),))
+    async with behind.inside.client() as client:
+        with pytest.raises(BadRequestError) as refused:
+            await chat(client)
+    assert (refused.value.param, refused.value.type) == ("temperature", "invalid_request_error")
+    assert "temperature must be in [0, 2]" in refused.value.message
+
+
+async def test_a_server_that_is_gone_is_a_503_to_be_tried_again(behind: Behind) -> None:
+    await behind.server.die()
+    async with behind.inside.client() as client:
+        with pytest.raises(InternalServerError) as failed:
+            await chat(client, stream=True)
+    assert failed.value.status_code == 503
+    assert failed.value.response.headers["retry-after"] == "1"
+    assert str(behind.server.port) not in failed.value.message
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [
+        Instead((CHUNK,), then=Then.CUT, headers=EVENTS),
+        Instead((CHUNK,), headers=EVENTS),
+        Instead((CHUNK, CHUNK[:20]), headers=EVENTS),
+        Instead((CHUNK, b'data: {"error":{"message":"CUDA","code":500}}\n\ndata: [DONE]\n\n'), headers=EVENTS),
+        Instead((CHUNK, b'data: {"object":"error","message":"CUDA","code":500}\n\n'), headers=EVENTS),
+        Instead((CHUNK, b"data: " + b"x" * (1 << 20)), then=Then.AGAIN, headers=EVENTS),
+    ],
+    ids=["cut", "ended", "ended in an event", "failed", "failed as before", "endless"],
+)
+async def test_a_stream_that_the_server_breaks_off_ends_in_an_error(behind: Behind, instead: Instead) -> None:
+    behind.server.instead[CHAT] = instead
+    async with behind.inside.client() as client:
+        stream = aiter(await chat(client, stream=True))
+        assert (await anext(stream)).id == "c"
+        with pytest.raises(APIError) as failed:
+            await anext(stream)
+    assert failed.value.type == "server_error"
+    assert "CUDA" not in failed.value.message
+
+
+async def test_what_comes_behind_the_end_of_a_stream_is_dropped(behind: Behind) -> None:
+    end = b"data: [DONE]\n\ndata: rubbish\n\n"
+    behind.server.instead[CHAT] = Instead((CHUNK, end), then=Then.STALL, headers=EVENTS)
+    async with behind.inside.http() as http:
+        body = {"model": "talker", "messages": [], "stream": True}
+        answer = await http.post(CHAT, json=body)
+    assert answer.content == CHUNK + b"data: [DONE]\n\n"
+
+
+async def test_an_answer_that_takes_too_long_is_told(settings: Settings) -> None:
+    async with standing_before(settings, request_seconds=0.3) as behind, behind.inside.client() as client:
+        with pytest.raises(InternalServerError) as whole:
+            await chat(client, FOR_EVER)
+        assert (whole.value.status_code, whole.value.code) == (504, "timeout")
+        stream = await chat(client, FOR_EVER, stream=True)
+        with pytest.raises(APIError, match=r"longer than 0.3 s") as streamed:
+            assert [chunk async for chunk in stream] == []
+        assert streamed.value.code == "timeout"
+        await until(lambda: behind.server.running == 0)
+
+
+async def test_json_that_is_cut_short_is_no_answer(behind: Behind) -> None:
+    json_head = (("content-type", "application/json"),)
+    async with behind.inside.http() as http:
+        behind.server.instead[CHAT] = Instead((b'{"choices":[',), headers=json_head)
+        body = {"model": "talker", "messages": []}
+        assert (await http.post(CHAT, json=body)).status_code == 503
+        behind.server.instead[CHAT] = Instead((b'{"choices":"', b"x" * (1 << 20)), then=Then.CUT, headers=json_head)
+        with pytest.raises(Exception, match="incomplete"):
+            await http.post(CHAT, json=body)
+
+
+async def test_a_large_answer_goes_through_whole(behind: Behind) -> None:
+    large = json.dumps({"data": ["x" * 1000] * 3000, "usage": {"prompt_tokens": 5}}).encode()
+    behind.server.instead["/v1/embeddings"] = Instead((large,), headers=(("content-type", "application/json"),))
+    async with behind.inside.http() as http:
+        answer = await http.post("/v1/embeddings", json={"model": "talker", "input": "x"})
+    assert answer.content == large
+
+
+async def test_several_answers_are_as_many_requests(settings: Settings) -> None:
+    async with standing_before(settings, max_concurrent_requests=4) as behind, behind.inside.client() as client:
+        await chat(client, n=4)
+        with pytest.raises(InternalServerError, match="MAX_CONCURRENT_REQUESTS"):
+            await chat(client, n=5)
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings"])
+async def test_nothing_is_passed_on_where_the_operator_says_so(settings: Settings, path: str) -> None:
+    async with standing_before(settings, pass_through=False) as behind, behind.inside.http() as http:
+        assert (await http.post(path, json={"model": "talker"})).status_code == 404
+
+
+async def test_a_path_with_a_slash_too_many_is_told(behind: Behind) -> None:
+    async with behind.inside.http() as http:
+        for path in (f"{CHAT}/", "/chat/completions"):
+            answer = await http.post(path, json={})
+            assert f"Did you mean {CHAT}?" in answer.json()["error"]["message"]
+        assert (await http.get(CHAT)).headers["allow"] == "POST"
