@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from service.api.events import Event, ResponseCreated
 from service.api.input.items import MessageItem
 from service.api.request import CreateRequest, read_create
+from service.engine.engines import Engines, Member
 from service.errors import ApiError
 from service.harmony import tokens
 from service.harmony.render import message
@@ -49,7 +50,7 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
     store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
     members: dict[str, Any] = dict.fromkeys(Service.__struct_fields__)
     members |= {"settings": settings, "keys": Keys(settings), "store": store}
-    members |= {"engine": scripted([answer("4")]), "limits": Limits()}
+    members |= {"engine": Engines([Member(scripted([answer("4")]))]), "limits": Limits()}
     members |= {"seals": Seals(["k" * 32], never_asked), "templates": Templates("")}
     members["toolbox"] = Toolbox({}, (), no_server, allowing="")
     members["clock"] = lambda: 1_700_000_000.5
@@ -62,7 +63,7 @@ async def never_asked() -> bytes:
 
 
 def engine_of(service: Service) -> ScriptedEngine:
-    return cast(ScriptedEngine, service.engine)
+    return cast(ScriptedEngine, service.engine.members[0].engine)
 
 
 def asked(service: Service, **body: Any) -> AbstractAsyncContextManager[Prepared]:
