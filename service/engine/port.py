@@ -61,7 +61,8 @@ class Generation(msgspec.Struct, frozen=True):
 
     `model` is the id of the model that the prompt was made for; empty is whatever is served.
     Generations of one `affinity` have long beginnings in common: where there are several servers, they go to the
-    same one, whose prefix cache knows them. Those with different `cache_salt` never share cached prefixes. A lower
+    same one, whose prefix cache knows them, or to that which had the response that this one `continues`; `response` is
+    its own. Those with different `cache_salt` never share cached prefixes. A lower
     `priority` is served earlier. `trace` are the W3C trace headers of whoever asked, by name.
     """
 
@@ -73,6 +74,8 @@ class Generation(msgspec.Struct, frozen=True):
     cache_salt: str | None = None
     priority: int = 0
     trace: tuple[tuple[str, str], ...] = ()
+    response: str = ""
+    continues: str = ""
 
 
 class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True, gc=False):

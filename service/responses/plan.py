@@ -181,6 +181,8 @@ def _decode(blob: bytes) -> Plan:
         sampling=queued.sampling,
         model=queued.model,
         affinity=queued.affinity,
+        response=queued.id,
+        continues=queued.parent or "",
         cache_salt=queued.cache_salt,
         priority=queued.priority,
         trace=queued.trace,

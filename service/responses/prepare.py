@@ -341,6 +341,8 @@ async def _prepare(
         cache_salt=salt_of(settings.key_prefix, caller.tenant, request.cache_salt or ""),
         priority=ENGINE_PRIORITY[request.tier] if request.priority is None else request.priority,
         trace=caller.trace,
+        response=id,
+        continues=parent.id or "",
     )
     plan = Plan(
         base=base,

@@ -1,7 +1,6 @@
 """Which of an engine's servers gets what, and how servers come and go while they are at work."""
 
 import asyncio
-import math
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -10,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.port import EngineBroke, EngineUnavailable
-from service.engine.servers.engine import SLACK, Access, rank
+from service.engine.servers.engine import Access, bearable, rank
 from tests.support.engine.connected import CARD, NEVER_SECONDS, ask, connected, failure, hold
 from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.engine.standin import Standin, standing_in
+from tests.support.waiting import until
 
 AFFINITIES = [str(number) for number in range(200)]
 servers_of = st.lists(st.text("abcdef0123456789.:", min_size=1, max_size=12), min_size=2, max_size=8, unique=True)
@@ -126,7 +126,39 @@ async def test_a_lighter_server_is_busy_sooner() -> None:
         engine = await stack.enter_async_context(connected(heavy, light, weights=(3.0, 1.0)))
         one = next(one for one in AFFINITIES if rank(one, light.url) > rank(one, heavy.url, 3.0))
         held = [await hold(engine, id=str(number), affinity=one) for number in range(48)]
-        assert len(light.generations) == math.ceil(SLACK * 48 / 4)
+        assert len(light.generations) == bearable(48 / 4)
         for task in held:
             task.cancel()
         await asyncio.gather(*held, return_exceptions=True)
+
+
+async def test_a_conversation_goes_on_where_its_last_response_was_made() -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, [[5]], [[5]], [[5]])
+        engine = await stack.enter_async_context(connected(*servers, probe_seconds=0.02))
+        one = next(one for one in AFFINITIES if places([server.url for server in servers])[one] == servers[0].url)
+        await servers[0].die()
+        await ask(engine, affinity=one, response="first")
+        (second,) = (server for server in servers[1:] if server.generations)
+        await servers[0].start()
+        await until(lambda: all(engine.servers().values()))
+        await ask(engine, affinity=one, response="second", continues="first")
+        assert len(second.generations) == 2, "its prefix is there"
+        await ask(engine, affinity=one, response="other")
+        assert len(servers[0].generations) == 1, "another one begins where it would"
+
+
+async def test_a_server_that_came_back_has_nothing_of_what_it_had() -> None:
+    async with AsyncExitStack() as stack:
+        servers = await several(stack, [[5]], [[5]])
+        engine = await stack.enter_async_context(connected(*servers, probe_seconds=0.02))
+        one = next(one for one in AFFINITIES if places([server.url for server in servers])[one] == servers[0].url)
+        for number in range(2):  # the first response is made on the second server, as the first is away
+            await servers[number].die()
+            if not number:
+                await ask(engine, affinity=one, response="first")
+            await until(lambda number=number: not engine.servers()[servers[number].url.removeprefix("http://")])
+            await servers[number].start()
+            await until(lambda: all(engine.servers().values()))
+        await ask(engine, affinity=one, response="second", continues="first")
+        assert [len(server.generations) for server in servers] == [1, 1]

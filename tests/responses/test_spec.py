@@ -54,6 +54,7 @@ def spec(max_tokens: int = 100, rules: Rules = samples.RULES, **members: Any) ->
             affinity="a",
             cache_salt="b",
             trace=(("traceparent", "00-1-2-03"),),
+            response=base.id,
         ),
         parent=None,
         stored=True,
@@ -83,6 +84,14 @@ generations = st.builds(
     priority=st.integers(-5, 5),
     trace=st.lists(st.tuples(event_samples.texts, event_samples.texts), max_size=2).map(tuple),
 )
+
+
+def placed(plan: Plan) -> Plan:
+    """The plan, whose generation knows which response it is of, and which one that continues."""
+    generation = msgspec.structs.replace(plan.generation, response=plan.id, continues=plan.parent or "")
+    return msgspec.structs.replace(plan, generation=generation)
+
+
 plans = st.builds(
     Plan,
     base=event_samples.responses,
@@ -92,7 +101,7 @@ plans = st.builds(
     messages=st.lists(messages, max_size=3).map(tuple),
     items=st.binary(),
     rules=samples.all_rules,
-)
+).map(placed)
 
 
 @settings(max_examples=200, derandomize=True, deadline=None)

@@ -8,6 +8,7 @@ that it had begun fails, for a request that kills servers must not be handed fro
 import asyncio
 import logging
 import math
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from hashlib import blake2b
@@ -31,8 +32,16 @@ SLACK = 1.25
 """How many times its even share a server may have before generations go elsewhere than where their prefix is cached."""
 
 
+CHANCE = 2.0
+"""How many times the square root of its even share it may have besides: so far numbers go apart by chance alone, and a
+prefix that is computed again for that costs more than it brings."""
+
 LEAST_SHARE = 8
 """Where so few generations are under way at a server, it isn't busy, however few the others have."""
+
+
+MAX_WARM = 65_536
+"""How many responses' servers are remembered: 10 MB."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -76,6 +85,8 @@ class ServersEngine:
         self._closed = False
         self._under_way: dict[str, tuple[Server, Answer]] = {}
         self._queue = Queue()
+        self._warm: OrderedDict[str, tuple[Server, int]] = OrderedDict()
+        """Where responses were made lately, and in which of that server's lives."""
 
     @property
     def model(self) -> ModelCard:
@@ -142,6 +153,7 @@ class ServersEngine:
                 break
             answer = self._kind.answer(generation)
             self._under_way[generation.id] = server, answer
+            self._note_warm(generation, server)
             try:
                 async with server.stream(generation) as events:
                     while not answer.over and (data := await self._next(events, answer)):
@@ -228,9 +240,9 @@ class ServersEngine:
             return None
         weights = {server: self._access.weight(server.url) for server in up}
         even = (sum(server.running for server in up) + 1) / sum(weights.values())
-        calm = [
-            server for server in free if server.running < max(LEAST_SHARE, math.ceil(SLACK * even * weights[server]))
-        ]
+        calm = [server for server in free if server.running < bearable(even * weights[server])]
+        if isinstance(generation, Generation) and (warm := self._warm_for(generation)) in calm:
+            return warm
         return max(calm or free, key=lambda server: rank(generation.affinity, server.url, weights[server]))
 
     def _server(self, session: aiohttp.ClientSession, url: str) -> Server:
@@ -243,6 +255,24 @@ class ServersEngine:
             self._leaving.remove(server)
             await server.leave()
             event(logger, logging.INFO, f"{self._kind.name} server has left", url=server.url)
+
+    def _warm_for(self, generation: Generation) -> Server | None:
+        """The server that had the response's generation before this one, or the response which it continues, if it
+        hasn't been away since then.
+        """
+        for response in (generation.response, generation.continues):
+            server, lives = self._warm.get(response, (None, 0))
+            if server is not None and server.lives == lives:
+                return server
+        return None
+
+    def _note_warm(self, generation: Generation, server: Server) -> None:
+        """Note which server has a response in its cache."""
+        if generation.response and len(self._servers) > 1:
+            self._warm[generation.response] = server, server.lives
+            self._warm.move_to_end(generation.response)
+            if len(self._warm) > MAX_WARM:
+                self._warm.popitem(last=False)
 
     def _full(self, model: str, overloaded: Collection[Server]) -> bool:
         """Whether one that is up has all its places taken, and will have one again."""
@@ -297,6 +327,11 @@ class ServersEngine:
         while True:
             await asyncio.sleep(self._access.probe_seconds)
             await server.probe()
+
+
+def bearable(share: float) -> int:
+    """How many generations a server may have whose share would be so many."""
+    return max(LEAST_SHARE, math.ceil(SLACK * share + CHANCE * math.sqrt(share)))
 
 
 def rank(affinity: str, url: str, weight: float = 1.0) -> float:

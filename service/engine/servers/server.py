@@ -90,6 +90,8 @@ class Server:
         self.kind = kind
         self.url = url
         self.running = 0
+        self.lives = 0
+        """How often it came up: each time with a cache of which nothing is known."""
         self.state = State.UNKNOWN
         self.facts: Facts | None = None
         """What it served when it was last up."""
@@ -302,6 +304,7 @@ class Server:
             if self.state is not State.UP:
                 self.facts = await self.kind.facts(self._ask, self._wanted)
                 self.state = State.UP
+                self.lives += 1
                 event(
                     logger,
                     logging.INFO,

@@ -68,8 +68,8 @@ async def test_conversations_leave_a_server_that_is_far_busier_than_the_others()
         engine = await stack.enter_async_context(connected(*servers))
         held = [await hold(engine, affinity="one") for _ in range(LEAST_SHARE)]
         assert sorted(len(server.generations) for server in servers) == [0, LEAST_SHARE]
-        held += [await hold(engine, affinity="one") for _ in range(LEAST_SHARE)]
-        assert sorted(len(server.generations) for server in servers) == [6, 10]
+        held += [await hold(engine, affinity="one") for _ in range(7 * LEAST_SHARE)]
+        assert sorted(len(server.generations) for server in servers) == [12, 52]
         for task in held:
             task.cancel()
 
