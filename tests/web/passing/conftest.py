@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import pytest
 
@@ -22,7 +23,16 @@ class Behind:
     server: Standin
 
 
-def before(settings: Settings, server: Standin, **more: object) -> Settings:
+class HasUrl(Protocol):
+    """A server."""
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        ...
+
+
+def before(settings: Settings, server: HasUrl, **more: object) -> Settings:
     """The settings of a service before a stand-in."""
     key = type(settings.engine_api_key)(ENGINE_KEY)
     update = {"engine": "vllm", "engine_url": (server.url,), "engine_api_key": key, **more}
