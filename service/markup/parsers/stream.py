@@ -67,7 +67,7 @@ def no_call(schemas: Schemas) -> Call:
 
 
 class Seams(msgspec.Struct, frozen=True):
-    """The characters that a template strips around reasoning, and around calls."""
+    """The characters that a template strips around reasoning, and around calls: line breaks, or none."""
 
     thinking: str = "\n"
     call: str = "\n"
@@ -105,6 +105,8 @@ class _Spelled:
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if marks else _NOTHING
         self._first = re.compile(f"[{re.escape(''.join({mark[0] for mark in marks}))}]") if marks else _NOTHING
         self._longest = len(longest_first[0]) if marks else 0
+        self.notable = re.compile(f"[\n{re.escape(''.join({mark[0] for mark in marks}))}]").search
+        """Finds a line break, or what may begin a mark."""
 
     def find(self, text: str, at: int) -> re.Match[str] | None:
         """The next mark from `at` on."""
@@ -156,6 +158,7 @@ class StreamParser:
         self._outer = frozenset({*self._opening, markup.think_end, markup.section_end, markup.call_end} - {""})
         self._last = frozenset({markup.call, markup.call_end, markup.section_end} - {""})
         """The marks that end a call that broke behind its name."""
+        self._notable = self._finders[self._outer].notable
         self.part = Part.THINKING if thinking else Part.BEFORE
         """What is being written."""
         self._segment = False
@@ -187,6 +190,8 @@ class StreamParser:
         """Take some sampled ids and their text, special tokens spelled out; return what they complete, in order."""
         if self._marks.absent_from(ids):
             self._keep(ids)
+            if self._flows and not self._notable(text):
+                return [text] if text else []
             self._read(text)
         else:
             for piece in self._marks.split(ids, text):
@@ -200,6 +205,12 @@ class StreamParser:
         self._finish(None)
         out, self._out = self._out, []
         return out
+
+    @property
+    def _flows(self) -> bool:
+        """Whether text goes out as it comes, unless something notable is in it."""
+        waits = self._held or self._space or self._raw is not None
+        return self._segment and self.part is not Part.CALL and not waits
 
     # --- marks and text -----------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "now": {"type": "object", "properties": {}},
+    "search_web": {"type": "object", "properties": {"query_tag": {"type": "array"}, "query_list": {"type": "array"}}},
 }
 
 

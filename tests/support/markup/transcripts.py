@@ -1,0 +1,135 @@
+"""What models write, from their makers' documents, each with its source; and where vLLM reads them otherwise.
+
+Names of functions and words are the documents' or of their kind. Every markup has the same cases besides, written by
+`writing`: an answer, reasoning and a call, several calls, values of all types, text behind calls.
+"""
+
+from typing import Any, NamedTuple
+
+from tests.support.markup.writing import DSML, WRITING, Turn, mark, written
+
+
+class Transcript(NamedTuple):
+    """A stream, and how it began. `reasons` is whether the model may reason at all."""
+
+    markup: str
+    text: str
+    source: str
+    thinking: bool = False
+    reasons: bool = True
+
+
+END = "<|im_end|>"
+HERMES = "NousResearch/Hermes-2-Pro-Llama-3-8B, README: Prompt Format for Function Calling"
+QWEN = "Qwen docs, Function Calling: get_current_temperature"
+CODER = "Qwen/Qwen3-Coder-480B-A35B-Instruct, chat_template.jinja"
+GLM = "zai-org/GLM-4.5, chat_template.jinja"
+KIMI = "moonshotai/Kimi-K2-Instruct-0905, docs/tool_call_guidance.md"
+V3 = "deepseek-ai/DeepSeek-V3-0324, tokenizer_config.json: chat_template"
+V31 = "deepseek-ai/DeepSeek-V3.1, README: ToolCall"
+V32 = "deepseek-ai/DeepSeek-V3.2, encoding/encoding_dsv32.py"
+MINIMAX = "MiniMaxAI/MiniMax-M2, docs/tool_calling_guide.md"
+SEED = "ByteDance-Seed/Seed-OSS-36B-Instruct, chat_template.jinja"
+
+DOCUMENTED: dict[str, Transcript] = {
+    "hermes: arguments first": Transcript(
+        "hermes",
+        '<tool_call>\n{"arguments": {"symbol": "TSLA"}, "name": "get_stock_fundamentals"}\n</tool_call>' + END,
+        HERMES,
+        reasons=False,
+    ),
+    "qwen: two calls behind reasoning": Transcript(
+        "qwen",
+        "<think>\nOkay, the user asks for two temperatures.\n</think>\n\n"
+        '<tool_call>\n{"name": "get_current_temperature", "arguments": {"location": "San Francisco, CA, USA"}}\n'
+        '</tool_call>\n<tool_call>\n{"name": "get_temperature_date", "arguments": '
+        '{"location": "San Francisco, CA, USA", "date": "2024-10-01"}}\n</tool_call>' + END,
+        QWEN,
+    ),
+    "qwen: no thinking": Transcript("qwen", "The temperature is **26.1\u00b0C**." + END, QWEN, reasons=False),
+    "coder: a value of many lines": Transcript(
+        "qwen-coder",
+        "I write it.\n<tool_call>\n<function=write>\n<parameter=path>\na.py\n</parameter>\n<parameter=content>\n"
+        'def f():\n    return "<b>"\n\nprint(f())\n</parameter>\n</function>\n</tool_call>' + END,
+        CODER,
+        reasons=False,
+    ),
+    "glm: a call behind reasoning": Transcript(
+        "glm",
+        "\n<think>The user wants the weather.</think>\nLet me look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n"
+        "<arg_value>Beijing</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>" + END,
+        GLM,
+    ),
+    "kimi: a call": Transcript(
+        "kimi",
+        "I check the weather.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+        '<|tool_call_argument_begin|>{"city": "Beijing"}<|tool_call_end|><|tool_calls_section_end|>' + END,
+        KIMI,
+        reasons=False,
+    ),
+    "deepseek v3: two calls": Transcript(
+        "deepseek-v3",
+        f"{mark('tool calls begin')}{mark('tool call begin')}function{mark('tool sep')}get_weather\n```json\n"
+        f'{{"city": "Paris"}}\n```{mark("tool call end")}\n{mark("tool call begin")}function{mark("tool sep")}'
+        f'get_weather\n```json\n{{"city": "Rome"}}\n```{mark("tool call end")}{mark("tool calls end")}{END}',
+        V3,
+        reasons=False,
+    ),
+    "deepseek v3.1: two calls": Transcript(
+        "deepseek-v3.1",
+        f"{mark('tool calls begin')}{mark('tool call begin')}get_weather{mark('tool sep')}"
+        f'{{"city": "Paris"}}{mark("tool call end")}{mark("tool call begin")}get_weather{mark("tool sep")}'
+        f'{{"city": "Rome"}}{mark("tool call end")}{mark("tool calls end")}{END}',
+        V31,
+        reasons=False,
+    ),
+    "deepseek v3.2: a call behind reasoning": Transcript(
+        "deepseek-v3.2",
+        f'I need the date first.</think>\n\n<{DSML}function_calls>\n<{DSML}invoke name="get_weather">\n'
+        f'<{DSML}parameter name="city" string="true">Hangzhou</{DSML}parameter>\n'
+        f'<{DSML}parameter name="days" string="false">1</{DSML}parameter>\n</{DSML}invoke>\n'
+        f"</{DSML}function_calls>{END}",
+        V32,
+        thinking=True,
+    ),
+    "minimax: two calls": Transcript(
+        "minimax",
+        'I search.</think>\n\n<minimax:tool_call>\n<invoke name="search_web">\n'
+        '<parameter name="query_tag">["technology", "events"]</parameter>\n'
+        '<parameter name="query_list">["OpenAI", "latest"]</parameter>\n</invoke>\n<invoke name="search_web">\n'
+        '<parameter name="query_tag">["technology"]</parameter>\n</invoke>\n</minimax:tool_call>' + END,
+        MINIMAX,
+        thinking=True,
+    ),
+    "seed: a call behind reasoning": Transcript(
+        "seed",
+        "<seed:think>I need the weather.</seed:think><seed:tool_call>\n<function=get_weather>\n"
+        "<parameter=city>Barcelona</parameter>\n</function>\n</seed:tool_call>" + END,
+        SEED,
+    ),
+}
+
+ALL_TYPES: dict[str, Any] = {"city": 'a <b> "c"\n\nd', "days": -3, "metric": True, "near": ["x", "\u00f6"]}
+TURNS: dict[str, Turn] = {
+    "an answer": Turn("", "Paris.\n\nAnd more.", []),
+    "reasoning and an answer": Turn("Hm.\n\nWell.", "Paris.", []),
+    "reasoning and a call": Turn("Hm.", "", [("get_weather", {"city": "Paris", "days": 3})]),
+    "a call of all types": Turn("", "Look.", [("get_weather", ALL_TYPES)]),
+    "no arguments": Turn("", "", [("now", {})]),
+    "three calls": Turn("", "", [("get_weather", {"city": city}) for city in ("Rome", "Oslo", "\u4eac\u90fd")]),
+}
+
+
+def transcripts() -> dict[str, Transcript]:
+    """All of them by name."""
+    drawn = {
+        f"{markup}: {name}": Transcript(markup, written(markup, turn), "writing", reasons=bool(turn.reasoning))
+        for markup in WRITING
+        for name, turn in TURNS.items()
+        if markup != "plain" and (WRITING[markup].call or not turn.calls)
+    }
+    return DOCUMENTED | drawn
+
+
+DIFFERENCES = {"hermes: arguments first": "vLLM streams the name behind the arguments as a part of them"}
+"""Why ours differs from vLLM's reading, by the name of the transcript."""
