@@ -70,7 +70,7 @@ FAMILIES = {
             Reasoning.WITH_CALLS,
             r"kimi[-_ ]?k2",
             (_KIMI_CALLS,),
-            "moonshotai/Kimi-K2-Thinking, chat_template.jinja and docs/tool_call_guidance.md",
+            "moonshotai/Kimi-K2-Instruct-0905, docs/tool_call_guidance.md; huggingface/chat-ui #2470",
         ),
         Family(
             "deepseek-v4.1",
@@ -86,7 +86,7 @@ FAMILIES = {
             Reasoning.WITH_CALLS,
             r"deepseek[-_ ]?v4",
             (),
-            "vLLM 0.32, parser/deepseek_v4.py; DeepSeek's API: a 400 without it",
+            "vLLM 0.32, parser/deepseek_v4.py; DeepSeek's docs, Thinking Mode: a 400 without it",
         ),
         Family(
             "deepseek-v3.2",
@@ -94,7 +94,7 @@ FAMILIES = {
             Reasoning.WITH_CALLS,
             r"deepseek[-_ ]?v3\.2(?!-exp)",
             (_DSML,),
-            "deepseek-ai/DeepSeek-V3.2, encoding/encoding_dsv32.py",
+            "deepseek-ai/DeepSeek-V3.2, encoding/encoding_dsv32.py; DeepSeek's docs, Thinking Mode",
         ),
         Family(
             "deepseek-v3.1",
@@ -102,7 +102,7 @@ FAMILIES = {
             Reasoning.LEFT_OUT,
             r"deepseek[-_ ]?v3\.(?:1|2-exp)",
             (),
-            "deepseek-ai/DeepSeek-V3.1, model card",
+            "deepseek-ai/DeepSeek-V3.1, README: ToolCall",
         ),
         Family(
             "deepseek-r1",
@@ -129,10 +129,18 @@ FAMILIES = {
             "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B, chat template",
         ),
         Family(
+            "glm-4.7",
+            "glm",
+            Reasoning.WITH_CALLS,
+            r"glm[-_ ]?(?:4\.[7-9]|5)",
+            (),
+            "Z.ai's docs, Thinking Mode; huggingface/chat-ui #2470",
+        ),
+        Family(
             "glm",
             "glm",
             Reasoning.TEMPLATE,
-            r"glm[-_ ]?(?:4\.[5-9]|5)",
+            r"glm[-_ ]?4\.[56]",
             ("<tool_call>", "<arg_key>"),
             "zai-org/GLM-4.5, chat_template.jinja",
         ),
@@ -142,7 +150,7 @@ FAMILIES = {
             Reasoning.WITH_CALLS,
             r"minimax[-_ ]?m2",
             ("<minimax:tool_call>",),
-            "MiniMaxAI/MiniMax-M2, docs/tool_calling_guide.md",
+            "MiniMaxAI/MiniMax-M2, docs/tool_calling_guide.md; MiniMax's docs, Tool Use",
         ),
         Family(
             "seed-oss",

@@ -1,0 +1,252 @@
+"""What constrains a model that writes a markup of its own: structural tags, in the notation of grammar/tags.py.
+
+A tag lets the model reason first, and then asks for calls of some tools, for an answer in a format, or for either. It
+names marks by their tokens where they are one, so that no text spells one. Where a mark is spelled in ordinary tokens,
+free text is `any_text` without that spelling, which xgrammar has and llama.cpp's grammars have not.
+
+Calls are written as the models' templates write them, so a tag allows less than what the parsers read. A model with
+nothing asked of it gets no tag.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from service.grammar.tags import TAGS_CACHED, Format, content_tag
+from service.markup.families import ENDS
+from service.markup.parsers.parser import MARKUPS
+from service.markup.parsers.stream import Markup, Part
+
+_ANY_OBJECT = {"type": "json_schema", "json_schema": {"type": "object"}}
+
+
+class Callable(msgspec.Struct, frozen=True):
+    """A tool as the model knows it; `content` is the format of its arguments (grammar/tags.py), None for any object."""
+
+    name: str
+    content: str | None = None
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What is asked of a model: which tools it may call, whether it has to, whether several times, and the format of
+    its answer (grammar/tags.py), None for any text.
+    """
+
+    tools: tuple[Callable, ...] = ()
+    required: bool = False
+    parallel: bool = True
+    answer: str | None = None
+
+
+class Form(msgspec.Struct, frozen=True):
+    """How calls are written: what stands around a section of them, between two, and around the arguments of one.
+
+    `before` and `behind` have the name in the place of `{}`; `style` is xgrammar's name for arguments in XML.
+    """
+
+    before: str
+    behind: str
+    style: str = "json"
+    opens: str = ""
+    closes: str = ""
+    between: str = "\n"
+    numbered: bool = False
+    """Whether the name has a number behind it."""
+
+
+_BAR, _LOW = "\uff5c", "\u2581"
+_DSML = f"{_BAR}DSML{_BAR}"
+
+
+def _mark(words: str) -> str:
+    return f"<{_BAR}{words.replace(' ', _LOW)}{_BAR}>"
+
+
+def _dsml(section: str, style: str, space: str = "") -> Form:
+    opens, closes = f"<{_DSML}{space}", f"</{_DSML}{space}"
+    return Form(
+        before=f'{opens}invoke name="{{}}">\n',
+        behind=f"{closes}invoke>\n",
+        style=style,
+        opens=f"{opens}{section}>\n",
+        closes=f"{closes}{section}>",
+        between="",
+    )
+
+
+_HERMES = Form('<tool_call>\n{{"name": "{}", "arguments": ', "}\n</tool_call>")
+_OPENS, _CLOSES = _mark("tool calls begin"), _mark("tool calls end")
+
+FORMS: Mapping[str, Form] = {
+    "hermes": _HERMES,
+    "qwen": _HERMES,
+    "qwen-coder": Form("<tool_call>\n<function={}>\n", "\n</function>\n</tool_call>", "qwen_xml"),
+    "glm": Form("<tool_call>{}\n", "\n</tool_call>", "glm_xml"),
+    "deepseek-v3": Form(
+        f"{_mark('tool call begin')}function{_mark('tool sep')}{{}}\n```json\n",
+        f"\n```{_mark('tool call end')}",
+        opens=_OPENS,
+        closes=_CLOSES,
+    ),
+    "deepseek-v3.1": Form(
+        f"{_mark('tool call begin')}{{}}{_mark('tool sep')}",
+        _mark("tool call end"),
+        between="",
+        opens=_OPENS,
+        closes=_CLOSES,
+    ),
+    "deepseek-v3.2": _dsml("function_calls", "deepseek_xml"),
+    "deepseek-v4": _dsml("tool_calls", "deepseek_xml"),
+    "deepseek-v4.1": _dsml("calls", "deepseek_v4_1_xml", " "),
+    "kimi": Form(
+        "<|tool_call_begin|>functions.{}:",
+        "<|tool_call_end|>",
+        opens="<|tool_calls_section_begin|>",
+        closes="<|tool_calls_section_end|>",
+        between="",
+        numbered=True,
+    ),
+    "minimax": Form(
+        '<invoke name="{}">\n',
+        "</invoke>\n",
+        "minimax_xml",
+        opens="<minimax:tool_call>\n",
+        closes="</minimax:tool_call>",
+        between="",
+    ),
+}
+"""The forms of calls that can be constrained, by the markup's name."""
+
+
+@lru_cache(maxsize=TAGS_CACHED)
+def _made(markup: str, marks: tuple[tuple[str, int], ...], asked: Asked, part: Part) -> str | None:
+    return _Writer(markup, dict(marks)).tag(asked, part)
+
+
+def tag(markup: str, *, marks: Mapping[str, int], asked: Asked, part: Part) -> str | None:
+    """The structural tag of what is asked, where a generation goes on in a part of the answer; None where nothing is.
+
+    `marks` are as `make` has them. Behind a call, another one may follow, or the end. Raises LookupError for tools of a
+    markup whose calls can't be constrained.
+    """
+    return _made(markup, tuple(sorted(marks.items())), asked, part)
+
+
+class _Writer:
+    """Writes tags for one vocabulary."""
+
+    def __init__(self, markup: str, marks: Mapping[str, int]) -> None:
+        self._name = markup
+        self._markup: Markup = MARKUPS[markup]
+        known = {*self._markup.spellings, *ENDS}
+        self._marks = {spelling: id for spelling, id in marks.items() if spelling in known}
+
+    def tag(self, asked: Asked, part: Part) -> str | None:
+        """See `tag`."""
+        strict = any(tool.content is not None for tool in asked.tools)
+        if not (asked.required or strict or asked.answer is not None) or part is Part.CALL:
+            return None
+        calls = self._calls(asked) if asked.tools else None
+        if part is Part.BEHIND:
+            if not asked.parallel or calls is None:
+                return _json(_const(""))
+            return _json(_optional(calls))
+        last: list[Format] = []
+        if calls is not None:
+            free = [] if asked.required or asked.answer is not None else [self._free(self._openings())]
+            last.append(_sequence(*free, calls) if asked.required else _sequence(*free, _optional(calls)))
+        if not asked.required and asked.answer is not None:
+            last = [calls, _content(asked.answer)] if calls is not None else [_content(asked.answer)]
+        return _json(_sequence(*self._thinking(part), _either(last)))
+
+    def _thinking(self, part: Part) -> list[Format]:
+        """What lets the model reason before all else."""
+        markup = self._markup
+        if not markup.think or part is Part.TEXT:
+            return []
+        seam = _lines() if markup.seams.thinking or markup.seams.call else []
+        ended = [
+            self._free((markup.think, markup.think_end, *self._openings())),
+            *self._spelled(markup.think_end),
+            *seam,
+        ]
+        if part is Part.THINKING:
+            return ended
+        return [_optional(_sequence(*self._spelled(markup.think), *ended))]
+
+    def _calls(self, asked: Asked) -> Format:
+        """One call or several, with what stands around all of them."""
+        form = FORMS[self._name]
+        several = asked.parallel
+        each = _either([self._call(form, tool) for tool in asked.tools])
+        more = [{"type": "star", "content": _sequence(*self._spelled(form.between), each)}] if several else []
+        return _sequence(*self._spelled(form.opens), each, *more, *self._spelled(form.closes))
+
+    def _call(self, form: Form, tool: Callable) -> Format:
+        arguments = _content(tool.content) if tool.content is not None else dict(_ANY_OBJECT)
+        if arguments["type"] != "json_schema":
+            arguments = dict(_ANY_OBJECT)
+        if form.style != "json":
+            arguments["style"] = form.style
+        number = [_regex("[0-9]{1,4}"), *self._spelled("<|tool_call_argument_begin|>")] if form.numbered else []
+        return _sequence(*self._spelled(form.before.format(tool.name)), *number, arguments, *self._spelled(form.behind))
+
+    def _openings(self) -> tuple[str, ...]:
+        """The marks with which calls begin."""
+        return self._markup.sections or (self._markup.call,)
+
+    def _free(self, without: Sequence[str]) -> Format:
+        """Text of any kind without these marks."""
+        if any(mark and mark not in self._marks for mark in without):
+            return {"type": "any_text", "excludes": [mark for mark in without if mark]}
+        return {"type": "any_tokens", "exclude_tokens": sorted(self._marks.values())}
+
+    def _spelled(self, text: str) -> list[Format]:
+        """A text in which marks that are one token are named as those."""
+        out: list[Format] = []
+        while text:
+            place, mark = min(
+                ((text.find(mark), mark) for mark in self._marks if mark in text), default=(len(text), "")
+            )
+            if place:
+                out.append(_const(text[:place]))
+            if mark:
+                out.append({"type": "token", "token": self._marks[mark]})
+            text = text[place + len(mark) :]
+        return out
+
+
+def _content(content: str) -> Format:
+    """The format that a content says, as an engine is told."""
+    return msgspec.json.decode(content_tag(content))["format"]
+
+
+def _lines() -> list[Format]:
+    """Up to two line breaks."""
+    return [_optional(_const("\n"))] * 2
+
+
+def _regex(pattern: str) -> Format:
+    return {"type": "regex", "pattern": pattern}
+
+
+def _const(text: str) -> Format:
+    return {"type": "const_string", "value": text}
+
+
+def _optional(content: Format) -> Format:
+    return {"type": "optional", "content": content}
+
+
+def _sequence(*elements: Format) -> Format:
+    return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": list(elements)}
+
+
+def _either(formats: Sequence[Format]) -> Format:
+    return formats[0] if len(formats) == 1 else {"type": "or", "elements": list(formats)}
+
+
+def _json(form: Any) -> str:
+    return msgspec.json.encode({"type": "structural_tag", "format": form}).decode()

@@ -1,0 +1,71 @@
+"""Which family a model is taken for, and that the document of models says the same as the table."""
+
+import pytest
+
+from service.markup.families import ENDS, FAMILIES, MARKS, Reasoning, family_of
+from service.markup.parsers.parser import MARKUPS
+from tests.support import ROOT
+
+NAMES = {
+    "Qwen/Qwen3-8B": "qwen3",
+    "Qwen/QwQ-32B": "qwen3",
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": "qwen3-coder",
+    "Qwen/Qwen3.5-35B": "qwen3-coder",
+    "Qwen/Qwen2.5-7B-Instruct": "hermes",
+    "NousResearch/Hermes-3-Llama-3.1-8B": "hermes",
+    "HuggingFaceTB/SmolLM2-135M-Instruct": "hermes",
+    "deepseek-ai/DeepSeek-V3-0324": "deepseek-v3",
+    "deepseek-ai/DeepSeek-V3.1-Terminus": "deepseek-v3.1",
+    "deepseek-ai/DeepSeek-V3.2-Exp": "deepseek-v3.1",
+    "deepseek-ai/DeepSeek-V3.2": "deepseek-v3.2",
+    "deepseek-ai/DeepSeek-V4-Flash": "deepseek-v4",
+    "deepseek-ai/DeepSeek-V4.1": "deepseek-v4.1",
+    "deepseek-ai/DeepSeek-R1-0528": "deepseek-r1",
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": "deepseek-r1-distill",
+    "moonshotai/Kimi-K2.6": "kimi-k2",
+    "zai-org/GLM-4.5-Air": "glm",
+    "zai-org/GLM-5.2": "glm-4.7",
+    "MiniMaxAI/MiniMax-M2": "minimax-m2",
+    "ByteDance-Seed/Seed-OSS-36B-Instruct": "seed-oss",
+    "meta-llama/Llama-3.1-8B-Instruct": "plain",
+}
+
+
+@pytest.mark.parametrize("model", NAMES)
+def test_a_model_is_known_by_its_name(model: str) -> None:
+    assert family_of(model, ()) == NAMES[model]
+
+
+def test_a_model_of_an_unknown_name_is_known_by_its_marks() -> None:
+    marks = {family.name: family.marks for family in FAMILIES.values() if family.marks}
+    assert {name: family_of("served", spellings) for name, spellings in marks.items()} == {name: name for name in marks}
+    assert family_of("served", ()) == "plain"
+
+
+def test_every_family_writes_a_markup_that_is_read() -> None:
+    assert {family.markup for family in FAMILIES.values()} <= set(MARKUPS)
+
+
+def test_every_mark_that_may_be_one_token_is_a_mark_of_some_markup() -> None:
+    spellings = {spelling for markup in MARKUPS.values() for spelling in markup.spellings}
+    assert set(MARKS) <= spellings
+    assert not set(ENDS) & spellings
+
+
+def test_the_document_of_models_has_the_table() -> None:
+    shown = [
+        [cell.strip().strip("`") for cell in line.strip("|").split(" | ")]
+        for line in (ROOT / "docs" / "models.md").read_text().splitlines()
+        if line.startswith("| `")
+    ]
+    assert shown == [
+        [family.name, family.markup, WORDS[family.reasoning], family.source] for family in FAMILIES.values()
+    ]
+
+
+WORDS = {
+    Reasoning.NONE: "none",
+    Reasoning.LEFT_OUT: "left out",
+    Reasoning.TEMPLATE: "as the template has it",
+    Reasoning.WITH_CALLS: "with every call",
+}
