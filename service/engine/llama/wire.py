@@ -10,7 +10,7 @@ import msgspec
 
 from service.engine.llama.grammar import GUIDED, constraint
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation
-from service.engine.servers.kind import UNREADABLE, refusal
+from service.engine.servers.kind import UNREADABLE, Count, TokenId, refusal
 from service.grammar.tags import LAST_MARK
 from service.harmony.tokens import ENDS, FIRST_SPECIAL
 
@@ -25,7 +25,7 @@ SAMPLERS = ("penalties", "top_k", "top_p", "min_p", "temperature")
 
 
 class _Top(msgspec.Struct):
-    id: int
+    id: TokenId
     logprob: float | None = None
 
 
@@ -36,7 +36,7 @@ class Probability(_Top):
 
 
 class _Timings(msgspec.Struct):
-    cache_n: int | None = None
+    cache_n: Count | None = None
 
 
 class _Error(msgspec.Struct):
@@ -48,8 +48,8 @@ class Event(msgspec.Struct):
     """One event of a stream, or the body of an error. `tokens_predicted` counts all that were sampled so far."""
 
     content: str = ""
-    tokens: list[int] = []
-    tokens_predicted: int = 0
+    tokens: list[TokenId] = []
+    tokens_predicted: Count = 0
     stop: bool = False
     stop_type: str = ""
     completion_probabilities: list[Probability] = []

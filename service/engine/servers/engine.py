@@ -18,7 +18,15 @@ import aiohttp
 import msgspec
 
 from service.engine.pass_through import Passed, PassedReply
-from service.engine.port import MODEL_CREATED, Chunk, EngineOverloaded, EngineUnavailable, Generation, ModelCard
+from service.engine.port import (
+    MODEL_CREATED,
+    Chunk,
+    EngineError,
+    EngineOverloaded,
+    EngineUnavailable,
+    Generation,
+    ModelCard,
+)
 from service.engine.servers.answer import Answer
 from service.engine.servers.kind import Kind, ServerChanged, Terms
 from service.engine.servers.queue import Queue
@@ -151,13 +159,15 @@ class ServersEngine:
             server = await self._place(generation, ticket, overloaded)
             if server is None:
                 break
-            answer = self._kind.answer(generation)
+            answer, left = self._kind.answer(generation), generation.sampling.max_tokens
             self._under_way[generation.id] = server, answer
             self._note_warm(generation, server)
             try:
                 async with server.stream(generation) as events:
                     while not answer.over and (data := await self._next(events, answer)):
                         for chunk in answer.feed(data):
+                            if (left := left - len(chunk.tokens)) < 0:
+                                raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
                             yield chunk
                 yield answer.end()
                 return

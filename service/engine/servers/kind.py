@@ -5,7 +5,7 @@ out of one is in its Facts.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -23,8 +23,14 @@ from service.engine.servers.answer import Answer
 SHOWN_CHARS = 500
 """How much of a server's own words an error repeats."""
 
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding what a server sent may raise."""
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+"""An id as a server sends it: of any vocabulary, but never what no vocabulary has."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+"""How many of something, as a server sends it."""
 
 Ask = Callable[[str, str, bytes | None], Awaitable[tuple[int, bytes]]]
 """Ask the server something small: the method, the path and the body, to the status and the body. Raises BROKEN."""

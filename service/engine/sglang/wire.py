@@ -10,7 +10,7 @@ import msgspec
 
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
 from service.engine.servers.constraint import read_format
-from service.engine.servers.kind import UNREADABLE, refusal
+from service.engine.servers.kind import UNREADABLE, Count, refusal
 from service.harmony.tokens import ENDS, LAST_LEGAL
 
 NAME = "SGLang"
@@ -52,9 +52,9 @@ class Meta(msgspec.Struct):
     """What is said of an answer. The lists have an entry for each of the event's ids."""
 
     finish_reason: Reason | None = None
-    completion_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    completion_tokens: Count | None = None
     """How many ids were sampled so far."""
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
     output_token_logprobs: list[Logprob] | None = None
     output_top_logprobs: list[list[Logprob] | None] | None = None
 

@@ -10,7 +10,7 @@ import msgspec
 
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
 from service.engine.servers.constraint import read_format
-from service.engine.servers.kind import UNREADABLE, refusal
+from service.engine.servers.kind import UNREADABLE, Count, refusal
 from service.harmony.tokens import ENDS, LAST_LEGAL
 
 NAME = "TensorRT-LLM"
@@ -34,7 +34,7 @@ class _Choice(msgspec.Struct):
 
 
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    cached_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):

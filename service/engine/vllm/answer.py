@@ -13,7 +13,7 @@ class VllmAnswer(Answer):
         event = wire.read_event(payload)
         if event.cached_tokens is not None:
             self._cached_tokens = event.cached_tokens
-        for choice in event.choices:
+        for choice in () if self.finished else event.choices:
             if self._alternatives is not None:
                 self._logprobs += wire.read_logprobs(choice, self._alternatives)
             self._tokens += choice.token_ids or ()

@@ -20,7 +20,7 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
-from service.engine.servers.kind import UNREADABLE, refusal
+from service.engine.servers.kind import UNREADABLE, Count, TokenId, refusal
 
 NAME = "vLLM"
 
@@ -49,7 +49,7 @@ GENERATE_PREFIX = "generate-tokens-"
 
 
 class _TopLogprob(msgspec.Struct):
-    token_id: int
+    token_id: TokenId
     logprob: float
 
 
@@ -67,13 +67,13 @@ class _Logprobs(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    token_ids: list[int] | None = None
+    token_ids: list[TokenId] | None = None
     finish_reason: str | None = None
     logprobs: _Logprobs | None = None
 
 
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):

@@ -19,7 +19,6 @@ from service.engine.port import (
     ModelCard,
     Sampling,
 )
-from service.engine.servers import server as server_module
 from service.engine.servers.engine import Access
 from service.engine.vllm.servers import Vllm
 from service.engine.vllm.wire import Endpoint
@@ -38,7 +37,6 @@ from tests.support.engine.standin_wire import (
     tokens_event,
 )
 from tests.support.engine.watched import WatchedHttp
-from tests.support.waiting import until
 
 LARGE = ModelCard("gpt-oss-20b", 0, 131_072)
 
@@ -248,20 +246,6 @@ async def test_prompts_and_keys_go_nowhere_that_a_server_points_to(path: str, st
             await server.start()
         assert isinstance(await failure(engine), EngineError)
         assert elsewhere.asked == []
-
-
-@pytest.mark.parametrize("status", [0, 400, 503])
-async def test_a_server_that_accepts_and_says_no_more_is_given_up(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an error it is the rest of its words that are not waited for."""
-    async with standing_in(scripted()) as server, connected(server) as engine:
-        server.instead[Endpoint.GENERATE] = Instead((), status, Then.STALL)
-        with monkeypatch.context() as hurried:
-            hurried.setattr(server_module, "HEAD_SECONDS", 0.05)
-            assert isinstance(await failure(engine), EngineError)
-        assert engine.running == 0
-        await until(lambda: server.open_connections <= 1, 2)
-        del server.instead[Endpoint.GENERATE]
-        assert (await ask(engine)).finish is Finish.STOP
 
 
 @pytest.mark.parametrize("endpoint", Endpoint)

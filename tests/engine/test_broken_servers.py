@@ -1,0 +1,190 @@
+"""What breaks a server, for every kind: each fault is an error of the port, and the next generation is served."""
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from service.engine.port import (
+    Chunk,
+    EngineBroke,
+    EngineError,
+    EngineOverloaded,
+    EngineRefused,
+    EngineUnavailable,
+    Finish,
+    Sampling,
+)
+from service.engine.servers import server as server_module
+from service.harmony.tokens import STOPS
+from tests.support.engine.connected import CARD, ask, connected, failure, generation, hold, scripted
+from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.scripted import Stall
+from tests.support.engine.standing import Standing, standing
+from tests.support.engine.voices import VOICES, Voice
+from tests.support.waiting import until
+
+DONE = b"data: [DONE]\n\n"
+DEEP = b"[" * 100_000 + b"]" * 100_000
+PAGE = b"<!doctype html><title>Sign in</title>\n\n<p>You are not signed in.</p>\n\n"
+MANY = 20
+"""How many tokens are asked for."""
+
+
+def begun(voice: Voice, *rest: bytes, then: Then = Then.END, **more: int) -> Instead:
+    """Two tokens, and then what."""
+    return Instead((voice.tokens([5, 6], 2), *rest), then=then, **more)
+
+
+def changed(event: bytes, old: bytes, new: bytes) -> bytes:
+    """An event with something else in it."""
+    assert old in event
+    return event.replace(old, new)
+
+
+Fault = tuple[Callable[[Voice], Instead], type[EngineError], str]
+
+FAULTS: dict[str, Fault] = {
+    "a refusal": (lambda _: Instead((b"{}",), 400), EngineRefused, "status 400"),
+    "a refusal with a page": (lambda _: Instead((PAGE,), 422), EngineRefused, "status 422"),
+    "failure": (lambda _: Instead((b"{}",), 500), EngineError, "status 500"),
+    "failure with a page": (lambda _: Instead((PAGE,), 500), EngineError, "status 500"),
+    "failure with bytes": (lambda _: Instead((b"\xff" * 99,), 500), EngineError, "status 500"),
+    "overload": (lambda _: Instead((b"{}",), 503), EngineOverloaded, "no more work"),
+    "overload of a proxy": (lambda _: Instead((b"slow down",), 429), EngineOverloaded, "no more work"),
+    "a gateway": (lambda _: Instead((PAGE,), 502), EngineUnavailable, "gateway"),
+    "a page that is no answer": (
+        lambda _: Instead((PAGE,), headers=(("content-type", "text/html"),)), EngineBroke, "broke off",
+    ),
+    "JSON that is no stream": (
+        lambda _: Instead((b'{"text":"hi"}',), headers=(("content-type", "application/json"),)),
+        EngineBroke, "broke off",
+    ),
+    "zipped": (lambda _: Instead((b"\x1f\x8b\x08",), headers=(("content-encoding", "gzip"),)), EngineBroke, "broke"),
+    "nothing": (lambda _: Instead(()), EngineBroke, "broke off"),
+    "done before it began": (lambda _: Instead((DONE, DONE)), EngineBroke, "broke off"),
+    "no finish": (lambda voice: begun(voice, DONE), EngineBroke, "broke off"),
+    "a cut behind the head": (lambda _: Instead((), then=Then.CUT), EngineBroke, "broke"),
+    "a cut in the middle": (lambda voice: begun(voice, then=Then.CUT), EngineBroke, "broke"),
+    "a cut in an event": (lambda voice: begun(voice, voice.tokens([7], 3)[:-9], then=Then.CUT), EngineBroke, "broke"),
+    "a refusal in the middle": (lambda voice: begun(voice, voice.error(400, "because")), EngineRefused, "because"),
+    "failure in the middle": (lambda voice: begun(voice, voice.error(500, "because")), EngineError, "status 500"),
+    "overload in the middle": (
+        lambda voice: begun(voice, voice.error(503, "because")), EngineOverloaded, "no more work",
+    ),
+    "garbage": (lambda voice: begun(voice, b"data: Hello.\n\n"), EngineError, "no event"),
+    "half an event": (lambda voice: begun(voice, voice.tokens([7], 3)[:-6] + b"\n\n"), EngineError, "no event"),
+    "no UTF-8": (lambda voice: begun(voice, b'data: {"error":{"message":"\xff"}}\n\n'), EngineError, "no event"),
+    "a list": (lambda voice: begun(voice, b"data: []\n\n"), EngineError, "no event"),
+    "JSON without a floor": (lambda voice: begun(voice, b'data: {"x":' + DEEP + b"}\n\n"), EngineError, "no event"),
+    "an id below all": (lambda v: begun(v, changed(v.tokens([777], 3), b"[777]", b"[-777]")), EngineError, "no event"),
+    "an id beyond all": (
+        lambda v: begun(v, changed(v.tokens([777], 3), b"[777]", b"[99999999999999999999]")), EngineError, "no event",
+    ),
+    "an id in words": (
+        lambda v: begun(v, changed(v.tokens([777], 3), b"[777]", b'["777"]')), EngineError, "no event",
+    ),
+    "ids that are no list": (
+        lambda v: begun(v, changed(v.tokens([777], 3), b"[777]", b'{"0":777}')), EngineError, "no event",
+    ),
+    "more tokens than were asked for": (
+        lambda v: Instead(tuple(v.tokens([5], n) for n in range(1, MANY + 2)), then=Then.STALL),
+        EngineError, "more tokens than",
+    ),
+    "an endless event": (lambda _: Instead((b"data: ", b"x" * 65_536), then=Then.AGAIN), EngineError, "bytes"),
+    "an endless comment": (lambda _: Instead((b": ", b"x" * 65_536), then=Then.AGAIN), EngineError, "bytes"),
+}  # fmt: skip
+
+
+@pytest.fixture(params=VOICES)
+def voice(request: pytest.FixtureRequest) -> Voice:
+    return VOICES[request.param]
+
+
+@pytest.fixture
+async def server(voice: Voice) -> AsyncIterator[Standing]:
+    async with standing(voice.standin(scripted())) as server:
+        yield server
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_each_fault_is_its_error_and_the_next_generation_is_served(
+    voice: Voice, server: Standing, fault: str
+) -> None:
+    make, kind, words = FAULTS[fault]
+    async with connected(server, context_tokens=CARD.context_tokens) as engine:
+        server.instead[voice.path] = make(voice)
+        error = await failure(engine, sampling=Sampling(MANY, stop_ids=STOPS))
+        assert type(error) is kind
+        assert words in str(error)
+        assert len(str(error)) < 200
+        assert not any(secret in str(error) for secret in ("127.0.0.1", str(server.port), "talker"))
+        assert engine.running == 0
+        del server.instead[voice.path]
+        assert (await ask(engine)).finish is Finish.STOP
+
+
+@pytest.mark.parametrize("fault", [name for name, (make, _, _) in FAULTS.items() if "middle" in name])
+async def test_what_came_before_a_fault_is_handed_over(voice: Voice, server: Standing, fault: str) -> None:
+    async with connected(server, context_tokens=CARD.context_tokens) as engine:
+        server.instead[voice.path] = FAULTS[fault][0](voice)
+        chunks = engine.generate(generation())
+        assert (await anext(chunks)).tokens == [5, 6]
+        with pytest.raises(EngineError):
+            await anext(chunks)
+
+
+async def test_a_server_that_dies_amid_an_answer_is_served_by_again_once_it_is_back(voice: Voice) -> None:
+    async with (
+        standing(voice.standin(scripted([[5], Stall()]))) as server,
+        connected(server, context_tokens=CARD.context_tokens) as engine,
+    ):
+        held = await hold(engine)
+        await server.die()
+        with pytest.raises(EngineBroke, match="broke"):
+            await held
+        assert isinstance(await failure(engine), EngineUnavailable)
+        server.engine = scripted()
+        await server.start()
+        assert (await ask(engine)).finish is Finish.STOP
+
+
+@pytest.mark.parametrize("status", [0, 400, 503])
+async def test_a_server_that_accepts_and_says_no_more_is_given_up(
+    voice: Voice, server: Standing, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an error it is the rest of its words that are not waited for."""
+    async with connected(server, context_tokens=CARD.context_tokens) as engine:
+        server.instead[voice.path] = Instead((), status, Then.STALL)
+        with monkeypatch.context() as hurried:
+            hurried.setattr(server_module, "HEAD_SECONDS", 0.05)
+            assert isinstance(await failure(engine), EngineError)
+        assert engine.running == 0
+        await until(lambda: server.open_connections <= 1, 2)
+        del server.instead[voice.path]
+        assert (await ask(engine)).finish is Finish.STOP
+
+
+@pytest.mark.parametrize("then", [Then.CUT, Then.STALL])
+@pytest.mark.parametrize("behind", [(), (DONE,), (DONE, DONE)], ids=["nothing", "done", "done twice"])
+async def test_an_answer_is_whole_with_its_finish_whatever_comes_behind(
+    voice: Voice, server: Standing, behind: tuple[bytes, ...], then: Then
+) -> None:
+    async with connected(server, context_tokens=CARD.context_tokens, tail_seconds=0.05) as engine:
+        server.instead[voice.path] = begun(voice, voice.end(2), *behind, then=then)
+        sampled = await ask(engine)
+        assert (sampled.tokens, sampled.finish) == ([5, 6], Finish.STOP)
+        await engine.check()
+
+
+async def test_tokens_behind_the_finish_are_none(voice: Voice, server: Standing) -> None:
+    async with connected(server, context_tokens=CARD.context_tokens) as engine:
+        server.instead[voice.path] = begun(voice, voice.end(2), voice.tokens([7], 3), DONE)
+        assert [chunk for chunk in (await ask(engine)).chunks if 7 in chunk.tokens] == []
+
+
+async def test_an_answer_that_comes_byte_by_byte_is_the_same(voice: Voice, server: Standing) -> None:
+    whole = voice.tokens([5, 6], 2) + b": keep-alive\n\n" + voice.tokens([7], 3) + voice.end(3) + DONE
+    async with connected(server, context_tokens=CARD.context_tokens) as engine:
+        server.instead[voice.path] = Instead(tuple(bytes([each]) for each in whole))
+        sampled = await ask(engine)
+        assert (sampled.tokens, sampled.chunks[-1]) == ([5, 6, 7], Chunk([], Finish.STOP, sampled.cached_tokens))
