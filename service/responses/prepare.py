@@ -337,7 +337,7 @@ async def _prepare(
         prompt=prompt.tokens,
         sampling=sampling,
         model=model.id,
-        affinity=request.prompt_cache_key or request.session_id or parent.root or id,
+        affinity=request.prompt_cache_key or request.session_id or caller.session or parent.root or id,
         cache_salt=salt_of(settings.key_prefix, caller.tenant, request.cache_salt or ""),
         priority=ENGINE_PRIORITY[request.tier] if request.priority is None else request.priority,
         trace=caller.trace,

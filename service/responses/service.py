@@ -103,10 +103,13 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """On whose behalf a request is made: the tenant, and the W3C trace headers that came with it."""
+    """On whose behalf a request is made: the tenant, and of the headers that came with it the W3C trace and the
+    session, empty where there is none.
+    """
 
     tenant: str
     trace: tuple[tuple[str, str], ...] = ()
+    session: str = ""
 
 
 def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sandbox | None = None) -> Service:

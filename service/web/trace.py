@@ -1,7 +1,7 @@
-"""The W3C trace context that a request came with, to be passed on to the engine.
+"""What a request's headers say to the engine: the W3C trace context, and the session that it belongs to.
 
 What doesn't look like one is left out: the headers are the client's, and go into somebody else's request.
-Source: https://www.w3.org/TR/trace-context/.
+Source: https://www.w3.org/TR/trace-context/. The headers of sessions are those that coding agents send to routers.
 """
 
 import re
@@ -14,6 +14,13 @@ _PARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f
 
 _STATE = re.compile(rb"[\x20-\x7e]{1,%d}" % MAX_STATE_CHARS)
 
+SESSION_HEADERS = (b"x-session-affinity", b"x-session-id")
+"""The first that is there counts."""
+
+MAX_SESSION_CHARS = 256
+
+_SESSION = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_SESSION_CHARS)
+
 
 def trace_headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]:
     """`traceparent`, and `tracestate` where there is one too, of a request with these lower-case headers."""
@@ -24,3 +31,11 @@ def trace_headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]
     if _STATE.fullmatch(state):
         passed.append(("tracestate", state.decode()))
     return tuple(passed)
+
+
+def session_of(headers: Mapping[bytes, bytes]) -> str:
+    """The session that a request with these lower-case headers belongs to, empty where it doesn't say."""
+    for name in SESSION_HEADERS:
+        if _SESSION.fullmatch(session := headers.get(name, b"")):
+            return session.decode()
+    return ""

@@ -2,7 +2,10 @@
 
 import pytest
 
-from service.web.trace import MAX_STATE_CHARS, trace_headers
+from service.settings.settings import Settings
+from service.web.trace import MAX_SESSION_CHARS, MAX_STATE_CHARS, session_of, trace_headers
+from tests.support.service.inside import answer, scripted, serving
+from tests.support.service.process import MODEL
 
 PARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -52,3 +55,29 @@ def test_a_state_that_is_none_is_left_out_alone(state: bytes) -> None:
 def test_a_state_of_the_greatest_length_is_passed_on() -> None:
     passed = trace_headers({b"traceparent": PARENT, b"tracestate": b"a" * MAX_STATE_CHARS})
     assert passed[1] == ("tracestate", "a" * MAX_STATE_CHARS)
+
+
+@pytest.mark.parametrize(
+    ("headers", "session"),
+    [
+        ({}, ""),
+        ({b"x-session-id": b"ses_1"}, "ses_1"),
+        ({b"x-session-id": b"ses_1", b"x-session-affinity": b"ses_2"}, "ses_2"),
+        ({b"x-session-id": b"ses_1", b"x-session-affinity": b""}, "ses_1"),
+        ({b"x-session-id": b"a" * MAX_SESSION_CHARS}, "a" * MAX_SESSION_CHARS),
+        ({b"x-session-id": b"a" * (MAX_SESSION_CHARS + 1)}, ""),
+        ({b"x-session-id": b"a b"}, ""),
+        ({b"x-session-id": b"\xff"}, ""),
+    ],
+)
+def test_a_session_is_what_a_client_says_within_bounds(headers: dict[bytes, bytes], session: str) -> None:
+    assert session_of(headers) == session
+
+
+async def test_generations_of_a_session_belong_together_unless_the_request_says_more(settings: Settings) -> None:
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside, inside.http() as http:
+        for body in ({}, {"prompt_cache_key": "key"}, {"session_id": "mine"}):
+            given = {"model": MODEL, "input": "Hi", **body}
+            await http.post("/v1/responses", json=given, headers={"X-Session-Affinity": "ses_1"})
+    assert [each.affinity for each in engine.generations] == ["ses_1", "key", "mine"]

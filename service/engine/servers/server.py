@@ -55,6 +55,9 @@ JSON = {"content-type": "application/json"}
 SESSION = "x-session-id"
 """The header by which routers send a conversation's generations to one server."""
 
+MAX_KEY_BYTES = 64
+"""How long a key of the digest in it may be."""
+
 BEARER = "Bearer "
 
 
@@ -331,12 +334,13 @@ class Server:
 
 def _headers(asked: Generation | Passed) -> dict[str, str]:
     """What a server is told of a request besides its body."""
-    return {"x-request-id": asked.id, **_session(asked.affinity), **dict(asked.trace)}
+    return {"x-request-id": asked.id, **_session(asked.affinity, asked.cache_salt or ""), **dict(asked.trace)}
 
 
-def _session(affinity: str) -> dict[str, str]:
-    """What tells a router which generations belong together, and nobody whose they are."""
-    return {SESSION: blake2b(affinity.encode(), digest_size=16).hexdigest()} if affinity else {}
+def _session(affinity: str, salt: str) -> dict[str, str]:
+    """What tells a router which generations belong together, and nobody whose they are: two tenants never share one."""
+    key = salt.encode()[:MAX_KEY_BYTES]
+    return {SESSION: blake2b(affinity.encode(), key=key, digest_size=16).hexdigest()} if affinity else {}
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

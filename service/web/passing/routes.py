@@ -61,7 +61,7 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
         answers=read.answers,
         stream=read.stream,
         model=card.id,
-        affinity=_affinity(exchange.tenant, read) or exchange.request_id,
+        affinity=read.cache_key or caller.session or _affinity(exchange.tenant, read) or exchange.request_id,
         cache_salt=salt_of(settings.key_prefix, exchange.tenant, read.cache_salt),
         priority=priority,
         trace=caller.trace,
@@ -79,9 +79,7 @@ def _priority(read: Read, *, goes_first: bool) -> int:
 
 
 def _affinity(tenant: str, read: Read) -> str:
-    """What requests of one conversation have in common: its key, or what it begins with. Tenants have no conversation
-    in common.
+    """What requests of one conversation have in common where nothing else says it: what it begins with. Tenants have
+    no conversation in common.
     """
-    if read.cache_key:
-        return read.cache_key
     return blake2b(read.beginning, key=tenant.encode()[:64], digest_size=16).hexdigest() if read.beginning else ""

@@ -15,7 +15,7 @@ from service.web.admission import Admission
 from service.web.body import read_body
 from service.web.event_stream import EndedSource, EventStream, FollowSource
 from service.web.middleware import Exchange
-from service.web.trace import trace_headers
+from service.web.trace import session_of, trace_headers
 
 
 def service_of(request: Request) -> Service:
@@ -36,7 +36,7 @@ def exchange_of(request: Request) -> Exchange:
 def caller_of(request: Request) -> Caller:
     """On whose behalf the request is made."""
     exchange = exchange_of(request)
-    return Caller(exchange.tenant, trace_headers(exchange.headers))
+    return Caller(exchange.tenant, trace_headers(exchange.headers), session_of(exchange.headers))
 
 
 async def body_of(request: Request, *, text: bool = True) -> bytes:

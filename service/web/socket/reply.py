@@ -29,7 +29,7 @@ from service.web.socket.frames import error_frame, event_frames, shown_in_frames
 from service.web.socket.lane import Asked, Lane, Succession
 from service.web.socket.protocol import SocketProtocol
 from service.web.socket.steering import Steering
-from service.web.trace import trace_headers
+from service.web.trace import session_of, trace_headers
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Reply:
                 wanted = self._read(asked)
                 samples, steerable = wanted.generate, is_steerable(wanted)
                 encoder = exchange.dialect.encoder(obfuscate=wanted.obfuscate)
-                caller = Caller(exchange.tenant, trace_headers(exchange.headers))
+                caller = Caller(exchange.tenant, trace_headers(exchange.headers), session_of(exchange.headers))
                 planned = await resources.enter_async_context(prepared(service, caller, wanted, recall=self._recall))
                 del wanted
             exchange.facts["response_id"] = planned.plan.id

@@ -143,8 +143,10 @@ async def test_a_router_is_told_which_generations_belong_together_and_not_by_who
     async with standing_in(scripted()) as server, connected(server) as engine:
         for affinity in ("resp_secret", "resp_secret", "another", ""):
             await ask(engine, affinity=affinity)
-        first, second, third, none = (each.headers.get("x-session-id") for each in server.generations)
+        await ask(engine, affinity="another", cache_salt="of another tenant")
+        first, second, third, none, fourth = (each.headers.get("x-session-id") for each in server.generations)
     assert first == second != third
+    assert fourth not in (third, None)
     assert first is not None
     assert "secret" not in first
     assert none is None
