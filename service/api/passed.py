@@ -139,11 +139,18 @@ class Read(msgspec.Struct, frozen=True):
     cache_key: str
     beginning: bytes
 
-    def within(self, tokens: int) -> dict[str, msgspec.Raw]:
-        """The members that go on, none of which asks for more tokens than a context has."""
-        most = msgspec.Raw(b"%d" % tokens)
-        given = {name: self.members[name] for name in _LIMITS if name in self.members}
-        return self.members | {name: most for name, raw in given.items() if (decode(raw, _NUMBER, name) or 0) > tokens}
+    def within(self, context: int, most: int = 0) -> dict[str, msgspec.Raw]:
+        """The members that go on, none of which asks for more tokens than a context has, or than an answer may have at
+        `most`, where 0 is no limit. That limit is put in where the request names none.
+        """
+        tokens = min(context, most or context)
+        raw = msgspec.Raw(b"%d" % tokens)
+        named = {name: decode(self.members[name], _NUMBER, name) for name in _LIMITS if name in self.members}
+        over = {name: raw for name, limit in named.items() if limit is not None and limit > tokens}
+        free = most > 0 and self.endpoint is not Endpoint.EMBEDDINGS
+        if free and all(limit is None or limit < 0 for limit in named.values()):
+            return {name: each for name, each in self.members.items() if name not in named} | {"max_tokens": raw}
+        return self.members | over
 
 
 _Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]

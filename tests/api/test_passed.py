@@ -161,6 +161,13 @@ def test_nobody_asks_for_more_tokens_than_a_context_has() -> None:
     assert bytes(read(max_tokens=None).within(4096)["max_tokens"]) == b"null"
 
 
+@pytest.mark.parametrize("named", [{}, {"max_tokens": None}, {"max_tokens": -1}, {"max_tokens": 600}])
+def test_nobody_asks_for_more_tokens_than_the_operator_allows(named: dict[str, Any]) -> None:
+    assert bytes(read(**named).within(4096, 500)["max_tokens"]) == b"500"
+    assert bytes(read(**named, max_completion_tokens=7).within(4096, 500)["max_completion_tokens"]) == b"7"
+    assert "max_tokens" not in read(Endpoint.EMBEDDINGS).within(4096, 500)
+
+
 def test_conversations_begin_with_what_was_said_first() -> None:
     system, more = {"role": "system", "content": "s"}, {"role": "assistant", "content": "yes"}
     first = read(messages=[system, HI]).beginning

@@ -220,3 +220,24 @@ def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the
         wait_until(lambda: client.responses.retrieve(waiting.id).status == "completed", 30)
     finally:
         worker.stop()
+
+
+async def test_a_request_is_passed_on_to_the_server_of_its_model(settings: Settings, tmp_path: Path) -> None:
+    async with two(settings, tmp_path, max_output_tokens=500) as (inside, first, second), inside.client() as client:
+        for name in ("gpt-4o-mini", B):
+            message: Any = {"role": "user", "content": "say this"}
+            said = await client.chat.completions.create(model=name, messages=[message])
+            assert said.choices[0].message.content == "say this"
+    bodies = [[each.body for each in server.asked if each.path == "/v1/chat/completions"] for server in (first, second)]
+    assert [each["model"] for (each,) in bodies] == [first.model, second.model]
+    assert [each.get("max_tokens") for (each,) in bodies] == [None, 500]
+
+
+async def test_nothing_is_passed_on_for_a_model_without_servers(settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "engines.toml"
+    path.write_text(demo("one"))
+    given = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
+    async with serving(given) as inside, inside.http() as http:
+        answer = await http.post("/v1/chat/completions", json={"model": "one", "messages": []})
+    assert answer.status_code == 404
+    assert "POST /v1/responses" in answer.json()["error"]["message"]

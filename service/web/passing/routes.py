@@ -57,7 +57,7 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
     passed = Passed(
         id=exchange.request_id,
         path=endpoint,
-        members=read.within(card.context_tokens),
+        members=read.within(card.context_tokens, card.max_output_tokens),
         answers=read.answers,
         stream=read.stream,
         model=card.id,
