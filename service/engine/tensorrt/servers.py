@@ -2,7 +2,7 @@
 
 They have no salts that keep tenants' cached prompts apart, and nothing in a request says that it isn't to be matched
 with what is cached. So one that has cached prompts is for one tenant alone, and for requests without a salt of their
-own: whether it has, is found out by asking it the same thing twice.
+own: whether it has, is seen when it is asked the same thing twice.
 """
 
 import secrets
