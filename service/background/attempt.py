@@ -34,6 +34,7 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
+from service.markup.chat import Piece
 from service.responses.output.items.emitter import Seal
 from service.responses.output.journal import Batch, decode_sampled
 from service.responses.output.machine import Ending, Machine
@@ -255,6 +256,7 @@ class Attempt:
     async def _replay(self, machine: Machine) -> None:
         """Bring the machine to where the log ends."""
         sampled, logprobs, outcomes = bytearray(), list[TokenLogprobs](), list[ToolOutcome]()
+        pieces = list[Piece]()
         after = QUEUED_EVENTS - 1
         cached: Cached = None
         if self.job.last > after:
@@ -268,10 +270,11 @@ class Attempt:
                 sampled += part.tokens
                 logprobs += part.logprobs
                 outcomes += part.outcomes
+                pieces += part.pieces
                 cached = cached if part.cached_tokens is None else part.cached_tokens
             after = entries[-1].last
             await asyncio.sleep(BRIEFLY)
-        await in_steps(machine.replay(bytes(sampled), logprobs or None, outcomes))
+        await in_steps(machine.replay(bytes(sampled), logprobs or None, outcomes, pieces))
         machine.stretches.note_again(cached)
         self._service.metrics.tokens_replayed.inc(machine.sampled)
 

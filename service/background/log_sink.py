@@ -24,6 +24,7 @@ from service.background.succession import Succeed, given_back, succeeded
 from service.background.timing import TIMING, Timing, retry
 from service.engine.port import TokenLogprobs
 from service.logs import event
+from service.markup.chat import Piece
 from service.metrics.counters import Metrics
 from service.responses.output.journal import Batch, encode_batch, journaled
 from service.responses.output.machine import Machine
@@ -105,6 +106,7 @@ class LogSink:
         self._logprobs: list[TokenLogprobs] = []
         """One a token, or none at all."""
         self._outcomes: list[Outcome] = []
+        self._pieces: list[Piece] = []
         self._cached = first.cached_tokens
         self._since_snapshot = 0
         self._kept: deque[_Written] = deque()
@@ -152,6 +154,8 @@ class LogSink:
         self._events += step.events
         if step.outcome is not None:
             self._outcomes.append(step.outcome)
+        if step.piece is not None:
+            self._pieces.append(step.piece)
         if cached is not None:
             self._cached = cached
         if self._timer is None and self._events:
@@ -184,6 +188,7 @@ class LogSink:
         if not self._events:
             return
         events, ids, logprobs, outcomes = self._events, self._tokens, self._logprobs, self._outcomes
+        pieces = self._pieces
         batch, self._writing = self._take(), True
         entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
         after, progress = batch.events[0].sequence_number - 1, bool(batch.tokens or batch.outcomes)
@@ -199,6 +204,7 @@ class LogSink:
             self.failure = failure
             self._events, self._tokens = events + self._events, ids + self._tokens
             self._logprobs, self._outcomes = logprobs + self._logprobs, outcomes + self._outcomes
+            self._pieces = pieces + self._pieces
             self._stop()
         else:
             self._metrics.log_entries.inc()
@@ -318,6 +324,7 @@ class LogSink:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        batch = Batch(self._events, journaled(self._tokens), self._cached, tuple(self._logprobs), tuple(self._outcomes))
-        self._events, self._tokens, self._logprobs, self._outcomes = [], [], [], []
+        made = (tuple(self._logprobs), tuple(self._outcomes), tuple(self._pieces))
+        batch = Batch(self._events, journaled(self._tokens), self._cached, *made)
+        self._events, self._tokens, self._logprobs, self._outcomes, self._pieces = [], [], [], [], []
         return batch

@@ -12,7 +12,17 @@ from functools import lru_cache
 import msgspec
 
 from service.engine.pass_through import Passed, PassedReply, PassesOn
-from service.engine.port import Chunk, Engine, EngineUnavailable, Generation, ModelCard, NotServed
+from service.engine.port import (
+    Chunk,
+    Engine,
+    EngineRefused,
+    EngineUnavailable,
+    Generation,
+    ModelCard,
+    NotServed,
+    Renderer,
+)
+from service.markup.speech import Transcript
 
 DRAIN_SECONDS = 600.0
 """For how long an engine that was taken out has to be without work before it is closed: a response that has begun there
@@ -144,6 +154,16 @@ class Engines:
                         yield chunk
             finally:
                 self._under_way.pop(generation.id, None)
+
+    async def render(self, transcript: Transcript, model: str) -> Sequence[int]:
+        """Have the engine of a model make a prompt; see the port. Raises EngineError, and NotServed."""
+        member = self._member_for(model)
+        if member is None:
+            raise NotServed(f"this process serves no model {model[:100]!r}")
+        if not isinstance(member.engine, Renderer):
+            raise EngineRefused(f"the engine of '{model}' knows no chat template")
+        with self._used(member.engine):
+            return await member.engine.render(transcript, member.known_as(model))
 
     def passes_on(self, model: str) -> bool:
         """Whether the engine of a model has servers with an API of their own."""

@@ -6,9 +6,11 @@ An adapter must never decode, parse or repair what it samples: that is the proto
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
+
+from service.markup.speech import Speech, Transcript
 
 
 class Finish(StrEnum):
@@ -59,7 +61,8 @@ class Sampling(msgspec.Struct, frozen=True):
 class Generation(msgspec.Struct, frozen=True):
     """One request to an engine: an id for its logs, the prompt's token ids, and how to sample.
 
-    `model` is the id of the model that the prompt was made for; empty is whatever is served.
+    `model` is the id of the model that the prompt was made for; empty is whatever is served. Where the text of what is
+    sampled is wanted beside the ids, it is `decoded`, and has these `marks` spelled out.
     Generations of one `affinity` have long beginnings in common: where there are several servers, they go to the
     same one, whose prefix cache knows them, or to that which had the response that this one `continues`; `response` is
     its own. Those with different `cache_salt` never share cached prefixes. A lower
@@ -76,16 +79,20 @@ class Generation(msgspec.Struct, frozen=True):
     trace: tuple[tuple[str, str], ...] = ()
     response: str = ""
     continues: str = ""
+    decoded: bool = False
+    marks: tuple[str, ...] = ()
 
 
 class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The natural log of a sampled token's probability, and (id, log probability) of the likeliest tokens there.
 
     What has no probability at all is LEAST_LOGPROB, as minus infinity is no JSON. Event logs hold it as this array.
+    `texts` are those of the sampled token and of the others, where the generation is decoded.
     """
 
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 LEAST_LOGPROB = -9999.0
@@ -95,19 +102,22 @@ class Chunk(msgspec.Struct, frozen=True):
     """Some sampled ids in order, as many as were ready. The stop id that ended the generation is among them.
 
     The last chunk has `finish`; `cached_tokens`, where the engine knows it, is how much of the prompt its prefix
-    cache had, and comes at the latest with the last chunk. `logprobs`, where asked for, has one entry a token.
+    cache had, and comes at the latest with the last chunk. `logprobs`, where asked for, has one entry a token. `text`
+    is what the ids say, where the generation is decoded.
     """
 
     tokens: list[int]
     finish: Finish | None = None
     cached_tokens: int | None = None
     logprobs: list[TokenLogprobs] | None = None
+    text: str = ""
 
 
 class ModelCard(msgspec.Struct, frozen=True):
     """What the engine serves: its id in the API, when it was made (unix seconds) and its context in tokens.
 
     `max_output_tokens` is the most that one response may have of it; 0 is as many as there is room for.
+    `speech` is None for a model that speaks Harmony.
     """
 
     id: str
@@ -115,6 +125,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     context_tokens: int
     defaults: Defaults = Defaults()
     max_output_tokens: int = 0
+    speech: Speech | None = None
 
 
 class EngineError(Exception):
@@ -145,6 +156,15 @@ class EngineBroke(EngineUnavailable):
 
 class EngineOverloaded(EngineUnavailable):
     """The engine is up but takes no more work now."""
+
+
+@runtime_checkable
+class Renderer(Protocol):
+    """An engine that knows its model's chat template."""
+
+    async def render(self, transcript: Transcript, model: str) -> Sequence[int]:
+        """The ids of a prompt; nothing that stands in a message becomes a mark. Raises EngineError."""
+        ...
 
 
 class Engine(Protocol):

@@ -182,6 +182,14 @@ class Metrics:
         "nobody swept for an hour.",
         why=DOUBTS,
     )
+    prefix_read: Counter = metric(
+        "prefix_read_tokens_total",
+        "Tokens that models with a chat template had read of conversations when these went on.",
+    )
+    prefix_kept: Counter = metric(
+        "prefix_kept_tokens_total",
+        "Of these, those with which their next prompts began, as the engine has them cached.",
+    )
     loop_lag_seconds: Histogram = metric(
         "loop_lag_seconds",
         "How much later than it wanted something ran in the process, looked at four times a second.",

@@ -16,15 +16,17 @@ from service.api.response import CodeInterpreterCall, Response, decode_response
 from service.engine.port import Generation, Sampling
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
+from service.responses.chat.reading import note_of_read
 from service.responses.output.machine import Machine
 from service.responses.rules import Rules
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Messages, Status, StoredMessage, Turn
 
-FORMAT = 4
-_NEWEST, _HOSTING, _PLAIN = bytes([FORMAT]), bytes([3]), bytes([2])
-"""The versions of a plan with calls that somebody has to approve, or that have items of the client's own; of one for
-which the service runs other tools; and of all others: older workers can't make the first ones.
+FORMAT = 5
+_TEMPLATED, _APPROVING, _HOSTING, _PLAIN = bytes([FORMAT]), bytes([4]), bytes([3]), bytes([2])
+"""The versions of a plan for a model that doesn't speak Harmony; of one with calls that somebody has to approve, or
+that have items of the client's own; of one for which the service runs other tools; and of all others: older workers
+can't make the first ones.
 """
 
 
@@ -78,7 +80,10 @@ class Plan(msgspec.Struct, frozen=True):
         behind = self.rules.answers.behind if self.rules.answers is not None else ()
         kept = (*self.messages, *self.rules.kept_messages, *self.rules.newest, *behind)
         said = sum(message.size for message in kept) + sum(display.size for display in self.rules.displays)
-        return len(self.generation.prompt) * tokens.BYTES_A_TOKEN + len(self.items) + len(self.settings) + said
+        templated = 0 if self.rules.chat is None else self.rules.chat.size
+        return (
+            len(self.generation.prompt) * tokens.BYTES_A_TOKEN + len(self.items) + len(self.settings) + said + templated
+        )
 
 
 def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
@@ -100,7 +105,8 @@ def messages_of(plan: Plan, machine: Machine) -> Messages:
     notes = 0 if machine.output else len(plan.rules.listed)
     ran = [item.container_id for item in machine.output if isinstance(item, CodeInterpreterCall) and item.container_id]
     container = [StoredMessage(CONTAINER, b"", name=ran[-1])] if ran else []
-    return (*plan.messages[notes:], *machine.messages, *machine.notes, *container)
+    read = note_of_read(plan.generation, machine)
+    return (*plan.messages[notes:], *machine.messages, *machine.notes, *container, *read)
 
 
 class _Queued(msgspec.Struct, frozen=True):
@@ -161,8 +167,16 @@ def _encode(plan: Plan) -> bytes:
         settings=plan.settings,
         connections=plan.connections,
     )
-    version = _NEWEST if plan.rules.approves or plan.rules.acts else _HOSTING if plan.rules.hosts else _PLAIN
-    return version + squeeze(msgspec.msgpack.encode(queued))
+    return _version(plan.rules) + squeeze(msgspec.msgpack.encode(queued))
+
+
+def _version(rules: Rules) -> bytes:
+    """The oldest that can say it."""
+    if rules.chat is not None:
+        return _TEMPLATED
+    if rules.approves or rules.acts:
+        return _APPROVING
+    return _HOSTING if rules.hosts else _PLAIN
 
 
 async def decode(blob: bytes) -> Plan:
@@ -186,6 +200,8 @@ def _decode(blob: bytes) -> Plan:
         cache_salt=queued.cache_salt,
         priority=queued.priority,
         trace=queued.trace,
+        decoded=queued.rules.chat is not None,
+        marks=() if queued.rules.chat is None else queued.rules.chat.spelled,
     )
     return Plan(
         base=decode_response(queued.base),

@@ -8,6 +8,7 @@ minutes, and needn't hold on to megabytes meanwhile.
 
 import asyncio
 import logging
+from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -32,11 +33,15 @@ from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.api.tools.approval import Answers, waiting
 from service.api.tools.mcp import declarations, declared_types
-from service.engine.port import Generation, ModelCard, Sampling
-from service.errors import ApiError, invalid_value
+from service.engine.port import EngineRefused, Generation, ModelCard, Sampling
+from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, unsupported
 from service.harmony import tokens
 from service.harmony.calls import history_of
 from service.harmony.messages import harmony_messages
+from service.markup.chat import Chat
+from service.markup.speech import Speech
+from service.responses.chat.reading import NOTHING, READ, Known, known_of
+from service.responses.chat.rendering import prompt_of
 from service.responses.conversations.joining import Joining, joining
 from service.responses.conversations.memory import Remembered
 from service.responses.conversations.standing import configuration_of
@@ -306,19 +311,26 @@ async def _prepare(
     if toolbox.asks or routes:
         declared = declarations(request.tools, most) if toolbox.asks else ()
         looked = await toolbox.look(caller.tenant, declared, routes)
-    known = (looked.offers, toolbox.builtins, parent.loaded, looked.routed)
-    read = await in_steps(read_request(request, service.limits, opener, parent.standing, *known))
+    builtins = toolbox.builtins if model.speech is None else ()  # no other model was trained with them
+    found = (looked.offers, builtins, parent.loaded, looked.routed)
+    read = await in_steps(read_request(request, service.limits, opener, parent.standing, *found))
     notes, listed = _listed_first(looked, parent, read.items)
     if read.rules.hosts or looked.offers:
         rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=model.context_tokens)
         read = msgspec.structs.replace(read, rules=await _equipped(service, caller.tenant, parent, read, rules))
     settings = service.settings
+    known = NOTHING if model.speech is None else known_of(parent.notes(READ), model.id)
     prompt = await in_steps(
         build_prompt(
             read,
             request,
             parent.take_history(),
-            Identity(settings.model_identity, settings.knowledge_cutoff, model.context_tokens),
+            Identity(
+                settings.model_identity,
+                settings.knowledge_cutoff,
+                model.context_tokens,
+                keeps_thoughts=model.speech is not None,
+            ),
             date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
             resolved=await stored_items(service.store, caller.tenant, read.references),
             waiting=parent.waiting,
@@ -328,13 +340,17 @@ async def _prepare(
     if prompt.rules.answers is not None:
         await _refuse_used(service, caller.tenant, prompt.rules.answers)
     identify(prompt.items, id)
-    sampling = _sampling(request, prompt, model, settings.max_output_tokens)
+    rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
+    if model.speech is not None:
+        asked, chat = await _templated(service, model, model.speech, read, request, prompt, known)
+        rules, length = msgspec.structs.replace(rules, chat=chat), len(asked)
+    sampling = _sampling(request, rules, length, model, settings.max_output_tokens)
     base = _base(request, read, sampling, id, int(created_at))
     if prompt.rules.harmony:
         base = msgspec.structs.replace(base, input_messages=await in_steps(harmony_messages(prompt.whole)))
     generation = Generation(
         id=f"{id}-{request.request_id}" if request.request_id else id,
-        prompt=prompt.tokens,
+        prompt=asked,
         sampling=sampling,
         model=model.id,
         affinity=request.prompt_cache_key or request.session_id or caller.session or parent.root or id,
@@ -343,6 +359,8 @@ async def _prepare(
         trace=caller.trace,
         response=id,
         continues=parent.id or "",
+        decoded=rules.chat is not None,
+        marks=() if rules.chat is None else rules.chat.spelled,
     )
     plan = Plan(
         base=base,
@@ -351,13 +369,40 @@ async def _prepare(
         stored=request.store,
         messages=(*notes, *prompt.messages),
         items=msgspec.json.encode(prompt.items),
-        rules=prompt.rules,
+        rules=rules,
         settings=_settings(request, base.instructions, prompt),
         connections=opener.seal(CONNECTIONS, encode_connections(looked.connections)) if looked.connections else "",
     )
     telling = (ForeignItem, ToolSearchCallItem)
     unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
     return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
+
+
+async def _templated(
+    service: Service,
+    model: ModelCard,
+    speech: Speech,
+    read: Read,
+    request: CreateRequest,
+    prompt: Prompt,
+    known: Known,
+) -> tuple["array[int]", Chat]:
+    """The ids of a prompt of a model that doesn't speak Harmony, and how its response is read. Raises ApiError where
+    there are too many, or the request has what such a model can't do; and EngineUnavailable.
+    """
+    for callee in read.rules.callees:
+        if callee.kind == "custom" and not callee.wrapped:
+            raise unsupported("tools", callee.name, f"The model '{model.id}' calls no tool under a grammar.")
+    try:
+        ids, chat = await prompt_of(service.engine, model, speech, read, request, prompt, known)
+    except EngineRefused as error:
+        raise InvalidRequest(f"The model's chat template doesn't take the input: {error}", param="input") from error
+    if len(ids) >= model.context_tokens:
+        raise context_length_exceeded(model.context_tokens, len(ids))
+    if known.ids and ids:
+        service.metrics.prefix_read.inc(len(known.ids))
+        service.metrics.prefix_kept.inc(chat.kept)
+    return array("I", ids), chat
 
 
 async def _equipped(service: Service, tenant: str, parent: Parent, read: Read, rules: Rules) -> Rules:
@@ -434,25 +479,27 @@ def standing_in(items: Sequence[InputItem]) -> list[bytes]:
     return [msgspec.json.encode(item) for item in items if isinstance(item, settings)]
 
 
-def _sampling(request: CreateRequest, prompt: Prompt, model: ModelCard, max_output_tokens: int) -> Sampling:
+def _sampling(
+    request: CreateRequest, rules: Rules, prompt_tokens: int, model: ModelCard, max_output_tokens: int
+) -> Sampling:
     """How the engine samples: as the request wants it, else by the model's defaults."""
     wished, defaults = request.sampling, model.defaults
-    room = model.context_tokens - len(prompt.whole)
+    room = model.context_tokens - prompt_tokens
     wanted = request.max_output_tokens or max_output_tokens
     wanted = min(wanted, model.max_output_tokens or wanted)
     repetition = wished.repetition_penalty
     return Sampling(
-        max_tokens=wanted if prompt.rules.after_compaction is not None else min(wanted, room),
+        max_tokens=wanted if rules.after_compaction is not None else min(wanted, room),
         temperature=defaults.temperature if request.temperature is None else request.temperature,
         top_p=defaults.top_p if request.top_p is None else request.top_p,
-        stop_ids=tokens.ENDS,
+        stop_ids=tokens.ENDS if rules.chat is None else rules.chat.ends,
         top_k=defaults.top_k if wished.top_k is None else wished.top_k,
         min_p=defaults.min_p if wished.min_p is None else wished.min_p,
         presence_penalty=wished.presence_penalty,
         frequency_penalty=wished.frequency_penalty,
         repetition_penalty=defaults.repetition_penalty if repetition is None else repetition,
         seed=wished.seed,
-        logprobs=prompt.rules.top_logprobs,
+        logprobs=rules.top_logprobs,
     )
 
 

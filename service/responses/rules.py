@@ -18,6 +18,7 @@ from service.api.tools.callee import FUNCTIONS, Callee, Choice, Hosted
 from service.api.tools.client import CLIENT
 from service.browser.page import Display
 from service.harmony.header import CHANNELS
+from service.markup.chat import Chat
 from store.turn import Messages
 
 _NOBODY = ("assistant", "all")
@@ -56,7 +57,8 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     the service runs for it; they don't count among the `parallel` ones. `context_tokens` is the model's context, where
     what tools say may fill it. `include` are those of the request's that concern what calls show which the service
     makes. `answers` are those to requests for approval, with which the response begins.
-    `displays` are what the browser has shown in the conversation before, by their cursors.
+    `displays` are what the browser has shown in the conversation before, by their cursors. `chat` is how a model is
+    asked and read that doesn't speak Harmony.
 
     Queued jobs hold rules, so a field keeps its name there (`msgspec.field`) when it is renamed here.
     """
@@ -80,6 +82,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     include: frozenset[str] = frozenset()
     answers: Answers | None = None
     displays: tuple[Display, ...] = ()
+    chat: Chat | None = None
 
     @property
     def first(self) -> "Rules":

@@ -13,8 +13,10 @@ from service.api.tools.approval import ApprovalRequest
 from service.api.tools.outcome import HostedCall, Outcome, died, failed, used_up
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation, TokenLogprobs
 from service.logs import event
+from service.markup.chat import Piece
+from service.responses.chat.rendering import later_prompt
 from service.responses.output.machine import Ending, Machine
-from service.responses.output.next_step import Call, End, Generated, GiveFeedback, Next, next_step
+from service.responses.output.next_step import Call, End, Generated, GiveFeedback, Next, Render, next_step
 from service.responses.tools.port import Runner
 from store.errors import StoreUnavailable
 from store.history.approvals import Use
@@ -28,7 +30,8 @@ CACHED_TOKENS_SECONDS = 0.25
 class Step(msgspec.Struct, frozen=True):
     """What came of one chunk, or of a call: the sampled ids or the outcome, and the events of them, which may be none.
 
-    One that is `due` has to be kept, with all before it, before the next one: a tool is called then.
+    One that is `due` has to be kept, with all before it, before the next one: a tool is called then. `piece` is what
+    the tokens say, from a model that doesn't speak Harmony, or that a prompt of it was made.
     """
 
     tokens: list[int]
@@ -36,6 +39,7 @@ class Step(msgspec.Struct, frozen=True):
     logprobs: list[TokenLogprobs] | None = None
     outcome: Outcome | None = None
     due: bool = False
+    piece: Piece | None = None
 
 
 UseUp = Callable[[ApprovalRequest], Awaitable[Use]]
@@ -105,6 +109,11 @@ class Sampler:
                     self._next = next_step(machine, self._initial)
                 elif self.stopped is not None:
                     self._next = End(self.stopped)
+                elif isinstance(self._next, Render):
+                    piece = await self._rendered()
+                    if piece is not None:
+                        yield Step([], [], piece=piece)
+                    self._next = next_step(machine, self._initial)
                 elif isinstance(self._next, Call):
                     yield Step([], [], due=True)
                     outcome = await self._outcome()
@@ -120,6 +129,21 @@ class Sampler:
             self._note(failure)
         finally:
             timer.cancel()
+
+    async def _rendered(self) -> Piece | None:
+        """Have the template make the prompt; what is to be kept of it, if nobody made it before. Raises EngineError."""
+        machine, first = self._machine, self._machine.stretches.waits
+        self._waiting = asyncio.current_task()
+        try:
+            ids = await later_prompt(self._engine, self._initial, machine)
+        except asyncio.CancelledError:
+            self._cancelled()
+            return None
+        finally:
+            self._waiting = None
+        thinking = machine.rules.chat is not None and machine.rules.chat.thinks(ids)
+        machine.prompted(len(ids), thinking, ids)
+        return Piece(0, "", len(ids), thinking) if first else None
 
     async def _outcome(self) -> Outcome | None:
         """What became of the call that the machine waits for; None where it was stopped. One that may have been made
@@ -177,11 +201,12 @@ class Sampler:
                     self._waiting = None
                 if chunk.cached_tokens is not None and begins:
                     stretches.note_cached(chunk.cached_tokens)
-                events = machine.feed(chunk.tokens, chunk.logprobs)
+                events = machine.feed(chunk.tokens, chunk.logprobs, chunk.text)
                 taken, before = stretches.sampled - before, stretches.sampled
                 finish = chunk.finish if taken == len(chunk.tokens) else None
                 if taken:
-                    yield Step(chunk.tokens[:taken], events, chunk.logprobs and chunk.logprobs[:taken])
+                    piece = None if machine.rules.chat is None else Piece(taken, chunk.text)
+                    yield Step(chunk.tokens[:taken], events, chunk.logprobs and chunk.logprobs[:taken], piece=piece)
                 step = next_step(machine, self._initial, Generated(generation, before > start, finish))
                 if step is not None:
                     if finish is None and begins:

@@ -41,7 +41,7 @@ RULES = Rules(
 FIELDS = [
     *("callees", "choice", "allowed", "parallel", "answer", "top_logprobs", "sealed", "summary", "stop", "harmony"),
     *("compacting", "carried", "onward", "listed", "hosted_calls", "context_tokens", "include", "answers"),
-    "displays",
+    *("displays", "chat"),
 ]
 
 

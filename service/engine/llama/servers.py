@@ -8,7 +8,8 @@ probes. So a server is asked for as many generations at once as it has slots, an
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 import msgspec
 
@@ -17,8 +18,10 @@ from service.engine.llama.answer import LlamaAnswer
 from service.engine.pass_through import Passed
 from service.engine.port import EngineError, EngineUnavailable, Generation
 from service.engine.servers.kind import Ask, Facts, Request, Wanted
+from service.engine.servers.speech import Disarming, Pieces, speech_of
 from service.harmony.tokens import LAST_LEGAL
 from service.logs import event
+from service.markup.speech import Transcript
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +29,7 @@ GUIDED = "llguidance"
 """The trait of a server that has llguidance."""
 
 VOCABULARY = LAST_LEGAL + 1
-"""How many ids the vocabulary of gpt-oss has."""
+"""How many ids the vocabulary of gpt-oss has; a model with another one speaks by its chat template."""
 
 
 class Llama:
@@ -41,21 +44,28 @@ class Llama:
     def __init__(self, *, shared: bool) -> None:
         self._shared = shared
         self._salts = set[str | None]()
+        self._disarming = Disarming()
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         """As the kind has it."""
         status, body = await ask("POST", wire.COMPLETION, wire.PROBE)
         if status not in (200, 400):
             raise wire.read_refusal(status, body)
-        served = await self._served(ask, wanted)
-        return msgspec.structs.replace(served, traits=frozenset({GUIDED}) if status == 200 else frozenset())
+        served, harmony = await self._served(ask, wanted)
+        traits = frozenset({GUIDED}) if status == 200 else frozenset[str]()
+        if harmony:
+            return msgspec.structs.replace(served, traits=traits)
+        path = wire.read_props(await _asked(ask, "/props")).model_path
+        speech = await speech_of(_pieces_of(ask), f"{served.model} {PurePath(path).name}")
+        return msgspec.structs.replace(served, traits=traits, speech=speech)
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
         """As the kind has it."""
-        return msgspec.structs.replace(await self._served(ask, wanted), traits=facts.traits) == facts
+        served, _ = await self._served(ask, wanted)
+        return msgspec.structs.replace(served, traits=facts.traits, speech=facts.speech) == facts
 
-    async def _served(self, ask: Ask, wanted: Wanted) -> Facts:
-        """What it says of itself. Raises as `facts`."""
+    async def _served(self, ask: Ask, wanted: Wanted) -> tuple[Facts, bool]:
+        """What it says of itself, and whether its model has the vocabulary of gpt-oss. Raises as `facts`."""
         slots = wire.read_props(await _asked(ask, "/props")).total_slots
         body, terms = await _asked(ask, "/v1/models"), wanted()
         served = next((each for each in wire.read_models(body).data if terms.model in ("", each.id)), None)
@@ -64,11 +74,18 @@ class Llama:
         meta = served.meta
         if meta is None or not meta.n_ctx:
             raise EngineUnavailable("the llama.cpp server does not say how long its model's context is; is it recent?")
-        if meta.n_vocab != VOCABULARY:
-            raise EngineUnavailable(
-                f"the llama.cpp server's model has a vocabulary of {meta.n_vocab:,} tokens, and gpt-oss {VOCABULARY:,}"
-            )
-        return Facts(wire.COMPLETION, served.id, meta.n_ctx, places=slots)
+        return Facts(wire.COMPLETION, served.id, meta.n_ctx, places=slots), meta.n_vocab == VOCABULARY
+
+    async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
+        """As the kind has it: the template makes a text, which is then cut into ids."""
+        messages = await self._disarming.disarmed(_pieces_of(ask), transcript.messages)
+        body = wire.template_body(msgspec.structs.replace(transcript, messages=messages))
+        prompt = wire.read_prompt(await _asked(ask, wire.TEMPLATE, body))
+        return wire.read_ids(await _asked(ask, wire.TOKENIZE, wire.tokenize_body(prompt)))
+
+    async def cut(self, ask: Ask, text: str) -> list[int]:
+        """As the kind has it."""
+        return wire.read_ids(await _asked(ask, wire.TOKENIZE, wire.tokenize_body(text, marks=False)))
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         """As the kind has it."""
@@ -91,16 +108,27 @@ class Llama:
 
     def answer(self, generation: Generation) -> LlamaAnswer:
         """As the kind has it."""
-        return LlamaAnswer(logprobs=generation.sampling.logprobs, stop_ids=generation.sampling.stop_ids)
+        sampling = generation.sampling
+        return LlamaAnswer(logprobs=sampling.logprobs, stop_ids=sampling.stop_ids, decoded=generation.decoded)
 
     def refused(self, status: int, body: bytes) -> EngineError:
         """As the kind has it."""
         return wire.read_refusal(status, body)
 
 
-async def _asked(ask: Ask, path: str) -> bytes:
+def _pieces_of(ask: Ask) -> Pieces:
+    """What cuts a text into pieces, marks among them."""
+
+    async def pieces(text: str) -> Sequence[tuple[int, str]]:
+        found = wire.read_pieces(await _asked(ask, wire.TOKENIZE, wire.tokenize_body(text, pieces=True)))
+        return [(each.id, each.piece if isinstance(each.piece, str) else "") for each in found]
+
+    return pieces
+
+
+async def _asked(ask: Ask, path: str, body: bytes | None = None) -> bytes:
     """What it answers. Raises EngineError where it refuses."""
-    status, body = await ask("GET", path, None)
+    status, body = await ask("GET" if body is None else "POST", path, body)
     if status != 200:
         raise wire.read_refusal(status, body)
     return body

@@ -4,7 +4,7 @@
 sent. A key that a server doesn't know is ignored in silence, so tests check each on a real one.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,9 +13,14 @@ from service.engine.port import EngineError, EngineRefused, EngineUnavailable, G
 from service.engine.servers.kind import UNREADABLE, Count, TokenId, refusal
 from service.grammar.tags import LAST_MARK
 from service.harmony.tokens import ENDS, FIRST_SPECIAL
+from service.markup.speech import Transcript
 
 NAME = "llama.cpp"
 COMPLETION = "/completion"
+TEMPLATE = "/apply-template"
+TOKENIZE = "/tokenize"
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 SEEDS = 2**32 - 1
 """How many seeds there are: the one behind the last stands for none."""
@@ -26,6 +31,7 @@ SAMPLERS = ("penalties", "top_k", "top_p", "min_p", "temperature")
 
 class _Top(msgspec.Struct):
     id: TokenId
+    token: str = ""
     logprob: float | None = None
 
 
@@ -57,6 +63,25 @@ class Event(msgspec.Struct):
     error: _Error | None = None
 
 
+class Token(msgspec.Struct):
+    """An id, and the text that it stands for, as bytes where it is no text."""
+
+    id: int
+    piece: str | list[int] = ""
+
+
+class _Pieces(msgspec.Struct):
+    tokens: list[Token]
+
+
+class _Ids(msgspec.Struct):
+    tokens: list[int]
+
+
+class _Prompt(msgspec.Struct):
+    prompt: str
+
+
 class _Meta(msgspec.Struct):
     n_vocab: int = 0
     n_ctx: int = 0
@@ -77,6 +102,7 @@ class Props(msgspec.Struct):
     """The answer of `GET /props`."""
 
     total_slots: int = 1
+    model_path: str = ""
 
 
 _EVENT = msgspec.json.Decoder(Event)
@@ -116,17 +142,59 @@ def request_body(generation: Generation, context_tokens: int, *, cached: bool, g
     }
     if sampling.logprobs is not None:
         body["n_probs"] = max(1, sampling.logprobs)
-    banned = set(ENDS) - allowed
+    if generation.decoded:
+        body["preserved_tokens"] = generation.marks
+    banned = set[int]() if generation.decoded else set(ENDS) - allowed
     if sampling.structural_tag is not None:
         try:
             held = constraint(sampling.structural_tag, sampling.stop_ids, guided=guided)
         except ValueError as error:
             raise EngineRefused(f"the constraint can't be read: {error}") from error
         body |= held.asked
-        banned = set(range(FIRST_SPECIAL, LAST_MARK + 1)) - allowed - held.marks
+        if not generation.decoded:
+            banned = set(range(FIRST_SPECIAL, LAST_MARK + 1)) - allowed - held.marks
     if banned:
         body["logit_bias"] = [[id, False] for id in sorted(banned)]
     return _ENCODE(body)
+
+
+def template_body(transcript: Transcript) -> bytes:
+    """What to post for the text of a prompt."""
+    return _ENCODE(
+        {
+            "messages": msgspec.Raw(transcript.messages),
+            "tools": msgspec.Raw(transcript.tools),
+            "chat_template_kwargs": msgspec.Raw(transcript.options),
+            "add_generation_prompt": True,
+        }
+    )
+
+
+def tokenize_body(text: str, *, marks: bool = True, pieces: bool = False) -> bytes:
+    """What to post for the ids of a text, in which `marks` are marks; `pieces` is whether each comes with its text."""
+    return _ENCODE({"content": text, "parse_special": marks, "add_special": False, "with_pieces": pieces})
+
+
+def read_prompt(body: bytes) -> str:
+    """The text of a prompt. Raises EngineError."""
+    return _read(body, _Prompt).prompt
+
+
+def read_ids(body: bytes) -> list[int]:
+    """The ids of a text. Raises EngineError."""
+    return _read(body, _Ids).tokens
+
+
+def read_pieces(body: bytes) -> list[Token]:
+    """The ids of a text, and what they stand for. Raises EngineError."""
+    return _read(body, _Pieces).tokens
+
+
+def _read(body: bytes, type: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=type)
+    except UNREADABLE as error:
+        raise EngineError("the llama.cpp server sent something else than it was asked for") from error
 
 
 def read_event(data: bytes) -> Event:

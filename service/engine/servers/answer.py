@@ -30,7 +30,7 @@ class Answer(ABC):
     name: str
     """What the kind of server is called."""
 
-    def __init__(self, *, logprobs: int | None, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, *, logprobs: int | None, max_event_bytes: int = MAX_EVENT_BYTES, decoded: bool = False) -> None:
         self._max_event_bytes = max_event_bytes
         self._rest = bytearray()
         self._searched = 0
@@ -41,6 +41,11 @@ class Answer(ABC):
         self.over = False
         """Whether nothing more is wanted, though the server would go on."""
         self._alternatives = logprobs
+        self._decoded = decoded
+        self._text: list[str] = []
+        """What the tokens say, where that is wanted."""
+        self.lost: list[tuple[int, str]] = []
+        """Places of the next chunk's tokens where the server left out ids, and the text of all of them there."""
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._finish: Finish | None = None
@@ -61,8 +66,9 @@ class Answer(ABC):
             error = raised
         if self._tokens:
             self.begun = True
-            yield Chunk(self._tokens, None, self._cached_tokens, None if self._alternatives is None else self._logprobs)
-            self._tokens, self._logprobs = [], []
+            logprobs = None if self._alternatives is None else self._logprobs
+            yield Chunk(self._tokens, None, self._cached_tokens, logprobs, "".join(self._text))
+            self._tokens, self._logprobs, self._text = [], [], []
         if error is not None:
             raise error
 

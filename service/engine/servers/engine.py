@@ -33,6 +33,7 @@ from service.engine.servers.queue import Queue
 from service.engine.servers.reply import BROKEN
 from service.engine.servers.server import Server, State, Unreachable, open_session
 from service.logs import event
+from service.markup.speech import Transcript
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ class ServersEngine:
             raise self._trouble()
         context = min(each.context_tokens for each in known)
         context = min(context, self._context_tokens or context)
-        return ModelCard(known[0].model, MODEL_CREATED, context, known[0].defaults)
+        return ModelCard(known[0].model, MODEL_CREATED, context, known[0].defaults, speech=known[0].speech)
 
     async def start(self) -> None:
         """Ask every server once, and go on asking; none needs to be there yet."""
@@ -168,7 +169,7 @@ class ServersEngine:
                         for chunk in answer.feed(data):
                             if (left := left - len(chunk.tokens)) < 0:
                                 raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
-                            yield chunk
+                            yield await server.completed(chunk, answer) if answer.lost else chunk
                 yield answer.end()
                 return
             except (Unreachable, ServerChanged, EngineOverloaded) as error:
@@ -206,6 +207,17 @@ class ServersEngine:
                 trouble = error
                 if isinstance(error, EngineOverloaded):
                     overloaded.add(server)
+        raise trouble or self._trouble()
+
+    async def render(self, transcript: Transcript, model: str) -> list[int]:
+        """Have one of the servers make a prompt; see the port. Raises EngineError."""
+        await self._find_one_up()
+        trouble: EngineUnavailable | None = None
+        for server in sorted(self._up(model), key=lambda server: server.running):
+            try:
+                return await server.render(transcript)
+            except EngineUnavailable as error:
+                trouble = error
         raise trouble or self._trouble()
 
     async def finish(self, id: str) -> bool:

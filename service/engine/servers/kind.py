@@ -5,7 +5,7 @@ out of one is in its Facts.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, runtime_checkable
 
 import msgspec
 
@@ -19,6 +19,7 @@ from service.engine.port import (
     Generation,
 )
 from service.engine.servers.answer import Answer
+from service.markup.speech import Speech, Transcript
 
 SHOWN_CHARS = 500
 """How much of a server's own words an error repeats."""
@@ -54,7 +55,7 @@ class Facts(msgspec.Struct, frozen=True):
     """What a server serves: the path for token ids, the model, its context in tokens, how it samples by default.
 
     `places` is how many generations it can have under way at once, where more would keep it from answering; 0 is as
-    many as come. `traits` is what else its kind found out.
+    many as come. `traits` is what else its kind found out, and `speech` how a model speaks that doesn't speak Harmony.
     """
 
     endpoint: str
@@ -63,6 +64,7 @@ class Facts(msgspec.Struct, frozen=True):
     defaults: Defaults = Defaults()
     places: int = 0
     traits: frozenset[str] = frozenset()
+    speech: Speech | None = None
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -76,6 +78,19 @@ class Terms(msgspec.Struct, frozen=True):
 
 Wanted = Callable[[], Terms]
 """The terms of this moment: which model is wanted may be for the first server that is up to say."""
+
+
+@runtime_checkable
+class Templating(Protocol):
+    """What a kind of server has besides whose models may speak by a chat template."""
+
+    async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
+        """The ids that the model's chat template makes. Raises EngineError, and what `ask` does."""
+        ...
+
+    async def cut(self, ask: Ask, text: str) -> list[int]:
+        """The ids of a text in which nothing is a mark. Raises as `render`."""
+        ...
 
 
 class Kind(Protocol):

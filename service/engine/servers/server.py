@@ -20,20 +20,26 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+import msgspec
 
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
+    LEAST_LOGPROB,
+    Chunk,
     EngineBroke,
     EngineError,
     EngineOverloaded,
     EngineRefused,
     EngineUnavailable,
     Generation,
+    TokenLogprobs,
 )
-from service.engine.servers.kind import Facts, Kind, Request, ServerChanged, Wanted
+from service.engine.servers.answer import Answer
+from service.engine.servers.kind import Facts, Kind, Request, ServerChanged, Templating, Wanted
 from service.engine.servers.passing import GENERATED, STREAMED, passed_body, passed_refusal
 from service.engine.servers.reply import ACCEPTED, BROKEN, FoldedReply, ServerReply
 from service.logs import event
+from service.markup.speech import Transcript
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +49,12 @@ HEAD_SECONDS = 30
 IDLE_SECONDS = 3
 """How long an unused connection is kept: less than the 5 s after which vLLM and llama.cpp close it, lest a request meet
 that."""
+
+RENDER_TIMEOUT = aiohttp.ClientTimeout(total=30)
+"""For how long a server may make a prompt."""
+
+MAX_RENDERED_BYTES = 256 << 20
+"""The largest prompt that a server may make: its text, or its ids with their texts."""
 
 MAX_ANSWER_BYTES = 1 << 20
 """The largest answer to a probe, and the most that is read of an error."""
@@ -243,6 +255,38 @@ class Server:
         key = self._session.headers.get("authorization", "").removeprefix(BEARER)
         return [each for each in (key, urlsplit(self.url).netloc) if each]
 
+    @property
+    def _templating(self) -> Templating:
+        """What it makes prompts with. Raises EngineRefused."""
+        if not isinstance(self.kind, Templating):
+            raise EngineRefused(f"with {self.kind.name}, only gpt-oss is served")
+        return self.kind
+
+    async def render(self, transcript: Transcript) -> list[int]:
+        """The ids of a prompt. Raises EngineError."""
+        if self.facts is None or self.state is not State.UP:
+            raise Unreachable(self.trouble)
+        try:
+            return await self._templating.render(self._ask_at_length, self.facts, transcript)
+        except BROKEN as error:
+            raise self.down(EngineUnavailable(f"the {self.kind.name} server did not answer"), error) from error
+
+    async def completed(self, chunk: Chunk, answer: Answer) -> Chunk:
+        """The chunk with the ids that the server left out: those into which it cuts their text. So they say the same,
+        if they aren't those that were sampled. Raises EngineError.
+        """
+        lost, answer.lost = answer.lost, []
+        ids, logprobs = list(chunk.tokens), None if chunk.logprobs is None else list(chunk.logprobs)
+        try:
+            for place, text in reversed(lost):
+                found = await self._templating.cut(self._ask, text)
+                ids[place : place + 1] = found
+                if logprobs is not None:
+                    logprobs[place:place] = [TokenLogprobs(LEAST_LOGPROB)] * (len(found) - 1)
+        except BROKEN as error:
+            raise self.down(EngineBroke(f"the connection to the {self.kind.name} server broke"), error) from error
+        return msgspec.structs.replace(chunk, tokens=ids, logprobs=logprobs)
+
     async def abort(self, id: str) -> bool:
         """Have it end a generation, whose stream then says so; False where that is not possible."""
         request = self._ends.get(id)
@@ -326,10 +370,19 @@ class Server:
 
     async def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """The status and the body of a small request."""
+        return await self._asked(method, path, body, self._probe_timeout, MAX_ANSWER_BYTES)
+
+    async def _ask_at_length(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """The same of one about a whole conversation."""
+        return await self._asked(method, path, body, RENDER_TIMEOUT, MAX_RENDERED_BYTES)
+
+    async def _asked(
+        self, method: str, path: str, body: bytes | None, timeout: aiohttp.ClientTimeout, most: int
+    ) -> tuple[int, bytes]:
         async with self._session.request(
-            method, self.url + path, data=body, headers=JSON, timeout=self._probe_timeout, allow_redirects=False
+            method, self.url + path, data=body, headers=JSON, timeout=timeout, allow_redirects=False
         ) as response:
-            return response.status, await _body(response)
+            return response.status, await _body(response, most)
 
 
 def _headers(asked: Generation | Passed) -> dict[str, str]:
@@ -343,12 +396,12 @@ def _session(affinity: str, salt: str) -> dict[str, str]:
     return {SESSION: blake2b(affinity.encode(), key=key, digest_size=16).hexdigest()} if affinity else {}
 
 
-async def _body(response: aiohttp.ClientResponse) -> bytes:
+async def _body(response: aiohttp.ClientResponse, most: int = MAX_ANSWER_BYTES) -> bytes:
     """The body, as far as it is of a sensible size."""
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
-        if len(body) > MAX_ANSWER_BYTES:
+        if len(body) > most:
             break
     return bytes(body)
 

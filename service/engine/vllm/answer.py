@@ -15,7 +15,9 @@ class VllmAnswer(Answer):
             self._cached_tokens = event.cached_tokens
         for choice in () if self.finished else event.choices:
             if self._alternatives is not None:
-                self._logprobs += wire.read_logprobs(choice, self._alternatives)
+                self._logprobs += wire.read_logprobs(choice, self._alternatives, decoded=self._decoded)
+            if self._decoded and choice.text:
+                self._text.append(choice.text)
             self._tokens += choice.token_ids or ()
             if choice.finish_reason is not None:
                 self._finish_as(choice.finish_reason)

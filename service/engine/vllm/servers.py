@@ -1,14 +1,22 @@
 """The kind of servers that vLLM's are: what to ask one to learn what it serves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from service.engine.pass_through import Passed
 from service.engine.port import Defaults, EngineError, EngineUnavailable, Generation
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Ask, Facts, Request, Wanted
+from service.engine.servers.speech import Disarming, Pieces, speech_of
 from service.engine.vllm import wire
 from service.engine.vllm.answer import VllmAnswer
 from service.engine.vllm.wire import Endpoint
+from service.harmony.tokens import START
+from service.markup.speech import Speech, Transcript
+
+HARMONY_START = "<|start|>"
+"""A mark that only the vocabulary of gpt-oss has as the id START."""
 
 
 class Vllm:
@@ -20,16 +28,32 @@ class Vllm:
     notices_hang_ups = True
     streams_alone = False
 
+    def __init__(self) -> None:
+        self._disarming = Disarming()
+
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
-        """As the kind has it."""
+        """As the kind has it. Where a router doesn't say how texts are cut, the model is taken for gpt-oss."""
         endpoint = await self._endpoint(ask)
         defaults = await self._defaults(ask) if endpoint is Endpoint.GENERATE else Defaults()
         model, context_tokens = await self._served(ask, wanted)
-        return Facts(endpoint, model, context_tokens, defaults)
+        speech = await self._speech(ask, model)
+        if model != (again := (await self._served(ask, wanted))[0]):
+            raise EngineUnavailable(f"the vLLM server served {model!r} a moment ago, and now {again!r}")
+        return Facts(endpoint, model, context_tokens, defaults, speech=speech)
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
         """As the kind has it."""
         return await self._served(ask, wanted) == (facts.model, facts.context_tokens)
+
+    async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
+        """As the kind has it."""
+        messages = await self._disarming.disarmed(_pieces_of(ask, facts.model), transcript.messages)
+        body = wire.template_body(msgspec.structs.replace(transcript, messages=messages), facts.model)
+        return wire.read_cut(await _cut(ask, body)).tokens
+
+    async def cut(self, ask: Ask, text: str) -> list[int]:
+        """As the kind has it. It is never asked: no id is left out of its streams."""
+        raise EngineError("the vLLM server has left out ids")
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         """As the kind has it."""
@@ -39,7 +63,7 @@ class Vllm:
 
     def answer(self, generation: Generation) -> VllmAnswer:
         """As the kind has it."""
-        return VllmAnswer(logprobs=generation.sampling.logprobs)
+        return VllmAnswer(logprobs=generation.sampling.logprobs, decoded=generation.decoded)
 
     def passed(self, passed: Passed) -> Mapping[str, object]:
         """As the kind has it."""
@@ -65,6 +89,17 @@ class Vllm:
             )
         return served.id, context
 
+    async def _speech(self, ask: Ask, model: str) -> Speech | None:
+        """How the model speaks, None where that is Harmony."""
+        status, body = await ask("POST", wire.TOKENIZE, wire.tokenize_body(HARMONY_START, model))
+        if status in (403, 404, 405):
+            return None
+        if status != 200:
+            raise wire.read_refusal(status, body)
+        if wire.read_cut(body).tokens == [START]:
+            return None
+        return await speech_of(_pieces_of(ask, model), model)
+
     async def _endpoint(self, ask: Ask) -> Endpoint:
         """The better endpoint that it has. A request without a prompt is 400 where it is, and 403 or 404 else."""
         status, body = await ask("POST", Endpoint.GENERATE, b"{}")
@@ -78,6 +113,24 @@ class Vllm:
         """How it samples by default, from what it makes of a request that doesn't say."""
         status, body = await ask("POST", "/v1/completions/render", b'{"prompt": [0]}')
         return wire.read_defaults(body) if status == 200 else Defaults()
+
+
+def _pieces_of(ask: Ask, model: str) -> Pieces:
+    """What cuts a text into pieces, marks among them."""
+
+    async def pieces(text: str) -> Sequence[tuple[int, str]]:
+        cut = wire.read_cut(await _cut(ask, wire.tokenize_body(text, model)))
+        return list(zip(cut.tokens, cut.token_strs or (), strict=False))
+
+    return pieces
+
+
+async def _cut(ask: Ask, body: bytes) -> bytes:
+    """What it makes of a text, or of a transcript. Raises EngineError where it refuses."""
+    status, said = await ask("POST", wire.TOKENIZE, body)
+    if status != 200:
+        raise wire.read_refusal(status, said)
+    return said
 
 
 def vllm_engine(access: Access, *, model: str = "", context_tokens: int = 0) -> ServersEngine:

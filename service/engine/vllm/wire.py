@@ -21,6 +21,7 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.engine.servers.kind import UNREADABLE, Count, TokenId, refusal
+from service.markup.speech import Transcript
 
 NAME = "vLLM"
 
@@ -32,6 +33,10 @@ MOST_LOGPROBS = 20
 
 TOKEN_ID = "token_id:"
 """What `/v1/completions` writes before an id where a token's text would stand."""
+
+
+TOKENIZE = "/tokenize"
+"""Where a server tells how it cuts a text, or what its chat template makes of messages."""
 
 
 class Endpoint(StrEnum):
@@ -51,10 +56,12 @@ GENERATE_PREFIX = "generate-tokens-"
 class _TopLogprob(msgspec.Struct):
     token_id: TokenId
     logprob: float
+    token: str = ""
 
 
 class _TokenLogprob(msgspec.Struct):
     logprob: float
+    token: str = ""
     top_logprobs: list[_TopLogprob] = []
 
 
@@ -62,12 +69,21 @@ class _Logprobs(msgspec.Struct):
     """`content` is the shape of `/inference/v1/generate`, the other two are that of `/v1/completions`."""
 
     content: list[_TokenLogprob] = []
+    tokens: list[str] = []
     token_logprobs: list[float | None] = []
     top_logprobs: list[dict[str, float] | None] | None = None
 
 
+class Cut(msgspec.Struct):
+    """The ids of a text, and what each stands for."""
+
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
 class _Choice(msgspec.Struct):
     token_ids: list[TokenId] | None = None
+    text: str | None = None
     finish_reason: str | None = None
     logprobs: _Logprobs | None = None
 
@@ -115,6 +131,7 @@ class _Rendered(msgspec.Struct):
 
 
 _EVENT = msgspec.json.Decoder(Event)
+_CUT = msgspec.json.Decoder(Cut)
 _MODELS = msgspec.json.Decoder(Models)
 _RENDERED = msgspec.json.Decoder(list[_Rendered])
 _ENCODE = msgspec.json.Encoder().encode
@@ -135,12 +152,39 @@ def request_body(endpoint: Endpoint, generation: Generation, model: str) -> byte
     if endpoint is Endpoint.GENERATE:
         if generation.sampling.logprobs:
             sampling["logprobs"] = _with_the_sampled(generation.sampling.logprobs)
-        # detokenizing would be for nothing; and a constraint holds from the first token, whatever parser the server has
-        return _ENCODE(
-            body | {"token_ids": prompt, "sampling_params": sampling | {"detokenize": False}, "reasoning_ended": True}
-        )
-    ids = {"return_token_ids": True, "return_tokens_as_token_ids": True, "skip_special_tokens": False}
+        # without need of the text none is made; a constraint holds from the first token, whatever parser a server has
+        text = {"skip_special_tokens": False} if generation.decoded else {"detokenize": False}
+        mode = {"output_mode": "text"} if generation.decoded else {}
+        return _ENCODE(body | mode | {"token_ids": prompt, "sampling_params": sampling | text, "reasoning_ended": True})
+    as_ids = not generation.decoded
+    ids = {"return_token_ids": True, "return_tokens_as_token_ids": as_ids, "skip_special_tokens": False}
     return _ENCODE(body | sampling | ids | {"prompt": prompt})
+
+
+def tokenize_body(text: str, model: str) -> bytes:
+    """What to post for the ids of a text in which marks are marks."""
+    return _ENCODE({"model": model, "prompt": text, "add_special_tokens": False, "return_token_strs": True})
+
+
+def template_body(transcript: Transcript, model: str) -> bytes:
+    """What to post for the ids of a prompt."""
+    tools = {} if transcript.tools == b"[]" else {"tools": msgspec.Raw(transcript.tools)}
+    body = {
+        "model": model,
+        "messages": msgspec.Raw(transcript.messages),
+        "chat_template_kwargs": msgspec.Raw(transcript.options),
+        "add_generation_prompt": True,
+        "add_special_tokens": False,
+    }
+    return _ENCODE(body | tools)
+
+
+def read_cut(body: bytes) -> Cut:
+    """The ids of a text. Raises EngineError."""
+    try:
+        return _CUT.decode(body)
+    except UNREADABLE as error:
+        raise EngineError("the vLLM server sent something else than ids") from error
 
 
 def abort_body(id: str) -> bytes:
@@ -187,13 +231,14 @@ def read_event(data: bytes) -> Event:
     return event
 
 
-def read_logprobs(choice: _Choice, most: int) -> list[TokenLogprobs]:
+def read_logprobs(choice: _Choice, most: int, *, decoded: bool = False) -> list[TokenLogprobs]:
     """The log probabilities of a choice's tokens, in either endpoint's shape: one a token, or it raises EngineError.
 
-    Each has the `most` likeliest; a server adds the sampled one where it isn't among them.
+    Each has the `most` likeliest; a server adds the sampled one where it isn't among them. `decoded` ones have the
+    tokens' texts.
     """
     try:
-        read = _logprobs(choice.logprobs or _Logprobs(), most)
+        read = (_decoded if decoded else _logprobs)(choice.logprobs or _Logprobs(), most)
     except ValueError as error:
         raise EngineError("the vLLM server sent log probabilities that make no sense") from error
     if len(read) != len(choice.token_ids or ()):
@@ -212,6 +257,27 @@ def _logprobs(given: _Logprobs, most: int) -> list[TokenLogprobs]:
         TokenLogprobs(LEAST_LOGPROB if logprob is None else logprob, _alternatives(top, most))
         for logprob, top in zip(given.token_logprobs, tops, strict=True)
     ]
+
+
+def _decoded(given: _Logprobs, most: int) -> list[TokenLogprobs]:
+    if given.content:
+        return [
+            _with_texts(
+                each.token, each.logprob, ((top.token, top.token_id, top.logprob) for top in each.top_logprobs), most
+            )
+            for each in given.content
+        ]
+    tops = given.top_logprobs or [None] * len(given.token_logprobs)
+    return [
+        _with_texts(token, logprob, ((text, 0, each) for text, each in (top or {}).items()), most)
+        for token, logprob, top in zip(given.tokens, given.token_logprobs, tops, strict=True)
+    ]
+
+
+def _with_texts(token: str, logprob: float | None, top: Iterable[tuple[str, int, float]], most: int) -> TokenLogprobs:
+    kept = sorted(top, key=lambda each: -each[2])[:most]
+    likely = tuple((id, each) for _, id, each in kept)
+    return TokenLogprobs(LEAST_LOGPROB if logprob is None else logprob, likely, (token, *(text for text, _, _ in kept)))
 
 
 def _alternatives(top: dict[str, float] | None, most: int) -> tuple[tuple[int, float], ...]:

@@ -1,6 +1,6 @@
 """Batches of events as bytes: what an event log keeps of a background response, and what its followers are sent.
 
-    version | packing | msgpack of (tokens, cached tokens, runs, log probabilities, outcomes)
+    version | packing | msgpack of (tokens, cached tokens, runs, log probabilities, outcomes, pieces)
     run     (kind, item, output index, texts)   deltas of one item, one after another
             bytes                               any other event, as JSON
 
@@ -8,7 +8,8 @@ Nearly all events are deltas of one item, which differ in their text and their n
 no gaps, so whoever knows the last one knows all. Other events stay JSON: tools hold numbers that msgpack can't.
 The tokens that made the events stand beside them, so that another process can go on where this one died: whoever
 appends a batch has made both of them last, or neither. So do the outcomes of calls that the service ran, which no
-version before 3 has; a batch without any is one of version 2. Never change what a version means: add the next one.
+version before 3 has, and the text of what a model said that doesn't speak Harmony, which none before 4 has; a batch
+without any is one of version 2. Never change what a version means: add the next one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,11 +23,12 @@ from service.api.events import Event
 from service.api.tools.outcome import Outcome
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
+from service.markup.chat import Piece
 from service.responses.output.usage import Cached
 from store.codec import check_version, squeeze, unsqueeze
 
-FORMAT = 3
-_WITH_OUTCOMES, _WITHOUT = bytes([FORMAT]), bytes([2])
+FORMAT = 4
+_WITH_PIECES, _WITH_OUTCOMES, _WITHOUT = bytes([FORMAT]), bytes([3]), bytes([2])
 
 ITEM_IDS_CACHED = 1024
 """Ids of items are written as bytes and read again and again."""
@@ -41,7 +43,7 @@ class Batch(msgspec.Struct, frozen=True):
     `tokens` are little-endian u32 ids: all that were sampled since the batch before, whether or not an event came of
     them. `cached_tokens` is how much of the prompts of all stretches so far the engine had in its cache, once that is
     known. `logprobs` has one a token where the response shows them, and else none. `outcomes` are those of the calls
-    that ended since the batch before.
+    that ended since the batch before. `pieces` are what the tokens say, of a model that doesn't speak Harmony.
     """
 
     events: list[Event]
@@ -49,6 +51,7 @@ class Batch(msgspec.Struct, frozen=True):
     cached_tokens: Cached = None
     logprobs: Sequence[TokenLogprobs] = ()
     outcomes: Sequence[Outcome] = ()
+    pieces: Sequence[Piece] = ()
 
 
 class Sampled(msgspec.Struct, frozen=True):
@@ -58,6 +61,7 @@ class Sampled(msgspec.Struct, frozen=True):
     cached_tokens: Cached
     logprobs: list[TokenLogprobs]
     outcomes: list[Outcome]
+    pieces: list[Piece]
 
 
 class _Deltas(msgspec.Struct, array_like=True, gc=False):
@@ -74,6 +78,7 @@ class _Written(msgspec.Struct, array_like=True, gc=False):
     runs: list[_Deltas | bytes]
     logprobs: list[TokenLogprobs] = []
     outcomes: list[Outcome] = []
+    pieces: list[Piece] = []
 
 
 _Maker = Callable[[str, int, str, int], Event]
@@ -121,9 +126,9 @@ def encode_batch(batch: Batch) -> bytes:
     written = batch.events
     if written and written[-1].sequence_number - written[0].sequence_number != len(written) - 1:
         raise ValueError(f"{len(written)} events that don't end with number {written[-1].sequence_number}")
-    runs, logprobs, outcomes = _runs(written), list(batch.logprobs), list(batch.outcomes)
-    version = _WITH_OUTCOMES if outcomes else _WITHOUT
-    return version + squeeze(_pack(_Written(batch.tokens, batch.cached_tokens, runs, logprobs, outcomes)))
+    runs, logprobs, outcomes, pieces = _runs(written), list(batch.logprobs), list(batch.outcomes), list(batch.pieces)
+    version = _WITH_PIECES if pieces else _WITH_OUTCOMES if outcomes else _WITHOUT
+    return version + squeeze(_pack(_Written(batch.tokens, batch.cached_tokens, runs, logprobs, outcomes, pieces)))
 
 
 def _runs(batch: Iterable[Event]) -> list[_Deltas | bytes]:
@@ -186,7 +191,8 @@ def decode_batch(blob: bytes, last: int) -> Batch:
             item_id, output_index = _item_id(prefix, run.item), run.output_index
             out += [make(item_id, output_index, text, place) for place, text in enumerate(run.texts, number)]
             number += len(run.texts)
-    return Batch(out, written.tokens, written.cached_tokens, tuple(written.logprobs), tuple(written.outcomes))
+    made = (tuple(written.logprobs), tuple(written.outcomes), tuple(written.pieces))
+    return Batch(out, written.tokens, written.cached_tokens, *made)
 
 
 def decode_merged(blob: bytes, last: int) -> list[Event]:
@@ -210,7 +216,7 @@ def decode_merged(blob: bytes, last: int) -> list[Event]:
 def decode_sampled(blob: bytes) -> Sampled:
     """What a replay needs of a batch. Raises NewerFormat."""
     written = _written(blob)
-    return Sampled(written.tokens, written.cached_tokens, written.logprobs, written.outcomes)
+    return Sampled(written.tokens, written.cached_tokens, written.logprobs, written.outcomes, written.pieces)
 
 
 def _written(blob: bytes) -> _Written:

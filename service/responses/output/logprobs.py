@@ -4,7 +4,7 @@ A token may be but a piece of a character. Its bytes are that piece, so that tho
 its text has U+FFFD in the piece's place. A mark of the format has a name and no bytes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from service.api import events
@@ -28,8 +28,32 @@ _MARKS = {
 }
 
 
+def pieces_of(
+    ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None
+) -> Iterator[tuple[Sequence[int], str, list[Logprob]]]:
+    """What a model said that doesn't speak Harmony, token by token where each has its own log probability: ids, their
+    text, and what is shown of them. Tokens that are but pieces of characters stay together.
+    """
+    if logprobs is None:
+        yield ids, text, []
+        return
+    shown = [shown_logprob(id, each) for id, each in zip(ids, logprobs, strict=True)]
+    if "".join(each.token for each in shown) != text:
+        yield ids, text, shown
+        return
+    for place, each in enumerate(shown):
+        yield ids[place : place + 1], each.token, [each]
+
+
 def shown_logprob(token: int, sampled: TokenLogprobs) -> Logprob:
     """The token's log probability, with those of the likeliest tokens there."""
+    if sampled.texts:
+        text, *others = sampled.texts
+        top = [
+            TopLogprob(other, _finite(each), list(other.encode()))
+            for other, (_, each) in zip(others, sampled.top, strict=False)
+        ]
+        return Logprob(text, _finite(sampled.logprob), list(text.encode()), top)
     text, raw = _token(token)
     return Logprob(text, _finite(sampled.logprob), raw, [_alternative(*each) for each in sampled.top])
 

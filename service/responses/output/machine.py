@@ -13,7 +13,16 @@ import msgspec
 from service.api import events
 from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
-from service.api.response import Compaction, Item, ItemStatus, Reasoning, Response, ResponseError, ResponseStatus
+from service.api.response import (
+    Compaction,
+    Item,
+    ItemStatus,
+    Logprob,
+    Reasoning,
+    Response,
+    ResponseError,
+    ResponseStatus,
+)
 from service.api.tools.approval import Answer, ApprovalRequest, answered
 from service.api.tools.callee import Callee, Hosted
 from service.api.tools.outcome import HostedCall, Outcome, broken_off
@@ -22,6 +31,7 @@ from service.grammar import tags
 from service.harmony import tokens
 from service.harmony.header import Header
 from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
+from service.markup.chat import ChatSegmenter, Piece
 from service.responses.output.displays import note_of
 from service.responses.output.endings import STATUS, Ending, finished, terminal
 from service.responses.output.items.emitter import Seal
@@ -32,6 +42,7 @@ from service.responses.output.items.hosted import (
     listing_events,
 )
 from service.responses.output.items.making import Making, emitter_for
+from service.responses.output.logprobs import pieces_of
 from service.responses.output.open_message import OpenItem, feedback_on, told
 from service.responses.output.phases import Move, Phase, after
 from service.responses.output.usage import Stretches
@@ -75,12 +86,24 @@ class Machine:
         self._base = base
         self._all_rules = rules
         self._making = Making(base.id, rules.first, seal, rules.kept_messages, displays=rules.displays)
+        self._chat = rules.chat
         self._segmenter = Segmenter()
+        self._chat_segmenter: ChatSegmenter | None = None
+        """Reads what a model says that doesn't speak Harmony."""
+        if rules.chat is not None:
+            self._chat_segmenter = rules.chat.segmenter(thinking=rules.chat.thinking)
+        self._unclaimed: list[Logprob] = []
+        """The log probabilities of tokens of which no text has come yet, from such a model."""
+        self.dropped = False
+        """Whether such a model has said more, since its last prompt, than its messages say."""
+        self._prompted_with = 0
+        self.anew = False
+        """Whether its prompt has begun anew, behind its compaction."""
         self._open_item: OpenItem | None = None
         self.phase = Phase.NEW
         self.next_number = 0
         """The sequence number of the next event: one more than that of the last, and how many there were."""
-        self.stretches = Stretches(input_tokens)
+        self.stretches = Stretches(input_tokens, templated=rules.chat is not None)
         self.output: list[Item] = []
         self.messages: list[StoredMessage] = []
         """The messages sampled and those of feedback, as they will stand in later prompts."""
@@ -166,16 +189,24 @@ class Machine:
 
     # --- what is sampled ---
 
-    def feed(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> list[Event]:
+    def feed(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None, text: str = "") -> list[Event]:
         """Take sampled ids, up to where the engine must be asked anew (`sampled` tells how far); the events they make.
 
-        With `logprobs`, one an id, each of an answer's tokens is shown with its own.
+        With `logprobs`, one an id, each of an answer's tokens is shown with its own. `text` is what the ids say, from a
+        model that doesn't speak Harmony; all of them are taken.
         """
         if not ids:
             return []
         if self.phase is not _SAMPLING:
             self._move(Move.FEED)
         out: list[Event] = []
+        if self._chat_segmenter is not None:
+            self.stretches.tail.extend(ids)
+            for piece, said, known in pieces_of(ids, text, logprobs):
+                self._unclaimed += known
+                self._take(self._chat_segmenter.feed(piece, said), out, complete=True)
+            self.stretches.add(len(ids))
+            return self._stamp(out)
         if logprobs is None and self.phase is _SAMPLING and max(ids) < tokens.FIRST_SPECIAL and min(ids) >= 0:
             self.stretches.tail.extend(ids)  # nearly all chunks are words alone
             self._take(self._segmenter.feed(ids), out, complete=True)
@@ -209,6 +240,7 @@ class Machine:
         feedback, self.feedback = self.feedback, None
         self._segmenter = Segmenter()
         if isinstance(feedback, AfterCompaction):
+            self.anew = True
             making = self._making
             self._making = Making(self._base.id, self._all_rules.then, making.seal, displays=making.displays)
             self.stretches.begin_anew(feedback.prefix_tokens, self.messages)
@@ -244,15 +276,31 @@ class Machine:
             self._gone_on.append(calling.call.approved.id)
         return closing
 
+    def prompted(self, length: int, thinking: bool, ids: Sequence[int] | None = None) -> None:
+        """The prompt behind which the model goes on was made by its template: so many `ids`, which end inside of its
+        reasoning or not.
+        """
+        waits = self.stretches.waits
+        if waits:
+            self._prompted_with = len(self.messages)
+        self.stretches.prompted(length, ids)
+        if waits and self._chat is not None:
+            self._chat_segmenter = self._chat.segmenter(thinking=thinking)
+            self.dropped = False
+
     def replay(
-        self, packed: bytes, logprobs: Sequence[TokenLogprobs] | None = None, outcomes: Sequence[Outcome] = ()
+        self,
+        packed: bytes,
+        logprobs: Sequence[TokenLogprobs] | None = None,
+        outcomes: Sequence[Outcome] = (),
+        pieces: Sequence[Piece] = (),
     ) -> Generator[None, None, None]:
         """Take ids (`tokens.pack`) whose events are known, in steps, with the outcomes of the calls among them, and
-        give feedback where it was given.
+        give feedback where it was given. `pieces` are what they say, of a model that doesn't speak Harmony.
 
         `next_number` is then that of the next event. A call without an outcome may have been carried out.
         """
-        ids, before, known = tokens.unpack(packed), self.sampled, iter(outcomes)
+        ids, before, known, told = tokens.unpack(packed), self.sampled, iter(outcomes), iter(pieces)
         while (start := self.sampled - before) < len(ids) or self.phase is Phase.CALLING:
             if self.phase is Phase.CALLING:
                 outcome = next(known, None)
@@ -261,8 +309,12 @@ class Machine:
                     continue
                 if start == len(ids):
                     break
-            end = start + REPLAY_IDS
-            self.feed(ids[start:end], None if logprobs is None else logprobs[start:end])
+            piece = next(told, None)
+            if piece is not None and piece.prompt is not None:
+                self.prompted(piece.prompt, piece.thinking)
+                continue
+            end = start + (REPLAY_IDS if piece is None else piece.ids)
+            self.feed(ids[start:end], None if logprobs is None else logprobs[start:end], piece.text if piece else "")
             if self.phase is Phase.FEEDBACK:
                 self.give_feedback()
             yield
@@ -298,6 +350,18 @@ class Machine:
         return self._all_rules.after_compaction
 
     @property
+    def unprompted(self) -> bool:
+        """Whether the prompt behind which the model goes on is not known here: its template has to make it."""
+        stretches = self.stretches
+        return self._chat is not None and (stretches.waits or (stretches.later and stretches.prompt is None))
+
+    @property
+    def prompting(self) -> list[StoredMessage]:
+        """Of its messages those that stand in the present stretch's prompt."""
+        messages = self.messages if self.stretches.waits else self.messages[: self._prompted_with]
+        return [message for message in messages if message.tokens]
+
+    @property
     def sampled(self) -> int:
         """How many ids it was fed."""
         return self.stretches.sampled
@@ -321,6 +385,8 @@ class Machine:
     @property
     def header_state(self) -> tags.HeaderState | None:
         """Where a constraint on headers would begin from here; None where none can."""
+        if self._chat_segmenter is not None:
+            return None
         state = self._segmenter.state
         if state is State.HEADER:
             return tags.HeaderState.NEXT if self._segmenter.at_start else None
@@ -358,7 +424,8 @@ class Machine:
         if self._calling is not None:
             out += self._end_call(self._calling, broken_off(self._calling.call))
         elif self.phase is not _FULL:
-            self._take(self._segmenter.end(), out, complete=ending is Ending.STOP)
+            segments = self._segmenter.end() if self._chat_segmenter is None else self._chat_segmenter.end()
+            self._take(segments, out, complete=ending is Ending.STOP)
         self._hear_the_rest()
         if isinstance(self.feedback, StoredMessage):
             self._keep([self.feedback])  # whoever goes on with the conversation finds the call answered
@@ -421,21 +488,31 @@ class Machine:
 
     def _take(self, segments: list[Segment], out: list[Event], *, complete: bool) -> None:
         for segment in segments:
+            if self.phase is not _SAMPLING and self._chat is not None:
+                self.dropped = True  # behind the last call, or before that was answered
+                break
             if self.phase is _FULL:
                 break
             item = self._open_item
             if type(segment) is str:
                 if item is None:
                     continue
+                if self._unclaimed:
+                    item.claim(self._unclaimed)
+                    self._unclaimed = []
                 if item.say is not None:
                     out += item.say(segment)
                 else:
                     self._text(item, segment, out)
             elif type(segment) is Opened:
                 self._open(segment.header, out)
+                del self._unclaimed[:-1]
+                if self._chat is not None:
+                    continue  # its content is held to its format from the generation's beginning
                 if segment is segments[-1] and self._open_item and self._open_item.constraint is not None:
                     self._move(Move.CONSTRAIN)
             elif type(segment) is Closed and item is not None:
+                self._unclaimed.clear()
                 self._close(item, segment, complete, out)
 
     def _open(self, header: Header, out: list[Event]) -> None:
@@ -452,17 +529,21 @@ class Machine:
         emitter = emitter_for(self._making, header, len(self.output))
         constraint = target.content if isinstance(target, Callee) else rules.answer if answers else None
         stops = rules.stop if answers else ()
-        self._open_item = OpenItem(header, target, emitter, constraint, stops, logprobs=rules.top_logprobs is not None)
+        shown, enforced = rules.top_logprobs is not None, self._chat is None
+        self._open_item = OpenItem(header, target, emitter, constraint, stops, logprobs=shown, enforced=enforced)
         out += emitter.open()
 
     def _text(self, item: OpenItem, text: str, out: list[Event]) -> None:
         out += item.text(text)
         if item.stopped:
+            self.dropped = True
             self._move(Move.FILL)
             self._shut(item, None, "completed", out)
 
     def _close(self, item: OpenItem, closed: Closed, complete: bool, out: list[Event]) -> None:
         out += item.rest()
+        if self._chat is not None and item.target is not None and closed.stop is None:
+            complete, self.dropped = False, True  # the model has not written it to its end, and it is not kept
         fault = item.fault if complete else None
         if fault is not None:
             self._fail(fault)

@@ -40,6 +40,10 @@ class GiveFeedback(msgspec.Struct, frozen=True):
     """Have the machine give the model its feedback; a generation under way is broken off."""
 
 
+class Render(msgspec.Struct, frozen=True):
+    """Have the model's chat template make the prompt of what comes next."""
+
+
 class Call(msgspec.Struct, frozen=True):
     """Call the tool that the machine waits for, and give it the outcome; a generation under way is broken off."""
 
@@ -50,7 +54,7 @@ class End(msgspec.Struct, frozen=True):
     ending: Ending
 
 
-Next = Ask | GiveFeedback | Call | End
+Next = Ask | GiveFeedback | Render | Call | End
 
 
 @overload
@@ -72,13 +76,17 @@ def next_step(machine: Machine, initial: Generation, generated: Generated | None
     if generated is not None and machine.phase is not Phase.FULL and not _another_follows(machine, generated):
         return None if generated.finish is None else End(_ENDINGS[generated.finish])
     ending = ending_of(machine, initial.sampling.max_tokens)
-    return Ask(next_generation(initial, machine)) if ending is None else End(ending)
+    if ending is not None:
+        return End(ending)
+    return Render() if machine.unprompted else Ask(next_generation(initial, machine))
 
 
 def _another_follows(machine: Machine, generated: Generated) -> bool:
     """Whether the engine is asked anew: for a constrained content, or as it could only stop at a call, behind which
     another one may follow.
     """
+    if machine.rules.chat is not None:
+        return False
     at_call = generated.finish is Finish.STOP and machine.calls > 0 and tokens.CALL in generated.asked.sampling.stop_ids
     return generated.sampled and (machine.phase is Phase.CONSTRAINED or at_call)
 
@@ -91,7 +99,12 @@ def ending_of(machine: Machine, max_tokens: int) -> Ending | None:
     """
     if machine.fault is not None:
         return Ending.ERROR
-    last = machine.stretches.last
+    last, chat = machine.stretches.last, machine.rules.chat
+    if chat is not None:
+        stopped = last in chat.ends and machine.phase is Phase.SAMPLING
+        if stopped or machine.phase is Phase.FULL:
+            return Ending.STOP
+        return Ending.LENGTH if machine.phase is not Phase.CALLING and _left(machine, max_tokens) < 1 else None
     may_call = last == tokens.CALL and 0 < machine.calls < machine.rules.parallel
     if machine.phase is Phase.CALLING:
         return None
@@ -118,6 +131,8 @@ def next_generation(initial: Generation, machine: Machine) -> Generation:
     left, stretches = _left(machine, initial.sampling.max_tokens), machine.stretches
     if left < 1:
         raise ValueError(f"all {initial.sampling.max_tokens} tokens of {initial.id} have been sampled")
+    if stretches.prompt is not None:
+        initial = msgspec.structs.replace(initial, prompt=stretches.prompt)
     prefix = stretches.prefix_tokens
     prompt = initial.prompt if len(initial.prompt) <= prefix else initial.prompt[:prefix]
     return msgspec.structs.replace(
@@ -133,6 +148,8 @@ def _constrained(sampling: Sampling, machine: Machine) -> Sampling:
     Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine
     knows only ends there, and lets the mark of a call through as one.
     """
+    if machine.rules.chat is not None:
+        return sampling
     if machine.constraint is not None:
         return msgspec.structs.replace(sampling, structural_tag=content_tag(machine.constraint))
     state = machine.header_state

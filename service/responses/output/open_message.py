@@ -27,6 +27,7 @@ from service.harmony import tokens
 from service.harmony.header import CHANNELS, JSON_TYPE, Header
 from service.harmony.render import close_id, frame, message
 from service.harmony.segments import Closed
+from service.markup.messages import name_of
 from service.responses import sealed
 from service.responses.compaction.messages import compaction_messages, fault_of
 from service.responses.output.items.actions import ActionEmitter
@@ -68,7 +69,9 @@ class OpenItem:
         stops: Sequence[str],
         *,
         logprobs: bool,
+        enforced: bool = True,
     ) -> None:
+        """`enforced` is whether an engine holds its content to the format, from its beginning on."""
         self.header = header
         self.target = target
         self.emitter = emitter
@@ -77,11 +80,11 @@ class OpenItem:
         self._keeps_raw = target is not None or constraint is not None or isinstance(emitter, CompactionEmitter)
         self._raw: list[str] = []
         """Its content as sampled, where the item may show another one."""
+        self._shows_logprobs = logprobs
         self._pending: list[Logprob] = []
         """Of tokens that have made no text yet."""
         self._checker: checks.Checker | None = None
-        self._enforced = True
-        """Whether an engine enforces its format from its beginning on."""
+        self._enforced = enforced
         plain = not self._keeps_raw and not stops and not logprobs
         self.say = emitter.text if plain else None
         """Takes its text in place of `text`, where that is all there is to do with it: this is the hot path."""
@@ -90,6 +93,11 @@ class OpenItem:
         """The log probability of the next token."""
         if 0 <= token < tokens.FIRST_SPECIAL:
             self._pending.append(shown_logprob(token, logprob))
+
+    def claim(self, logprobs: Sequence[Logprob]) -> None:
+        """The log probabilities of the tokens that its next text is made of."""
+        if self._shows_logprobs:
+            self._pending += logprobs
 
     def text(self, text: str) -> list[Event]:
         """The events for some more of its content."""
@@ -207,9 +215,11 @@ class OpenItem:
 def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage:
     """The message to a model that called an undeclared tool. Never change its text: a worker of another release replays
     what was sampled behind it."""
-    names = [callee.recipient for callee in rules.callable[:MAX_NAMES_SHOWN]]
+    known = {} if rules.chat is None else rules.chat.names
+    names = [known.get(callee.recipient, callee.recipient) for callee in rules.callable[:MAX_NAMES_SHOWN]]
     others = f"The tools that can be called are: {', '.join(names)}." if names else "No tools can be called."
-    text = f"Error: {target} can't be called here. {others} Go on without it."
+    called = target if rules.chat is None else name_of(target, known)
+    text = f"Error: {called} can't be called here. {others} Go on without it."
     name = target if "." in target or target == "python" else f"{FUNCTIONS}.{target}"  # never that of a role
     return message(
         text, "tool", name=name, channel=channel if channel in CHANNELS else "commentary", recipient="assistant"

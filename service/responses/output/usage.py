@@ -29,10 +29,23 @@ class _Stretch(msgspec.Struct):
 
 
 class Stretches:
-    """The stretches of one response; `input_tokens` is the length of its prompt."""
+    """The stretches of one response; `input_tokens` is the length of its prompt.
 
-    def __init__(self, input_tokens: int) -> None:
+    A `templated` one's later prompts are made by its model's chat template, anew each time: they are known once they
+    were `prompted`, and their ids only here.
+    """
+
+    def __init__(self, input_tokens: int, *, templated: bool = False) -> None:
         self._all = [_Stretch(input_tokens)]
+        self._templated = templated
+        self.waits = False
+        """Whether the present stretch's prompt is still to be made, anywhere."""
+        self._later = False
+        self.before: tuple[Sequence[int] | None, bool, int, array[int]] | None = None
+        """Of the stretch before one that is templated: its prompt, where it is known; whether it was a later one; that
+        prompt's length; and what was sampled."""
+        self.prompt: Sequence[int] | None = None
+        """Of a later stretch that is templated, the ids of its prompt, where they are known."""
         self.prefix_tokens = input_tokens
         """How many ids of the prompt stand before the `tail`: all, until the prompt begins anew."""
         self.tail: array[int] = array("I")
@@ -56,6 +69,11 @@ class Stretches:
     def feedbacks(self) -> int:
         """How often the model got feedback."""
         return sum([each.feedback > 0 for each in self._all])
+
+    @property
+    def later(self) -> bool:
+        """Whether the present stretch's prompt isn't that of the beginning."""
+        return self._later
 
     @property
     def unknown(self) -> bool:
@@ -92,6 +110,9 @@ class Stretches:
         """Another stretch begins, behind a message to the model; `counts` is whether the response has fewer tokens left
         for it.
         """
+        if self._templated:
+            self._wait(_Stretch(0, feedback=int(counts)))
+            return
         if self.last in (tokens.START, tokens.CHANNEL):
             self.tail.pop()
         if self.last not in (*tokens.ENDS, tokens.END):
@@ -108,6 +129,9 @@ class Stretches:
 
     def begin_behind(self, answers: Sequence[StoredMessage], newest: Sequence[StoredMessage]) -> None:
         """The first stretch begins behind the answers of tools, and what the caller says besides, too."""
+        if self._templated:
+            self._wait(self._all.pop())
+            return
         self.tail = tokens.unpack(b"".join([message.tokens for message in (*answers, *newest)]) + PROMPT_END)
         first = self._all[0]
         first.prompt += len(self.tail)
@@ -115,9 +139,33 @@ class Stretches:
 
     def begin_anew(self, prefix_tokens: int, messages: Sequence[StoredMessage]) -> None:
         """Another stretch begins, behind so many ids of the prompt and these messages alone."""
+        if self._templated:
+            self._wait(_Stretch(0))
+            return
         self.prefix_tokens = prefix_tokens
         self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
         self._all.append(_Stretch(prefix_tokens + len(self.tail)))
+
+    def _wait(self, stretch: _Stretch) -> None:
+        self.before = (self.prompt, self.later, self.prefix_tokens, self.tail)
+        self.tail = array("I")
+        self.prompt, self.waits, self._later = None, True, True
+        self._all.append(stretch)
+
+    def prompted(self, length: int, ids: Sequence[int] | None) -> None:
+        """The template has made the present stretch's prompt, of so many ids, here or elsewhere."""
+        self.prompt, self.prefix_tokens = ids, length
+        if not self.waits:
+            return
+        self.waits = False
+        stretch = self._all[-1]
+        before = self._all[-2] if len(self._all) > 1 else _Stretch(length)
+        given = max(1, length - before.prompt - before.sampled)
+        stretch.prompt = length
+        if stretch.feedback:
+            stretch.feedback = given
+        elif len(self._all) > 1:
+            stretch.told = given
 
     def usage(self, *, by_stretch: bool) -> Usage:
         """What the response took, and each of its stretches where that was asked for."""

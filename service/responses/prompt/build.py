@@ -46,6 +46,8 @@ class Identity(msgspec.Struct, frozen=True):
     name: str
     knowledge_cutoff: str
     context_tokens: int
+    keeps_thoughts: bool = False
+    """Whether earlier analysis is shown unasked: of a model whose chat template says what becomes of it."""
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -53,7 +55,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
     `messages` are new, and `shown` are those in the prompt, old and new, behind its prefix. `rules` are for whoever
     makes the Response. Where it begins with calls that were approved, their outcomes and `rules.answers.behind` stand
-    behind the prompt.
+    behind the prompt. `ending` is what only this prompt has behind them: the instruction of a compaction.
     """
 
     tokens: "array[int]"
@@ -61,6 +63,7 @@ class Prompt(msgspec.Struct, frozen=True):
     messages: list[StoredMessage]
     shown: list[StoredMessage]
     rules: Rules
+    ending: tuple[StoredMessage, ...] = ()
 
     @property
     def whole(self) -> "array[int]":
@@ -112,11 +115,12 @@ def build_prompt(
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     said = [message for message in new if message.tokens]
-    messages = in_prompt([*chain, *said], all_thoughts=request.thoughts == "all_turns")
+    messages = in_prompt([*chain, *said], all_thoughts=identity.keeps_thoughts or request.thoughts == "all_turns")
     rules = msgspec.structs.replace(read.rules, answers=conversion.answers) if conversion.answers else read.rules
     rules, messages, ending = _fitted(request, rules, prefix, messages, limit)
     joined = tokens.unpack(b"".join((*prefix, *(message.tokens for message in messages), *ending)))
-    prompt = Prompt(joined, items, new, messages, rules)
+    instructed = tuple(StoredMessage("developer", each) for each in ending[:-1])
+    prompt = Prompt(joined, items, new, messages, rules, instructed)
     if len(prompt.whole) >= limit:
         raise context_length_exceeded(limit, len(prompt.whole))
     return prompt

@@ -218,7 +218,6 @@ async def test_what_a_server_serves_is_what_it_says() -> None:
         ({"model": "other"}, "does not serve the model 'other'; see its --alias"),
         ({"models": {"data": []}}, "does not serve the model"),
         ({"models": {"data": [{"id": "x"}]}}, "does not say how long"),
-        ({"models": {"data": [{"id": "x", "meta": {"n_vocab": 49152, "n_ctx": 9}}]}}, "a vocabulary of 49,152 tokens"),
         ({"models": "?"}, "does not say what it serves; is it one"),
         ({"props": []}, "does not say how it is set up; is it one"),
     ],

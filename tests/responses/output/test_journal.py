@@ -13,6 +13,7 @@ from service.api.response import CustomToolCall
 from service.api.tools.outcome import Outcome, failed
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
+from service.markup.chat import Piece
 from service.responses.output import journal
 from service.responses.output.fold import Fold
 from service.responses.output.journal import (
@@ -146,9 +147,18 @@ def test_a_batch_with_outcomes_is_for_releases_that_call_tools() -> None:
     told = (Outcome("completed", "3", output="3"), failed("no such city"))
     batch = Batch(deltas("a"), tokens.pack([1]), 64, (), told)
 
-    assert encode_batch(batch)[0] == journal.FORMAT == 3
+    assert encode_batch(batch)[0] == 3
     assert decode_batch(encode_batch(batch), 0) == batch
     assert tuple(decode_sampled(encode_batch(batch)).outcomes) == told
+
+
+def test_a_batch_with_pieces_is_for_releases_that_read_chat_markups() -> None:
+    pieces = (Piece(1, "Hm."), Piece(0, "", 64, thinking=True), Piece(2, "Yes."))
+    batch = Batch(deltas("a"), tokens.pack([1]), 64, pieces=pieces)
+
+    assert encode_batch(batch)[0] == journal.FORMAT == 4
+    assert decode_batch(encode_batch(batch), 0) == batch
+    assert tuple(decode_sampled(encode_batch(batch)).pieces) == pieces
 
 
 def test_a_batch_may_be_tokens_alone() -> None:

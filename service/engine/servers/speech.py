@@ -1,0 +1,69 @@
+"""How a model speaks that doesn't speak Harmony, found out by asking its server how it cuts texts into ids.
+
+What somebody says never becomes a mark: where it spells one that is a single id, a character that nobody sees is put
+into it. Which texts are marks only the server knows, so it is asked about those that look like some.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from service.markup.families import ENDS, MARKS, family_of
+from service.markup.speech import Speech
+
+Pieces = Callable[[str], Awaitable[Sequence[tuple[int, str]]]]
+"""A text as the server cuts it, in which marks are marks: each id, and what it stands for."""
+
+LOOKS_LIKE_A_MARK = re.compile(r"<[^<>\s]{1,62}>|\[/?[A-Z_]{2,32}\]")
+"""How models spell marks: `<|im_end|>`, `</think>`, `[INST]`, or with DeepSeek's wide bars."""
+
+BREAK = "\u2060"
+"""WORD JOINER: it takes no room, and breaks no line."""
+
+MAX_KNOWN = 4096
+"""Of how many texts it is remembered whether they are marks: some 400 kB."""
+
+WORSE_SYSTEM = re.compile(r"smollm2", re.IGNORECASE)
+"""Models whose template adds a system message with which they answer worse, by their names. SmolLM2-135M, quantised,
+answers anything with nonsense behind its own.
+"""
+
+
+async def speech_of(pieces: Pieces, model: str) -> Speech:
+    """How the model with this name speaks."""
+    asked = dict.fromkeys((*MARKS, *ENDS))
+    marks = {piece: id for id, piece in await pieces("\n".join(asked)) if piece in asked}
+    ends = tuple(marks[end] for end in ENDS if end in marks)
+    return Speech(
+        family_of(model, marks), tuple(marks.items()), ends, empty_system=WORSE_SYSTEM.search(model) is not None
+    )
+
+
+class Disarming:
+    """Takes the marks out of what somebody says."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bool] = {}
+        """Texts that look like marks, and whether they are."""
+
+    async def disarmed(self, pieces: Pieces, messages: bytes) -> bytes:
+        """Messages, JSON, in which no mark is spelled."""
+        text = messages.decode()
+        found = dict.fromkeys(LOOKS_LIKE_A_MARK.findall(text))
+        await self._learn(pieces, [each for each in found if each not in self._known])
+        marks = {each for each in found if self._known[each]}
+        if not marks:
+            return messages
+        return LOOKS_LIKE_A_MARK.sub(lambda each: _broken(each[0]) if each[0] in marks else each[0], text).encode()
+
+    async def _learn(self, pieces: Pieces, new: Iterable[str]) -> None:
+        unknown = list(new)
+        if not unknown:
+            return
+        single = {piece for _, piece in await pieces("\n".join(unknown))}
+        if len(self._known) + len(unknown) > MAX_KNOWN:
+            self._known.clear()
+        self._known |= {each: each in single for each in unknown}
+
+
+def _broken(mark: str) -> str:
+    return f"{mark[0]}{BREAK}{mark[1:]}"

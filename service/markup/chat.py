@@ -1,0 +1,142 @@
+"""What a response has to know of a model that speaks by a chat template, and how its words become segments.
+
+    messages ─▶ Transcript ─▶ the engine's template ─▶ ids of a prompt
+    sampled ids and their text ─▶ a parser of the model's family ─▶ segments, as Harmony's
+
+Segments say whom a message is addressed to as Harmony does, so nothing behind them knows what a model's markup was.
+Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from service.harmony.segments import Opened, Segment
+from service.markup.families import FAMILIES, Reasoning
+from service.markup.messages import chat_messages
+from service.markup.parsers.parser import Parser, make
+from service.markup.speech import Transcript
+from store.turn import StoredMessage
+
+THINK = "<think>"
+"""The mark behind which most models that reason do so; many templates end a prompt with it."""
+
+THINK_WITHIN = 4
+"""How near the end of a prompt that mark stands: only line ends come behind it."""
+
+
+class Chat(msgspec.Struct, frozen=True, dict=True):
+    """How one response is asked for and read. Queued jobs hold it.
+
+    `family`, `marks` and `ends` are those of the model's `Speech`. `names` are the tools' names by the recipient of
+    their calls, `schemas` the JSON schemas of their arguments by name. `opening` and `history` are the messages of the
+    prompt, JSON as in a Transcript: what the request instructs, and the conversation so far. `thinking` is whether the
+    prompt ends inside of reasoning, and `mark` what is noted of the ids that were read.
+    """
+
+    family: str
+    marks: dict[str, int]
+    ends: tuple[int, ...]
+    names: dict[str, str]
+    schemas: bytes
+    opening: bytes
+    history: bytes
+    tools: bytes
+    options: bytes
+    thinking: bool = False
+    kept: int = 0
+    """How many ids of the conversation's notes the prompt begins with."""
+
+    @property
+    def spelled(self) -> tuple[str, ...]:
+        """The marks that the engine has to spell out: all but those that end a turn."""
+        return tuple(mark for mark, id in self.marks.items() if id not in self.ends)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return sum(len(each) for each in (self.opening, self.history, self.tools, self.schemas))
+
+    @cached_property
+    def recipients(self) -> dict[str, str]:
+        """Whom a call of a tool is addressed to, by the tool's name."""
+        return {name: recipient for recipient, name in self.names.items()}
+
+    @cached_property
+    def _schemas(self) -> Mapping[str, Mapping[str, Any]]:
+        return msgspec.json.decode(self.schemas, type=dict[str, dict[str, Any]])
+
+    def segmenter(self, *, thinking: bool) -> "ChatSegmenter":
+        """What reads a generation; whether its prompt ends inside of reasoning."""
+        return ChatSegmenter(self, make(self.family, marks=self.marks, schemas=self._schemas, thinking=thinking))
+
+    @property
+    def shows_reasoning(self) -> bool:
+        """Whether the ids of a turn tell that there is reasoning in it, if its model reasons."""
+        return FAMILIES[self.family].reasoning is Reasoning.NONE or THINK in self.marks
+
+    @cached_property
+    def mark_ids(self) -> frozenset[int]:
+        """The ids that are marks, but for the ends of turns."""
+        return frozenset(self.marks.values()) - frozenset(self.ends)
+
+    def transcript(self, messages: Sequence[StoredMessage], *, anew: bool = False) -> Transcript:
+        """The prompt's messages, and these behind them; `anew` leaves the conversation before them out."""
+        parts = (self.opening, b"[]" if anew else self.history, encode_messages(messages, self.names, self.family))
+        return Transcript(join_lists(parts), self.tools, self.options)
+
+    def thinks(self, prompt: Sequence[int]) -> bool:
+        """Whether a prompt ends inside of reasoning."""
+        mark = self.marks.get(THINK)
+        return mark is not None and mark in prompt[-THINK_WITHIN:]
+
+
+class Piece(msgspec.Struct, array_like=True, frozen=True):
+    """So many sampled ids at once, and their text; or, where it has the length of one, that a prompt was made, which
+    ends inside of reasoning or not. Event logs hold it as this array, as events depend on how the text was cut.
+    """
+
+    ids: int
+    text: str
+    prompt: int | None = None
+    thinking: bool = False
+
+
+class ChatSegmenter:
+    """A parser whose calls are addressed to recipients as the rules know them."""
+
+    def __init__(self, chat: Chat, parser: Parser) -> None:
+        self._chat = chat
+        self._parser = parser
+        self.begun = False
+        """Whether anything was sampled."""
+
+    def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
+        """What some more ids and their text come to."""
+        self.begun = self.begun or bool(ids)
+        return [self._addressed(segment) for segment in self._parser.feed(ids, text)]
+
+    def end(self) -> list[Segment]:
+        """The generation is over."""
+        return [self._addressed(segment) for segment in self._parser.end()]
+
+    def _addressed(self, segment: Segment) -> Segment:
+        if not isinstance(segment, Opened) or segment.header.recipient is None:
+            return segment
+        name = segment.header.recipient.removeprefix("functions.")
+        recipient = self._chat.recipients.get(name, segment.header.recipient)
+        return Opened(msgspec.structs.replace(segment.header, recipient=recipient))
+
+
+def encode_messages(messages: Sequence[StoredMessage], names: Mapping[str, str], family: str) -> bytes:
+    """Kept messages as the JSON of a Transcript, with their reasoning where a model of this family gets any."""
+    thoughts = FAMILIES[family].reasoning is not Reasoning.LEFT_OUT
+    return msgspec.json.encode(chat_messages(messages, names, thoughts=thoughts))
+
+
+def join_lists(parts: Sequence[bytes]) -> bytes:
+    """JSON lists as one."""
+    inside = (part[1:-1] for part in parts)
+    return b"[" + b",".join(part for part in inside if part) + b"]"

@@ -1,0 +1,26 @@
+"""What is said of a model that doesn't speak Harmony, and what its chat template is given."""
+
+import msgspec
+
+
+class Speech(msgspec.Struct, frozen=True):
+    """How a model speaks that doesn't speak Harmony: by its own chat template, and with the markup of its family.
+
+    `marks` are the marks that are one id in its vocabulary, with their ids, and `ends` the ids that end its turn.
+    Where nothing is said to it first, its prompt has an `empty_system` message, as its template would add a worse one.
+    """
+
+    family: str
+    marks: tuple[tuple[str, int], ...] = ()
+    ends: tuple[int, ...] = ()
+    empty_system: bool = False
+
+
+class Transcript(msgspec.Struct, frozen=True):
+    """What a model's chat template makes a prompt of, all of it JSON in the form of Chat Completions: messages, tools,
+    and the template's own options. The assistant speaks next.
+    """
+
+    messages: bytes
+    tools: bytes = b"[]"
+    options: bytes = b"{}"

@@ -1,0 +1,107 @@
+"""Prompts of models that don't speak Harmony: made by the template that the engine knows, from the kept messages."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from service.api.request import CreateRequest
+from service.engine.port import Engine, EngineRefused, Generation, ModelCard, Renderer
+from service.harmony.render import VERBOSITY
+from service.markup.chat import Chat, encode_messages
+from service.markup.messages import tool_names
+from service.markup.prompts import common, with_known
+from service.markup.speech import Speech, Transcript
+from service.responses.chat.reading import Known, read_before
+from service.responses.output.machine import Machine
+from service.responses.prompt.build import Prompt
+from service.responses.read import Read
+from store.codec import THREAD_FROM_BYTES
+from store.turn import StoredMessage
+
+
+async def prompt_of(
+    engine: Engine, model: ModelCard, speech: Speech, read: Read, request: CreateRequest, prompt: Prompt, known: Known
+) -> tuple[list[int], Chat]:
+    """The ids of a request's prompt, and how its response is read. `known` are those that the model has read of the
+    conversation. Where calls that were approved come first, there is no prompt before they were made. Raises
+    EngineError.
+    """
+    declared = [(callee, shown) for callee, shown in read.tools.declared if read.rules.choice != "none"]
+    names = tool_names([callee.recipient for callee, _ in declared])
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": names[callee.recipient],
+                "description": shown.description,
+                "parameters": shown.parameters or {"type": "object", "properties": {}},
+            },
+        }
+        for callee, shown in declared
+    ]
+    schemas = {names[callee.recipient]: shown.parameters or {} for callee, shown in declared}
+    said = [*prompt.shown, *prompt.ending]
+    chat = Chat(
+        family=speech.family,
+        marks=dict(speech.marks),
+        ends=speech.ends,
+        names=names,
+        schemas=_json(schemas),
+        opening=_json(_opening(request, read, speech)),
+        history=await _encoded(said, names, speech.family),
+        tools=_json(tools),
+        options=_json(_options(read)),
+    )
+    if prompt.rules.answers is not None:
+        return [], chat
+    ids = await _ids(engine, model.id, chat, chat.transcript(()), known)
+    return ids, msgspec.structs.replace(chat, thinking=chat.thinks(ids), kept=common(known.ids, ids))
+
+
+async def later_prompt(engine: Engine, initial: Generation, machine: Machine) -> list[int]:
+    """The ids of the prompt behind which a response goes on. Raises EngineError."""
+    chat = machine.rules.chat
+    assert chat is not None
+    transcript = chat.transcript(machine.prompting, anew=machine.anew)
+    return await _ids(engine, initial.model, chat, transcript, read_before(initial, machine))
+
+
+async def _ids(engine: Engine, model: str, chat: Chat, transcript: Transcript, known: Known) -> list[int]:
+    """The ids of a transcript, beginning with those that are `known` where it can. Raises EngineError."""
+    if not isinstance(engine, Renderer):
+        raise EngineRefused(f"the engine of '{model}' knows no chat template")
+    ids = await engine.render(transcript, model)
+    before = known.ids if chat.shows_reasoning else known.ids[: known.prompt]
+    return with_known(ids, before, known.prompt, chat.ends, chat.mark_ids)
+
+
+def _opening(request: CreateRequest, read: Read, speech: Speech) -> list[dict[str, str]]:
+    """What comes before the conversation: one message of instructions, where there are any."""
+    words = [] if request.instructions is None else [request.instructions]
+    if request.verbosity != "medium":
+        words.append(VERBOSITY[request.verbosity])
+    if read.format.section:
+        words.append(read.format.section)
+    if not words and not speech.empty_system:
+        return []
+    return [{"role": "system", "content": "\n\n".join(words)}]
+
+
+def _options(read: Read) -> dict[str, object]:
+    """What templates may be told of reasoning; each takes what it knows."""
+    return {
+        "enable_thinking": read.effort != "none",
+        "thinking": read.effort != "none",
+        "reasoning_effort": read.effort,
+    }
+
+
+def _json(value: object) -> bytes:
+    return msgspec.json.encode(value)
+
+
+async def _encoded(messages: Sequence[StoredMessage], names: dict[str, str], family: str) -> bytes:
+    if sum(len(each.tokens) for each in messages) > THREAD_FROM_BYTES:
+        return await asyncio.to_thread(encode_messages, messages, names, family)
+    return encode_messages(messages, names, family)

@@ -1,0 +1,72 @@
+"""Kept messages as a chat template gets them."""
+
+from service.harmony.header import JSON_TYPE
+from service.harmony.render import developer_text, message
+from service.markup.messages import chat_messages, tool_names
+from store.turn import StoredMessage
+
+
+def call(name: str, arguments: str, call_id: str | None = None) -> StoredMessage:
+    return message(
+        arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE, call_id=call_id
+    )
+
+
+def output(name: str, text: str, call_id: str | None = None) -> StoredMessage:
+    return message(text, "tool", name=name, channel="commentary", recipient="assistant", call_id=call_id)
+
+
+def test_what_the_assistant_thinks_says_and_calls_is_one_message() -> None:
+    said = [
+        message("What is it?", "user"),
+        message("I look.", "assistant", channel="analysis"),
+        message("A moment.", "assistant", channel="commentary"),
+        call("functions.look", '{"at":1}', "call_a"),
+        call("mail.look", '{"at":2}', "call_b"),
+        output("functions.look", "one", "call_a"),
+        output("mail.look", "two", "call_b"),
+        message("It is both.", "assistant", channel="final"),
+    ]
+    names = tool_names(["functions.look", "mail.look", "functions.other"])
+    assert names == {"functions.look": "functions__look", "mail.look": "mail__look", "functions.other": "other"}
+    asked, called, one, two, told = chat_messages(said, names)
+    assert asked == {"role": "user", "content": "What is it?"}
+    assert called == {
+        "role": "assistant",
+        "reasoning_content": "I look.",
+        "content": "A moment.",
+        "tool_calls": [
+            {"id": "call_a", "type": "function", "function": {"name": "functions__look", "arguments": '{"at":1}'}},
+            {"id": "call_b", "type": "function", "function": {"name": "mail__look", "arguments": '{"at":2}'}},
+        ],
+    }
+    assert (one["tool_call_id"], two["tool_call_id"]) == ("call_a", "call_b")
+    assert told == {"role": "assistant", "content": "It is both."}
+
+
+def test_outputs_of_calls_without_an_id_answer_them_in_order() -> None:
+    said = [
+        call("functions.a", "{}"),
+        call("functions.b", "{}"),
+        output("functions.a", "1"),
+        output("functions.b", "2"),
+    ]
+    called, one, two = chat_messages(said, {})
+    assert [each["id"] for each in called["tool_calls"]] == [one["tool_call_id"], two["tool_call_id"]]
+
+
+def test_a_developer_s_words_lose_harmony_s_heading() -> None:
+    assert chat_messages([message(developer_text("Be kind."), "developer")], {}) == [
+        {"role": "system", "content": "Be kind."}
+    ]
+
+
+def test_a_template_that_gets_no_reasoning_gets_the_rest() -> None:
+    said = [message("Hm.", "assistant", channel="analysis"), message("Yes.", "assistant", channel="final")]
+    assert chat_messages(said, {}, thoughts=False) == [{"role": "assistant", "content": "Yes."}]
+
+
+def test_marks_in_a_text_are_text() -> None:
+    assert chat_messages([message("<|im_end|><|end|>", "user")], {}) == [
+        {"role": "user", "content": "<|im_end|><|end|>"}
+    ]

@@ -1,0 +1,57 @@
+"""Prompts of chat templates: they begin with what the engine has read and sampled, where the template says the same."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.markup.prompts import common, with_known
+
+END, OPEN, LINE, THINK, CALL = range(5)
+"""What ends a turn, what opens the next one, what the template writes between two; and two other marks."""
+
+Ids = list[int]
+ids = st.lists(st.integers(10, 99), max_size=12)
+
+
+def prompt(written: Ids, known: Ids, read: int) -> Ids:
+    return with_known(written, known, read, {END}, {THINK, CALL})
+
+
+@given(ids, ids, ids)
+def test_a_template_that_writes_the_same_otherwise_keeps_what_was_sampled(asked: Ids, said: Ids, sampled: Ids) -> None:
+    read = [*asked, OPEN]
+    known = [*read, CALL, *sampled, END]
+    assert prompt([*read, CALL, *said, END, LINE, 50, OPEN], known, len(read)) == [*known, LINE, 50, OPEN]
+
+
+@given(ids, ids)
+def test_what_is_written_as_it_was_sampled_stays(asked: Ids, sampled: Ids) -> None:
+    known = [*asked, OPEN, *sampled, END]
+    written = [*known, LINE, 50, OPEN]
+    assert prompt(written, known, len(asked) + 1) == written
+
+
+def test_a_template_that_drops_reasoning_has_its_way() -> None:
+    written = [5, OPEN, 21, END, LINE, 6, OPEN]
+    assert prompt(written, [5, OPEN, THINK, 20, 21, END], 2) == written
+
+
+def test_where_the_beginning_is_another_nothing_is_kept() -> None:
+    written = [7, OPEN, 30, END, LINE, 6, OPEN]
+    assert prompt(written, [5, OPEN, 31, END], 2) == written
+
+
+def test_a_turn_that_was_broken_off_is_written_by_the_template() -> None:
+    written = [5, OPEN, 30, END, LINE, 6, OPEN]
+    assert prompt(written, [5, OPEN, 31], 2) == written
+
+
+def test_where_the_turn_is_gone_the_prompt_is_what_was_written() -> None:
+    assert prompt([5, OPEN, 30], [5, OPEN, THINK, 31, END], 2) == [5, OPEN, 30]
+
+
+@given(ids, ids, ids)
+def test_what_two_lists_have_in_common(same: Ids, one: Ids, other: Ids) -> None:
+    left, right = [*same, *one], [*same, *other]
+    found = common(left, right)
+    assert left[:found] == right[:found]
+    assert found in (len(left), len(right)) or left[found] != right[found]
