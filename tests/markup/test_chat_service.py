@@ -172,6 +172,15 @@ async def test_a_custom_tool_is_called_with_its_text(settings: Settings) -> None
     assert (response.output[0].type, response.output[0].input) == ("custom_tool_call", 'a "b"')
 
 
+async def test_what_is_asked_of_a_turn_constrains_it_from_its_beginning(client: AsyncOpenAI, speaker: Speaker) -> None:
+    await ask(client, "How is the weather?", tools=[WEATHER], tool_choice="required")
+    await ask(client, "Hello!")
+    held, free = (each.sampling.structural_tag for each in speaker.generations)
+    assert free is None
+    assert held is not None
+    assert '"get_weather' in held.replace("\\", "")
+
+
 async def test_an_answer_is_checked_against_its_format(settings: Settings) -> None:
     schema = {
         "type": "object",

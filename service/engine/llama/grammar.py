@@ -24,6 +24,9 @@ GUIDED = "%llguidance {}\n"
 GUIDED_JSON = {"x-guidance": {"whitespace_flexible": False}}
 """JSON without white space: the only bound that llguidance has for it."""
 
+SPACED_JSON = {"x-guidance": {"whitespace_flexible": False, "key_separator": ": ", "item_separator": ", "}}
+"""JSON with the white space that templates write."""
+
 _PIECES = re.compile(r'"[^"]*"|\[[^]]*\]|[A-Za-z_]\w*')
 """In EBNF of ours (regex.ebnf): texts and classes, which have no quotes and no brackets inside, and names."""
 
@@ -50,6 +53,46 @@ def constraint(tag: str, ends: Sequence[int], *, guided: bool) -> Constraint:
         return Constraint({"grammar": f"root ::= {_written(form, marks)}\n{FREE}\n"}, frozenset(marks))
     except (LookupError, TypeError, RecursionError, re.error, InvalidRequest) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def guided(tag: str, ends: Sequence[int]) -> Mapping[str, Any] | None:
+    """The constraint of a tag as llguidance reads it, for any vocabulary, behind which one of `ends` comes. None where
+    it can't be said: arguments that are no JSON. Free text may be anything but special tokens.
+    """
+    rules: list[str] = []
+    try:
+        written = _lark(json.loads(tag)["format"], rules)
+    except (LookupError, TypeError, RecursionError, ValueError):
+        return None
+    ending = " | ".join(f"<[{id}]>" for id in ends)
+    return {"grammar": "\n".join([f"{GUIDED}start: {written} ({ending})", *rules, ""])}
+
+
+def _lark(form: Mapping[str, Any], rules: list[str]) -> str:
+    """A format as an expression of llguidance's; its schemas become `rules`."""
+    match form["type"]:
+        case "token":
+            return f"<[{int(form['token'])}]>"
+        case "const_string":
+            return json.dumps(form["value"], ensure_ascii=False) if form["value"] else '""'
+        case "regex":
+            return f"/{form['pattern'].replace('/', chr(92) + '/')}/"
+        case "any_tokens" | "any_text":
+            return "/(.|\\n)*/"
+        case "json_schema" if form.get("style", "json") == "json":
+            shown = json.dumps({**_closed(form["json_schema"]), **SPACED_JSON}, separators=(",", ":"))
+            rules.append(f"json{len(rules)}: %json {shown}")
+            return f"json{len(rules) - 1}"
+        case "optional":
+            return f"({_lark(form['content'], rules)})?"
+        case "star":
+            return f"({_lark(form['content'], rules)})*"
+        case "sequence":
+            return "(" + " ".join(_lark(each, rules) for each in form["elements"]) + ")"
+        case "or":
+            return "(" + " | ".join(_lark(each, rules) for each in form["elements"]) + ")"
+        case other:
+            raise ValueError(f"there is no format {other!r}")
 
 
 def _schema(schema: object, ends: Sequence[int], *, guided: bool) -> dict[str, Any]:

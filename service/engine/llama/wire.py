@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from service.engine.llama.grammar import GUIDED, constraint
+from service.engine.llama.grammar import guided as guided_by
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation
 from service.engine.servers.kind import UNREADABLE, Count, TokenId, refusal
 from service.grammar.tags import LAST_MARK
@@ -145,14 +146,16 @@ def request_body(generation: Generation, context_tokens: int, *, cached: bool, g
     if generation.decoded:
         body["preserved_tokens"] = generation.marks
     banned = set[int]() if generation.decoded else set(ENDS) - allowed
-    if sampling.structural_tag is not None:
+    if sampling.structural_tag is not None and generation.decoded:
+        # what can't be said here is checked at the end
+        body |= (guided_by(sampling.structural_tag, sampling.stop_ids) if guided else None) or {}
+    elif sampling.structural_tag is not None:
         try:
             held = constraint(sampling.structural_tag, sampling.stop_ids, guided=guided)
         except ValueError as error:
             raise EngineRefused(f"the constraint can't be read: {error}") from error
         body |= held.asked
-        if not generation.decoded:
-            banned = set(range(FIRST_SPECIAL, LAST_MARK + 1)) - allowed - held.marks
+        banned = set(range(FIRST_SPECIAL, LAST_MARK + 1)) - allowed - held.marks
     if banned:
         body["logit_bias"] = [[id, False] for id in sorted(banned)]
     return _ENCODE(body)

@@ -96,6 +96,8 @@ class Machine:
         """The log probabilities of tokens of which no text has come yet, from such a model."""
         self.dropped = False
         """Whether such a model has said more, since its last prompt, than its messages say."""
+        self.thinking = rules.chat is not None and rules.chat.thinking
+        """Whether the last prompt of such a model ended inside of its reasoning."""
         self._prompted_with = 0
         self.anew = False
         """Whether its prompt has begun anew, behind its compaction."""
@@ -286,7 +288,7 @@ class Machine:
         self.stretches.prompted(length, ids)
         if waits and self._chat is not None:
             self._chat_segmenter = self._chat.segmenter(thinking=thinking)
-            self.dropped = False
+            self.thinking, self.dropped = thinking, False
 
     def replay(
         self,

@@ -15,6 +15,12 @@ import msgspec
 from service.engine.port import Finish, Generation, Sampling
 from service.grammar.tags import HeaderState, addressing_tag, content_tag
 from service.harmony import tokens
+from service.markup import tags
+from service.markup.chat import Chat
+from service.markup.families import FAMILIES, Reasoning
+from service.markup.messages import name_of
+from service.markup.parsers.stream import Part
+from service.markup.tags import Asked, Callable
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
 from service.responses.rules import Rules
@@ -149,7 +155,8 @@ def _constrained(sampling: Sampling, machine: Machine) -> Sampling:
     knows only ends there, and lets the mark of a call through as one.
     """
     if machine.rules.chat is not None:
-        return sampling
+        tag = None if machine.stretches.tail else turn_tag(machine.rules, machine.rules.chat, thinking=machine.thinking)
+        return sampling if tag is None else msgspec.structs.replace(sampling, structural_tag=tag)
     if machine.constraint is not None:
         return msgspec.structs.replace(sampling, structural_tag=content_tag(machine.constraint))
     state = machine.header_state
@@ -159,6 +166,27 @@ def _constrained(sampling: Sampling, machine: Machine) -> Sampling:
     if state is None or machine.rules.parallel == 1 or not machine.rules.callable:
         return sampling
     return msgspec.structs.replace(sampling, stop_ids=tuple(stop for stop in sampling.stop_ids if stop != tokens.CALL))
+
+
+def turn_tag(rules: Rules, chat: Chat, *, thinking: bool) -> str | None:
+    """The structural tag of a whole turn, from its beginning, of a model that doesn't speak Harmony; `thinking` is
+    whether that is inside of reasoning. None where nothing is asked, or its calls can't be constrained.
+
+    Where a turn goes on in its middle there is none: what holds then is the check at the end.
+    """
+    able = rules.callable
+    asked = Asked(
+        tools=tuple(Callable(name_of(each.recipient, chat.names), each.content) for each in able),
+        required=rules.choice == "required" and bool(able),
+        parallel=rules.parallel > 1,
+        answer=rules.answer,
+    )
+    family = FAMILIES[chat.family]
+    part = Part.THINKING if thinking else Part.TEXT if family.reasoning is Reasoning.NONE else Part.BEFORE
+    try:
+        return tags.tag(family.markup, marks=chat.marks, asked=asked, part=part)
+    except LookupError:
+        return None
 
 
 def header_tag(rules: Rules, state: HeaderState) -> str | None:

