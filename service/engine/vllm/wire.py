@@ -54,8 +54,9 @@ GENERATE_PREFIX = "generate-tokens-"
 
 
 class _TopLogprob(msgspec.Struct):
-    token_id: TokenId
     logprob: float
+    token_id: TokenId | None = None
+    """Left out where the text is asked for, too."""
     token: str = ""
 
 
@@ -249,7 +250,7 @@ def read_logprobs(choice: _Choice, most: int, *, decoded: bool = False) -> list[
 def _logprobs(given: _Logprobs, most: int) -> list[TokenLogprobs]:
     if given.content:
         return [
-            TokenLogprobs(each.logprob, likeliest(((top.token_id, top.logprob) for top in each.top_logprobs), most))
+            TokenLogprobs(each.logprob, likeliest((_identified(top) for top in each.top_logprobs), most))
             for each in given.content
         ]
     tops = given.top_logprobs or [None] * len(given.token_logprobs)
@@ -262,22 +263,27 @@ def _logprobs(given: _Logprobs, most: int) -> list[TokenLogprobs]:
 def _decoded(given: _Logprobs, most: int) -> list[TokenLogprobs]:
     if given.content:
         return [
-            _with_texts(
-                each.token, each.logprob, ((top.token, top.token_id, top.logprob) for top in each.top_logprobs), most
-            )
+            _with_texts(each.token, each.logprob, ((top.token, top.logprob) for top in each.top_logprobs), most)
             for each in given.content
         ]
     tops = given.top_logprobs or [None] * len(given.token_logprobs)
     return [
-        _with_texts(token, logprob, ((text, 0, each) for text, each in (top or {}).items()), most)
+        _with_texts(token, logprob, (top or {}).items(), most)
         for token, logprob, top in zip(given.tokens, given.token_logprobs, tops, strict=True)
     ]
 
 
-def _with_texts(token: str, logprob: float | None, top: Iterable[tuple[str, int, float]], most: int) -> TokenLogprobs:
-    kept = sorted(top, key=lambda each: -each[2])[:most]
-    likely = tuple((id, each) for _, id, each in kept)
-    return TokenLogprobs(LEAST_LOGPROB if logprob is None else logprob, likely, (token, *(text for text, _, _ in kept)))
+def _with_texts(token: str, logprob: float | None, top: Iterable[tuple[str, float]], most: int) -> TokenLogprobs:
+    """Those of tokens that are told by their texts, and not by their ids."""
+    kept = sorted(top, key=lambda each: -each[1])[:most]
+    likely = tuple((0, each) for _, each in kept)
+    return TokenLogprobs(LEAST_LOGPROB if logprob is None else logprob, likely, (token, *(text for text, _ in kept)))
+
+
+def _identified(top: _TopLogprob) -> tuple[int, float]:
+    if top.token_id is None:
+        raise ValueError("a token without an id")
+    return top.token_id, top.logprob
 
 
 def _alternatives(top: dict[str, float] | None, most: int) -> tuple[tuple[int, float], ...]:

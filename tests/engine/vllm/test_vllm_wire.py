@@ -130,6 +130,29 @@ def test_log_probabilities_are_read_in_completions_shape() -> None:
     assert logprobs(2, {**payload, "token_logprobs": [-0.5, None]}) == expected
 
 
+def test_where_the_text_is_asked_for_tokens_are_told_by_it() -> None:
+    """As vLLM 0.32 said it of SmolLM2, in the mode `text`, where it leaves the ids of alternatives out."""
+    top = [{"token": "<|im_start|>", "logprob": -3.5}, {"token": "\n", "logprob": -0.5}]
+    expected = [TokenLogprobs(-0.5, ((0, -0.5), (0, -3.5)), ("\n", "\n", "<|im_start|>"))]
+    generated = {"content": [{"token": "\n", "logprob": -0.5, "top_logprobs": top}]}
+    completed = {"tokens": ["\n"], "token_logprobs": [-0.5], "top_logprobs": [{"<|im_start|>": -3.5, "\n": -0.5}]}
+    for shape in (generated, completed):
+        choice = wire.read_event(msgspec.json.encode({"choices": [{"token_ids": [198], "logprobs": shape}]})).choices[0]
+        assert wire.read_logprobs(choice, 2, decoded=True) == expected
+    with pytest.raises(EngineError, match="log probabilities"):
+        logprobs(1, generated)
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+def test_the_text_comes_with_its_marks_where_it_is_asked_for(endpoint: Endpoint) -> None:
+    asked = msgspec.structs.replace(Generation("resp_1", [1], SAMPLING), decoded=True)
+    body = sent(endpoint, asked)
+    sampling = body.get("sampling_params", body)
+    assert sampling["skip_special_tokens"] is False
+    assert "detokenize" not in sampling
+    assert body.get("output_mode") == ("text" if endpoint is Endpoint.GENERATE else None)
+
+
 def test_no_log_probabilities_are_needed_where_there_are_no_tokens() -> None:
     assert logprobs(0, None) == logprobs(0, {"content": []}) == []
 
