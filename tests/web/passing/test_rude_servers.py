@@ -43,7 +43,7 @@ class Rude:
                     await self._play(writer)
                     break
                 body = MODELS if b"/v1/models" in head else b"{}"
-                status = b"404 No" if b"/inference/" in head else b"200 OK"
+                status = b"404 No" if b"/inference/" in head or b"/tokenize" in head else b"200 OK"
                 writer.write(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
         writer.close()
 
