@@ -2,6 +2,9 @@
 
 import msgspec
 
+AUTO, HARMONY = "auto", "harmony"
+"""What a model may be said to write besides the markup of a family: whatever its server shows it does, or Harmony."""
+
 
 class Speech(msgspec.Struct, frozen=True):
     """How a model speaks that doesn't speak Harmony: by its own chat template, and with the markup of its family.

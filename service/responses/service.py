@@ -408,7 +408,8 @@ def _open_servers(settings: Settings, engine: ListedEngine) -> Engine:
     }
     kind = kinds[engine.listed.kind]()
     access, context_tokens = _access(settings, engine), engine.listed.context_tokens
-    return ServersEngine(kind, access, model=engine.model, context_tokens=context_tokens)
+    markup = engine.listed.markup
+    return ServersEngine(kind, access, model=engine.model, context_tokens=context_tokens, markup=markup)
 
 
 def open_engine(settings: Settings) -> Engine:

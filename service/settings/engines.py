@@ -32,6 +32,8 @@ import msgspec
 from msgspec import Meta
 from pydantic import SecretStr
 
+from service.markup.families import FAMILIES
+from service.markup.speech import AUTO, HARMONY
 from service.settings.core import (
     ENGINE_URLS,
     LEAST_CONTEXT_TOKENS,
@@ -48,7 +50,7 @@ MAX_ENGINES = 64
 MAX_NAMES = 64
 MAX_WEIGHT = 1000
 
-MARKUPS = ("harmony",)
+MARKUPS = (AUTO, HARMONY, *FAMILIES)
 """How a model's turns may be written as tokens."""
 
 DEMO = "demo"
@@ -78,7 +80,7 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     urls: Annotated[tuple[str, ...], Meta(max_length=MAX_SERVERS)] = ()
     model: Annotated[str, Meta(max_length=256)] = ""
     aliases: Annotated[tuple[str, ...], Meta(max_length=MAX_NAMES)] = ()
-    markup: str = "harmony"
+    markup: str = AUTO
     api_key_env: str = ""
     api_key_file: str = ""
     connections: Annotated[int, Meta(ge=0, le=100_000)] = 0

@@ -33,7 +33,7 @@ from service.engine.servers.queue import Queue
 from service.engine.servers.reply import BROKEN
 from service.engine.servers.server import Server, State, Unreachable, open_session
 from service.logs import event
-from service.markup.speech import Transcript
+from service.markup.speech import AUTO, HARMONY, Speech, Transcript
 
 logger = logging.getLogger(__name__)
 
@@ -81,10 +81,14 @@ class ServersEngine:
     They all have to serve one model: without a `model`, the first that is up decides which.
     """
 
-    def __init__(self, kind: Kind, access: Access, *, model: str = "", context_tokens: int = 0) -> None:
+    def __init__(
+        self, kind: Kind, access: Access, *, model: str = "", context_tokens: int = 0, markup: str = AUTO
+    ) -> None:
+        """`markup` is AUTO, HARMONY or a family's name: what the model is said to write."""
         self._kind = kind
         self._access = access
         self._wanted = model
+        self._markup = markup
         self._context_tokens = context_tokens
         self._servers: list[Server] = []
         self._leaving: list[Server] = []
@@ -108,7 +112,17 @@ class ServersEngine:
             raise self._trouble()
         context = min(each.context_tokens for each in known)
         context = min(context, self._context_tokens or context)
-        return ModelCard(known[0].model, MODEL_CREATED, context, known[0].defaults, speech=known[0].speech)
+        speech = self._spoken(known[0].speech)
+        return ModelCard(known[0].model, MODEL_CREATED, context, known[0].defaults, speech=speech)
+
+    def _spoken(self, found: Speech | None) -> Speech | None:
+        """How the model speaks, as its server shows and as it is said. Raises EngineUnavailable where these differ."""
+        if self._markup == AUTO or (found is None and self._markup == HARMONY):
+            return found
+        if found is None or self._markup == HARMONY:
+            shown = HARMONY if found is None else found.family
+            raise EngineUnavailable(f"the model was said to write {self._markup!r}, and its server's writes {shown!r}")
+        return msgspec.structs.replace(found, family=self._markup)
 
     async def start(self) -> None:
         """Ask every server once, and go on asking; none needs to be there yet."""
