@@ -48,6 +48,8 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     thinking: bool = False
     kept: int = 0
     """How many ids of the conversation's notes the prompt begins with."""
+    turns: tuple[tuple[int, int], ...] = ()
+    """Where turns stand in the prompt as they were sampled."""
 
     @property
     def spelled(self) -> tuple[str, ...]:

@@ -9,28 +9,50 @@ such as reasoning, break the prefix there, as their models expect: their marks a
 from collections import Counter
 from collections.abc import Collection, Sequence
 
+import msgspec
 
-def with_known(
-    ids: Sequence[int], known: Sequence[int], read: int, ends: Collection[int], marks: Collection[int]
-) -> list[int]:
-    """The ids of a prompt, in which the last turn stands as it was sampled, if the template has written the same.
 
-    `ids` are what the template wrote. `known` are the ids of the last prompt, `read` of them, and of the turn that was
-    sampled behind it, up to one of `ends`; `marks` are the other ids that are marks. A turn that was broken off stands
-    as the template writes it.
+class Known(msgspec.Struct, frozen=True):
+    """Ids that a model has read or sampled; `turns` are the places where what it sampled begins and ends."""
+
+    ids: Sequence[int] = ()
+    turns: tuple[tuple[int, int], ...] = ()
+
+
+NOTHING = Known()
+
+
+def with_known(written: Sequence[int], known: Known, ends: Collection[int], marks: Collection[int]) -> Known:
+    """A prompt as the template has `written` it, but with its turns as they were sampled where that says the same.
+
+    A turn goes up to one of `ends`; `marks` are the other ids that are marks. One that was broken off stands as the
+    template writes it. Behind the first turn that is written otherwise, all is as written.
     """
-    ids, known = list(ids), list(known)
-    shared = common(known, ids)
-    if shared == len(known) or shared < read or known[-1] not in ends:
-        return ids
-    end = next((place for place in range(read, len(ids)) if ids[place] in ends), len(ids))
-    if Counter(id for id in known[read:] if id in marks) != Counter(id for id in ids[read:end] if id in marks):
-        return ids
-    return [*known, *ids[end + 1 :]]
+    written, ids = list(written), list(known.ids)
+    made: list[int] = []
+    turns: list[tuple[int, int]] = []
+    at = place = 0
+    for begin, end in known.turns:
+        start, sampled = at + begin - place, ids[begin:end]
+        stop = next((each for each in range(start, len(written)) if written[each] in ends), None)
+        if written[at:start] != ids[place:begin] or stop is None or sampled[-1] not in ends:
+            break
+        if _marks(sampled, marks) != _marks(written[start:stop], marks):
+            break
+        made += written[at:start]
+        turns.append((len(made), len(made) + len(sampled)))
+        made += sampled
+        at, place = stop + 1, end
+    return Known([*made, *written[at:]], tuple(turns))
+
+
+def _marks(ids: Sequence[int], marks: Collection[int]) -> Counter[int]:
+    return Counter(id for id in ids if id in marks)
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:
     """How many ids two lists begin with in common."""
+    one, other = list(one), list(other)
     most = min(len(one), len(other))
     if one[:most] == other[:most]:
         return most

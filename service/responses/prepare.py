@@ -39,8 +39,9 @@ from service.harmony import tokens
 from service.harmony.calls import history_of
 from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
+from service.markup.prompts import NOTHING, Known
 from service.markup.speech import Speech
-from service.responses.chat.reading import NOTHING, READ, Known, known_of
+from service.responses.chat.reading import READ, known_of
 from service.responses.chat.rendering import prompt_of
 from service.responses.conversations.joining import Joining, joining
 from service.responses.conversations.memory import Remembered

@@ -135,15 +135,15 @@ class Sampler:
         machine, first = self._machine, self._machine.stretches.waits
         self._waiting = asyncio.current_task()
         try:
-            ids = await later_prompt(self._engine, self._initial, machine)
+            prompt = await later_prompt(self._engine, self._initial, machine)
         except asyncio.CancelledError:
             self._cancelled()
             return None
         finally:
             self._waiting = None
-        thinking = machine.rules.chat is not None and machine.rules.chat.thinks(ids)
-        machine.prompted(len(ids), thinking, ids)
-        return Piece(0, "", len(ids), thinking) if first else None
+        thinking = machine.rules.chat is not None and machine.rules.chat.thinks(prompt.ids)
+        machine.prompted(len(prompt.ids), thinking, prompt)
+        return Piece(0, "", len(prompt.ids), thinking) if first else None
 
     async def _outcome(self) -> Outcome | None:
         """What became of the call that the machine waits for; None where it was stopped. One that may have been made

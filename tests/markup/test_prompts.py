@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.markup.prompts import common, with_known
+from service.markup.prompts import Known, common, with_known
 
 END, OPEN, LINE, THINK, CALL = range(5)
 """What ends a turn, what opens the next one, what the template writes between two; and two other marks."""
@@ -13,7 +13,7 @@ ids = st.lists(st.integers(10, 99), max_size=12)
 
 
 def prompt(written: Ids, known: Ids, read: int) -> Ids:
-    return with_known(written, known, read, {END}, {THINK, CALL})
+    return list(with_known(written, Known(known, ((read, len(known)),)), {END}, {THINK, CALL}).ids)
 
 
 @given(ids, ids, ids)
@@ -47,6 +47,15 @@ def test_a_turn_that_was_broken_off_is_written_by_the_template() -> None:
 
 def test_where_the_turn_is_gone_the_prompt_is_what_was_written() -> None:
     assert prompt([5, OPEN, 30], [5, OPEN, THINK, 31, END], 2) == [5, OPEN, 30]
+
+
+def test_turns_of_long_ago_stand_as_they_were_sampled_too() -> None:
+    first = with_known([5, OPEN, 30, 31, END, LINE, 6, OPEN], Known([5, OPEN, 29, END], ((2, 4),)), {END}, {CALL})
+    assert first == Known([5, OPEN, 29, END, LINE, 6, OPEN], ((2, 4),))
+    read = Known([*first.ids, CALL, 40, END], (*first.turns, (7, 10)))
+    written = [5, OPEN, 30, 31, END, LINE, 6, OPEN, CALL, 41, 42, END, LINE, 7, OPEN]
+    again = with_known(written, read, {END}, {CALL})
+    assert again == Known([*read.ids, LINE, 7, OPEN], read.turns)
 
 
 @given(ids, ids, ids)

@@ -11,7 +11,7 @@ import msgspec
 
 from service.engine.port import Generation
 from service.harmony import tokens
-from service.markup.prompts import common
+from service.markup.prompts import NOTHING, Known, common
 from service.responses.output.machine import Machine
 from store.turn import StoredMessage
 
@@ -20,27 +20,17 @@ READ = "read_ids"
 
 
 class _Note(msgspec.Struct, array_like=True, frozen=True):
-    """`model` had `stay` of the ids before, and behind them `ids`, base64 of little-endian u32; the first `prompt` of
-    all were a prompt's.
+    """`model` had `stay` of the ids before, and behind them `ids`, base64 of little-endian u32. `turns` are those that
+    end among the latter, by their places among all.
     """
 
     model: str
     stay: int
-    prompt: int
     ids: str
+    turns: tuple[tuple[int, int], ...]
 
 
 _NOTE = msgspec.json.Decoder(_Note)
-
-
-class Known(msgspec.Struct, frozen=True):
-    """The ids that a model has read and sampled last, the first `prompt` of which were its prompt."""
-
-    ids: list[int] = []
-    prompt: int = 0
-
-
-NOTHING = Known()
 
 
 def known_of(notes: Iterable[StoredMessage], model: str) -> Known:
@@ -53,7 +43,8 @@ def known_of(notes: Iterable[StoredMessage], model: str) -> Known:
         if note.model != model or note.stay > len(known.ids):
             known = NOTHING
         if note.model == model and note.stay <= len(known.ids):
-            known = Known([*known.ids[: note.stay], *tokens.unpack(base64.b64decode(note.ids))], note.prompt)
+            turns = (*(turn for turn in known.turns if turn[1] <= note.stay), *note.turns)
+            known = Known([*known.ids[: note.stay], *tokens.unpack(base64.b64decode(note.ids))], turns)
     return known
 
 
@@ -62,11 +53,8 @@ def read_before(initial: Generation, machine: Machine) -> Known:
     before = machine.stretches.before
     if before is None:
         return NOTHING
-    prompt, later, length, sampled = before
-    if prompt is None and later:
-        return NOTHING
-    heard = () if machine.dropped else sampled
-    return Known([*(initial.prompt if prompt is None else prompt), *heard], length)
+    prompt = _first(initial, machine) if before.first else before.prompt
+    return NOTHING if prompt is None else _heard(prompt, () if machine.dropped else before.sampled)
 
 
 def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
@@ -76,9 +64,21 @@ def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
     chat, stretches = machine.rules.chat, machine.stretches
     if chat is None or machine.unprompted:
         return []
-    prompt: Sequence[int] = initial.prompt if stretches.prompt is None else stretches.prompt
-    stay = min(chat.kept, common(initial.prompt, prompt))
-    heard = () if machine.dropped else stretches.tail
-    packed = base64.b64encode(tokens.pack([*prompt[stay:], *heard])).decode()
-    note = _Note(initial.model, stay, len(prompt), packed)
+    prompt = _first(initial, machine) if stretches.prompt is None else stretches.prompt
+    known = _heard(prompt, () if machine.dropped else stretches.tail)
+    stay = min(chat.kept, common(initial.prompt, known.ids))
+    packed = base64.b64encode(tokens.pack(known.ids[stay:])).decode()
+    note = _Note(initial.model, stay, packed, tuple(turn for turn in known.turns if turn[1] > stay))
     return [StoredMessage(READ, b"", name=msgspec.json.encode(note).decode())]
+
+
+def _first(initial: Generation, machine: Machine) -> Known:
+    """The prompt at the response's beginning."""
+    return Known(initial.prompt, () if machine.rules.chat is None else machine.rules.chat.turns)
+
+
+def _heard(prompt: Known, sampled: Sequence[int]) -> Known:
+    """A prompt, and a turn behind it."""
+    begin = len(prompt.ids)
+    turns = (*prompt.turns, (begin, begin + len(sampled))) if sampled else prompt.turns
+    return Known([*prompt.ids, *sampled], turns)

@@ -10,9 +10,9 @@ from service.engine.port import Engine, EngineRefused, Generation, ModelCard, Re
 from service.harmony.render import VERBOSITY
 from service.markup.chat import Chat, encode_messages
 from service.markup.messages import tool_names
-from service.markup.prompts import common, with_known
+from service.markup.prompts import NOTHING, Known, common, with_known
 from service.markup.speech import Speech, Transcript
-from service.responses.chat.reading import Known, read_before
+from service.responses.chat.reading import read_before
 from service.responses.output.machine import Machine
 from service.responses.prompt.build import Prompt
 from service.responses.read import Read
@@ -22,7 +22,7 @@ from store.turn import StoredMessage
 
 async def prompt_of(
     engine: Engine, model: ModelCard, speech: Speech, read: Read, request: CreateRequest, prompt: Prompt, known: Known
-) -> tuple[list[int], Chat]:
+) -> tuple[Sequence[int], Chat]:
     """The ids of a request's prompt, and how its response is read. `known` are those that the model has read of the
     conversation. Where calls that were approved come first, there is no prompt before they were made. Raises
     EngineError.
@@ -55,25 +55,25 @@ async def prompt_of(
     )
     if prompt.rules.answers is not None:
         return [], chat
-    ids = await _ids(engine, model.id, chat, chat.transcript(()), known)
-    return ids, msgspec.structs.replace(chat, thinking=chat.thinks(ids), kept=common(known.ids, ids))
+    made = await _made(engine, model.id, chat, chat.transcript(()), known)
+    kept = common(known.ids, made.ids)
+    return made.ids, msgspec.structs.replace(chat, thinking=chat.thinks(made.ids), kept=kept, turns=made.turns)
 
 
-async def later_prompt(engine: Engine, initial: Generation, machine: Machine) -> list[int]:
-    """The ids of the prompt behind which a response goes on. Raises EngineError."""
+async def later_prompt(engine: Engine, initial: Generation, machine: Machine) -> Known:
+    """The prompt behind which a response goes on. Raises EngineError."""
     chat = machine.rules.chat
     assert chat is not None
     transcript = chat.transcript(machine.prompting, anew=machine.anew)
-    return await _ids(engine, initial.model, chat, transcript, read_before(initial, machine))
+    return await _made(engine, initial.model, chat, transcript, read_before(initial, machine))
 
 
-async def _ids(engine: Engine, model: str, chat: Chat, transcript: Transcript, known: Known) -> list[int]:
-    """The ids of a transcript, beginning with those that are `known` where it can. Raises EngineError."""
+async def _made(engine: Engine, model: str, chat: Chat, transcript: Transcript, known: Known) -> Known:
+    """The prompt of a transcript, beginning with what is `known` where it can. Raises EngineError."""
     if not isinstance(engine, Renderer):
         raise EngineRefused(f"the engine of '{model}' knows no chat template")
-    ids = await engine.render(transcript, model)
-    before = known.ids if chat.shows_reasoning else known.ids[: known.prompt]
-    return with_known(ids, before, known.prompt, chat.ends, chat.mark_ids)
+    written = await engine.render(transcript, model)
+    return with_known(written, known if chat.shows_reasoning else NOTHING, chat.ends, chat.mark_ids)
 
 
 def _opening(request: CreateRequest, read: Read, speech: Speech) -> list[dict[str, str]]:

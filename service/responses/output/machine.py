@@ -32,6 +32,7 @@ from service.harmony import tokens
 from service.harmony.header import Header
 from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
 from service.markup.chat import ChatSegmenter, Piece
+from service.markup.prompts import Known
 from service.responses.output.displays import note_of
 from service.responses.output.endings import STATUS, Ending, finished, terminal
 from service.responses.output.items.emitter import Seal
@@ -278,14 +279,14 @@ class Machine:
             self._gone_on.append(calling.call.approved.id)
         return closing
 
-    def prompted(self, length: int, thinking: bool, ids: Sequence[int] | None = None) -> None:
-        """The prompt behind which the model goes on was made by its template: so many `ids`, which end inside of its
-        reasoning or not.
+    def prompted(self, length: int, thinking: bool, prompt: Known | None = None) -> None:
+        """The prompt behind which the model goes on was made by its template: so many ids, which end inside of its
+        reasoning or not; `prompt` where it was made here.
         """
         waits = self.stretches.waits
         if waits:
             self._prompted_with = len(self.messages)
-        self.stretches.prompted(length, ids)
+        self.stretches.prompted(length, prompt)
         if waits and self._chat is not None:
             self._chat_segmenter = self._chat.segmenter(thinking=thinking)
             self.thinking, self.dropped = thinking, False

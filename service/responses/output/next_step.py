@@ -138,7 +138,7 @@ def next_generation(initial: Generation, machine: Machine) -> Generation:
     if left < 1:
         raise ValueError(f"all {initial.sampling.max_tokens} tokens of {initial.id} have been sampled")
     if stretches.prompt is not None:
-        initial = msgspec.structs.replace(initial, prompt=stretches.prompt)
+        initial = msgspec.structs.replace(initial, prompt=stretches.prompt.ids)
     prefix = stretches.prefix_tokens
     prompt = initial.prompt if len(initial.prompt) <= prefix else initial.prompt[:prefix]
     return msgspec.structs.replace(

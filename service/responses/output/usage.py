@@ -13,6 +13,7 @@ import msgspec
 from service.api.response import InputTokensDetails, OutputTokensDetails, Usage
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
+from service.markup.prompts import Known
 from store.turn import StoredMessage
 
 Cached = int | list[int | None] | None
@@ -28,6 +29,16 @@ class _Stretch(msgspec.Struct):
     sampled: int = 0
 
 
+class Before(msgspec.Struct, frozen=True):
+    """What stood before the model: the prompt of the `first` stretch or a later one's, where that is known here, and
+    what was sampled behind it.
+    """
+
+    first: bool
+    prompt: Known | None
+    sampled: "array[int]"
+
+
 class Stretches:
     """The stretches of one response; `input_tokens` is the length of its prompt.
 
@@ -41,10 +52,9 @@ class Stretches:
         self.waits = False
         """Whether the present stretch's prompt is still to be made, anywhere."""
         self._later = False
-        self.before: tuple[Sequence[int] | None, bool, int, array[int]] | None = None
-        """Of the stretch before one that is templated: its prompt, where it is known; whether it was a later one; that
-        prompt's length; and what was sampled."""
-        self.prompt: Sequence[int] | None = None
+        self.before: Before | None = None
+        """What stood before the model in the stretch before one that is templated."""
+        self.prompt: Known | None = None
         """Of a later stretch that is templated, the ids of its prompt, where they are known."""
         self.prefix_tokens = input_tokens
         """How many ids of the prompt stand before the `tail`: all, until the prompt begins anew."""
@@ -147,14 +157,14 @@ class Stretches:
         self._all.append(_Stretch(prefix_tokens + len(self.tail)))
 
     def _wait(self, stretch: _Stretch) -> None:
-        self.before = (self.prompt, self.later, self.prefix_tokens, self.tail)
+        self.before = Before(not self.later, self.prompt, self.tail)
         self.tail = array("I")
         self.prompt, self.waits, self._later = None, True, True
         self._all.append(stretch)
 
-    def prompted(self, length: int, ids: Sequence[int] | None) -> None:
-        """The template has made the present stretch's prompt, of so many ids, here or elsewhere."""
-        self.prompt, self.prefix_tokens = ids, length
+    def prompted(self, length: int, prompt: Known | None) -> None:
+        """The template has made the present stretch's prompt, of so many ids; here or elsewhere."""
+        self.prompt, self.prefix_tokens = prompt, length
         if not self.waits:
             return
         self.waits = False
