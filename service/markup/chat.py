@@ -112,12 +112,9 @@ class ChatSegmenter:
     def __init__(self, chat: Chat, parser: Parser) -> None:
         self._chat = chat
         self._parser = parser
-        self.begun = False
-        """Whether anything was sampled."""
 
     def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
         """What some more ids and their text come to."""
-        self.begun = self.begun or bool(ids)
         return [self._addressed(segment) for segment in self._parser.feed(ids, text)]
 
     def end(self) -> list[Segment]:

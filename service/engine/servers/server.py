@@ -53,7 +53,7 @@ that."""
 RENDER_TIMEOUT = aiohttp.ClientTimeout(total=30)
 """For how long a server may make a prompt."""
 
-MAX_RENDERED_BYTES = 256 << 20
+MAX_RENDERED_BYTES = 64 << 20
 """The largest prompt that a server may make: its text, or its ids with their texts."""
 
 MAX_ANSWER_BYTES = 1 << 20

@@ -37,15 +37,18 @@ def known_of(notes: Iterable[StoredMessage], model: str) -> Known:
     """What a model has read, by the notes of a conversation, the oldest first; nothing where another one was asked
     last.
     """
-    known = NOTHING
+    ids = tokens.unpack(b"")
+    turns: list[tuple[int, int]] = []
     for each in notes:
         note = _NOTE.decode(each.name or "")
-        if note.model != model or note.stay > len(known.ids):
-            known = NOTHING
-        if note.model == model and note.stay <= len(known.ids):
-            turns = (*(turn for turn in known.turns if turn[1] <= note.stay), *note.turns)
-            known = Known([*known.ids[: note.stay], *tokens.unpack(base64.b64decode(note.ids))], turns)
-    return known
+        stay = note.stay if note.model == model and note.stay <= len(ids) else 0
+        del ids[stay:]
+        while turns and turns[-1][1] > stay:
+            turns.pop()
+        if note.model == model and note.stay == stay:
+            ids += tokens.unpack(base64.b64decode(note.ids))
+            turns += note.turns
+    return Known(ids, tuple(turns))
 
 
 def read_before(initial: Generation, machine: Machine) -> Known:
