@@ -203,3 +203,13 @@ export async function test_what_is_refused_has_an_envelope_and_what_does_not_fit
   const upgrade = await client.GET('/v1/responses')
   assert.equal(upgrade.response.status, 426)
 }
+
+export async function test_what_would_be_passed_on_is_refused_where_no_server_is_behind() {
+  const messages = [{ role: 'user', content: 'Hi.' }]
+  const chat = await client.POST('/v1/chat/completions', { body: { model, messages } })
+  assert.equal(chat.response.status, 404)
+  const completion = await client.POST('/v1/completions', { body: { model, prompt: 'Hi.' } })
+  assert.equal(completion.response.status, 404)
+  const embedding = await client.POST('/v1/embeddings', { body: { model, input: 'Hi.' } })
+  assert.equal(embedding.response.status, 404)
+}

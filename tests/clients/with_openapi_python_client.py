@@ -145,3 +145,16 @@ def test_a_refusal_is_an_envelope():
     assert answer.parsed.error.type_ == "invalid_request_error"
     answer = import_module("made.api.responses.open_web_socket").sync_detailed(client=client)
     assert answer.status_code == 426
+
+
+def test_what_would_be_passed_on_is_refused_where_no_server_is_behind():
+    said = {"model": MODEL, "messages": [{"role": "user", "content": "Hi."}]}
+    body = models.CreateChatCompletion.from_dict(said)
+    answer = import_module("made.api.passed_on.create_chat_completion").sync_detailed(client=client, body=body)
+    assert answer.status_code == 404
+    body = models.CreateCompletion.from_dict({"model": MODEL, "prompt": "Hi."})
+    answer = import_module("made.api.passed_on.create_completion").sync_detailed(client=client, body=body)
+    assert answer.status_code == 404
+    body = models.CreateEmbedding.from_dict({"model": MODEL, "input": "Hi."})
+    answer = import_module("made.api.passed_on.create_embedding").sync_detailed(client=client, body=body)
+    assert answer.status_code == 404
