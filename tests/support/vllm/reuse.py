@@ -42,13 +42,16 @@ class Recorder:
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         sampled: list[int] = []
-        async with aclosing(self._engine.generate(generation)) as chunks:
-            async for chunk in chunks:
-                sampled += chunk.tokens
-                if chunk.finish is not None:
-                    assert chunk.cached_tokens is not None
-                    self.steps.append(Step(list(generation.prompt), sampled, chunk.cached_tokens))
-                yield chunk
+        cached: int | None = None
+        try:
+            async with aclosing(self._engine.generate(generation)) as chunks:
+                async for chunk in chunks:
+                    sampled += chunk.tokens
+                    cached = cached if chunk.cached_tokens is None else chunk.cached_tokens
+                    yield chunk
+        finally:  # whoever knows enough doesn't wait for the finish
+            if cached is not None:
+                self.steps.append(Step(list(generation.prompt), sampled, cached))
 
     async def finish(self, id: str) -> bool:
         return await self._engine.finish(id)
