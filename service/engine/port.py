@@ -117,7 +117,8 @@ class ModelCard(msgspec.Struct, frozen=True):
     """What the engine serves: its id in the API, when it was made (unix seconds) and its context in tokens.
 
     `max_output_tokens` is the most that one response may have of it; 0 is as many as there is room for.
-    `speech` is None for a model that speaks Harmony.
+    `speech` is None for a model that speaks Harmony. `logprobs` is whether the engine tells log probabilities, and
+    `constrains` whether it holds the model to a constraint, as far as that is known.
     """
 
     id: str
@@ -126,6 +127,8 @@ class ModelCard(msgspec.Struct, frozen=True):
     defaults: Defaults = Defaults()
     max_output_tokens: int = 0
     speech: Speech | None = None
+    logprobs: bool = True
+    constrains: bool = True
 
 
 class EngineError(Exception):

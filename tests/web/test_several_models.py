@@ -13,6 +13,7 @@ import pytest
 
 from service.engine.port import ModelCard
 from service.harmony.tokens import decode
+from service.markup.speech import Speech
 from service.settings.settings import Settings, load_settings
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin import Standin, standing_in
@@ -80,6 +81,7 @@ async def test_each_model_is_listed_chosen_and_named_in_its_response(settings: S
     }
     extra = one.model_extra or {}
     assert (extra["root"], extra["max_model_len"], extra["max_output_tokens"]) == (B, 131_072, 4096)
+    assert extra["context_length"] == 131_072
     assert {each.body["model"] for each in first.generations} == {first.model}
     assert {each.body["model"] for each in second.generations} == {second.model}
     assert f"this service serves '{A}', '{B}'." in refusal.value.message
@@ -97,6 +99,21 @@ async def test_a_conversation_changes_its_model_and_has_all_that_was_said(settin
     assert "My name is Ada." in prompt
     assert "I am small." in prompt
     assert again.output_text == "I am small."
+
+
+async def test_a_model_says_what_it_can_do(settings: Settings, tmp_path: Path) -> None:
+    async with two(settings, tmp_path) as (inside, _, _), inside.client() as client:
+        gpt_oss = (await client.models.retrieve(A)).model_extra or {}
+    speech = Speech("plain")
+    card = ModelCard("plain", 0, 4096, speech=speech, logprobs=False, constrains=False)
+    async with serving(settings, ScriptedEngine(card, [])) as inside, inside.client() as client:
+        plain = (await client.models.retrieve("plain")).model_extra or {}
+    assert (gpt_oss["markup"], gpt_oss["capabilities"]) == ("harmony", ["completion", "tools", "thinking"])
+    assert gpt_oss["supported_parameters"] == [
+        *("reasoning", "tools", "tool_choice"),
+        *("structured_outputs", "logprobs", "top_logprobs"),
+    ]
+    assert (plain["markup"], plain["capabilities"], plain["supported_parameters"]) == ("plain", ["completion"], [])
 
 
 async def test_a_models_own_bound_of_the_output_holds(settings: Settings, tmp_path: Path) -> None:
@@ -130,7 +147,7 @@ async def test_a_model_that_was_never_up_is_listed_without_its_context(settings:
         answered = await client.responses.create(model=B, input="hi")
         with pytest.raises(openai.InternalServerError):
             await client.responses.create(model=A, input="hi")
-    assert "max_model_len" not in models[A]
+    assert set(models[A]) == {"root"}
     assert models[B]["max_model_len"] == 131_072
     assert answered.model == B
 

@@ -57,12 +57,13 @@ class Llama:
             return msgspec.structs.replace(served, traits=traits)
         path = wire.read_props(await _asked(ask, "/props")).model_path
         speech = await speech_of(_pieces_of(ask), f"{served.model} {PurePath(path).name}")
-        return msgspec.structs.replace(served, traits=traits, speech=speech)
+        return msgspec.structs.replace(served, traits=traits, speech=speech, constrains=GUIDED in traits)
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
         """As the kind has it."""
         served, _ = await self._served(ask, wanted)
-        return msgspec.structs.replace(served, traits=facts.traits, speech=facts.speech) == facts
+        found = msgspec.structs.replace(served, traits=facts.traits, speech=facts.speech, constrains=facts.constrains)
+        return found == facts
 
     async def _served(self, ask: Ask, wanted: Wanted) -> tuple[Facts, bool]:
         """What it says of itself, and whether its model has the vocabulary of gpt-oss. Raises as `facts`."""

@@ -113,7 +113,15 @@ class ServersEngine:
         context = min(each.context_tokens for each in known)
         context = min(context, self._context_tokens or context)
         speech = self._spoken(known[0].speech)
-        return ModelCard(known[0].model, MODEL_CREATED, context, known[0].defaults, speech=speech)
+        return ModelCard(
+            known[0].model,
+            MODEL_CREATED,
+            context,
+            known[0].defaults,
+            speech=speech,
+            logprobs=all(each.logprobs for each in known),
+            constrains=all(each.constrains for each in known),
+        )
 
     def _spoken(self, found: Speech | None) -> Speech | None:
         """How the model speaks, as its server shows and as it is said. Raises EngineUnavailable where these differ."""

@@ -56,6 +56,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     `places` is how many generations it can have under way at once, where more would keep it from answering; 0 is as
     many as come. `traits` is what else its kind found out, and `speech` how a model speaks that doesn't speak Harmony.
+    `logprobs` and `constrains` are as the model's card has them.
     """
 
     endpoint: str
@@ -65,6 +66,8 @@ class Facts(msgspec.Struct, frozen=True):
     places: int = 0
     traits: frozenset[str] = frozenset()
     speech: Speech | None = None
+    logprobs: bool = True
+    constrains: bool = True
 
 
 class Terms(msgspec.Struct, frozen=True):

@@ -8,6 +8,8 @@ own: whether it has, is seen when it is asked the same thing twice.
 import secrets
 from collections.abc import Mapping
 
+import msgspec
+
 from service.engine.pass_through import Passed
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation
 from service.engine.servers.kind import Ask, Facts, Request, Wanted
@@ -49,7 +51,7 @@ class Tensorrt:
             )
         self._reuses |= reuses
         found = await self._served(ask, wanted)
-        return Facts(found.endpoint, found.model, found.context_tokens, traits=frozenset({REUSES} if reuses else ()))
+        return msgspec.structs.replace(found, traits=frozenset({REUSES} if reuses else ()))
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
         """As the kind has it."""
@@ -70,7 +72,8 @@ class Tensorrt:
                 "the TensorRT-LLM server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS to "
                 "its --max_seq_len"
             )
-        return Facts(wire.COMPLETIONS, served.id, terms.context_tokens)
+        # whether constraints are on it doesn't say
+        return Facts(wire.COMPLETIONS, served.id, terms.context_tokens, logprobs=False, constrains=False)
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         """As the kind has it."""

@@ -6,8 +6,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
 
 from service.engine.engines import Engines, Offer
-from service.engine.port import MODEL_CREATED
+from service.engine.port import MODEL_CREATED, ModelCard
 from service.errors import ApiError
+from service.markup.written import written_by
 from service.web.errors import JsonResponse
 from service.web.routes.query import StrictRoute
 from service.web.routes.received import service_of
@@ -39,8 +40,8 @@ async def _offers(engine: Engines) -> list[Offer]:
 
 
 def _model(offer: Offer, name: str) -> dict[str, Any]:
-    """A model under one of its names; its context's length as vLLM has it, which is left out where no server of it has
-    been up yet.
+    """A model under one of its names. What its servers have to say is left out where none of them has been up yet: its
+    context's length by the names of vLLM and OpenRouter, and what it can do by those of Ollama and OpenRouter.
     """
     shown: dict[str, Any] = {
         "id": name,
@@ -50,7 +51,27 @@ def _model(offer: Offer, name: str) -> dict[str, Any]:
         "root": offer.names[0],
     }
     if offer.card is not None:
-        shown["max_model_len"] = offer.card.context_tokens
+        shown["max_model_len"] = shown["context_length"] = offer.card.context_tokens
         if offer.card.max_output_tokens:
             shown["max_output_tokens"] = offer.card.max_output_tokens
+        shown |= _abilities(offer.card)
     return shown
+
+
+def _abilities(card: ModelCard) -> dict[str, Any]:
+    """What a model writes and can do, as far as models differ in that."""
+    written = written_by(card.speech)
+    parameters = {
+        "reasoning": written.reasoning,
+        "tools": written.calls,
+        "tool_choice": card.constrains and written.held_calls,
+        "structured_outputs": card.constrains,
+        "logprobs": card.logprobs,
+        "top_logprobs": card.logprobs,
+    }
+    capabilities = {"completion": True, "tools": written.calls, "thinking": written.reasoning}
+    return {
+        "markup": written.markup,
+        "capabilities": [name for name, there in capabilities.items() if there],
+        "supported_parameters": [name for name, there in parameters.items() if there],
+    }

@@ -193,9 +193,10 @@ async def facts(
 ) -> Facts:
     """What is made of a server's answers."""
     said = {"/props": (200, props), "/v1/models": (200, models), wire.COMPLETION: (probed, {})}
+    said[wire.TOKENIZE] = 200, {"tokens": [{"id": 5, "piece": "<tool_call>"}]}
 
     async def ask(method: str, path: str, _: bytes | None) -> tuple[int, bytes]:
-        assert method == ("POST" if path == wire.COMPLETION else "GET")
+        assert method == ("POST" if path in (wire.COMPLETION, wire.TOKENIZE) else "GET")
         status, content = said[path]
         return status, msgspec.json.encode(content)
 
@@ -210,6 +211,15 @@ async def test_what_a_server_serves_is_what_it_says() -> None:
     assert (found.model, found.context_tokens, found.places) == ("gpt-oss-20b", 8192, 3)
     assert found.traits == {"llguidance"}
     assert (await facts(probed=400)).traits == frozenset()
+
+
+@pytest.mark.parametrize("probed", [200, 400])
+async def test_only_a_server_with_llguidance_holds_another_model_to_a_constraint(probed: int) -> None:
+    models = {"data": [{"id": "qwen", "meta": {"n_vocab": 1000, "n_ctx": 8192}}]}
+    props = {"total_slots": 3, "model_path": "/models/qwen3.gguf"}
+    other, gpt_oss = await facts(models, props, probed=probed), await facts(probed=probed)
+    assert (other.speech and other.speech.family, other.constrains) == ("qwen3", probed == 200)
+    assert gpt_oss.constrains
 
 
 @pytest.mark.parametrize(

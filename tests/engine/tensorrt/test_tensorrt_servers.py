@@ -49,6 +49,11 @@ async def test_a_server_that_can_not_do_it_is_never_up_and_says_why(traits: dict
         assert server.generations == []
 
 
+async def test_its_card_says_what_is_not_to_be_had() -> None:
+    async with tensorrt(scripted()) as server, connected(server, context_tokens=CONTEXT) as engine:
+        assert (engine.model.logprobs, engine.model.constrains) == (False, False)
+
+
 async def test_the_stop_id_is_not_cut_off() -> None:
     async with tensorrt(scripted([[5], [CALL]])) as server, connected(server, context_tokens=CONTEXT) as engine:
         sampled = await ask(engine, sampling=Sampling(9, stop_ids=STOPS))

@@ -58,8 +58,8 @@ class SteerAccepted(Struct):
 
 
 class Model(Struct):
-    """A model under one of its names, the first of which is its `root`. Without a `max_model_len` no server of it has
-    been up yet.
+    """A model under one of its names, the first of which is its `root`. Without a `max_model_len`, which is also its
+    `context_length`, no server of it has been up yet, and what it can do isn't known either.
     """
 
     id: str
@@ -68,7 +68,13 @@ class Model(Struct):
     owned_by: str
     root: str
     max_model_len: int | Left = UNSET
+    context_length: int | Left = UNSET
     max_output_tokens: int | Left = UNSET
+    markup: str | Left = UNSET
+    capabilities: list[Literal["completion", "tools", "thinking"]] | Left = UNSET
+    supported_parameters: (
+        list[Literal["reasoning", "tools", "tool_choice", "structured_outputs", "logprobs", "top_logprobs"]] | Left
+    ) = UNSET
 
 
 class ModelList(Struct):
