@@ -76,8 +76,11 @@ def _of_this_service() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(OPENAPI.read_text())
     for endpoint in Endpoint:
         del document["paths"][endpoint]
+    schemas, counts = document["components"]["schemas"], document["paths"]["/v1/responses/input_tokens"]["post"]
     for name in ("CreateResponse", "CompactConversation"):
-        body = document["components"]["schemas"][name]
+        body = schemas[name]
         body["properties"]["model"] = {"const": MODEL}
         body["required"] = ["model", "input"]
+    schemas["Counted"] = schemas["CreateResponse"] | {"required": ["input"]}  # tokens are counted of no model
+    counts["requestBody"]["content"]["application/json"]["schema"] = {"$ref": "#/components/schemas/Counted"}
     return document
