@@ -17,6 +17,7 @@ import hashlib
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,16 @@ WORDS = "|".join(
 
 def main() -> None:
     """Build the folder that the command line names, unless it is there already."""
-    target = Path(sys.argv[1])
-    made_from = fingerprint()
+    place(Path(sys.argv[1]), fingerprint(), build)
+
+
+def place(target: Path, made_from: str, build: Callable[[Path], None]) -> None:
+    """Have `build` fill a folder, unless it is there already, made from the same."""
     if (target / FINGERPRINT).is_file() and (target / FINGERPRINT).read_text() == made_from:
         return
-    sys.stderr.write(f"building the talker in {target}\n")
+    sys.stderr.write(f"building {target}\n")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".talker-") as workshop:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as workshop:
         folder = Path(workshop) / "new"
         folder.mkdir()
         build(folder)

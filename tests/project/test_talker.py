@@ -1,14 +1,18 @@
-"""The talker's builder, as far as it goes without torch: the weights and the ranks it was written for, its tokenizer.
+"""The talker's builder, as far as it goes without torch: the weights and the ranks it was written for, its tokenizer;
+and what SmolLM2's is written for.
 
-That vLLM loads what it builds, and that the model says what its README promises, is seen where vLLM runs.
+That vLLM loads what they build, and that the talker says what its README promises, is seen where vLLM runs.
 """
 
+import hashlib
 import json
 import re
 import subprocess
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import pairwise
 from math import prod
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +20,7 @@ import pytest
 
 from service.harmony import tokens
 from tests.support import ROOT
+from tests.support.llama.talker import small
 
 FOLDER = ROOT / "scripts" / "talker"
 WORDS = ["hello", " friend", " Philadelphia", "Grüße", " 漢字", "🙂", "  ", "\n\n"]
@@ -35,15 +40,20 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def builder() -> ModuleType:
-    """The program, which is no module of a package."""
-    spec = spec_from_file_location("build_talker", FOLDER / "build.py")
+def program(name: str) -> ModuleType:
+    """A program, which is no module of a package."""
+    spec = spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def builder() -> ModuleType:
+    """The talker's."""
+    return program("build")
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +114,27 @@ def test_its_merges_make_the_tokens_that_the_service_makes(
     ranks: dict[bytes, int], order: dict[tuple[bytes, bytes], int], word: str
 ) -> None:
     assert [ranks[part] for part in joined(word.encode(), order)] == list(tokens.encode(word))
+
+
+def test_smollm2_is_built_of_the_file_that_is_installed(builder: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "build", builder)
+    assert hashlib.sha256(small().read_bytes()).hexdigest() == program("smol").GGUF_SHA256
+
+
+def test_what_is_built_is_made_once_and_anew_of_something_else(builder: ModuleType, tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def placed(made_from: str) -> str:
+        def write(folder: Path) -> None:
+            made.append(made_from)
+            (folder / "model").write_text(made_from)
+
+        builder.place(tmp_path / "models" / "one", made_from, write)
+        return (tmp_path / "models" / "one" / "model").read_text()
+
+    assert [placed(each) for each in ("a", "a", "b", "b")] == ["a", "a", "b", "b"]
+    assert made == ["a", "b"]
+    assert [each.name for each in (tmp_path / "models").iterdir()] == ["one"]
 
 
 @pytest.mark.vllm

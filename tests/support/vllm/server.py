@@ -19,10 +19,11 @@ from tests.support.waiting import wait_until
 
 COMMAND = ROOT / "scripts" / "vllm-cpu"
 MODEL = "talker"
+SMOL = "smollm2"
 CONTEXT_TOKENS = 4096
 
 START_SECONDS = 150.0
-"""It takes half a minute on two quiet cores."""
+"""It takes half a minute on two quiet cores, SmolLM2 a minute."""
 
 STOP_SECONDS = 15.0
 LOG_TAIL_CHARS = 5000
@@ -37,8 +38,9 @@ CORE = b"VLLM::EngineCore"
 class VllmProcess:
     """One server, which keeps its port and its log while it is killed and started again. Nothing happens at first."""
 
-    def __init__(self, folder: Path) -> None:
-        """`folder` gets the log."""
+    def __init__(self, folder: Path, model: str = MODEL) -> None:
+        """Of the talker, or of SMOL. `folder` gets the log."""
+        self._command = [COMMAND, *(("--model", "smol") if model == SMOL else ())]
         self._log = folder / "vllm.log"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -61,7 +63,7 @@ class VllmProcess:
         assert self.arguments is None, "it runs already"
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*BOUND_TO_US, COMMAND, "--port", str(self.port), *arguments],
+                [*BOUND_TO_US, *self._command, "--port", str(self.port), *arguments],
                 env={**os.environ, "VLLM_ENABLE_RESPONSES_API_STORE": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
