@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from service.harmony.segments import Opened, Segment
 from service.markup.families import FAMILIES, Reasoning
 from service.markup.messages import chat_messages
 from service.markup.parsers.parser import Parser, make
@@ -62,7 +61,7 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
         return sum(len(each) for each in (self.opening, self.history, self.tools, self.schemas))
 
     @cached_property
-    def recipients(self) -> dict[str, str]:
+    def _recipients(self) -> dict[str, str]:
         """Whom a call of a tool is addressed to, by the tool's name."""
         return {name: recipient for recipient, name in self.names.items()}
 
@@ -70,9 +69,11 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     def _schemas(self) -> Mapping[str, Mapping[str, Any]]:
         return msgspec.json.decode(self.schemas, type=dict[str, dict[str, Any]])
 
-    def segmenter(self, *, thinking: bool) -> "ChatSegmenter":
+    def parser(self, *, thinking: bool) -> Parser:
         """What reads a generation; whether its prompt ends inside of reasoning."""
-        return ChatSegmenter(self, make(self.family, marks=self.marks, schemas=self._schemas, thinking=thinking))
+        return make(
+            self.family, marks=self.marks, schemas=self._schemas, thinking=thinking, recipients=self._recipients
+        )
 
     @property
     def shows_reasoning(self) -> bool:
@@ -104,29 +105,6 @@ class Piece(msgspec.Struct, array_like=True, frozen=True):
     text: str
     prompt: int | None = None
     thinking: bool = False
-
-
-class ChatSegmenter:
-    """A parser whose calls are addressed to recipients as the rules know them."""
-
-    def __init__(self, chat: Chat, parser: Parser) -> None:
-        self._chat = chat
-        self._parser = parser
-
-    def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
-        """What some more ids and their text come to."""
-        return [self._addressed(segment) for segment in self._parser.feed(ids, text)]
-
-    def end(self) -> list[Segment]:
-        """The generation is over."""
-        return [self._addressed(segment) for segment in self._parser.end()]
-
-    def _addressed(self, segment: Segment) -> Segment:
-        if not isinstance(segment, Opened) or segment.header.recipient is None:
-            return segment
-        name = segment.header.recipient.removeprefix("functions.")
-        recipient = self._chat.recipients.get(name, segment.header.recipient)
-        return Opened(msgspec.structs.replace(segment.header, recipient=recipient))
 
 
 def encode_messages(messages: Sequence[StoredMessage], names: Mapping[str, str], family: str) -> bytes:

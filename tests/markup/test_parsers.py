@@ -318,16 +318,57 @@ HOSTILE = (
 @pytest.mark.parametrize("shred", HOSTILE)
 @pytest.mark.parametrize("markup", ["hermes", "qwen-coder", "glm", "kimi", "deepseek-v4"])
 def test_time_is_linear_in_the_text(markup: str, shred: str) -> None:
+    opening = written(markup, Turn("a", "b", [("get_weather", {"city": "x"})]))
+    opening = opening[: opening.index("x")]
+
     def taken(times: int) -> float:
-        opening = written(markup, Turn("a", "b", [("get_weather", {"city": "x"})]))
-        opening = opening[: opening.index("x")]
-        reader = parser(markup, (), thinking=False)
-        begin = time.process_time()
-        for sign in opening + shred * times:
-            reader.feed([1], sign)
-        reader.end()
-        return time.process_time() - begin
+        return seconds(markup, list(opening + shred * times))
 
     taken(100)
     short = min(taken(2_000 // len(shred)) for _ in range(3))
     assert min(taken(16_000 // len(shred)) for _ in range(3)) < 8 * 3 * short
+
+
+def seconds(markup: str, texts: list[str]) -> float:
+    """What reading a chunk of each of these texts takes, with an id for each character."""
+    reader = parser(markup, (), thinking=False)
+    chunks = [([1] * len(text), text) for text in texts]
+    begin = time.process_time()
+    for ids, text in chunks:
+        reader.feed(ids, text)
+    reader.end()
+    return time.process_time() - begin
+
+
+@pytest.mark.parametrize("broken", ["<tool_call>x", "<function=f>x"])
+def test_thousands_of_broken_calls_in_one_chunk_take_linear_time(broken: str) -> None:
+    def taken(times: int) -> float:
+        return min(seconds("qwen-coder", [broken * times]) for _ in range(3))
+
+    taken(100)
+    assert taken(16_000) < 8 * 3 * taken(2_000)
+
+
+def test_broken_calls_in_a_long_answer_take_linear_time() -> None:
+    def taken(times: int) -> float:
+        return min(seconds("hermes", ["Well. " * 10 * times, *(["<tool_call>x"] * times)]) for _ in range(3))
+
+    taken(100)
+    assert taken(8_000) < 8 * 3 * taken(1_000)
+
+
+@pytest.mark.parametrize(
+    ("markup", "opens", "closes"),
+    [
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"city": "', '"}}</tool_call>'),
+        ("kimi", '<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"city": "', '"}<|tool_call_end|>'),
+        ("minimax", '<minimax:tool_call><invoke name="f"><parameter name="city">', "</parameter></invoke>"),
+    ],
+)
+def test_arguments_go_out_as_they_come(markup: str, opens: str, closes: str) -> None:
+    reader = parser(markup, ())
+    begun = reader.feed([1], opens)
+    shown = [reader.feed([1], text) for text in ("Paris", " in ", "\\n", "spring")]
+    ended = reader.feed([1], closes)
+    assert [shown[0], shown[1], shown[3]] == [["Paris"], [" in "], ["spring"]]
+    assert len(messages_of([*begun, *(part for each in shown for part in each), *ended])) == 1

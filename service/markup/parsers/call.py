@@ -37,6 +37,13 @@ class Call(Protocol):
     awaited: frozenset[str]
     """The marks that mean something where it stands."""
 
+    @property
+    def signs(self) -> str | None:
+        """The characters that mean something where it stands in its arguments, as in a regex's brackets: text without
+        them goes out as it is, and the call needn't be told of it. None where it must be.
+        """
+        ...
+
     def text(self, text: str, emit: Emit) -> int:
         """Take text that has none of the awaited marks; how much was taken: what is left is no part of the call."""
         ...

@@ -66,6 +66,12 @@ class JsonCall:
         self._waiting: list[str] = []
         """Arguments that can't go out yet."""
 
+    @property
+    def signs(self) -> str | None:
+        if self._expects is not Expects.ARGUMENTS or not self._named or self._quoted or self._scan is None:
+            return None
+        return self._scan.signs
+
     def text(self, text: str, emit: Emit) -> int:
         held, self._held = self._held, ""
         text = held + text

@@ -5,8 +5,11 @@ from typing import Any
 
 import msgspec
 
-_OUTSIDE = re.compile(r'[{}\[\]"]')
+_OUTSIDE_SIGNS = r'{}\[\]"'
+_OUTSIDE = re.compile(f"[{_OUTSIDE_SIGNS}]")
 _INSIDE = re.compile(r'["\\]')
+IN_STRINGS = r'"\\\x00-\x1f'
+"""The characters that may not stand in a JSON string as they are, as in a regex's brackets."""
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 
@@ -23,6 +26,13 @@ class ObjectScan:
     def quoting(self) -> bool:
         """Whether it stands inside a string that JSON allows so far, so that whatever comes may be quoted."""
         return self._in_string and self._legal
+
+    @property
+    def signs(self) -> str | None:
+        """The characters that change where it stands, as in a regex's brackets; None where any does."""
+        if self._escaped:
+            return None
+        return IN_STRINGS if self._in_string else _OUTSIDE_SIGNS
 
     def end(self, text: str, at: int = 0) -> int | None:
         """Where in the text the object ends that goes on from `at`, or None if it goes on behind the text."""

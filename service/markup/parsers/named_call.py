@@ -56,6 +56,10 @@ class NamedCall:
         self._held = ""
         self._scan = ObjectScan()
 
+    @property
+    def signs(self) -> str | None:
+        return self._scan.signs if self._stands is Stands.ARGUMENTS else None
+
     def text(self, text: str, emit: Emit) -> int:
         at = 0
         while at < len(text) and self.state is State.OPEN:

@@ -190,12 +190,20 @@ MARKUPS: Mapping[str, Markup] = {
 """Every markup by the name that a setting gives it."""
 
 
-def make(family: str, *, marks: Mapping[str, int], schemas: Mapping[str, Mapping[str, Any]], thinking: bool) -> Parser:
+def make(
+    family: str,
+    *,
+    marks: Mapping[str, int],
+    schemas: Mapping[str, Mapping[str, Any]],
+    thinking: bool,
+    recipients: Mapping[str, str] | None = None,
+) -> Parser:
     """The parser of a family's markup (`families`), or of a markup that is named itself.
 
     `marks` are the special tokens of the vocabulary by their spelling: those of the markup, of which then only the id
     counts, and those of ENDS, which end the model's turn. `schemas` are the schemas of the tools' arguments by the
-    names that the model knows. `thinking` is whether the prompt ends inside of reasoning.
+    names that the model knows, and `recipients` whom a call of each is addressed to, where that isn't its name as a
+    function. `thinking` is whether the prompt ends inside of reasoning.
     """
     known = FAMILIES.get(family)
     markup = MARKUPS[known.markup if known else family]
@@ -206,4 +214,5 @@ def make(family: str, *, marks: Mapping[str, int], schemas: Mapping[str, Mapping
         ends={spelling: id for spelling, id in marks.items() if spelling in ENDS and spelling not in own},
         schemas=schemas,
         thinking=thinking,
+        recipients=recipients or {},
     )

@@ -43,8 +43,11 @@ from service.markup.parsers.json_scan import is_object
 MAX_SPACE = 64
 """The most line breaks in a row that wait for a mark behind them; whoever writes more means them."""
 
+READ_CHARS = 1024
+"""How much text is read at once: after each mark, whichever mark comes next is looked for in no more than that."""
+
 FUNCTIONS = "functions."
-"""What stands before the name of a tool where a call is addressed."""
+"""What stands before the name of a tool where a call is addressed, unless somebody else is named for it."""
 
 
 Schemas = Mapping[str, Mapping[str, object]]
@@ -59,6 +62,10 @@ class Part(Enum):
     TEXT = "text"
     CALL = "call"
     BEHIND = "behind"
+
+
+_CALL = Part.CALL
+"""On the hot path, where looking an enum's member up costs as much as all else."""
 
 
 def no_call(schemas: Schemas) -> Call:
@@ -103,10 +110,9 @@ class _Spelled:
         longest_first = sorted(marks, key=len, reverse=True)
         self._marks = longest_first
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if marks else _NOTHING
-        self._first = re.compile(f"[{re.escape(''.join({mark[0] for mark in marks}))}]") if marks else _NOTHING
+        self._signs = re.escape("".join({mark[0] for mark in marks}))
+        self._first = _any_of(self._signs)
         self._longest = len(longest_first[0]) if marks else 0
-        self.notable = re.compile(f"[\n{re.escape(''.join({mark[0] for mark in marks}))}]").search
-        """Finds a line break, or what may begin a mark."""
 
     def find(self, text: str, at: int) -> re.Match[str] | None:
         """The next mark from `at` on."""
@@ -122,8 +128,23 @@ class _Spelled:
             at += 1
         return len(text)
 
+    def stops(self, signs: str) -> "Finds":
+        """What finds one of these signs (as in a regex's brackets), or what may begin a mark."""
+        return _any_of(signs + self._signs).search
+
+
+Finds = Callable[[str], re.Match[str] | None]
+"""Finds something in a text."""
 
 _NOTHING = re.compile(r"(?!)")
+
+
+@lru_cache(maxsize=256)
+def _any_of(signs: str) -> re.Pattern[str]:
+    return re.compile(f"[{signs}]") if signs else _NOTHING
+
+
+_spelled = lru_cache(maxsize=256)(_Spelled)
 
 
 class _Finders(dict[frozenset[str], _Spelled]):
@@ -133,7 +154,7 @@ class _Finders(dict[frozenset[str], _Spelled]):
         self._tokens = tokens
 
     def __missing__(self, marks: frozenset[str]) -> _Spelled:
-        self[marks] = _Spelled(marks - self._tokens)
+        self[marks] = _spelled(marks - self._tokens)
         return self[marks]
 
 
@@ -148,17 +169,21 @@ class StreamParser:
         ends: Mapping[str, int],
         schemas: Schemas,
         thinking: bool,
+        recipients: Mapping[str, str],
     ) -> None:
         self._markup = markup
         self._schemas = schemas
+        self._recipients = recipients
         self._ends = frozenset(ends.values())
         self._marks = Marks({**marks, **ends})
+        self._absent_from = self._marks.absent_from
         self._finders = _Finders(frozenset(marks))
         self._opening = frozenset({markup.think, *markup.sections, markup.call})
         self._outer = frozenset({*self._opening, markup.think_end, markup.section_end, markup.call_end} - {""})
         self._last = frozenset({markup.call, markup.call_end, markup.section_end} - {""})
         """The marks that end a call that broke behind its name."""
-        self._notable = self._finders[self._outer].notable
+        self._stops: Finds | None = None
+        """Finds in a text that it can't go out as it comes; None where no text can."""
         self.part = Part.THINKING if thinking else Part.BEFORE
         """What is being written."""
         self._segment = False
@@ -188,14 +213,19 @@ class StreamParser:
 
     def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
         """Take some sampled ids and their text, special tokens spelled out; return what they complete, in order."""
-        if self._marks.absent_from(ids):
+        words_alone = self._absent_from(ids)
+        if words_alone and self._stops is not None and self._stops(text) is None:
+            self._ids += ids  # nearly all chunks are like this
+            if self._call is not None:
+                self._arguments.append(text)
+            return [text] if text else []
+        if words_alone:
             self._keep(ids)
-            if self._flows and not self._notable(text):
-                return [text] if text else []
             self._read(text)
         else:
             for piece in self._marks.split(ids, text):
                 self._take(piece)
+        self._stops = self._what_stops()
         out, self._out = self._out, []
         return out
 
@@ -206,11 +236,19 @@ class StreamParser:
         out, self._out = self._out, []
         return out
 
+    def _what_stops(self) -> Finds | None:
+        """See `_stops`."""
+        if not self._segment or self._held or self._space or self._raw is not None:
+            return None
+        if self.part is not _CALL:
+            return self._finders[self._outer].stops(self._edge)
+        signs = "" if self._call is None else self._call.signs
+        return None if signs is None else self._finders[self._awaited()].stops(signs)
+
     @property
-    def _flows(self) -> bool:
-        """Whether text goes out as it comes, unless something notable is in it."""
-        waits = self._held or self._space or self._raw is not None
-        return self._segment and self.part is not Part.CALL and not waits
+    def _edge(self) -> str:
+        """The characters that wait at the end of a text for what comes behind them."""
+        return self._markup.seams.thinking if self.part is Part.THINKING else self._markup.seams.call
 
     # --- marks and text -----------------------------------------------------------------------------------------------
 
@@ -238,7 +276,7 @@ class StreamParser:
 
     def _awaited(self) -> frozenset[str]:
         """The marks that mean something where it stands."""
-        if self.part is not Part.CALL:
+        if self.part is not _CALL:
             return self._outer
         if self._call is None:
             return self._last
@@ -246,6 +284,13 @@ class StreamParser:
 
     def _read(self, text: str) -> None:
         """Find the marks that are spelled in ordinary tokens, and take them and the text between them."""
+        if len(text) <= READ_CHARS:
+            self._read_part(text)
+            return
+        for at in range(0, len(text), READ_CHARS):
+            self._read_part(text[at : at + READ_CHARS])
+
+    def _read_part(self, text: str) -> None:
         if self._held:
             text, self._held = self._held + text, ""
         at = 0
@@ -277,7 +322,7 @@ class StreamParser:
 
     def _text(self, text: str) -> int:
         """Take text; how much of it was taken before something changed."""
-        if self.part is Part.CALL:
+        if self.part is _CALL:
             return self._call_text(text)
         if self._raw is None:
             self._write(text)
@@ -290,7 +335,7 @@ class StreamParser:
 
     def _mark(self, mark: str, *, token: bool) -> bool:
         """Take a mark that is awaited, by its token or by its spelling; or say that it is text here."""
-        if self.part is Part.CALL:
+        if self.part is _CALL:
             taken = self._call_mark(mark)
             if taken is not None:
                 return taken
@@ -323,8 +368,7 @@ class StreamParser:
                 self._space = text
                 return
             self._open()
-        seams = self._markup.seams
-        edge = seams.thinking if self.part is Part.THINKING else seams.call
+        edge = self._edge
         kept = max(len(text.rstrip(edge)) if edge else len(text), len(text) - MAX_SPACE)
         self._space = text[kept:]
         if kept:
@@ -372,14 +416,19 @@ class StreamParser:
     def _leave(self) -> None:
         """A section of calls is over, and the white space before this mark is at a seam."""
         self._in_section, self._behind_mark, self._space, self._raw = False, True, "", None
-        self._ids, self._raw_ids = self._ids + self._raw_ids, []
+        self._own_raw_ids()
 
     def _give_up(self) -> None:
         """There was no call: all of it is text."""
         text = "".join(self._raw or ())
         self._in_section, self._call, self._raw, self.part = False, None, None, self._back
-        self._ids, self._raw_ids = self._ids + self._raw_ids, []
+        self._own_raw_ids()
         self._write(text)
+
+    def _own_raw_ids(self) -> None:
+        """The ids of what seemed to be a call belong to the segment that is open, or the next one."""
+        self._ids += self._raw_ids
+        self._raw_ids = []
 
     def _call_text(self, text: str) -> int:
         if self._call is None:
@@ -405,7 +454,7 @@ class StreamParser:
         else:
             named = self._raw is None
             self._settle()
-            if self.part is Part.CALL:
+            if self.part is _CALL:
                 self._end_call(None)
         if not named or mark not in (self._markup.call_end, self._markup.section_end):
             return None
@@ -420,9 +469,10 @@ class StreamParser:
                 self._out.append(read)
             return
         self._close(tokens.END)
-        self._ids, self._raw, self._raw_ids = self._ids + self._raw_ids, None, []
+        self._raw = None
+        self._own_raw_ids()
         self._segment, self._arguments = True, []
-        self._out.append(Opened(_call_header(read.name)))
+        self._out.append(Opened(_call_header(self._recipients.get(read.name, FUNCTIONS + read.name))))
 
     def _settle(self) -> None:
         """See what became of the call: still open, whole, or broken, before or behind its name."""
@@ -444,10 +494,10 @@ class StreamParser:
 
     def _finish(self, stop: int | None) -> None:
         """The turn is over, by its mark or because nothing more comes."""
-        if self.part is Part.CALL and self._call:
+        if self.part is _CALL and self._call:
             self._call.end(self._called_with)
             self._settle()
-        if self.part is Part.CALL and self._raw is None:
+        if self.part is _CALL and self._raw is None:
             self._end_call(None)
         if self._raw is not None:
             self._give_up()
@@ -472,5 +522,5 @@ _THINKING, _ANSWER = _header("analysis"), _header("final")
 
 
 @lru_cache(maxsize=256)
-def _call_header(name: str) -> Header:
-    return Header("assistant", "commentary", FUNCTIONS + name, JSON_TYPE, None, raw="", clean=False)
+def _call_header(recipient: str) -> Header:
+    return Header("assistant", "commentary", recipient, JSON_TYPE, None, raw="", clean=False)

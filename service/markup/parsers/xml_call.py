@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from service.markup.parsers.call import MAX_NAME, Emit, Named, State, legal_name
-from service.markup.parsers.json_scan import decoded
+from service.markup.parsers.json_scan import IN_STRINGS, decoded
 from service.markup.parsers.values import TEXT, quoted, types_of, written
 
 MAX_KEY = 256
@@ -97,6 +97,11 @@ class XmlCall:
         """The parts of a value that waits for its end; None of one that goes out as it comes."""
         self._fresh = False
         """Whether nothing of the value came yet."""
+
+    @property
+    def signs(self) -> str | None:
+        waits = self._value is not None or self._held or self._fresh
+        return None if waits or self._stands is not Stands.VALUE else IN_STRINGS
 
     def text(self, text: str, emit: Emit) -> int:
         if self._stands is Stands.VALUE:

@@ -29,14 +29,11 @@ _MARKS = {
 
 
 def pieces_of(
-    ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None
+    ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs]
 ) -> Iterator[tuple[Sequence[int], str, list[Logprob]]]:
-    """What a model said that doesn't speak Harmony, token by token where each has its own log probability: ids, their
-    text, and what is shown of them. Tokens that are but pieces of characters stay together.
+    """What a model said that doesn't speak Harmony, token by token: ids, their text, and what is shown of them. Tokens
+    that are but pieces of characters stay together.
     """
-    if logprobs is None:
-        yield ids, text, []
-        return
     shown = [shown_logprob(id, each) for id, each in zip(ids, logprobs, strict=True)]
     if "".join(each.token for each in shown) != text:
         yield ids, text, shown

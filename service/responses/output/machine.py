@@ -31,7 +31,8 @@ from service.grammar import tags
 from service.harmony import tokens
 from service.harmony.header import Header
 from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
-from service.markup.chat import ChatSegmenter, Piece
+from service.markup.chat import Piece
+from service.markup.parsers.parser import Parser
 from service.markup.prompts import Known
 from service.responses.output.displays import note_of
 from service.responses.output.endings import STATUS, Ending, finished, terminal
@@ -89,10 +90,10 @@ class Machine:
         self._making = Making(base.id, rules.first, seal, rules.kept_messages, displays=rules.displays)
         self._chat = rules.chat
         self._segmenter = Segmenter()
-        self._chat_segmenter: ChatSegmenter | None = None
+        self._parser: Parser | None = None
         """Reads what a model says that doesn't speak Harmony."""
         if rules.chat is not None:
-            self._chat_segmenter = rules.chat.segmenter(thinking=rules.chat.thinking)
+            self._parser = rules.chat.parser(thinking=rules.chat.thinking)
         self._unclaimed: list[Logprob] = []
         """The log probabilities of tokens of which no text has come yet, from such a model."""
         self.dropped = False
@@ -203,11 +204,14 @@ class Machine:
         if self.phase is not _SAMPLING:
             self._move(Move.FEED)
         out: list[Event] = []
-        if self._chat_segmenter is not None:
+        if self._parser is not None:
             self.stretches.tail.extend(ids)
-            for piece, said, known in pieces_of(ids, text, logprobs):
-                self._unclaimed += known
-                self._take(self._chat_segmenter.feed(piece, said), out, complete=True)
+            if logprobs is None:
+                self._take(self._parser.feed(ids, text), out, complete=True)
+            else:
+                for piece, said, known in pieces_of(ids, text, logprobs):
+                    self._unclaimed += known
+                    self._take(self._parser.feed(piece, said), out, complete=True)
             self.stretches.add(len(ids))
             return self._stamp(out)
         if logprobs is None and self.phase is _SAMPLING and max(ids) < tokens.FIRST_SPECIAL and min(ids) >= 0:
@@ -288,7 +292,7 @@ class Machine:
             self._prompted_with = len(self.messages)
         self.stretches.prompted(length, prompt)
         if waits and self._chat is not None:
-            self._chat_segmenter = self._chat.segmenter(thinking=thinking)
+            self._parser = self._chat.parser(thinking=thinking)
             self.thinking, self.dropped = thinking, False
 
     def replay(
@@ -388,7 +392,7 @@ class Machine:
     @property
     def header_state(self) -> tags.HeaderState | None:
         """Where a constraint on headers would begin from here; None where none can."""
-        if self._chat_segmenter is not None:
+        if self._parser is not None:
             return None
         state = self._segmenter.state
         if state is State.HEADER:
@@ -427,7 +431,7 @@ class Machine:
         if self._calling is not None:
             out += self._end_call(self._calling, broken_off(self._calling.call))
         elif self.phase is not _FULL:
-            segments = self._segmenter.end() if self._chat_segmenter is None else self._chat_segmenter.end()
+            segments = self._segmenter.end() if self._parser is None else self._parser.end()
             self._take(segments, out, complete=ending is Ending.STOP)
         self._hear_the_rest()
         if isinstance(self.feedback, StoredMessage):
