@@ -20,9 +20,10 @@ from service.background.timing import retry
 from service.engine.port import EngineError
 from service.errors import ApiError
 from service.responses.conversations.memory import remembered
+from service.responses.conversations.parent import Parent
 from service.responses.output.machine import Machine
 from service.responses.plan import Plan, messages_of
-from service.responses.prepare import Parent, prepared_below
+from service.responses.prepare import prepared_below
 from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.service import Caller, Service
 from store.errors import StoreError, StoreUnavailable

@@ -25,7 +25,7 @@ from service.engine.port import (
 from service.markup.speech import Transcript
 
 DRAIN_SECONDS = 600.0
-"""For how long an engine that was taken out has to be without work before it is closed: a response that has begun there
+"""For how long an engine that was taken out must have no work before it is closed: a response that has begun there
 may call tools for as long between two generations."""
 
 MAX_ENGINES = 64

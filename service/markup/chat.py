@@ -32,7 +32,7 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     `family`, `marks` and `ends` are those of the model's `Speech`. `names` are the tools' names by the recipient of
     their calls, `schemas` the JSON schemas of their arguments by name. `opening` and `history` are the messages of the
     prompt, JSON as in a Transcript: what the request instructs, and the conversation so far. `thinking` is whether the
-    prompt ends inside of reasoning, and `mark` what is noted of the ids that were read.
+    prompt ends inside of reasoning.
     """
 
     family: str

@@ -7,18 +7,16 @@ minutes, and needn't hold on to megabytes meanwhile.
 """
 
 import asyncio
-import logging
 from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
 
-from service import logs
 from service.api.ids import response_of
 from service.api.input.actions import ToolSearchCallItem
-from service.api.input.configuration import Configuration
 from service.api.input.items import (
     AdditionalToolsItem,
     CodeInterpreterCallItem,
@@ -31,12 +29,11 @@ from service.api.input.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
-from service.api.tools.approval import Answers, waiting
+from service.api.tools.approval import Answers
 from service.api.tools.mcp import declarations, declared_types
 from service.engine.port import EngineRefused, Generation, ModelCard, Sampling
 from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, unsupported
 from service.harmony import tokens
-from service.harmony.calls import history_of
 from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
 from service.markup.prompts import NOTHING, Known
@@ -45,30 +42,24 @@ from service.responses.chat.reading import READ, known_of
 from service.responses.chat.rendering import prompt_of
 from service.responses.conversations.joining import Joining, joining
 from service.responses.conversations.memory import Remembered
+from service.responses.conversations.parent import SERVER, Parent, RememberedParent, continuing, going_on
 from service.responses.conversations.standing import configuration_of
 from service.responses.output.displays import DISPLAY, displays_of
-from service.responses.plan import CONTAINER, Plan
+from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
 from service.responses.prompt.build import Identity, Prompt, build_prompt
-from service.responses.prompt.drafts import LOADED
-from service.responses.read import NOTHING_SET, Read, read_request
+from service.responses.read import Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
 from service.responses.rules import Listed, Rules
+from service.responses.seal import Sealer
 from service.responses.service import Caller, Service, salt_of
 from service.responses.tools.toolbox import Looked, encode_connections
 from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
-from store.errors import StoreError
 from store.history.approvals import Use
-from store.history.history import ConversationHistoryStore, Pinned
-from store.turn import Chain, StoredMessage
-
-logger = logging.getLogger(__name__)
-
-SERVER = "mcp_server"
-"""The role of a note that a conversation has shown the tools of a server."""
+from store.turn import StoredMessage
 
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
@@ -78,115 +69,6 @@ SHOWN_MODELS = 16
 
 ENGINE_PRIORITY = {"priority": -1, "default": 0, "flex": 1}
 """By service tier, unless a request names its own; an engine serves a lower one earlier."""
-
-
-class Parent:
-    """The response that a request continues, if it does, and the pin that keeps its history until the end of a run.
-
-    A pin is released once: by whoever stores the next turn, together with that, or else by `continuing`.
-    """
-
-    def __init__(self, chain: Chain, standing: Configuration = NOTHING_SET, *, remembers: bool = False) -> None:
-        """`standing` is what is in effect in the conversation that a request continues; `remembers` is whether its
-        history stays in memory for whoever continues the next response.
-        """
-        self.id = chain.tip
-        self.pin = chain.pin
-        self._remembers = remembers
-        self.servers = frozenset(note.name for note in chain.notes(SERVER))
-        """The servers whose tools the conversation has shown."""
-        self.waiting = waiting(chain)
-        """The requests for approval that wait in the conversation."""
-        self.responses = frozenset(chain.ids)
-        self.loaded = [(note.name or "[]").encode() for note in chain.notes(LOADED)]
-        """The lists of tools that searches found in it, the oldest first."""
-        self.container = next((note.name for note in reversed([*chain.notes(CONTAINER)])), None)
-        """The container in which the conversation last ran code."""
-        self.root = chain.ids[0] if chain.ids else None
-        """The first response of the conversation."""
-        self.standing = standing
-        self._chain = chain
-
-    def notes(self, role: str) -> list[StoredMessage]:
-        """The notes of this role in the conversation so far. Ask before its history is taken."""
-        return list(self._chain.notes(role))
-
-    def take_history(self) -> list[StoredMessage]:
-        """The messages of the conversation so far, oldest first. They are let go of here: take them once."""
-        chain = self._chain
-        if not self._remembers:
-            self._chain = Chain()
-        return history_of(chain)
-
-    @property
-    def chain(self) -> Chain:
-        """The conversation so far, where it is remembered."""
-        return self._chain
-
-    def released(self) -> None:
-        """The pin went with the turn that was stored."""
-        self.pin = None
-
-
-@asynccontextmanager
-async def continuing(
-    store: ConversationHistoryStore, tenant: str, id: str | None, *, remembers: bool = False
-) -> AsyncGenerator[Parent, None]:
-    """The response `id`, pinned until the end of the block: it can be continued even if somebody deletes it meanwhile.
-
-    Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable. If the store can't release the pin in the
-    end, it expires by itself.
-    """
-    parent = Parent(Chain() if id is None else await store.chain(tenant, id, pin=True), remembers=remembers)
-    try:
-        yield parent
-    finally:
-        await _unpin(store, tenant, parent)
-
-
-async def _unpin(store: ConversationHistoryStore, tenant: str, parent: Parent) -> None:
-    """Release the pin on a parent, if it is still there."""
-    if parent.id is None or parent.pin is None:
-        return
-    try:
-        await store.unpin(tenant, parent.id, parent.pin)
-    except StoreError as error:
-        logs.event(logger, logging.WARNING, "pin left to expire", parent_id=parent.id, reason=str(error))
-
-
-@asynccontextmanager
-async def going_on(
-    store: ConversationHistoryStore, tenant: str, remembered: Remembered
-) -> AsyncGenerator["RememberedParent", None]:
-    """As `continuing`, of a response whose chain is in memory. One that is stored is pinned meanwhile, beside whatever
-    its caller does: nothing is to be sampled before `pinned` has returned.
-    """
-    pinning = asyncio.create_task(store.pin(tenant, str(remembered.id))) if remembered.stored else None
-    parent = RememberedParent(remembered.chain, pinning)
-    try:
-        await asyncio.sleep(0)  # so that Redis works on it while the prompt is built
-        yield parent
-    finally:
-        with suppress(StoreError):  # it was told by `pinned`, or something else was told instead
-            await parent.pinned()
-        await _unpin(store, tenant, parent)
-
-
-class RememberedParent(Parent):
-    """A parent whose chain is in memory."""
-
-    def __init__(self, chain: Chain, pinning: "asyncio.Task[Pinned] | None") -> None:
-        """`pinning` pins it, where it is stored."""
-        super().__init__(chain, remembers=True)
-        self._pinning = pinning
-        self.erased = False
-        """Whether messages of its tree were erased, so that its chain has to be read again."""
-
-    async def pinned(self) -> None:
-        """Return once it is pinned, if it is stored. Raises what `store.pin` does."""
-        if self._pinning is not None:
-            pinning, self._pinning = self._pinning, None
-            self.pin, self.erased = await pinning
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -223,14 +105,16 @@ async def prepared(
     request = await service.templates.applied(_in_turn(service.keys, caller.tenant, request))
     async with AsyncExitStack() as resources:
         parent, joined = await _continued(service, caller.tenant, request, resources, recall)
-        made = [msgspec.structs.replace(await _prepare(service, caller, request, model, parent), joining=joined)]
+        made = [
+            msgspec.structs.replace(await _Preparation(service, caller, request, model, parent).plan(), joining=joined)
+        ]
         if isinstance(parent, RememberedParent):
             await parent.pinned()
             if parent.erased:
                 parent = await resources.enter_async_context(
                     continuing(service.store, caller.tenant, parent.id, remembers=True)
                 )
-                made = [await _prepare(service, caller, request, model, parent)]
+                made = [await _Preparation(service, caller, request, model, parent).plan()]
         del request
         yield made.pop()  # the block may take minutes, and nothing here refers to what is large
 
@@ -240,7 +124,8 @@ async def prepared_below(service: Service, caller: Caller, request: CreateReques
     `prepared` does.
     """
     model = await _model_of(service, request)
-    return await _prepare(service, caller, _in_turn(service.keys, caller.tenant, request), model, parent)
+    request = _in_turn(service.keys, caller.tenant, request)
+    return await _Preparation(service, caller, request, model, parent).plan()
 
 
 async def _model_of(service: Service, request: CreateRequest) -> ModelCard:
@@ -301,119 +186,143 @@ def _in_turn(keys: Keys, tenant: str, request: CreateRequest) -> CreateRequest:
     return msgspec.structs.replace(request, tier="default") if request.tier == "priority" else request
 
 
-async def _prepare(
-    service: Service, caller: Caller, request: CreateRequest, model: ModelCard, parent: Parent
-) -> Prepared:
-    id, created_at = service.store.new_id(parent.id), service.clock()
-    opener = await service.seals.of(caller.tenant)
-    looked = Looked()
-    toolbox, most = service.toolbox, service.limits.tools
-    routes = declared_types(request.tools, toolbox.routes, most)
-    if toolbox.asks or routes:
-        declared = declarations(request.tools, most) if toolbox.asks else ()
-        looked = await toolbox.look(caller.tenant, declared, routes)
-    builtins = toolbox.builtins if model.speech is None else ()  # no other model was trained with them
-    found = (looked.offers, builtins, parent.loaded, looked.routed)
-    read = await in_steps(read_request(request, service.limits, opener, parent.standing, *found))
-    notes, listed = _listed_first(looked, parent, read.items)
-    if read.rules.hosts or looked.offers:
-        rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=model.context_tokens)
-        read = msgspec.structs.replace(read, rules=await _equipped(service, caller.tenant, parent, read, rules))
-    settings = service.settings
-    known = NOTHING if model.speech is None else known_of(parent.notes(READ), model.id)
-    prompt = await in_steps(
-        build_prompt(
-            read,
-            request,
-            parent.take_history(),
-            Identity(
-                settings.model_identity,
-                settings.knowledge_cutoff,
-                model.context_tokens,
-                keeps_thoughts=model.speech is not None,
-            ),
-            date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
-            resolved=await stored_items(service.store, caller.tenant, read.references),
-            waiting=parent.waiting,
+@dataclass(frozen=True)
+class _Preparation:
+    """One request on its way to a plan: whose it is, what it asks which model for, and what it continues."""
+
+    service: Service
+    caller: Caller
+    request: CreateRequest
+    model: ModelCard
+    parent: Parent
+
+    async def plan(self) -> Prepared:
+        """Its plan. Raises ApiError, StoreError, and EngineUnavailable where a template is to make the prompt."""
+        request, model, parent = self.request, self.model, self.parent
+        id, created_at = self.service.store.new_id(parent.id), self.service.clock()
+        opener = await self.service.seals.of(self.caller.tenant)
+        looked = await self._looked()
+        read, notes = await self._read(opener, looked)
+        known = NOTHING if model.speech is None else known_of(parent.notes(READ), model.id)
+        prompt = await self._prompt(read, created_at)
+        identify(prompt.items, id)
+        rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
+        if model.speech is not None:
+            asked, chat = await self._templated(model.speech, read, prompt, known)
+            rules, length = msgspec.structs.replace(rules, chat=chat), len(asked)
+        sampling = _sampling(request, rules, length, model, self.service.settings.max_output_tokens)
+        base = _base(request, read, sampling, id, int(created_at))
+        if prompt.rules.harmony:
+            base = msgspec.structs.replace(base, input_messages=await in_steps(harmony_messages(prompt.whole)))
+        plan = Plan(
+            base=base,
+            generation=self._generation(id, asked, sampling, rules.chat),
+            parent=parent.id,
+            stored=request.store,
+            messages=(*notes, *prompt.messages),
+            items=msgspec.json.encode(prompt.items),
+            rules=rules,
+            settings=_settings(request, base.instructions, prompt),
+            connections=opener.seal(CONNECTIONS, encode_connections(looked.connections)) if looked.connections else "",
         )
-    )
-    _refuse_repeated(parent, prompt.items)
-    if prompt.rules.answers is not None:
-        await _refuse_used(service, caller.tenant, prompt.rules.answers)
-    identify(prompt.items, id)
-    rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
-    if model.speech is not None:
-        asked, chat = await _templated(service, model, model.speech, read, request, prompt, known)
-        rules, length = msgspec.structs.replace(rules, chat=chat), len(asked)
-    sampling = _sampling(request, rules, length, model, settings.max_output_tokens)
-    base = _base(request, read, sampling, id, int(created_at))
-    if prompt.rules.harmony:
-        base = msgspec.structs.replace(base, input_messages=await in_steps(harmony_messages(prompt.whole)))
-    generation = Generation(
-        id=f"{id}-{request.request_id}" if request.request_id else id,
-        prompt=asked,
-        sampling=sampling,
-        model=model.id,
-        affinity=request.prompt_cache_key or request.session_id or caller.session or parent.root or id,
-        cache_salt=salt_of(settings.key_prefix, caller.tenant, request.cache_salt or ""),
-        priority=ENGINE_PRIORITY[request.tier] if request.priority is None else request.priority,
-        trace=caller.trace,
-        response=id,
-        continues=parent.id or "",
-        decoded=rules.chat is not None,
-        marks=() if rules.chat is None else rules.chat.spelled,
-    )
-    plan = Plan(
-        base=base,
-        generation=generation,
-        parent=parent.id,
-        stored=request.store,
-        messages=(*notes, *prompt.messages),
-        items=msgspec.json.encode(prompt.items),
-        rules=rules,
-        settings=_settings(request, base.instructions, prompt),
-        connections=opener.seal(CONNECTIONS, encode_connections(looked.connections)) if looked.connections else "",
-    )
-    telling = (ForeignItem, ToolSearchCallItem)
-    unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
-    return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
+        telling = (ForeignItem, ToolSearchCallItem)
+        unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
+        return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
 
+    async def _looked(self) -> Looked:
+        """What the servers of its tools offer, and where its tools are run. Raises ApiError."""
+        toolbox, tools, most = self.service.toolbox, self.request.tools, self.service.limits.tools
+        routes = declared_types(tools, toolbox.routes, most)
+        if not toolbox.asks and not routes:
+            return Looked()
+        declared = declarations(tools, most) if toolbox.asks else ()
+        return await toolbox.look(self.caller.tenant, declared, routes)
 
-async def _templated(
-    service: Service,
-    model: ModelCard,
-    speech: Speech,
-    read: Read,
-    request: CreateRequest,
-    prompt: Prompt,
-    known: Known,
-) -> tuple["array[int]", Chat]:
-    """The ids of a prompt of a model that doesn't speak Harmony, and how its response is read. Raises ApiError where
-    there are too many, or the request has what such a model can't do; and EngineUnavailable.
-    """
-    for callee in read.rules.callees:
-        if callee.kind == "custom" and not callee.wrapped:
-            raise unsupported("tools", callee.name, f"The model '{model.id}' calls no tool under a grammar.")
-    try:
-        ids, chat = await prompt_of(service.engine, model, speech, read, request, prompt, known)
-    except EngineRefused as error:
-        raise InvalidRequest(f"The model's chat template doesn't take the input: {error}", param="input") from error
-    if len(ids) >= model.context_tokens:
-        raise context_length_exceeded(model.context_tokens, len(ids))
-    if known.ids and ids:
-        service.metrics.prefix_read.inc(len(known.ids))
-        service.metrics.prefix_kept.inc(chat.kept)
-    return array("I", ids), chat
+    async def _read(self, opener: Sealer, looked: Looked) -> tuple[Read, list[StoredMessage]]:
+        """Its items, tools and formats, and the notes of the lists of tools that it is the first to show. Raises
+        ApiError, StoreError.
+        """
+        limits, parent = self.service.limits, self.parent
+        builtins = self.service.toolbox.builtins if self.model.speech is None else ()  # no other was trained with them
+        found = (looked.offers, builtins, parent.loaded, looked.routed)
+        read = await in_steps(read_request(self.request, limits, opener, parent.standing, *found))
+        notes, listed = _listed_first(looked, parent, read.items)
+        if read.rules.hosts or looked.offers:
+            rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=self.model.context_tokens)
+            read = msgspec.structs.replace(read, rules=await self._equipped(read, rules))
+        return read, notes
 
+    async def _equipped(self, read: Read, rules: Rules) -> Rules:
+        """The rules with what tools need that the model was trained with: a container, and the pages shown before."""
+        if read.tools.trained:
+            container = _container(self.parent, read.items)
+            callees = await self.service.toolbox.bound(self.caller.tenant, rules.callees, container)
+            rules = msgspec.structs.replace(rules, callees=callees)
+        shown = self.parent.notes(DISPLAY) if rules.browses else ()
+        displays = await asyncio.to_thread(displays_of, shown) if shown else ()
+        return msgspec.structs.replace(rules, displays=displays)
 
-async def _equipped(service: Service, tenant: str, parent: Parent, read: Read, rules: Rules) -> Rules:
-    """The rules with what tools need that the model was trained with: a container, and the pages shown before."""
-    if read.tools.trained:
-        callees = await service.toolbox.bound(tenant, rules.callees, _container(parent, read.items))
-        rules = msgspec.structs.replace(rules, callees=callees)
-    shown = parent.notes(DISPLAY) if rules.browses else ()
-    displays = await asyncio.to_thread(displays_of, shown) if shown else ()
-    return msgspec.structs.replace(rules, displays=displays)
+    async def _prompt(self, read: Read, created_at: float) -> Prompt:
+        """The prompt, behind the parent's history, which is the parent's no longer. Raises ApiError, StoreError."""
+        store, settings, model, tenant = self.service.store, self.service.settings, self.model, self.caller.tenant
+        prompt = await in_steps(
+            build_prompt(
+                read,
+                self.request,
+                self.parent.take_history(),
+                Identity(
+                    settings.model_identity,
+                    settings.knowledge_cutoff,
+                    model.context_tokens,
+                    keeps_thoughts=model.speech is not None,
+                ),
+                date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
+                resolved=await stored_items(store, tenant, read.references),
+                waiting=self.parent.waiting,
+            )
+        )
+        _refuse_repeated(self.parent, prompt.items)
+        if prompt.rules.answers is not None:
+            await _refuse_used(self.service, tenant, prompt.rules.answers)
+        return prompt
+
+    async def _templated(self, speech: Speech, read: Read, prompt: Prompt, known: Known) -> tuple["array[int]", Chat]:
+        """The ids of a prompt of a model that doesn't speak Harmony, and how its response is read. Raises ApiError
+        where there are too many, or the request has what such a model can't do; and EngineUnavailable.
+        """
+        service, model = self.service, self.model
+        for callee in read.rules.callees:
+            if callee.kind == "custom" and not callee.wrapped:
+                raise unsupported("tools", callee.name, f"The model '{model.id}' calls no tool under a grammar.")
+        try:
+            ids, chat = await prompt_of(service.engine, model, speech, read, self.request, prompt, known)
+        except EngineRefused as error:
+            message = f"The model's chat template doesn't take the input: {error}"
+            raise InvalidRequest(message, param="input") from error
+        if len(ids) >= model.context_tokens:
+            raise context_length_exceeded(model.context_tokens, len(ids))
+        if known.ids and ids:
+            service.metrics.prefix_read.inc(len(known.ids))
+            service.metrics.prefix_kept.inc(chat.kept)
+        return array("I", ids), chat
+
+    def _generation(self, id: str, prompt: "array[int]", sampling: Sampling, chat: Chat | None) -> Generation:
+        """What the engine is asked for."""
+        request, caller, parent = self.request, self.caller, self.parent
+        return Generation(
+            id=f"{id}-{request.request_id}" if request.request_id else id,
+            prompt=prompt,
+            sampling=sampling,
+            model=self.model.id,
+            affinity=request.prompt_cache_key or request.session_id or caller.session or parent.root or id,
+            cache_salt=salt_of(self.service.settings.key_prefix, caller.tenant, request.cache_salt or ""),
+            priority=ENGINE_PRIORITY[request.tier] if request.priority is None else request.priority,
+            trace=caller.trace,
+            response=id,
+            continues=parent.id or "",
+            decoded=chat is not None,
+            marks=() if chat is None else chat.spelled,
+        )
 
 
 def _refuse_repeated(parent: Parent, items: Sequence[InputItem]) -> None:

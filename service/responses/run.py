@@ -24,11 +24,12 @@ from service.engine.port import Engine, EngineError
 from service.logs import event
 from service.metrics.counters import Metrics, Mode, Pace
 from service.responses.conversations.joining import Joining
+from service.responses.conversations.parent import Parent
 from service.responses.output.items.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
-from service.responses.prepare import Parent, Prepared
+from service.responses.prepare import Prepared
 from service.responses.sampler import Sampler, Step, UseUp, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service

@@ -55,7 +55,7 @@ class Facts(msgspec.Struct, frozen=True):
     """What a server serves: the path for token ids, the model, its context in tokens, how it samples by default.
 
     `places` is how many generations it can have under way at once, where more would keep it from answering; 0 is as
-    many as come. `traits` is what else its kind found out, and `speech` how a model speaks that doesn't speak Harmony.
+    many as come. `traits` is what else its kind was told, and `speech` how a model speaks that doesn't speak Harmony.
     `logprobs` and `constrains` are as the model's card has them.
     """
 

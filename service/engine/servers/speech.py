@@ -1,4 +1,4 @@
-"""How a model speaks that doesn't speak Harmony, found out by asking its server how it cuts texts into ids.
+"""How a model speaks that doesn't speak Harmony: its server is asked how it cuts texts into ids.
 
 What somebody says never becomes a mark: where it spells one that is a single id, a character that nobody sees is put
 into it. Which texts are marks only the server knows, so it is asked about those that look like some.

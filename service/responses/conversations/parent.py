@@ -1,0 +1,132 @@
+"""The response that a request continues, with its history, kept from being evicted until the end of a run."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+from service import logs
+from service.api.input.configuration import Configuration
+from service.api.tools.approval import waiting
+from service.harmony.calls import history_of
+from service.responses.conversations.memory import Remembered
+from service.responses.plan import CONTAINER
+from service.responses.prompt.drafts import LOADED
+from service.responses.read import NOTHING_SET
+from store.errors import StoreError
+from store.history.history import ConversationHistoryStore, Pinned
+from store.turn import Chain, StoredMessage
+
+logger = logging.getLogger(__name__)
+
+SERVER = "mcp_server"
+"""The role of a note that a conversation has shown the tools of a server."""
+
+
+class Parent:
+    """The response that a request continues, if it does, and the pin that keeps its history until the end of a run.
+
+    A pin is released once: by whoever stores the next turn, together with that, or else by `continuing`.
+    """
+
+    def __init__(self, chain: Chain, standing: Configuration = NOTHING_SET, *, remembers: bool = False) -> None:
+        """`standing` is what is in effect in the conversation that a request continues; `remembers` is whether its
+        history stays in memory for whoever continues the next response.
+        """
+        self.id = chain.tip
+        self.pin = chain.pin
+        self._remembers = remembers
+        self.servers = frozenset(note.name for note in chain.notes(SERVER))
+        """The servers whose tools the conversation has shown."""
+        self.waiting = waiting(chain)
+        """The requests for approval that wait in the conversation."""
+        self.responses = frozenset(chain.ids)
+        self.loaded = [(note.name or "[]").encode() for note in chain.notes(LOADED)]
+        """The lists of tools that searches found in it, the oldest first."""
+        self.container = next((note.name for note in reversed([*chain.notes(CONTAINER)])), None)
+        """The container in which the conversation last ran code."""
+        self.root = chain.ids[0] if chain.ids else None
+        """The first response of the conversation."""
+        self.standing = standing
+        self._chain = chain
+
+    def notes(self, role: str) -> list[StoredMessage]:
+        """The notes of this role in the conversation so far. Ask before its history is taken."""
+        return list(self._chain.notes(role))
+
+    def take_history(self) -> list[StoredMessage]:
+        """The messages of the conversation so far, oldest first. They are let go of here: take them once."""
+        chain = self._chain
+        if not self._remembers:
+            self._chain = Chain()
+        return history_of(chain)
+
+    @property
+    def chain(self) -> Chain:
+        """The conversation so far, where it is remembered."""
+        return self._chain
+
+    def released(self) -> None:
+        """The pin went with the turn that was stored."""
+        self.pin = None
+
+
+@asynccontextmanager
+async def continuing(
+    store: ConversationHistoryStore, tenant: str, id: str | None, *, remembers: bool = False
+) -> AsyncGenerator[Parent, None]:
+    """The response `id`, pinned until the end of the block: it can be continued even if somebody deletes it meanwhile.
+
+    Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable. If the store can't release the pin in the
+    end, it expires by itself.
+    """
+    parent = Parent(Chain() if id is None else await store.chain(tenant, id, pin=True), remembers=remembers)
+    try:
+        yield parent
+    finally:
+        await _unpin(store, tenant, parent)
+
+
+async def _unpin(store: ConversationHistoryStore, tenant: str, parent: Parent) -> None:
+    """Release the pin on a parent, if it is still there."""
+    if parent.id is None or parent.pin is None:
+        return
+    try:
+        await store.unpin(tenant, parent.id, parent.pin)
+    except StoreError as error:
+        logs.event(logger, logging.WARNING, "pin left to expire", parent_id=parent.id, reason=str(error))
+
+
+@asynccontextmanager
+async def going_on(
+    store: ConversationHistoryStore, tenant: str, remembered: Remembered
+) -> AsyncGenerator["RememberedParent", None]:
+    """As `continuing`, of a response whose chain is in memory. One that is stored is pinned meanwhile, beside whatever
+    its caller does: nothing is to be sampled before `pinned` has returned.
+    """
+    pinning = asyncio.create_task(store.pin(tenant, str(remembered.id))) if remembered.stored else None
+    parent = RememberedParent(remembered.chain, pinning)
+    try:
+        await asyncio.sleep(0)  # so that Redis works on it while the prompt is built
+        yield parent
+    finally:
+        with suppress(StoreError):  # it was told by `pinned`, or something else was told instead
+            await parent.pinned()
+        await _unpin(store, tenant, parent)
+
+
+class RememberedParent(Parent):
+    """A parent whose chain is in memory."""
+
+    def __init__(self, chain: Chain, pinning: "asyncio.Task[Pinned] | None") -> None:
+        """`pinning` pins it, where it is stored."""
+        super().__init__(chain, remembers=True)
+        self._pinning = pinning
+        self.erased = False
+        """Whether messages of its tree were erased, so that its chain has to be read again."""
+
+    async def pinned(self) -> None:
+        """Return once it is pinned, if it is stored. Raises what `store.pin` does."""
+        if self._pinning is not None:
+            pinning, self._pinning = self._pinning, None
+            self.pin, self.erased = await pinning
