@@ -1,21 +1,19 @@
-"""What each markup's parser makes of turns as models write them, well-formed and not."""
+"""What parsers of markups make of turns that models write otherwise than their templates, form by form.
+
+What holds for every markup is in its conformance suite.
+"""
 
 import json
-import random
 import time
 
 import pytest
 
-from service.harmony.header import JSON_TYPE
-from service.harmony.segments import Closed, Opened
+from service.harmony.segments import Closed
 from service.harmony.tokens import CALL, END, RETURN
-from service.markup.families import MARKS
-from service.markup.parsers.parser import MARKUPS
 from service.markup.parsers.stream import MAX_SPACE, Part
 from tests.support.markup.streams import SPECIAL, Message, messages_of, parser, read, segments_of, tokens_of
-from tests.support.markup.writing import WRITING, Turn, draw_turn, plain_json, written
+from tests.support.markup.writing import Turn, written
 
-CALLING = [name for name, markup in MARKUPS.items() if markup.call]
 JSON_CALLING = ["hermes", "qwen"]
 WEATHER = {"city": "Paris", "days": 3}
 
@@ -26,76 +24,6 @@ def final(text: str, stop: int | None = RETURN) -> Message:
 
 def analysis(text: str, stop: int | None = END) -> Message:
     return Message("analysis", text, stop)
-
-
-@pytest.mark.parametrize("special", [True, False])
-@pytest.mark.parametrize("markup", CALLING)
-def test_a_turn_is_read_as_it_was_written(markup: str, special: bool) -> None:
-    turn = Turn(
-        "Paris, then.", "I look it up.", [("get_weather", WEATHER), ("now", {}), ("get_weather", {"city": "Rome"})]
-    )
-    messages = read(markup, written(markup, turn), MARKS if special else ())
-    assert [each.to for each in messages] == [
-        "analysis",
-        "final",
-        "functions.get_weather",
-        "functions.now",
-        "functions.get_weather",
-    ]
-    assert messages[0] == analysis("Paris, then.")
-    assert messages[1] == final("I look it up.", END)
-    assert [json.loads(each.text) for each in messages[2:]] == [WEATHER, {}, {"city": "Rome"}]
-    assert {each.stop for each in messages[2:]} == {CALL}
-
-
-@pytest.mark.parametrize("markup", WRITING)
-def test_drawn_turns_are_read_as_they_were_written(markup: str) -> None:
-    for seed in range(60):
-        turn = draw_turn(random.Random(seed), ["get_weather"])
-        calling = bool(turn.calls and WRITING[markup].call)
-        messages = read(markup, written(markup, turn), MARKS)
-        expected = [analysis(turn.reasoning)] if turn.reasoning and WRITING[markup].think else []
-        if turn.text or not calling:
-            expected.append(final(turn.text, END if calling else RETURN))
-        if calling:
-            expected += [Message(f"functions.{name}", plain_json(value), CALL) for name, value in turn.calls]
-            expected += [final(turn.behind)] if turn.behind else []
-        assert [each._replace(text=_loaded(each)) for each in messages] == [
-            each._replace(text=_loaded(each)) for each in expected
-        ]
-
-
-def _loaded(message: Message) -> str:
-    return json.dumps(json.loads(message.text)) if message.to.startswith("functions.") else message.text
-
-
-@pytest.mark.parametrize("markup", CALLING)
-def test_a_call_has_the_header_of_a_call_of_a_function(markup: str) -> None:
-    segments = segments_of(parser(markup), [tokens_of(written(markup, Turn("", "", [("now", {})])))])
-    assert isinstance(segments[0], Opened)
-    header = segments[0].header
-    assert (header.role, header.channel, header.recipient) == ("assistant", "commentary", "functions.now")
-    assert header.content_type == JSON_TYPE
-    assert not header.clean
-
-
-@pytest.mark.parametrize("markup", CALLING)
-def test_a_call_that_was_cut_short_is_unfinished(markup: str) -> None:
-    whole = written(markup, Turn("", "", [("get_weather", WEATHER)]))
-    text = whole[: whole.index("Paris") + 3]
-    *before, last = read(markup, text, MARKS)
-    assert before == []
-    assert last.to == "functions.get_weather"
-    assert last.stop is None
-    assert "Par" in last.text
-
-
-@pytest.mark.parametrize("markup", CALLING)
-def test_a_call_without_a_name_is_text(markup: str) -> None:
-    whole = written(markup, Turn("", "Well:", [("get_weather", WEATHER)]))
-    text = whole[: whole.index("get_weather") + 5]
-    assert [message.to for message in read(markup, text, MARKS)] == ["final"]
-    assert read(markup, text, MARKS)[0].text == text
 
 
 def test_reasoning_of_a_prompt_that_opened_it_is_reasoning() -> None:

@@ -62,6 +62,8 @@ MAX_FEEDBACKS = 1
 Feedback = StoredMessage | AfterCompaction
 """What a model gets before it goes on: a message, or behind its compaction a prompt that begins anew."""
 
+_UNREADABLE_CALL = "The model wrote a call that can't be read."
+
 _SAMPLING, _FULL = Phase.SAMPLING, Phase.FULL
 _STEERABLE = (_SAMPLING, Phase.CONSTRAINED, Phase.FEEDBACK)
 
@@ -549,9 +551,10 @@ class Machine:
 
     def _close(self, item: OpenItem, closed: Closed, complete: bool, out: list[Event]) -> None:
         out += item.rest()
-        if self._chat is not None and item.target is not None and closed.stop is None:
-            complete, self.dropped = False, True  # the model has not written it to its end, and it is not kept
         fault = item.fault if complete else None
+        if self._chat is not None and item.target is not None and closed.stop is None:
+            fault = _UNREADABLE_CALL if complete else None  # what was cut short is no fault of the model's
+            complete, self.dropped = False, True  # it is not kept
         if fault is not None:
             self._fail(fault)
         elif closed.stop == tokens.CALL and item.target is None:

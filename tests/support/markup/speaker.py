@@ -1,11 +1,13 @@
-"""A model that speaks by a chat template, as an engine: what it says is a script, and its prompts can be read.
+"""A model of any markup, as an engine: what it says is a script, and its prompts can be read.
 
-Its vocabulary is one id a character, and one a mark; its template is ChatML. So what stands in a prompt is to be seen,
-and a generation may go on from any place of what it would have said.
+The vocabulary of one that speaks by a chat template is one id a character, and one a mark; its template is ChatML, in
+which turns of the assistant are written as its family writes them. So what stands in a prompt is to be seen, and a
+generation may go on from any place of what it would have said.
 """
 
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any
 
 from service.engine.port import (
     Chunk,
@@ -17,8 +19,11 @@ from service.engine.port import (
     ModelCard,
     TokenLogprobs,
 )
-from service.markup.families import ENDS, MARKS
+from service.harmony import tokens as harmony
+from service.markup.families import ENDS, FAMILIES, MARKS
 from service.markup.speech import Speech, Transcript
+from tests.support.markup.writing import WRITING, Turn, written
+from tests.support.responses import samples
 
 FIRST_MARK = 0x110000
 """Behind the last character."""
@@ -27,6 +32,7 @@ START, END = "<|im_start|>", "<|im_end|>"
 SPELLINGS = (*dict.fromkeys((START, *ENDS, *MARKS)),)
 IDS = {spelling: FIRST_MARK + place for place, spelling in enumerate(SPELLINGS)}
 ASSISTANT = f"{START}assistant\n"
+THINKING = "<think>\n"
 CONTEXT_TOKENS = 32_768
 
 Say = Callable[[str], str]
@@ -49,18 +55,14 @@ def decoded(ids: Sequence[int]) -> str:
     return "".join(chr(id) if id < FIRST_MARK else SPELLINGS[id - FIRST_MARK] for id in ids)
 
 
-def chatml(message: Mapping[str, object]) -> str:
-    """One message as the template writes it: reasoning and calls as Qwen's does."""
-    said = ""
-    if message.get("reasoning_content"):
-        said += f"<think>\n{message['reasoning_content']}\n</think>\n\n"
-    said += str(message["content"])
-    calls = message.get("tool_calls") or ()
-    assert isinstance(calls, list | tuple)
-    for call in calls:
-        function = call["function"]
-        written = f'{{"name": "{function["name"]}", "arguments": {function["arguments"]}}}'
-        said += f"\n<tool_call>\n{written}\n</tool_call>"
+def chatml(message: Mapping[str, Any], markup: str) -> str:
+    """One message as the template writes it: reasoning and calls as models of a markup do."""
+    said = str(message["content"])
+    if message["role"] == "assistant":
+        functions = [call["function"] for call in message.get("tool_calls") or ()]
+        calls = [(function["name"], json.loads(function["arguments"])) for function in functions]
+        thoughts = message.get("reasoning_content", "") if WRITING[markup].think else ""
+        said = written(markup, Turn(thoughts, said, calls)).removesuffix(END)
     return f"{START}{message['role']}\n{said}{END}\n"
 
 
@@ -74,7 +76,8 @@ class Speaker:
     def __init__(self, family: str, say: Say, *, pieces: int = 1, thinks: bool = False) -> None:
         self._say = say
         self._pieces = pieces
-        self._thinks = thinks
+        self._opening = ASSISTANT + (THINKING if thinks else "")
+        self._markup = FAMILIES[family].markup if family in FAMILIES else ""
         marks = tuple((mark, IDS[mark]) for mark in (*MARKS, END))
         self.model = ModelCard("speaker", 0, CONTEXT_TOKENS, speech=Speech(family, marks, (IDS[END],)))
         self.generations: list[Generation] = []
@@ -101,7 +104,20 @@ class Speaker:
     @property
     def prompts(self) -> list[str]:
         """The prompts that it was asked with, as text."""
-        return [decoded(each.prompt) for each in self.generations]
+        return [self.decoded(each.prompt) for each in self.generations]
+
+    def encoded(self, text: str) -> list[int]:
+        """The ids of what it says."""
+        return encoded(text)
+
+    def decoded(self, ids: Sequence[int]) -> str:
+        """The text of some ids, marks spelled out."""
+        return decoded(ids)
+
+    def begun(self, prompt: Sequence[int]) -> int:
+        """Where in a prompt its own turn begins."""
+        place = max(place for place, id in enumerate(prompt) if id == IDS[START])
+        return place + len(encoded(self._opening))
 
     async def render(self, transcript: Transcript, model: str) -> list[int]:
         """The prompt in ChatML; tools stand in the first message."""
@@ -110,32 +126,63 @@ class Speaker:
         if any(message["content"] == "refuse me" for message in messages):
             raise EngineRefused("roles must alternate")
         tools = "" if transcript.tools == b"[]" else f"{START}system\n{transcript.tools.decode()}{END}\n"
-        text = tools + "".join(map(chatml, messages))
-        return encoded(text + ASSISTANT + ("<think>\n" if self._thinks else ""))
+        return encoded(tools + "".join(chatml(each, self._markup) for each in messages) + self._opening)
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Go on from the prompt's end with what is said behind its last opening."""
         self.generations.append(generation)
-        prompt = decoded(generation.prompt)
-        opening = prompt.rindex(ASSISTANT) + len(ASSISTANT)
-        whole = encoded(self._say(prompt[:opening]))
-        begun = encoded(prompt[opening:].removeprefix("<think>\n") if self._thinks else prompt[opening:])
-        if whole[: len(begun)] != begun:
-            raise EngineError(f"it would have said {decoded(whole)!r}, not {decoded(begun)!r}")
-        rest = whole[len(begun) :][: generation.sampling.max_tokens]
+        prompt, sampling = list(generation.prompt), generation.sampling
+        place = self.begun(prompt)
+        said = prompt[place:]
+        whole = self.encoded(self._say(self.decoded(prompt[:place])))
+        if whole[: len(said)] != said:
+            raise EngineError(f"it would have said {self.decoded(whole)!r}, not {self.decoded(said)!r}")
+        left = whole[len(said) :]
+        left = left[: next((place for place, id in enumerate(left, 1) if id in sampling.stop_ids), None)]
+        rest = left[: sampling.max_tokens]
         breaks = self.breaks_behind.pop(0) if self.breaks_behind else len(rest) + 1
         for place in range(0, len(rest), self._pieces):
             ids = rest[place : place + self._pieces]
             if place + len(ids) > breaks:
                 raise EngineBroke("it broke")
-            ended = ids[-1] == IDS[END]
-            text = decoded(ids[:-1] if ended else ids)
-            logprobs = None
-            if generation.sampling.logprobs is not None:
-                logprobs = [TokenLogprobs(-0.5, ((id, -0.5),), (said, said)) for id in ids for said in [_said(id)]]
-            yield Chunk(ids, None, 0, logprobs, text)
-        yield Chunk([], Finish.STOP if rest and rest[-1] == IDS[END] else Finish.LENGTH, 0)
+            logprobs = None if sampling.logprobs is None else [self._likely(id, generation) for id in ids]
+            spoken = "".join(map(self._text, ids)) if generation.decoded else ""
+            yield Chunk(ids, None, 0, logprobs, spoken)
+        yield Chunk([], Finish.STOP if rest == left else Finish.LENGTH, 0)
+
+    def _likely(self, id: int, generation: Generation) -> TokenLogprobs:
+        """A log probability; the likeliest token is the one that was sampled."""
+        return TokenLogprobs(-0.5, ((id, -0.5),), (self._text(id),) * 2 if generation.decoded else ())
+
+    def _text(self, id: int) -> str:
+        """What an engine says of an id: of the end of a turn, nothing."""
+        return "" if id == IDS[END] else self.decoded([id])
 
 
-def _said(id: int) -> str:
-    return "" if id == IDS[END] else decoded([id])
+class HarmonySpeaker(Speaker):
+    """One that speaks Harmony, with its vocabulary."""
+
+    def __init__(self, say: Say, *, pieces: int = 1) -> None:
+        super().__init__("", say, pieces=pieces)
+        self.model = ModelCard("speaker", 0, CONTEXT_TOKENS)
+
+    def encoded(self, text: str) -> list[int]:
+        """See Speaker."""
+        return samples.harmony(text)
+
+    def decoded(self, ids: Sequence[int]) -> str:
+        """See Speaker."""
+        return b"".join(map(_harmony_bytes, ids)).decode(errors="replace")
+
+    def begun(self, prompt: Sequence[int]) -> int:
+        """Behind the opening that follows what somebody else has said."""
+        starts = [place for place, id in enumerate(prompt) if id == harmony.START]
+        others = max(place for place in starts if prompt[place + 1] != harmony.ASSISTANT)
+        return next(place for place in starts if place > others) + 2
+
+
+_HARMONY_MARKS = {id: spelling.encode() for spelling, id in samples.MARKS.items()}
+
+
+def _harmony_bytes(id: int) -> bytes:
+    return _HARMONY_MARKS[id] if id in _HARMONY_MARKS else harmony.byte_table()[id]

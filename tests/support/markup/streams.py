@@ -3,13 +3,13 @@
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from service.harmony.segments import Closed, Opened, Segment
 from service.markup.families import ENDS, MARKS
 from service.markup.parsers.parser import Parser, make
 
-FIRST_ORDINARY = 1000
+FIRST_ORDINARY, LAST_ORDINARY = 1000, (1 << 31) - 1
 END = "<|im_end|>"
 """What ends a turn here."""
 SPECIAL = {spelling: id for id, spelling in enumerate((*MARKS, *ENDS))}
@@ -37,6 +37,18 @@ class Token(NamedTuple):
     text: str
 
 
+class Reader(Protocol):
+    """Reads one generation."""
+
+    def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
+        """What some more ids, and their text, come to."""
+        ...
+
+    def end(self) -> list[Segment]:
+        """The generation is over."""
+        ...
+
+
 class Message(NamedTuple):
     """What became of one segment: whom it is for (a recipient, or the channel), its text, and how it ended."""
 
@@ -62,7 +74,8 @@ def ordinary(text: str, chance: random.Random, longest: int = 4) -> Iterator[Tok
     while at < len(text):
         size = chance.randint(1, longest)
         piece = text[at : at + size]
-        yield Token(FIRST_ORDINARY + sum(ord(sign) << (8 * place) for place, sign in enumerate(piece)), piece)
+        number = sum(ord(sign) << (8 * place) for place, sign in enumerate(piece))
+        yield Token(FIRST_ORDINARY + number % (LAST_ORDINARY - FIRST_ORDINARY), piece)
         at += size
 
 
@@ -71,7 +84,7 @@ def parser(markup: str, marks: Iterable[str] = SPECIAL, *, thinking: bool = Fals
     return make(markup, marks={mark: SPECIAL[mark] for mark in (*marks, END)}, schemas=SCHEMAS, thinking=thinking)
 
 
-def segments_of(reader: Parser, chunks: Iterable[Sequence[Token]]) -> list[Segment]:
+def segments_of(reader: Reader, chunks: Iterable[Sequence[Token]]) -> list[Segment]:
     """All that a parser makes of chunks of tokens."""
     out: list[Segment] = []
     for chunk in chunks:
@@ -87,7 +100,7 @@ def messages_of(segments: Iterable[Segment]) -> list[Message]:
         if isinstance(segment, Opened):
             assert to is None, "a segment opened within another"
             header = segment.header
-            to, text = header.recipient or header.channel, ""
+            to, text = header.recipient or header.channel or "", ""
         elif isinstance(segment, Closed):
             assert to is not None, "a segment closed that was not open"
             out.append(Message(to, text, segment.stop))

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tests.support.markup.streams import END, SPECIAL, Token, ordinary, tokens_of
+from tests.support.markup.streams import END, SPECIAL, Token, ordinary
 
 Arguments = Mapping[str, Any]
 
@@ -141,6 +141,20 @@ def written(markup: str, turn: Turn) -> str:
     return text + END
 
 
+def harmony(turn: Turn) -> str:
+    """A turn as gpt-oss writes it."""
+    calling = bool(turn.calls)
+    said = [f"<|channel|>analysis<|message|>{turn.reasoning}<|end|>"] if turn.reasoning else []
+    if turn.text or not calling:
+        channel, stop = ("commentary", "<|end|>") if calling else ("final", "<|return|>")
+        said.append(f"<|channel|>{channel}<|message|>{turn.text}{stop}")
+    said += [
+        f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{plain_json(arguments)}<|call|>"
+        for name, arguments in turn.calls
+    ]
+    return "<|start|>assistant".join(said)
+
+
 WORDS = (*("tell", "weather", "in", "<", ">", "</", "<thin", "{", "}", '"', "\\", "[1]"), "\u00f6", "\u4eac\u90fd")
 
 
@@ -168,8 +182,16 @@ def draw_turn(chance: random.Random, tools: Sequence[str] = ("get_weather", "now
     return Turn(words(8).strip(), words(8).strip(), calls, words(3).strip())
 
 
-def mutated(tokens: Sequence[Token], marks: Sequence[str], chance: random.Random, most: int) -> list[Token]:
-    """The tokens with some lost, doubled, moved or added, marks in ordinary tokens among them; perhaps cut short."""
+def mutated(
+    tokens: Sequence[Token],
+    marks: Sequence[str],
+    chance: random.Random,
+    most: int,
+    special: Mapping[str, int] = SPECIAL,
+) -> list[Token]:
+    """The tokens with some lost, doubled, moved or added, marks in ordinary tokens among them; perhaps cut short.
+    `special` are the marks that are tokens.
+    """
     out = list(tokens)
     for _ in range(chance.randint(0, most)):
         if not out:
@@ -184,7 +206,7 @@ def mutated(tokens: Sequence[Token], marks: Sequence[str], chance: random.Random
                 out.insert(chance.randrange(len(out)), out.pop(place))
             case 3 if marks:
                 mark = chance.choice(marks)
-                out.insert(place, Token(SPECIAL[mark], mark) if mark in SPECIAL else Token(1, mark))
+                out.insert(place, Token(special.get(mark, 1), mark))
             case 4 if marks:
                 out[place:place] = ordinary(chance.choice(marks), chance)
             case 5:
@@ -194,8 +216,3 @@ def mutated(tokens: Sequence[Token], marks: Sequence[str], chance: random.Random
             case _:
                 pass
     return out
-
-
-def draw_tokens(markup: str, marks: Sequence[str], chance: random.Random) -> list[Token]:
-    """A turn as tokens."""
-    return tokens_of(written(markup, draw_turn(chance)), marks, seed=chance.randrange(2**32))
