@@ -105,16 +105,12 @@ def ending_of(machine: Machine, max_tokens: int) -> Ending | None:
     """
     if machine.fault is not None:
         return Ending.ERROR
-    last, chat = machine.stretches.last, machine.rules.chat
-    if chat is not None:
-        stopped = last in chat.ends and machine.phase is Phase.SAMPLING
-        if stopped or machine.phase is Phase.FULL:
-            return Ending.STOP
-        return Ending.LENGTH if machine.phase is not Phase.CALLING and _left(machine, max_tokens) < 1 else None
-    may_call = last == tokens.CALL and 0 < machine.calls < machine.rules.parallel
     if machine.phase is Phase.CALLING:
         return None
-    stopped = last in tokens.ENDS and not may_call and machine.phase is not Phase.FEEDBACK
+    last, chat = machine.stretches.last, machine.rules.chat
+    may_call = chat is None and last == tokens.CALL and 0 < machine.calls < machine.rules.parallel
+    ends = tokens.ENDS if chat is None else chat.ends
+    stopped = last in ends and not may_call and machine.phase is not Phase.FEEDBACK
     if stopped or machine.phase is Phase.FULL:
         return Ending.STOP
     return Ending.LENGTH if _left(machine, max_tokens) < 1 else None
