@@ -36,7 +36,6 @@ from service.errors import ApiError, InvalidRequest, context_length_exceeded, in
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
-from service.markup.prompts import NOTHING, Known
 from service.markup.speech import Speech
 from service.responses.chat.reading import READ, known_of
 from service.responses.chat.rendering import prompt_of
@@ -63,6 +62,12 @@ from store.turn import StoredMessage
 
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
+
+SHORTENINGS = 3
+"""How often a prompt is made again because it was too long for its model."""
+
+SHORTENED = 0.95
+"""How much of what would fit by the last count is then aimed at: messages don't all weigh the same."""
 
 SHOWN_MODELS = 16
 """How many models a refusal names."""
@@ -203,13 +208,13 @@ class _Preparation:
         opener = await self.service.seals.of(self.caller.tenant)
         looked = await self._looked()
         read, notes = await self._read(opener, looked)
-        known = NOTHING if model.speech is None else known_of(parent.notes(READ), model.id)
-        prompt = await self._prompt(read, created_at)
+        if model.speech is None:
+            prompt = await self._prompt(read, parent.take_history(), created_at, model.context_tokens)
+            rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
+        else:
+            prompt, asked, chat = await self._templated(model.speech, read, created_at)
+            rules, length = msgspec.structs.replace(prompt.rules, chat=chat), len(asked)
         identify(prompt.items, id)
-        rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
-        if model.speech is not None:
-            asked, chat = await self._templated(model.speech, read, prompt, known)
-            rules, length = msgspec.structs.replace(rules, chat=chat), len(asked)
         sampling = _sampling(request, rules, length, model, self.service.settings.max_output_tokens)
         base = _base(request, read, sampling, id, int(created_at))
         if prompt.rules.harmony:
@@ -262,49 +267,63 @@ class _Preparation:
         displays = await asyncio.to_thread(displays_of, shown) if shown else ()
         return msgspec.structs.replace(rules, displays=displays)
 
-    async def _prompt(self, read: Read, created_at: float) -> Prompt:
-        """The prompt, behind the parent's history, which is the parent's no longer. Raises ApiError, StoreError."""
-        store, settings, model, tenant = self.service.store, self.service.settings, self.model, self.caller.tenant
+    async def _prompt(
+        self, read: Read, history: Sequence[StoredMessage], created_at: float, context_tokens: int
+    ) -> Prompt:
+        """The prompt behind a history, as long as a context of so many tokens. Raises ApiError, StoreError."""
+        service, model, tenant = self.service, self.model, self.caller.tenant
         prompt = await in_steps(
             build_prompt(
                 read,
                 self.request,
-                self.parent.take_history(),
+                history,
                 Identity(
-                    settings.model_identity,
-                    settings.knowledge_cutoff,
-                    model.context_tokens,
+                    service.settings.model_identity,
+                    service.settings.knowledge_cutoff,
+                    context_tokens,
                     keeps_thoughts=model.speech is not None,
                 ),
                 date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
-                resolved=await stored_items(store, tenant, read.references),
+                resolved=await stored_items(service.store, tenant, read.references),
                 waiting=self.parent.waiting,
             )
         )
         _refuse_repeated(self.parent, prompt.items)
         if prompt.rules.answers is not None:
-            await _refuse_used(self.service, tenant, prompt.rules.answers)
+            await _refuse_used(service, tenant, prompt.rules.answers)
         return prompt
 
-    async def _templated(self, speech: Speech, read: Read, prompt: Prompt, known: Known) -> tuple["array[int]", Chat]:
-        """The ids of a prompt of a model that doesn't speak Harmony, and how its response is read. Raises ApiError
-        where there are too many, or the request has what such a model can't do; and EngineUnavailable.
+    async def _templated(self, speech: Speech, read: Read, created_at: float) -> tuple[Prompt, "array[int]", Chat]:
+        """The prompt of a model that doesn't speak Harmony, its ids, and how the response is read. Raises ApiError
+        where there are too many, or the request has what such a model can't do; StoreError; and EngineUnavailable.
+
+        Its messages are counted in Harmony's tokens. Where they turn out to be more of the model's than its context
+        has, and may be left out, it is made again of fewer.
         """
-        service, model = self.service, self.model
+        service, model, request = self.service, self.model, self.request
         for callee in read.rules.callees:
             if callee.kind == "custom" and not callee.wrapped:
                 raise unsupported("tools", callee.name, f"The model '{model.id}' calls no tool under a grammar.")
-        try:
-            ids, chat = await prompt_of(service.engine, model, speech, read, self.request, prompt, known)
-        except EngineRefused as error:
-            message = f"The model's chat template doesn't take the input: {error}"
-            raise InvalidRequest(message, param="input") from error
-        if len(ids) >= model.context_tokens:
-            raise context_length_exceeded(model.context_tokens, len(ids))
+        known = known_of(self.parent.notes(READ), model.id)
+        history = self.parent.take_history()
+        context, shortenings = model.context_tokens, 0
+        while True:
+            prompt = await self._prompt(read, history, created_at, context)
+            try:
+                ids, chat = await prompt_of(service.engine, model, speech, read, request, prompt, known)
+            except EngineRefused as error:
+                message = f"The model's chat template doesn't take the input: {error}"
+                raise InvalidRequest(message, param="input") from error
+            if len(ids) < model.context_tokens:
+                break
+            if request.truncation != "auto" or shortenings == SHORTENINGS:
+                raise context_length_exceeded(model.context_tokens, len(ids))
+            shortenings += 1
+            context = int(len(prompt.tokens) * model.context_tokens / len(ids) * SHORTENED)
         if known.ids and ids:
             service.metrics.prefix_read.inc(len(known.ids))
             service.metrics.prefix_kept.inc(chat.kept)
-        return array("I", ids), chat
+        return prompt, array("I", ids), chat
 
     def _generation(self, id: str, prompt: "array[int]", sampling: Sampling, chat: Chat | None) -> Generation:
         """What the engine is asked for."""

@@ -1,0 +1,138 @@
+"""What the protocol has besides asking and answering, with a model that speaks by a chat template."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, BadRequestError
+
+from service.background.timing import Timing
+from service.backoff import Backoff
+from service.engine.port import Chunk, Generation
+from service.settings.settings import Settings
+from tests.support.markup.speaker import ASSISTANT, END, START, Speaker
+from tests.support.service import inside
+from tests.support.waiting import until
+
+serving = partial(inside.serving, timing=Timing(poll_seconds=0.05, engine_away=Backoff(0.01, 0.05)))
+
+WEATHER: Any = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>'
+
+
+def said(prompt: str) -> str:
+    """What the model says, by the last message of a prompt."""
+    last = prompt[: -len(ASSISTANT)].rstrip("\n").removesuffix(END).rpartition(START)[2]
+    role, _, words = last.partition("\n")
+    if "CONTEXT CHECKPOINT" in words or "ummar" in words:
+        return f"<think>\nWhat was it?\n</think>\n\nThey like the number 7.{END}"
+    if role == "tool":
+        return f"<think>\nSo it is warm.\n</think>\n\nIt is {words} degrees.{END}"
+    if "weather" in words:
+        return f"<think>\nI need a tool.\n</think>\n\n{CALL}{END}"
+    if len(words) > 1000:
+        return f"That is long.{END}"
+    return f"<think>\nThey greet me.\n</think>\n\nYou said: {words}{END}"
+
+
+class Halting(Speaker):
+    """It never gets beyond "You"."""
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        async for chunk in super().generate(generation):
+            yield chunk
+            if chunk.text == "u":
+                await asyncio.Event().wait()
+
+
+@pytest.fixture
+def speaker() -> Speaker:
+    return Speaker("qwen3", said)
+
+
+@pytest.fixture
+async def client(settings: Settings, speaker: Speaker) -> AsyncIterator[AsyncOpenAI]:
+    async with serving(settings, speaker) as service, service.client() as client:
+        yield client
+
+
+async def test_whoever_keeps_the_conversation_sends_sealed_reasoning_back(
+    client: AsyncOpenAI, speaker: Speaker
+) -> None:
+    include: Any = ["reasoning.encrypted_content"]
+    asked: list[Any] = [{"role": "user", "content": "How is the weather?"}]
+    ask = partial(client.responses.create, model="speaker", store=False, include=include, tools=[WEATHER])
+    call = await ask(input=asked)
+    assert call.output[0].encrypted_content
+    output = {"type": "function_call_output", "call_id": call.output[1].call_id, "output": "21"}
+    told = await ask(input=[*asked, *(item.to_dict() for item in call.output), output])
+    assert told.output_text == "It is 21 degrees."
+    messages = json.loads(speaker.transcripts[-1].messages)
+    assert messages[1]["reasoning_content"] == "I need a tool."
+
+
+async def test_tokens_are_counted_as_they_are_billed(client: AsyncOpenAI) -> None:
+    counted = await client.responses.input_tokens.count(model="speaker", input="Hello!", instructions="Be kind.")
+    answer = await client.responses.create(model="speaker", input="Hello!", instructions="Be kind.")
+    assert counted.input_tokens == answer.usage.input_tokens
+
+
+async def test_a_conversation_is_compacted_and_goes_on(client: AsyncOpenAI, speaker: Speaker) -> None:
+    first = await client.responses.create(model="speaker", input="My number is 7.")
+    compacted = await client.responses.compact(model="speaker", previous_response_id=first.id)
+    output = json.loads(compacted.to_json(warnings=False))["output"]
+    after: Any = [*output, {"role": "user", "content": "Hello again!"}]
+    answer = await client.responses.create(model="speaker", input=after)
+    assert answer.output_text == "You said: Hello again!"
+    assert "They like the number 7." in speaker.transcripts[-1].messages.decode()
+
+
+async def test_a_conversation_too_long_is_compacted_by_itself(client: AsyncOpenAI, speaker: Speaker) -> None:
+    first = await client.responses.create(model="speaker", input="My number is 7. " * 300)
+    answer = await client.responses.create(
+        model="speaker",
+        previous_response_id=first.id,
+        input="Hello again!",
+        context_management=[{"type": "compaction", "compact_threshold": 1000}],
+    )
+    assert [item.type for item in answer.output] == ["compaction", "reasoning", "message"]
+    assert answer.output_text == "You said: Hello again!"
+    assert "My number" not in speaker.prompts[-1]
+    third = await client.responses.create(model="speaker", previous_response_id=answer.id, input="And again!")
+    assert third.output_text == "You said: And again!"
+    assert "My number" not in speaker.prompts[-1]
+
+
+async def test_items_of_a_conversation_are_what_was_said(client: AsyncOpenAI) -> None:
+    conversation = await client.conversations.create()
+    for words in ("One.", "Two."):
+        await client.responses.create(model="speaker", input=words, conversation=conversation.id)
+    items = [item async for item in client.conversations.items.list(conversation.id, order="asc")]
+    assert [item.type for item in items] == ["message", "reasoning", "message"] * 2
+
+
+async def test_what_is_under_way_is_cancelled_and_keeps_what_was_said(settings: Settings) -> None:
+    async with serving(settings, Halting("qwen3", said)) as service, service.client() as client:
+        id = (await client.responses.create(model="speaker", input="Hello!", background=True)).id
+        await until(lambda: client.responses.retrieve(id), wanted=lambda found: found.output_text)
+        cancelled = await client.responses.cancel(id)
+    assert cancelled.status == "cancelled"
+    assert [item.status for item in cancelled.output] == ["completed", "incomplete"]
+    assert cancelled.output_text == "You"
+
+
+async def test_the_oldest_turns_of_what_is_too_long_for_the_model_are_left_out(
+    client: AsyncOpenAI, speaker: Speaker
+) -> None:
+    """Its tokens are characters, so it has far more of them than Harmony would."""
+    long = "long " * 4000
+    first = await client.responses.create(model="speaker", input=long)
+    again = partial(client.responses.create, model="speaker", input=f"Again: {long}", previous_response_id=first.id)
+    with pytest.raises(BadRequestError, match="context"):
+        await again()
+    second = await again(truncation="auto")
+    assert second.output_text == "That is long."
+    assert speaker.prompts[-1] == f"{START}user\nAgain: {long}{END}\n{ASSISTANT}"
