@@ -15,6 +15,7 @@ from service.engine.port import Chunk, Generation
 from service.settings.settings import Settings
 from tests.support.markup.speaker import ASSISTANT, END, START, Speaker
 from tests.support.service import inside
+from tests.support.service.sockets import socket
 from tests.support.waiting import until
 
 serving = partial(inside.serving, timing=Timing(poll_seconds=0.05, engine_away=Backoff(0.01, 0.05)))
@@ -136,3 +137,30 @@ async def test_the_oldest_turns_of_what_is_too_long_for_the_model_are_left_out(
     second = await again(truncation="auto")
     assert second.output_text == "That is long."
     assert speaker.prompts[-1] == f"{START}user\nAgain: {long}{END}\n{ASSISTANT}"
+
+
+async def test_a_conversation_over_a_websocket_begins_with_what_was_read(settings: Settings, speaker: Speaker) -> None:
+    async with serving(settings, speaker) as service, socket(service.url) as ws:
+        await ws.send(model="speaker", input="Hello!", store=False)
+        first = (await ws.rest())[-1]["response"]
+        await ws.send(model="speaker", input="Hello again!", store=False, previous_response_id=first["id"])
+        second = (await ws.rest())[-1]["response"]
+    assert second["output"][-1]["content"][0]["text"] == "You said: Hello again!"
+    before, after = speaker.prompts
+    assert after.startswith(before + said(before))
+
+
+async def test_what_its_client_says_meanwhile_ends_an_answer_and_the_next_goes_on(settings: Settings) -> None:
+    halting = Halting("qwen3", said)
+    async with serving(settings, halting) as service, socket(service.url) as ws:
+        await ws.send(model="speaker", input="Hello!")
+        frames = [await ws.next()]
+        while frames[-1].get("delta") != "u":
+            frames.append(await ws.next())
+        id = frames[0]["response"]["id"]
+        await ws.send("response.steer", previous_response_id=id, input="w" * 1001)
+        steered, successor = (await ws.rest())[-1]["response"], (await ws.rest())[-1]["response"]
+    assert (steered["status"], steered["incomplete_details"]) == ("incomplete", {"reason": "steered"})
+    assert steered["output"][-1]["content"][0]["text"] == "You"
+    assert successor["output"][-1]["content"][0]["text"] == "That is long."
+    assert f"You{END}\n{START}user\nwww" in halting.prompts[-1]
